@@ -33,7 +33,8 @@ from pathlib import Path
 from msa.cpu.engine import CpuEngine
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord, read_fasta
-from msa.search.families import Family, FamilyBuilder
+from msa.search.families import FamilyBuilder
+from msa.search.family import Family
 from msa.search.hits import Hit
 from msa.search.iterations import IteratedSearch
 from msa.search.settings import SearchSettings

@@ -11,7 +11,6 @@ from foldcli.options.common import parse_size
 from foldcli.paths import cache_dir
 from foldcli.process_state import ignore_small_launch_warnings
 from foldcli.progress import CompilationProgress, Progress, progress_bar
-from msa.database.build import database_path, open_or_build_database
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST
 from msa.errors import InputError
@@ -121,10 +120,7 @@ class DatabaseSource:
             MissingError: there is no such path.
             InputError: `db` is not a database, or is damaged.
         """
-        with progress_bar("building the database", "B") as progress:
-            database = open_or_build_database(
-                Path(self.db), cache_dir(), progress, lambda line: logger.info("%s", line)
-            )
+        database = TargetDatabase.open(Path(self.db)) if self._is_database else self._convert()
         if (whole := database.manifest.whole) is not None:
             logger.info(
                 "%s: part %d of %d of a database of %s sequences, %s residues; E-values refer to all of them",
@@ -141,10 +137,26 @@ class DatabaseSource:
         Raises:
             InputError: see `open`.
         """
+        if self._is_database:
+            return TargetDatabase.open(Path(self.db))
+        from msa.database.build import database_path  # imports numba, which databases do not need
+
         folder = database_path(self.db, cache_dir())
         if folder != Path(self.db) and not (folder / MANIFEST).is_file():
             return None
         return TargetDatabase.open(folder)
+
+    @property
+    def _is_database(self) -> bool:
+        return (Path(self.db) / MANIFEST).is_file()
+
+    def _convert(self) -> TargetDatabase:
+        from msa.database.build import open_or_build_database  # imports numba, which databases do not need
+
+        with progress_bar("building the database", "B") as progress:
+            return open_or_build_database(
+                Path(self.db), cache_dir(), progress, lambda line: logger.info("%s", line)
+            )
 
     def make_searcher(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher:
         """Open the search engine for an opened database.

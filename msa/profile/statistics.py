@@ -4,13 +4,16 @@ Scores of unrelated sequences follow a Gumbel distribution with the parameters o
 alignment that starts near the end of a sequence is too short for a high score, so the search space is
 corrected for finite lengths as in blastp (Park, Sheetlin, Ma, Madden & Spouge, BMC Research Notes 5:286,
 2012).
+
+The compiled formulas are imported, with numba, only once many values are needed: one query needs few, and
+importing numba takes as long as computing them.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from msa.jit import kernel
 from msa.profile.gumbel import GumbelParameters
 
 _LN2 = math.log(2.0)
@@ -20,6 +23,9 @@ _CHANCE_FRACTION = 0.2
 """Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction."""
 _MIN_PAIR_COUNT = math.exp(9.0)
 """Lower limit of the pair count in this threshold, which makes it ≥ 33.7 half-bits for gap costs 11/1."""
+
+_MAX_INTERPRETED = 100_000
+"""Values that this process computes without compiled code."""
 
 
 def bit_scores(scores: np.ndarray, parameters: GumbelParameters) -> np.ndarray:
@@ -46,13 +52,15 @@ def evalues(
     Returns:
         float64 [n], ≥ 0.
     """
-    p = parameters
-    expected = np.empty(len(scores))
-    _fill_evalues(
-        scores.astype(np.int64), query_length, target_lengths.astype(np.int64), database_residues,
-        (p.lambda_, p.k, p.a, p.b, p.alpha, p.beta, p.sigma, p.tau), expected,
-    )  # fmt: skip
-    return expected
+    arrays = scores.astype(np.int64), query_length, target_lengths.astype(np.int64), database_residues
+    if not _interpreted.accepts(len(scores)):
+        from msa.profile import compiled_statistics  # imports numba
+
+        p, expected = parameters, np.empty(len(scores))
+        numbers = p.lambda_, p.k, p.a, p.b, p.alpha, p.beta, p.sigma, p.tau
+        compiled_statistics.fill_evalues(*arrays, numbers, expected)
+        return expected
+    return _interpreted_evalues(*arrays, parameters)
 
 
 def corrected_scores(
@@ -81,58 +89,72 @@ def corrected_scores(
     Returns:
         int [n], from 0 to `scores`.
     """
-    corrected = np.empty(len(scores), np.int64)
-    _fill_corrected_scores(
-        scores.astype(np.int64), reversed_scores, parameters.k * query_length, target_lengths,
-        parameters.lambda_, weight, corrected,
-    )  # fmt: skip
-    return corrected
+    k_times_length, lambda_ = parameters.k * query_length, parameters.lambda_
+    if not _interpreted.accepts(len(scores)):
+        from msa.profile import compiled_statistics  # imports numba
+
+        thresholds = np.empty(len(scores), np.int64)
+        compiled_statistics.fill_thresholds(
+            k_times_length, target_lengths, _MIN_PAIR_COUNT, _CHANCE_FRACTION, lambda_, thresholds
+        )
+    else:
+        pairs = np.maximum(k_times_length * target_lengths / _CHANCE_FRACTION, _MIN_PAIR_COUNT)
+        thresholds = np.array([math.ceil(math.log(each) / lambda_) for each in pairs.tolist()], np.int64)
+    excess = weight * np.maximum(reversed_scores - thresholds, 0)
+    return np.maximum(scores.astype(np.int64) - excess, 0)
 
 
-@kernel
-def _fill_corrected_scores(  # type: ignore[no-untyped-def]
-    scores, reversed_scores, k_times_length, target_lengths, lambda_, weight, corrected
-):
-    """Write corrected scores to `corrected`; see `corrected_scores`."""
-    for i in range(len(scores)):
-        pairs = max(k_times_length * target_lengths[i] / _CHANCE_FRACTION, _MIN_PAIR_COUNT)
-        threshold = np.int64(math.ceil(math.log(pairs) / lambda_))
-        corrected[i] = max(scores[i] - weight * max(reversed_scores[i] - threshold, 0), 0)
-
-
-@kernel
-def _fill_evalues(scores, query_length, target_lengths, residues, parameters, expected):  # type: ignore[no-untyped-def]
-    """Write E-values to `expected`; see `evalues`.
+def _interpreted_evalues(
+    scores: np.ndarray,
+    query_length: int,
+    target_lengths: np.ndarray,
+    residues: int,
+    parameters: GumbelParameters,
+) -> np.ndarray:
+    """Compute E-values without numba.
 
     In either sequence, an alignment with score y covers a normally distributed number of residues with mean
     a y + b and variance α y + β; the covariance of the two numbers is σ y + τ. The residues not covered are
     the possible start positions.
 
-    Args:
-        scores: int64 [n], raw scores.
-        query_length: residues.
-        target_lengths: int64 [n], residues.
-        residues: residues of the database.
-        parameters: λ, K, a, b, α, β, σ, τ.
-        expected: float64 [n], written.
+    numpy's exponential function differs from the C library's, which compiled code calls, in the last bit.
     """
-    lambda_, k, a, b, alpha, beta, sigma, tau = parameters
-    for i in range(len(scores)):
-        score = scores[i]
-        mean_length = a * score + b
-        deviation = math.sqrt(max(2.0 * alpha / lambda_, alpha * score + beta))
-        covariance = max(2.0 * sigma / lambda_, sigma * score + tau)
-        query_starts, query_fits = _start_positions(query_length, mean_length, deviation)
-        target_starts, target_fits = _start_positions(target_lengths[i], mean_length, deviation)
-        area = query_starts * target_starts + covariance * query_fits * target_fits
-        expected[i] = area * k * math.exp(-lambda_ * score) * residues / target_lengths[i]
+    p = parameters
+    mean_lengths = p.a * scores + p.b
+    deviations = np.sqrt(np.maximum(2.0 * p.alpha / p.lambda_, p.alpha * scores + p.beta))
+    covariances = np.maximum(2.0 * p.sigma / p.lambda_, p.sigma * scores + p.tau)
+    query_starts, query_fits = _start_positions(query_length, mean_lengths, deviations)
+    target_starts, target_fits = _start_positions(target_lengths, mean_lengths, deviations)
+    areas = query_starts * target_starts + covariances * query_fits * target_fits
+    return areas * p.k * _each(math.exp, -p.lambda_ * scores) * residues / target_lengths
 
 
-@kernel
-def _start_positions(length, mean_length, deviation):  # type: ignore[no-untyped-def]
+def _start_positions(
+    lengths: np.ndarray | int, mean_lengths: np.ndarray, deviations: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the expected number of start positions, and the probability that the alignment fits."""
-    free = length - mean_length
-    z = free / deviation
-    fits = 0.5 * math.erfc(-z / _ROOT_OF_2)
-    density = math.exp(-0.5 * z * z) / _ROOT_OF_2_PI
-    return free * fits + deviation * density, fits
+    free = lengths - mean_lengths
+    z = free / deviations
+    fits = 0.5 * _each(math.erfc, -z / _ROOT_OF_2)
+    densities = _each(math.exp, -0.5 * z * z) / _ROOT_OF_2_PI
+    return free * fits + deviations * densities, fits
+
+
+def _each(function: Callable[[float], float], arguments: np.ndarray) -> np.ndarray:
+    """Return a function of the C library of each number."""
+    return np.array(list(map(function, arguments.tolist())))
+
+
+class _Interpreted:
+    """The number of values that were computed without numba."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def accepts(self, count: int) -> bool:
+        """Count further values, and return whether they are to be computed without numba."""
+        self._count += count
+        return self._count <= _MAX_INTERPRETED
+
+
+_interpreted = _Interpreted()

@@ -1,6 +1,6 @@
-"""Query families: the hits of one iteration that join the profile of the next."""
+"""The builder of query families: the hits of one iteration that join the profile of the next."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,17 +11,14 @@ from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.gumbel import GumbelParameters, gumbel_parameters
-from msa.profile.pssm import ProfileQuery, query_profile
+from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import evalues
 from msa.search.alignment_rows import code_rows
 from msa.search.engine import QueryProfile
 from msa.search.hits import Hits
+from msa.search.family import MEMBER_CORRECTION_WEIGHT, Family, initial_profile
 from msa.search.null_scores import ShuffledTargets, corrected_alignment_scores
 from msa.search.settings import SearchSettings
-
-MEMBER_CORRECTION_WEIGHT = 2
-"""Weight of the reversed-profile correction for family members; for hits, it is 1. Members need a larger
-weight, because a single repeat or coiled coil in a profile attracts all others."""
 
 RELIABLE_EVALUE = 1e-3
 """A hit with a larger E-value is doubtful, and stays so in later iterations, because every profile finds its
@@ -30,25 +27,6 @@ CONFIRMATION_EVALUE = 0.1
 """Largest E-value that confirms a doubtful hit."""
 UNCONFIRMED_EVALUE = 0.01
 """Largest E-value of a doubtful hit that joins if there are no reliable members."""
-
-
-@dataclass(frozen=True)
-class Family:
-    """A query with the homologs that an earlier iteration found.
-
-    Args:
-        profile: profile of the query and its members.
-        members: hits that are part of the profile; None if the query came with its own profile.
-        k_factor: correction of the Gumbel parameter K; see ShuffledTargets.k_factor.
-        doubtful: int64 [n], targets of the doubtful members, ascending.
-        doubtful_evalues: float64 [n], their E-values without their own contribution to the profile.
-    """
-
-    profile: QueryProfile
-    members: Hits | None
-    k_factor: float
-    doubtful: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    doubtful_evalues: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -74,20 +52,13 @@ class FamilyBuilder:
         settings = self.family_settings
         return gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
 
-    def initial_profile(self, query: FastaRecord) -> QueryProfile:
-        """Return the profile for the first iteration: the query's own, or one computed from its sequence."""
-        codes = encode(query.sequence)
-        if isinstance(query, ProfileQuery):
-            return QueryProfile(codes, query.profile)
-        return QueryProfile(codes, query_profile(codes, self.settings.comp_bias_corr, self.settings.matrix))
-
     def from_profile(self, query: ProfileQuery) -> Family:
         """Return the family of a query that came with a family profile; its members are unknown.
 
         Raises:
             InputError: there are no statistics for the gap costs of family profiles.
         """
-        profile = self.initial_profile(query)
+        profile = initial_profile(query, self.settings)
         try:
             return Family(profile, None, self._k_factor(profile))
         except ValueError as error:
@@ -109,7 +80,7 @@ class FamilyBuilder:
         profile = self._member_profile(codes, members)
         if profile is None and family is None:
             return None
-        profile = profile or self.initial_profile(query)
+        profile = profile or initial_profile(query, self.settings)
         if family is not None and np.array_equal(profile.profile, family.profile.profile):
             return None
         return Family(profile, members, self._k_factor(profile), doubtful, evalues)

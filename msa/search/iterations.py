@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +17,12 @@ from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import bit_scores, corrected_scores, evalues
 from msa.search.engine import Engine, EngineRequest, ProfileCallback, QueryProfile, Selection
-from msa.search.families import MEMBER_CORRECTION_WEIGHT, Family, FamilyBuilder
+from msa.search.family import MEMBER_CORRECTION_WEIGHT, Family, initial_profile
 from msa.search.hits import Hits, QueryHits
 from msa.search.settings import SearchSettings
+
+if TYPE_CHECKING:
+    from msa.search.families import FamilyBuilder
 
 _MAX_FAMILY_THREADS = 8
 """Maximum number of threads that update families: with more, which share one lock, a GPU would wait."""
@@ -43,8 +47,10 @@ class IteratedSearch:
     keep_filtered: bool = False
 
     @cached_property
-    def family_builder(self) -> FamilyBuilder:
+    def family_builder(self) -> "FamilyBuilder":
         """Builder of families; CPU threads are divided among the families that are built at once."""
+        from msa.search.families import FamilyBuilder  # imports numba, which one iteration may not need
+
         threads = max(1, self.settings.threads // self.max_queries)
         return FamilyBuilder(self.database, replace(self.settings, threads=threads))
 
@@ -319,4 +325,4 @@ class _Iterations:
         if k in self._families:
             return self._families[k].profile
         # recomputed each time instead of stored: there may be very many queries
-        return self._search.family_builder.initial_profile(self._queries[k])
+        return initial_profile(self._queries[k], self._search.settings)

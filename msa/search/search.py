@@ -118,10 +118,10 @@ def prepared_engine(
     engine: Engine | None, database: TargetDatabase, queries: Sequence[FastaRecord]
 ) -> Engine:
     """Return an engine that searches a database, after announcing the queries; None is the CPU engine."""
-    # imports numba
-    from msa.cpu.engine import CpuEngine
+    if engine is None:
+        from msa.cpu.engine import CpuEngine  # imports numba
 
-    engine = engine or CpuEngine()
+        engine = CpuEngine()
     if database.representatives < len(database):
         engine = ClusterExpandingEngine(engine, database)
     engine.prepare([len(query.sequence) for query in queries])

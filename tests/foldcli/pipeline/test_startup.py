@@ -53,7 +53,12 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
         ),
         # imported by `search --server`, which needs no search engine
         ("foldcli.pipeline.search_run, foldcli.server.client", {"torch", "numba"}),
-        ("foldcli.pipeline.cache_run, foldcli.pipeline.searcher", {"torch"}),
+        ("foldcli.pipeline.cache_run", {"torch"}),
+        # imported by `search` on a GPU
+        (
+            "foldcli.pipeline.searcher, msa.search.engine_selection, msa.search.iterations",
+            {"torch", "numba"},
+        ),
     ],
 )
 def test_modules_that_must_load_quickly_do_not_import_torch_or_numba(modules: str, absent: set[str]) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import STANDARD
+from msa.profile import statistics
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, gumbel_parameters
 from msa.profile.matrices import substitution_matrix
 from msa.profile.statistics import bit_scores, corrected_scores, evalues
@@ -160,6 +161,23 @@ def test_array_of_evalues_equals_single_ones() -> None:
         evalue(s, 76, n, 10**8, DEFAULT) for s, n in zip(scores.tolist(), lengths.tolist(), strict=True)
     ]
     assert array.tolist() == single and evalues(scores[:0], 76, lengths[:0], 10**8, DEFAULT).shape == (0,)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.integers(2, 40_000), st.sampled_from([(11, 1), (10, 1), (9, 2)]))
+def test_compiled_formulas_give_the_same_bits(seed: int, query: int, gap_costs: tuple[int, int]) -> None:
+    rng = np.random.default_rng(seed)
+    count, parameters = int(rng.integers(1, 200)), gumbel_parameters(*gap_costs)
+    scores = np.exp(rng.uniform(0, 11, count)).astype(np.int32)
+    lengths, reverse = rng.integers(2, 40_000, count).astype(np.int32), rng.integers(0, 90, count)
+    results = []
+    for limit in (10**9, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(statistics, "_MAX_INTERPRETED", limit)
+            expected = evalues(scores, query, lengths, 10**9, parameters)
+            results.append([expected, corrected_scores(scores, reverse, query, lengths, parameters, 2)])
+    for interpreted, compiled in zip(*results, strict=True):
+        assert interpreted.dtype == compiled.dtype and interpreted.tolist() == compiled.tolist()
 
 
 @settings(deadline=None)

@@ -10,7 +10,8 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.search import families
-from msa.search.families import RELIABLE_EVALUE, Family, FamilyBuilder
+from msa.search.families import RELIABLE_EVALUE, FamilyBuilder
+from msa.search.family import Family, initial_profile
 from msa.search.hits import Hit, Hits
 from msa.search.iterations import IteratedSearch
 from msa.search.settings import SearchSettings
@@ -57,7 +58,7 @@ def iterated_search(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory
 
 def member_hits(iterated_search: IteratedSearch, family: Family | None, query: FastaRecord) -> Hits:
     """Search with a family, or with the query alone, and return the hits that may join."""
-    profile = iterated_search.family_builder.initial_profile(query) if family is None else family
+    profile = initial_profile(query, iterated_search.settings) if family is None else family
     (found,) = iterated_search.search_once([profile], family is not None, 0.1, lambda pairs: None)
     return found.member_hits
 
@@ -117,7 +118,7 @@ def test_unchanged_family_is_reported_as_none(query: FastaRecord, iterated_searc
     empty = update(iterated_search, query, family, [])
     assert empty is not None
     np.testing.assert_array_equal(
-        empty.profile.profile, iterated_search.family_builder.initial_profile(query).profile
+        empty.profile.profile, initial_profile(query, iterated_search.settings).profile
     )
 
 

@@ -1,0 +1,43 @@
+"""The profiles that queries are searched with: their own, or that of their family."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from msa.alphabet import encode
+from msa.io.fasta import FastaRecord
+from msa.profile.pssm import ProfileQuery, query_profile
+from msa.search.engine import QueryProfile
+from msa.search.hits import Hits
+from msa.search.settings import SearchSettings
+
+MEMBER_CORRECTION_WEIGHT = 2
+"""Weight of the reversed-profile correction for family members; for hits, it is 1. Members need a larger
+weight, because a single repeat or coiled coil in a profile attracts all others."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A query with the homologs that an earlier iteration found.
+
+    Args:
+        profile: profile of the query and its members.
+        members: hits that are part of the profile; None if the query came with its own profile.
+        k_factor: correction of the Gumbel parameter K; see ShuffledTargets.k_factor.
+        doubtful: int64 [n], targets of the doubtful members, ascending.
+        doubtful_evalues: float64 [n], their E-values without their own contribution to the profile.
+    """
+
+    profile: QueryProfile
+    members: Hits | None
+    k_factor: float
+    doubtful: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    doubtful_evalues: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+
+def initial_profile(query: FastaRecord, settings: SearchSettings) -> QueryProfile:
+    """Return the profile for the first iteration: the query's own, or one computed from its sequence."""
+    codes = encode(query.sequence)
+    if isinstance(query, ProfileQuery):
+        return QueryProfile(codes, query.profile)
+    return QueryProfile(codes, query_profile(codes, settings.comp_bias_corr, settings.matrix))
