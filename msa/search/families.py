@@ -15,8 +15,8 @@ from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import evalues
 from msa.search.alignment_rows import code_rows
 from msa.search.engine import QueryProfile
-from msa.search.hits import Hits
 from msa.search.family import MEMBER_CORRECTION_WEIGHT, Family, initial_profile
+from msa.search.hits import Hits
 from msa.search.null_scores import ShuffledTargets, corrected_alignment_scores
 from msa.search.settings import SearchSettings
 
