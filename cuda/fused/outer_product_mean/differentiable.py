@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import torch
 
 from cuda.fused.layer_norm.reference import wide_layer_norm
+from cuda.fused.matrix_products import wide_product
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
 # elements of the outer products of a chunk: 16 MiB in 16 bits
@@ -109,22 +110,13 @@ def _project_backward(
     of_output = output.new_zeros(output.shape, dtype=wide)
     for rows in _chunks(left, right):
         upstream = gradient[:, rows].reshape(-1, length, output.shape[1])  # [B*n, N, Z]
-        of_output += _wide_product(_outer(left, right, rows), upstream).sum(0)
+        of_output += wide_product(_outer(left, right, rows), upstream).sum(0)
         of_outer = torch.bmm(output.expand(upstream.shape[0], -1, -1), upstream.mT)  # [B*n, E*E, N]
         of_outer = of_outer.view(batch, -1, inner * length)  # [B, n*E, E*N]
         chunk = torch.bmm(of_outer, right.flatten(2).mT)  # [B, n*E, S]
         of_left[:, rows] = chunk.view(batch, -1, inner, sequences)
-        of_right += _wide_product(left[:, rows].flatten(1, 2).mT, of_outer)  # [B, S, E*N]
+        of_right += wide_product(left[:, rows].flatten(1, 2).mT, of_outer)  # [B, S, E*N]
     return of_left, of_right.to(left.dtype).view(right.shape), of_output.to(output.dtype)
-
-
-def _wide_product(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Return a batch of matrix products in float32, so that sums of chunks are rounded once."""
-    if first.element_size() > 2:
-        return torch.bmm(first, second)
-    if first.device.type == "cpu":
-        return torch.bmm(first.float(), second.float())
-    return torch.bmm(first, second, out_dtype=torch.float32)
 
 
 @_project_backward.register_fake

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from cuda.fused.launch import check_tensors, choose_launch, padded_channels
+from cuda.fused.matrix_products import wide_product
 from cuda.fused.rows import EPSILON
 from cuda.fused.transition.reference import TransitionWeights
 
@@ -93,7 +94,7 @@ def transition_gradients(
 
 
 class TransitionGradients(NamedTuple):
-    """Gradients of the input [P, C] and of the weights, by their names; those of vectors are float32."""
+    """Gradients of the input [P, C] and of the weights, by their names; all but that of x are at least float32."""
 
     x: torch.Tensor
     norm_scale: torch.Tensor
@@ -136,8 +137,8 @@ def transition_backward(
         x=x_gradient,
         norm_scale=channel_sums[:, 0].sum(0),
         norm_offset=channel_sums[:, 1].sum(0),
-        widen=normed.mT @ hidden_gradient,
+        widen=wide_product(normed.mT, hidden_gradient),
         widen_bias=hidden_sums.sum(0),
-        narrow=hidden.mT @ gradient,
+        narrow=wide_product(hidden.mT, gradient),
         narrow_bias=channel_sums[:, 2].sum(0),
     )

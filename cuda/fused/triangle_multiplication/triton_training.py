@@ -13,6 +13,7 @@ import triton.language as tl
 
 from cuda.fused.launch import check_tensors
 from cuda.fused.layer_norm.reference import EPSILON
+from cuda.fused.matrix_products import wide_product
 from cuda.fused.rows import sigmoid
 
 # positions of a program, and warps: the tiles of a transposition have whole cache lines on both sides
@@ -326,7 +327,7 @@ def update_backward(
         count, CHANNELS=channels, START=4 * width, STRIDE=stride, POSITIONS=POSITIONS, BLOCK=wide_block,
         num_warps=8,
     )  # fmt: skip
-    of_output = saved.centered.mT @ ungated
+    of_output = wide_product(saved.centered.mT, ungated)
     of_centered = ungated @ output.mT
     of_product = torch.empty_like(saved.product)
     programs = triton.cdiv(blocks, REPEATS)
@@ -356,7 +357,7 @@ def update_backward(
 
     return Gradients(
         normed=(projected_gradient @ projection.mT).view(normed.shape),
-        projection=normed.view(count, channels).mT @ projected_gradient,
+        projection=wide_product(normed.view(count, channels).mT, projected_gradient),
         bias=partial_sums.sum(0),
         center_scale=norm_sums[:, 0].sum(0),
         center_offset=norm_sums[:, 1].sum(0),

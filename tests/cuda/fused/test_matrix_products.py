@@ -1,0 +1,23 @@
+"""Matrix products with float32 results."""
+
+import pytest
+import torch
+
+from cuda.fused.matrix_products import wide_product
+
+GPU = pytest.param("cuda", marks=pytest.mark.gpu)
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_long_sums_are_not_rounded_to_16_bits(device: str, dtype: torch.dtype, batch: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    first, second = (
+        torch.randn(*batch, 4225, columns, generator=generator).to(device, dtype) for columns in (24, 16)
+    )
+    product = wide_product(first.mT, second)
+    assert product.dtype == torch.promote_types(dtype, torch.float32)
+    exact = first.double().mT @ second.double()
+    # a rounding to float16 is wrong by up to 5e-4 of a value, one to bfloat16 by 4e-3
+    assert (product - exact).abs().max() < 1e-5 * exact.abs().max()
