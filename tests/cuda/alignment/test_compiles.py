@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module, resources
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,9 @@ def all_kernels() -> Iterator[Any]:
     for capability in CAPABILITIES:
         architecture = f"sm_{capability[0]}{capability[1]}"
         for kernels in (gapless_kernels, row_kernels, plain_kernels):
-            for kernel in kernels(capability):
+            # the untuned tables differ in the number of columns only
+            every = 3 if kernels is gapless_kernels and capability < (9, 0) else 1
+            for kernel in islice(kernels(capability), 0, None, every):
                 label = f"{architecture}-{kernel.name}-{kernel.launch_bounds[1]}x{kernel.launch_bounds[0]}"
                 yield pytest.param(capability, kernel, id=label)
 
@@ -148,8 +151,8 @@ def test_kernel_with_short_integers_compiles(
     assert_compiles(generate(variant, (256, 2)), GENERATED_SIGNATURES[kind], (9, 0), (256, 2))
 
 
-def test_all_launches_of_the_tables_are_compiled() -> None:
-    compiled = {
+def test_all_launches_of_the_tables_have_kernels() -> None:
+    kernels = {
         (kernel.name, kernel.launch_bounds)
         for capability in CAPABILITIES
         for kernel in gapless_kernels(capability)
@@ -161,7 +164,7 @@ def test_all_launches_of_the_tables_are_compiled() -> None:
                 size = f"{launch.layout.lanes}x{launch.layout.columns}"
                 for maximum in ("half", "integer") if device == DEFAULT else ("integer",):
                     name = f"gapless_{kind}_{arithmetic}_{size}_{maximum}"
-                    assert (name, (launch.threads, launch.blocks)) in compiled
+                    assert (name, (launch.threads, launch.blocks)) in kernels
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
