@@ -110,7 +110,7 @@ def measure(case: Case, rank: int, results: Any) -> None:
             timeout=timedelta(minutes=5),
         )
         group = RankGroup()
-        if case.transfers == "copies" and (reason := group.use_peer_copies(device)):
+        if case.transfers == "copies" and (reason := group.open_copies(device, min_residues=0)):
             raise SystemExit(f"parallel: {reason}")
     config = model_config(options.network)
     configs = [config.with_blocks(blocks, 1) for blocks in options.blocks or ()] or [config]

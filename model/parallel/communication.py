@@ -1,7 +1,7 @@
 """Communication between the ranks of one prediction: gathers and exchanges of shards, counted and timed.
 
 All operations are transfers of contiguous tensors between pairs of ranks. They are started asynchronously and
-waited for as late as possible. With NCCL they run on a stream of their own, and waiting stops the current
+waited for as late as possible. On GPUs they run on streams of their own, and waiting stops the current
 stream, not the CPU. A rank's own part of a result is copied on the current stream.
 """
 
@@ -18,6 +18,9 @@ from model.parallel.peer_copies import PeerCopies, PeerCopyError
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+# shorter proteins finish sooner with NCCL, whose transfers take less time of the CPU
+MIN_COPIED_RESIDUES = 1536
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,8 @@ class RankGroup:
         others: all other ranks.
         record: counts and times all communication if it is set.
         operations: number of operations that this rank has started, which shows its progress.
-        copies: transfers between GPUs of one host, if NCCL is not to be used for these.
+        copies: transfers between GPUs of one host, if these are possible.
+        use_copies: whether the prediction that runs uses them instead of NCCL.
     """
 
     def __init__(self, process_group: distributed.ProcessGroup | None = None) -> None:
@@ -175,26 +179,37 @@ class RankGroup:
         self.record: CommunicationRecord | None = None
         self.operations = 0
         self.copies: PeerCopies | None = None
+        self.use_copies = False
+        self._min_copied_residues = MIN_COPIED_RESIDUES
 
-    def use_peer_copies(self, device: torch.device) -> str:
-        """Transfer tensors by the GPUs' copy engines from now on; all ranks call this at the same time.
+    def open_copies(self, device: torch.device, min_residues: int = MIN_COPIED_RESIDUES) -> str:
+        """Prepare to transfer tensors by the GPUs' copy engines; all ranks call this at the same time.
 
         Args:
             device: this rank's GPU, which is the current one.
+            min_residues: length of proteins from which on they are used instead of NCCL.
 
         Returns:
-            Why that is not possible, or an empty string.
+            Why they cannot be used, or an empty string.
         """
+        self._min_copied_residues = min_residues
         try:
             self.copies = PeerCopies(self._process_group, device)
         except PeerCopyError as error:
             return str(error)
         return ""
 
-    def release(self) -> None:
-        """Release what transfers keep for later ones; all ranks call this at the same time."""
+    def begin(self, residues: int) -> None:
+        """Choose how the next prediction transfers tensors; all ranks call this at the same time.
+
+        What transfers have kept is released.
+
+        Args:
+            residues: length of the protein.
+        """
         if self.copies is not None:
             self.copies.release()
+            self.use_copies = residues >= self._min_copied_residues
 
     def shards(self, total: int) -> Shards:
         """Return the division of an axis among the ranks."""
@@ -213,7 +228,7 @@ class RankGroup:
         tensors = [*sent.values(), *received.values()]
         on_gpu = any(x.is_cuda for x in tensors)
         received_bytes = sum(x.nbytes for x in received.values())
-        if self.copies is not None and on_gpu:
+        if self.copies is not None and self.use_copies and on_gpu:
             wait_for_copies = self.copies.start(sent, received)
 
             def wait_and_keep(tensors: list[torch.Tensor] = tensors) -> None:

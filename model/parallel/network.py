@@ -90,8 +90,8 @@ class ParallelAlphaFold(AlphaFold):
 
     def initial_state(self, features: Features) -> RecycledState:
         """Return the all-zero state that the first pass starts from, with this rank's rows."""
-        self.group.release()
         length = features["aatype"].shape[0]
+        self.group.begin(length)
         rows = self.group.shards(length).counts[self.group.rank]
         return RecycledState.zeros(length, self.config, self.evoformer.single_activations.bias, rows)
 

@@ -143,18 +143,26 @@ class PeerCopies:
 
     def _share_board(self) -> np.ndarray:
         """Return memory that all ranks share: [receiver, sender, ENTRIES] announcements."""
-        size, path = self.size**2 * ENTRIES * ANNOUNCEMENT.itemsize, Path()
+        size, path, error = self.size**2 * ENTRIES * ANNOUNCEMENT.itemsize, Path(), ""
         if self.rank == 0:
-            descriptor, name = tempfile.mkstemp(prefix="foldcli-", dir=SHARED_MEMORY)
-            os.ftruncate(descriptor, size)
-            os.close(descriptor)
-            path = Path(name)
-        path = self._collect(path, "")[0]
-        with path.open("r+b") as file:
-            board = np.frombuffer(mmap.mmap(file.fileno(), size), ANNOUNCEMENT)
-        self._collect(None, "")
-        if self.rank == 0:
-            path.unlink()
+            try:
+                descriptor, name = tempfile.mkstemp(prefix="foldcli-", dir=SHARED_MEMORY)
+                path = Path(name)
+                os.ftruncate(descriptor, size)
+                os.close(descriptor)
+            except OSError as failure:
+                error = f"no shared memory: {failure}"
+        path, board = self._collect(path, error)[0], np.empty(0, ANNOUNCEMENT)
+        try:
+            with path.open("r+b") as file:
+                board = np.frombuffer(mmap.mmap(file.fileno(), size), ANNOUNCEMENT)
+        except OSError as failure:
+            error = f"no shared memory: {failure}"
+        try:
+            self._collect(None, error)
+        finally:
+            if self.rank == 0:
+                path.unlink()
         return board.reshape(self.size, self.size, ENTRIES)
 
     def _locate(self, x: torch.Tensor) -> tuple[bytes, int]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 
+import torch
 from torch import distributed
 
 from model.errors import RankMismatch
@@ -61,7 +62,7 @@ def open_group(
         store: store of all ranks.
         rank: index of this process.
         size: number of ranks.
-        device_type: "cpu" or "cuda".
+        device_type: "cpu", or "cuda" for the current GPU.
         stall_seconds: a prediction without progress for this long has failed.
     """
     distributed.init_process_group(
@@ -72,7 +73,11 @@ def open_group(
         # ranks notice stalls earlier, unless one of them hangs
         timeout=timedelta(seconds=2 * stall_seconds + 60),
     )
-    return RankGroup()
+    group = RankGroup()
+    if device_type == "cuda":
+        # without these, for example on several hosts, all transfers are NCCL's
+        group.open_copies(torch.device("cuda", torch.cuda.current_device()))
+    return group
 
 
 @dataclass(frozen=True)

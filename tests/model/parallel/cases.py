@@ -92,7 +92,15 @@ def copy_between_ranks(folder: Path, sizes: list[list[int]]) -> list[tuple[dict[
         mock.patch.multiple(torch.cuda, Stream=HostStream, current_stream=HostStream, synchronize=id),
         mock.patch.object(torch, "zeros", lambda *shape, dtype, device: driver.allocate(*shape, dtype=dtype)),
     ):
-        copies = peer_copies.PeerCopies(None, torch.device("cpu"))
+        group = RankGroup()
+        assert group.open_copies(torch.device("cpu"), min_residues=100) == ""
+        used = []
+        for residues in (100, 99):
+            group.begin(residues)
+            used.append(group.use_copies)
+        assert used == [True, False]
+        copies = group.copies
+        assert copies is not None
         waits, results = [], []
         for number in range(4):
             sent = {r: torch.randn(number * sizes[rank][r]) for r in range(len(sizes)) if r != rank}
