@@ -94,7 +94,7 @@ def transition_gradients(
 
 
 class TransitionGradients(NamedTuple):
-    """Gradients of the input [P, C] and of the weights, by their names; all but that of x are at least float32."""
+    """Gradients of the input [P, C] and of the weights, by their names; those of weights at least float32."""
 
     x: torch.Tensor
     norm_scale: torch.Tensor

@@ -11,7 +11,9 @@ GPU = pytest.param("cuda", marks=pytest.mark.gpu)
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("batch", [(), (3,)])
-def test_long_sums_are_not_rounded_to_16_bits(device: str, dtype: torch.dtype, batch: tuple[int, ...]) -> None:
+def test_long_sums_are_not_rounded_to_16_bits(
+    device: str, dtype: torch.dtype, batch: tuple[int, ...]
+) -> None:
     generator = torch.Generator().manual_seed(0)
     first, second = (
         torch.randn(*batch, 4225, columns, generator=generator).to(device, dtype) for columns in (24, 16)
