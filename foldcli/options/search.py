@@ -61,7 +61,8 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
             type=click.IntRange(1),
             metavar="N",
             show_default=default("max_seqs"),
-            help="Maximum number of hits per query, members of clusters not counted.",
+            help="Maximum number of hits per query (over 2,000 residues: per region), members of clusters "
+            "not counted.",
         ),
         click.option(
             "--min-ungapped-score",

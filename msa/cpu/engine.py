@@ -9,7 +9,7 @@ import numpy as np
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
-from msa.search.engine import Candidates, EngineRequest, QueryProfile, best_targets
+from msa.search.engine import Candidates, EngineRequest, FilteredTargets, QueryProfile, best_targets
 
 
 class CpuEngine:
@@ -36,7 +36,8 @@ class CpuEngine:
             scores = gapless_scores(query.profile, targets, settings.threads, progress)
             filtered_pairs += len(targets)
             indices = best_targets(scores, settings.max_candidates, settings.min_ungapped_score)
-            yield replace(_align_candidates(index, query, indices, request), gapless_scores=scores[indices])
+            filtered = FilteredTargets.of_query(indices, scores[indices])
+            yield replace(_align_candidates(index, query, indices, request), filtered=filtered)
 
     def align(
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest

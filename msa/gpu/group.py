@@ -98,7 +98,7 @@ class GpuGroup:
         gpus = np.searchsorted(part_ends, np.concatenate(targets), side="right")
         candidates = align_batch(batches, targets, gpus, request.options)
         return [
-            replace(aligned, gapless_scores=of_query.scores)
+            replace(aligned, filtered=of_query)
             for aligned, of_query in zip(candidates, filtered, strict=True)
         ]
 

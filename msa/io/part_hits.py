@@ -10,7 +10,8 @@ there are
 - `headers_k` (uint8), header lines of the targets as UTF-8, and `header_lengths_k` (int32), their bytes;
 - `residues_k` (uint8), letter codes of the targets, and `lengths_k` (int32), their numbers;
 - `members_k` (uint8), 1 for hits that may join the query's family;
-- `filtered_k` (int64) and `gapless_k` (int32), targets and scores of the gapless filter;
+- `filtered_k` (int64), `gapless_k` and `windows_k` (int32) and `passes_k` (uint8), the targets of the gapless
+  filter, see FilteredTargets;
 - `profile_k` (int16, flat), if the query has a profile.
 
 Of a query that did not take part in the iteration, there is only the profile.
@@ -38,8 +39,9 @@ from msa.profile.pssm import ProfileQuery
 from msa.search.engine import FilteredTargets
 from msa.search.hits import Hits, StoredSequences
 from msa.search.split_search import PartHits
+from msa.search.windows import window_starts
 
-FORMAT, VERSION = "foldcli part hits", 2
+FORMAT, VERSION = "foldcli part hits", 3
 _MAX_BYTES = 1 << 34
 _NOT_HITS = "not a file of hits from `foldcli search --partial`"
 
@@ -114,6 +116,8 @@ def _hit_arrays(part: PartHits) -> dict[str, np.ndarray]:
         "members": part.is_member.astype(np.uint8),
         "filtered": part.filtered.targets,
         "gapless": part.filtered.scores,
+        "windows": part.filtered.windows,
+        "passes": part.filtered.passes.astype(np.uint8),
     }
 
 
@@ -206,11 +210,19 @@ class PartHitsFile:
             AlignmentPaths(records, runs, np.concatenate([[0], np.cumsum(records[:, 7], dtype=np.int64)])),
         )
         filtered = read("filtered", np.int64)
+        windows = read("windows", np.int32, len(filtered))
+        if np.any(windows < 0) or np.any(windows > len(window_starts(len(query.sequence)))):
+            raise ValueError("unknown windows of the query")
         return PartHits(
             hits,
             read("representatives", np.int64, count),
             read("members", np.uint8, count).astype(bool),
-            FilteredTargets(filtered, read("gapless", np.int32, len(filtered))),
+            FilteredTargets(
+                filtered,
+                read("gapless", np.int32, len(filtered)),
+                windows,
+                read("passes", np.uint8, len(filtered)).astype(bool),
+            ),
         )
 
 

@@ -1,7 +1,7 @@
 """The interface of the search engines. The CPU and GPU engines return bitwise identical results."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -99,12 +99,36 @@ class FilteredTargets:
     """The targets of one query that passed the gapless filter.
 
     Args:
-        targets: int64 [n], target indices by descending score, then by index.
+        targets: int64 [n], target indices by descending score, then by index; of each window separately.
         scores: int32 [n], gapless scores, half-bits.
+        windows: int32 [n], 0 for targets of the whole query, k for those of its k-th window.
+        passes: bool [n], targets that may become hits.
     """
 
     targets: np.ndarray
     scores: np.ndarray
+    windows: np.ndarray
+    passes: np.ndarray
+
+    @classmethod
+    def of_query(cls, targets: np.ndarray, scores: np.ndarray) -> "FilteredTargets":
+        """Return the targets of a query without windows."""
+        return cls(targets, scores, np.zeros(len(targets), np.int32), np.ones(len(targets), bool))
+
+    def of_window(self, window: int) -> "FilteredTargets":
+        """Return the targets of one window, or of the whole query (0)."""
+        own = self.windows == window
+        return FilteredTargets(self.targets[own], self.scores[own], self.windows[own], self.passes[own])
+
+    @classmethod
+    def of_windows(cls, parts: Sequence["FilteredTargets"]) -> "FilteredTargets":
+        """Return the targets of a query from those of itself and of each of its windows."""
+        return cls(
+            np.concatenate([part.targets for part in parts]),
+            np.concatenate([part.scores for part in parts]),
+            np.repeat(np.arange(len(parts), dtype=np.int32), [len(part.targets) for part in parts]),
+            np.concatenate([part.passes for part in parts]),
+        )
 
 
 @dataclass(frozen=True)
@@ -120,8 +144,7 @@ class Candidates:
             computed.
         alignments: [m], alignments of the aligned targets.
         capped: whether `Selection.max_aligned` limited the number of aligned targets.
-        gapless_scores: int32 [k ≤ n], half-bits, of the first `k` targets, which passed the filter; empty if
-            there was none.
+        filtered: the targets that passed the filter, with which `targets` begins; empty if there was none.
     """
 
     targets: np.ndarray
@@ -130,12 +153,21 @@ class Candidates:
     reversed_scores: np.ndarray
     alignments: AlignmentPaths
     capped: bool = False
-    gapless_scores: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
+    filtered: FilteredTargets = field(
+        default_factory=lambda: FilteredTargets.of_query(np.empty(0, np.int64), np.empty(0, np.int32))
+    )
 
-    @property
-    def filtered(self) -> "FilteredTargets":
-        """The targets that passed the filter."""
-        return FilteredTargets(self.targets[: len(self.gapless_scores)], self.gapless_scores)
+    def followed_by(self, other: "Candidates") -> "Candidates":
+        """Return these candidates and then others of the same query, which no filter has found."""
+        return Candidates(
+            np.concatenate([self.targets, other.targets]),
+            np.concatenate([self.scores, other.scores]),
+            np.concatenate([self.aligned, other.aligned + len(self.targets)]),
+            np.concatenate([self.reversed_scores, other.reversed_scores]),
+            AlignmentPaths.concatenate([self.alignments, other.alignments]),
+            self.capped,
+            self.filtered,
+        )
 
 
 @dataclass(frozen=True)
@@ -232,4 +264,20 @@ def merge_best_targets(parts: Iterable[tuple[np.ndarray, np.ndarray]], max_targe
     scores = np.concatenate([np.empty(0, np.int32), *(part_scores for _, part_scores in parts)])
     # one key for both criteria, because np.lexsort is several times slower; indices are below 2³¹
     order = np.argsort(targets - (scores.astype(np.int64) << 31))[:max_targets]
-    return FilteredTargets(targets[order], scores[order])
+    return FilteredTargets.of_query(targets[order], scores[order])
+
+
+def merge_filtered(parts: Sequence[FilteredTargets], max_targets: int) -> FilteredTargets:
+    """Merge the targets of each part of a database; the limit holds for the query and each of its windows.
+
+    Args:
+        parts: see `merge_best_targets`; indices are those of the whole database.
+        max_targets: see `merge_best_targets`.
+    """
+    merged = []
+    for window in range(1 + max(int(part.windows.max(initial=0)) for part in parts)):
+        own = [part.of_window(window) for part in parts]
+        best = merge_best_targets(((part.targets, part.scores) for part in own), max_targets)
+        passing = np.concatenate([part.targets[part.passes] for part in own])
+        merged.append(replace(best, passes=np.isin(best.targets, passing)))
+    return FilteredTargets.of_windows(merged)

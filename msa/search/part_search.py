@@ -14,7 +14,7 @@ from msa.search.engine import Engine
 from msa.search.hits import QueryHits
 from msa.search.iterations import IteratedSearch
 from msa.search.search import apply_thresholds, check_query, prepared_engine, queries_per_block
-from msa.search.settings import SearchSettings
+from msa.search.settings import MAX_SEQS, SearchSettings
 from msa.search.split_search import PartHits, merge_iteration
 
 ReadParts: TypeAlias = Callable[[int], Sequence[PartHits]]
@@ -49,7 +49,8 @@ def search_part(
     for query in queries:
         check_query(query)
     own = replace(settings, max_seqs=settings.max_candidates)
-    engine = prepared_engine(engine, part, queries)
+    unlimited = replace(settings, max_seqs=MAX_SEQS)
+    engine = prepared_engine(engine, part, queries, keep_all=True)
     block_size = queries_per_block(len(queries), settings)
     search = IteratedSearch(part, own, engine, block_size, keep_filtered=True)
     is_last = len(earlier) + 1 == settings.num_iterations
@@ -69,7 +70,8 @@ def search_part(
             yield from ((query, None) for query in block[next_query:k])
             next_query = k + 1
             if is_last:
-                hits = apply_thresholds(result.hits, result.hits.targets < part.representatives, own)
+                is_representative = result.hits.targets < part.representatives
+                hits = apply_thresholds(result.hits, is_representative, unlimited)
                 result = QueryHits(hits, np.zeros(len(hits), bool))
             yield block[k], PartHits.from_search(result, part)
         yield from ((query, None) for query in block[next_query:])

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from cuda.alignment import AlignmentPaths
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
@@ -20,6 +19,7 @@ from msa.progress import Progress
 from msa.search.engine import Candidates, Engine, EngineRequest, ProfileCallback, QueryProfile
 from msa.search.hits import Hits
 from msa.search.settings import SearchSettings
+from msa.search.windows import WindowedEngine, best_hits
 
 _MAX_HITS_IN_MEMORY = 2**22
 """Limits the number of queries in one block of an iterated search; a hit takes about 100 bytes."""
@@ -115,13 +115,21 @@ def _search_each(
 
 
 def prepared_engine(
-    engine: Engine | None, database: TargetDatabase, queries: Sequence[FastaRecord]
+    engine: Engine | None, database: TargetDatabase, queries: Sequence[FastaRecord], keep_all: bool = False
 ) -> Engine:
-    """Return an engine that searches a database, after announcing the queries; None is the CPU engine."""
+    """Return an engine that searches a database, after announcing the queries.
+
+    Args:
+        engine: filters and aligns; None is the CPU engine.
+        database: the database.
+        queries: the queries.
+        keep_all: see WindowedEngine.
+    """
     if engine is None:
         from msa.cpu.engine import CpuEngine  # imports numba
 
         engine = CpuEngine()
+    engine = WindowedEngine(engine, keep_all)
     if database.representatives < len(database):
         engine = ClusterExpandingEngine(engine, database)
     engine.prepare([len(query.sequence) for query in queries])
@@ -155,7 +163,7 @@ def apply_thresholds(hits: Hits, is_representative: np.ndarray, settings: Search
     Args:
         hits: hits of one query.
         is_representative: bool [n], hits that count towards `max_seqs`.
-        settings: with thresholds, at most `max_seqs` hits are returned.
+        settings: with thresholds, `max_seqs` limits the hits as `best_hits` does.
     """
     if not settings.has_thresholds:
         return hits
@@ -166,8 +174,9 @@ def apply_thresholds(hits: Hits, is_representative: np.ndarray, settings: Search
         2: query_coverages,
     }[settings.cov_mode]
     passing = (hits.identities >= settings.min_seq_id) & (coverages >= settings.coverage)
-    kept = np.cumsum(is_representative[passing]) <= settings.max_seqs
-    return replace(hits.subset(passing).subset(kept), capped=not kept.all())
+    hits = hits.subset(passing)
+    kept = best_hits(hits.alignments, hits.query_length, settings.max_seqs, is_representative[passing])
+    return replace(hits.subset(kept), capped=not kept.all())
 
 
 class ClusterExpandingEngine:
@@ -228,23 +237,10 @@ class ClusterExpandingEngine:
 
         selection = None if request.selection is None else replace(request.selection, max_aligned=None)
         for member_candidates in self._engine.align(members(), replace(request, selection=selection)):
-            yield _concatenate_candidates(representative_candidates.popleft(), member_candidates)
+            yield representative_candidates.popleft().followed_by(member_candidates)
 
     def align(
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
     ) -> Iterator[Candidates]:
         """Align each query to given targets with the wrapped engine."""
         return self._engine.align(pairs, request)
-
-
-def _concatenate_candidates(first: Candidates, second: Candidates) -> Candidates:
-    """Concatenate two sets of candidates of the same query."""
-    return Candidates(
-        np.concatenate([first.targets, second.targets]),
-        np.concatenate([first.scores, second.scores]),
-        np.concatenate([first.aligned, second.aligned + len(first.targets)]),
-        np.concatenate([first.reversed_scores, second.reversed_scores]),
-        AlignmentPaths.concatenate([first.alignments, second.alignments]),
-        first.capped,
-        first.gapless_scores,
-    )

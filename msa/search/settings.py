@@ -13,9 +13,12 @@ MIN_CANDIDATES = 10_000
 behind thousands of unrelated targets."""
 
 _INT32_MAX = 2**31 - 1
+MAX_SEQS = _INT32_MAX
+"""Largest value of `SearchSettings.max_seqs`."""
+
 _SEARCH_RANGES = {
     "evalue": (0, math.inf),
-    "max_seqs": (1, _INT32_MAX),
+    "max_seqs": (1, MAX_SEQS),
     "min_ungapped_score": (0, _INT32_MAX),
     "min_seq_id": (0, 1),
     "coverage": (0, 1),
@@ -58,8 +61,8 @@ class SearchSettings:
 
     Args:
         evalue: largest E-value of a hit.
-        max_seqs: maximum number of hits of a query, in a clustered database without the members of their
-            clusters.
+        max_seqs: maximum number of hits of a query, or of every region of a long one (see
+            msa.search.windows), in a clustered database without the members of their clusters.
         min_ungapped_score: smallest gapless score that passes the filter.
         matrix: substitution matrix; defines the unit of scores and gap costs, half-bits for the default.
         gap_open: cost of a gap's first residue.

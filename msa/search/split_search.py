@@ -17,10 +17,11 @@ import numpy as np
 from cuda.alignment import AlignmentPaths
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
-from msa.search.engine import FilteredTargets, merge_best_targets
+from msa.search.engine import FilteredTargets, merge_filtered
 from msa.search.hits import Hits, QueryHits, StoredSequences
 from msa.search.search import apply_thresholds
 from msa.search.settings import SearchSettings
+from msa.search.windows import best_hits
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,18 +82,17 @@ def merge_iteration(parts: Sequence[PartHits], settings: SearchSettings) -> tupl
     hits = concatenate_hits([part.hits for part in parts])
     representatives = np.concatenate([part.representatives for part in parts])
     is_member = np.concatenate([part.is_member for part in parts])
-    filtered = merge_best_targets(
-        ((part.filtered.targets, part.filtered.scores) for part in parts), settings.max_candidates
-    )
+    filtered = merge_filtered([part.filtered for part in parts], settings.max_candidates)
     order = np.lexsort((hits.targets, -hits.alignments.records[:, 0], hits.evalues))
-    order = order[np.isin(representatives[order], filtered.targets)]
+    order = order[np.isin(representatives[order], filtered.targets[filtered.passes])]
     is_representative = hits.targets[order] == representatives[order]
     capped = False
     if not settings.has_thresholds:
         # the best are selected before the members of their clusters are aligned
-        best = representatives[order[is_representative]]
-        kept = np.isin(representatives[order], best[: settings.max_seqs])
-        capped = len(best) > settings.max_seqs
+        best = order[is_representative]
+        is_kept = best_hits(hits.alignments.subset(best), hits.query_length, settings.max_seqs)
+        kept = np.isin(representatives[order], representatives[best[is_kept]])
+        capped = not is_kept.all()
         order, is_representative = order[kept], is_representative[kept]
     return QueryHits(replace(hits.subset(order), capped=capped), is_member[order]), is_representative
 

@@ -17,6 +17,7 @@ from msa.gpu.interface import GpuSettings
 from msa.gpu.local_worker import LocalWorker
 from msa.gpu.memory import Allocate, allocate_on_gpu
 from msa.gpu.remote_worker import RemoteWorker
+from msa.search import windows
 from msa.search.engine_selection import EngineSettings, create_engine
 from msa.search.search import search_many
 from msa.search.settings import SearchSettings
@@ -73,6 +74,16 @@ def check(tiny: TinySearch, allocate: Allocate = allocate_on_gpu, **settings: An
     finally:
         gpu_engine.close()
     assert sum(map(len, tiny.expected)) >= 5
+
+
+@pytest.mark.usefixtures("fast_kernels")
+def test_windows_of_long_queries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    without = tiny_search().filtered
+    monkeypatch.setattr(windows, "WINDOW", 8)
+    monkeypatch.setattr(windows, "OVERLAP", 4)
+    tiny = TinySearch(tmp_path)
+    assert tiny.filtered != without
+    check(tiny)
 
 
 def fail_without_memory(

@@ -17,6 +17,7 @@ from msa.io.fasta import FastaRecord
 from msa.io.part_hits import PartHitsFile, PartHitsWriter, describe_queries
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.search import settings as search_settings
+from msa.search import windows
 from msa.search.hits import Hits
 from msa.search.part_search import ReadParts, search_part
 from msa.search.search import search_many
@@ -128,9 +129,15 @@ def assert_equal_hits(found: Hits, expected: Hits) -> None:
     ),
     min_candidates=st.sampled_from([1, 6, 17, 1000]),
     of_family=st.booleans(),
+    window=st.sampled_from([30, windows.WINDOW]),
 )
 def test_merged_hits_equal_those_of_the_whole(
-    databases: Databases, kind: tuple[int, bool], search: SearchSettings, min_candidates: int, of_family: bool
+    databases: Databases,
+    kind: tuple[int, bool],
+    search: SearchSettings,
+    min_candidates: int,
+    of_family: bool,
+    window: int,
 ) -> None:
     sequence, whole, parts = databases[kind]
     queries = [FastaRecord("q1 first", sequence), FastaRecord("q2", sequence[40:])]
@@ -141,6 +148,8 @@ def test_merged_hits_equal_those_of_the_whole(
     with pytest.MonkeyPatch.context() as patch:
         # a filter that keeps few targets, so that those of all parts compete
         patch.setattr(search_settings, "MIN_CANDIDATES", min_candidates)
+        patch.setattr(windows, "WINDOW", window)
+        patch.setattr(windows, "OVERLAP", 10)
         expected = [hits for _, hits in search_many(queries, whole, search)]
         found = search_parts(queries, parts, search)
         merged = [merge_hits(of_query.parts, search, of_query.has_left) for of_query in found]
@@ -193,7 +202,7 @@ def test_hits_of_repeats_join_no_family(tmp_path: Path) -> None:
     assert_equal_hits(merge_hits(of_query.parts, search), expected)
 
 
-@pytest.mark.parametrize("position", [0.1, 0.3, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize("position", [0.1, 0.35, 0.5, 0.7, 0.9])
 def test_damaged_file_is_refused(databases: Databases, tmp_path: Path, position: float) -> None:
     sequence, _, (part, *_) = databases[2, False]
     stream = io.BytesIO()

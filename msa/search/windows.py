@@ -1,0 +1,227 @@
+"""Long queries: their windows pass the gapless filter separately, and every region keeps its best hits.
+
+A single ranking of a long query's targets would list the relatives of its best-conserved domain only. The
+rules are described in docs/search.md.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cuda.alignment import AlignmentPaths
+from msa.search.engine import Candidates, Engine, EngineRequest, FilteredTargets, QueryProfile, Selection
+
+WINDOW = 2000
+"""Residues of a window; queries of at most this length have none."""
+OVERLAP = 500
+"""Minimum residues that consecutive windows share, so that most domains are whole in one of them."""
+_MAX_ROW_RESIDUES = 2**30
+"""Maximum number of hits of a long query times its length, which bounds the memory of its alignment."""
+
+
+def window_starts(length: int) -> list[int]:
+    """Return the first position of each window of a query, evenly spaced; empty if it has none."""
+    if length <= WINDOW:
+        return []
+    steps = -(-(length - WINDOW) // (WINDOW - OVERLAP))
+    return [(length - WINDOW) * k // steps for k in range(steps + 1)]
+
+
+def best_hits(
+    alignments: AlignmentPaths, query_length: int, max_seqs: int, counts: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the hits that a limit on their number keeps.
+
+    Of a query without windows, these are the first `max_seqs`. Of a long query, a hit is kept if fewer than
+    `max_seqs` better hits cover one of its query positions.
+
+    Args:
+        alignments: [n], of the hits, best hit first.
+        query_length: residues of the query.
+        max_seqs: the limit.
+        counts: bool [n], hits that count towards the limit; others are kept as long as it is not exceeded.
+            None if all count.
+
+    Returns:
+        bool [n].
+    """
+    counts = np.ones(len(alignments), bool) if counts is None else counts
+    kept = np.cumsum(counts) <= max_seqs
+    if query_length <= WINDOW or kept.all():
+        return kept
+    depths = np.zeros(query_length, np.int64)
+    spans = zip(alignments.records[:, 1].tolist(), alignments.records[:, 2].tolist(), strict=True)
+    for index, (start, end) in enumerate(spans):
+        covered = depths[start : end + 1]
+        kept[index] = covered.min() + counts[index] <= max_seqs
+        covered += counts[index]
+    max_hits = max(max_seqs, _MAX_ROW_RESIDUES // query_length)
+    return kept & (np.cumsum(kept & counts) <= max_hits)
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """The query that a query of the wrapped engine is, or is a window of.
+
+    Args:
+        index: of the query.
+        windows: number of its windows.
+    """
+
+    index: int
+    windows: int
+
+
+@dataclass(frozen=True)
+class _OriginalSelection(Selection):
+    """A selection for queries and windows; of long queries, all candidates whose E-value passes.
+
+    Args:
+        origins: of the wrapped engine's queries.
+    """
+
+    origins: Sequence[_Origin] = ()
+
+    def passing(
+        self, query: int, targets: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
+    ) -> tuple[np.ndarray, bool]:
+        """See Selection; E-values of windows are computed with the length of the whole query."""
+        origin = self.origins[query]
+        limit = None if origin.windows else self.max_aligned
+        selection = Selection(self.evalues, self.max_evalue, limit, self.reverse)
+        return selection.passing(origin.index, targets, scores, reversed_scores)
+
+
+class WindowedEngine:
+    """An engine that wraps another one and filters the windows of long queries separately.
+
+    Each window is searched with its part of the query's profile. The targets whose alignments to a window
+    pass are aligned to the whole query, as are those that the whole query finds; `best_hits` then applies
+    `Selection.max_aligned`. Implements msa.search.engine.Engine.
+
+    Args:
+        engine: filters and aligns.
+        keep_all: return all hits of long queries, because they will be merged with those of other databases.
+    """
+
+    def __init__(self, engine: Engine, keep_all: bool = False) -> None:
+        self._engine, self._keep_all = engine, keep_all
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds spent by the wrapped engine."""
+        return self._engine.seconds
+
+    def prepare(self, lengths: Sequence[int]) -> None:
+        """Announce queries and windows to the wrapped engine."""
+        has_windows = any(length > WINDOW for length in lengths)
+        self._engine.prepare([*lengths, WINDOW] if has_windows else lengths)
+
+    def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
+        """Filter and align queries and their windows, then combine the candidates of each query.
+
+        Progress counts the windows of a query as parts of it.
+        """
+        origins: list[_Origin] = []
+        long_queries: dict[int, QueryProfile] = {}
+
+        def queries_and_windows() -> Iterator[QueryProfile]:
+            for index, query in enumerate(queries):
+                starts = window_starts(len(query.codes))
+                origins.extend([_Origin(index, len(starts))] * (1 + len(starts)))
+                if starts:
+                    long_queries[index] = query
+                yield query
+                for start in starts:
+                    window = slice(start, start + WINDOW)
+                    yield QueryProfile(query.codes[window], query.profile[window])
+
+        inner_request = replace(
+            request,
+            selection=_with_origins(request.selection, origins),
+            progress=_scaled_progress(request.progress, origins, len(request.targets)),
+        )
+        found = self._engine.run(queries_and_windows(), inner_request)
+        number = 0
+        for candidates in found:
+            origin = origins[number]
+            number += 1 + origin.windows
+            if not origin.windows:
+                yield candidates
+                continue
+            of_windows = [next(found) for _ in range(origin.windows)]
+            yield self._combine(origin, long_queries.pop(origin.index), candidates, of_windows, request)
+
+    def align(
+        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
+    ) -> Iterator[Candidates]:
+        """Align each query to given targets with the wrapped engine."""
+        return self._engine.align(pairs, request)
+
+    def _combine(
+        self,
+        origin: _Origin,
+        query: QueryProfile,
+        whole: Candidates,
+        of_windows: Sequence[Candidates],
+        request: EngineRequest,
+    ) -> Candidates:
+        """Return the candidates of a long query, from its own and those of its windows."""
+        candidates = whole
+        found = np.concatenate([each.targets[each.aligned] for each in of_windows])
+        if len(targets := np.setdiff1d(found, whole.targets)):
+            selection = _with_origins(request.selection, [origin])
+            aligned = self._engine.align([(query, targets)], replace(request, selection=selection))
+            candidates = whole.followed_by(next(iter(aligned)))
+        filtered = FilteredTargets.of_windows(
+            [whole.filtered, *(replace(each.filtered, passes=_passes(each)) for each in of_windows)]
+        )
+        candidates = replace(candidates, filtered=filtered)
+        selection = request.selection
+        if selection is None or selection.max_aligned is None or self._keep_all:
+            return candidates
+        targets, scores = candidates.targets[candidates.aligned], candidates.scores[candidates.aligned]
+        reversed_scores = candidates.reversed_scores if selection.reverse else None
+        evalues = selection.evalues(origin.index, targets, scores, reversed_scores)
+        order = np.lexsort((targets, -scores, evalues))
+        kept = best_hits(candidates.alignments.subset(order), len(query.codes), selection.max_aligned)
+        selected = np.sort(order[kept])
+        return replace(
+            candidates,
+            aligned=candidates.aligned[selected],
+            reversed_scores=candidates.reversed_scores[selected],
+            alignments=candidates.alignments.subset(selected),
+            capped=not kept.all(),
+        )
+
+
+def _passes(candidates: Candidates) -> np.ndarray:
+    """Return which of the filtered targets have an alignment that passes, bool [n]."""
+    return np.isin(np.arange(len(candidates.filtered.targets)), candidates.aligned)
+
+
+def _with_origins(selection: Selection | None, origins: Sequence[_Origin]) -> Selection | None:
+    """Return the selection for queries of the wrapped engine; `origins` may grow."""
+    if selection is None:
+        return None
+    return _OriginalSelection(
+        selection.evalues, selection.max_evalue, selection.max_aligned, selection.reverse, origins
+    )
+
+
+def _scaled_progress(
+    progress: Callable[[int], None] | None, origins: Sequence[_Origin], targets: int
+) -> Callable[[int], None] | None:
+    """Return a progress callback that counts a query with its windows once; `origins` may grow."""
+    if progress is None:
+        return None
+
+    def scaled(pairs: int) -> None:
+        finished, remaining = divmod(pairs, max(1, targets))
+        done = sum(targets / (1 + origin.windows) for origin in origins[:finished])
+        if remaining:
+            done += remaining / (1 + origins[finished].windows)
+        progress(round(done))
+
+    return scaled
