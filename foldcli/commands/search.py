@@ -1,5 +1,6 @@
 """`foldcli search`: search a target database with queries and write the hits."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,12 @@ _input_and_result_options = options.combine(
         help="Save the last profiles. m8: a file; a3m, sto: a folder with one NAME.npz per query.",
     ),
     click.option(
+        "--exact",
+        is_flag=True,
+        help="Find all exact occurrences of the queries, such as peptides of eight residues, instead of "
+        "similar sequences. Without -e and --max-seqs, there are no limits.",
+    ),
+    click.option(
         "--partial",
         is_flag=True,
         help="Search one part of a split database (`createdb --split`): OUT is a file for "
@@ -91,6 +98,7 @@ def command(
     server: Path | None,
     profiles: tuple[str, ...],
     save_profile: str | None,
+    exact: bool,
     partial: bool,
     previous: tuple[str, ...],
     cache: Path | None,
@@ -147,6 +155,14 @@ def command(
         columns = DEFAULT_COLUMNS if format_output is None else parse_columns(format_output)
     except ValueError as error:
         raise click.UsageError(f"--format-output: {error}") from error
+    if exact:
+        refused = {"--format a3m or sto": kind != "m8", "--server": server is not None, "--partial": partial}
+        refused |= {"--profile": bool(profiles), "--save-profile": save_profile is not None}
+        refused |= {"--num-iterations": option_values["num_iterations"] is not None}
+        for option, is_given in refused.items():
+            if is_given:
+                raise click.UsageError(f"--exact cannot be combined with {option}.")
+        option_values = _without_limits(option_values)
     settings = AlignmentSettings.from_options(option_values, threads, tables=kind == "m8")
     if kind == "m8" and settings.row_filter != AlignmentFilter():
         raise click.UsageError(
@@ -167,7 +183,7 @@ def command(
         search = PartSearchRun(sources, settings, result, part.open_searcher, previous, shard, overwrite)
         search.to_file(Path(out))
         return
-    open_searcher = _searcher_opener(server, str(db), device)
+    open_searcher = _exact_opener(str(db)) if exact else _searcher_opener(server, str(db), device)
     cache = cache or default_feature_cache()
     run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, cache)
     if kind == "m8":
@@ -188,6 +204,25 @@ def _check_partial(server: Path | None, out: str, save_profile: str | None) -> N
         raise click.UsageError("--partial cannot be combined with --server or --save-profile.")
     if out == "-":
         raise click.UsageError("--partial writes a file: name it with -o.")
+
+
+def _without_limits(option_values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of the options, with no limits on E-value and number of hits if none are given."""
+    from msa.search.settings import MAX_SEQS
+
+    limits = {"evalue": math.inf, "max_seqs": MAX_SEQS}
+    return option_values | {name: limit for name, limit in limits.items() if option_values[name] is None}
+
+
+def _exact_opener(db: str) -> "Callable[[], Searcher]":
+    """Return the function that opens the database for an exact search."""
+
+    def open_here() -> "Searcher":
+        from foldcli.pipeline.searcher import DatabaseSource, ExactSearcher
+
+        return ExactSearcher(DatabaseSource(db, "cpu").open())
+
+    return open_here
 
 
 def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[], Searcher]":

@@ -17,6 +17,7 @@ from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.search.engine import Engine, ProfileCallback
 from msa.search.engine_selection import EngineSettings, create_engine
+from msa.search.exact import exact_search
 from msa.search.hits import Hits
 from msa.search.part_search import ReadParts, search_part
 from msa.search.search import search_many
@@ -87,6 +88,38 @@ class LocalSearcher:
         if stages := self.engine.seconds:
             text = ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in stages.items())
             logger.debug("GPU stages so far: %s", text, extra={"fields": {"stages": stages}})
+
+
+@dataclass(frozen=True)
+class ExactSearcher:
+    """A database that is searched for exact occurrences; see `foldcli.pipeline.search_stage.Searcher`.
+
+    Args:
+        database: opened target database.
+    """
+
+    database: TargetDatabase
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of the database's parts."""
+        return self.database.manifest.checksums
+
+    def search_many(
+        self,
+        queries: Sequence[FastaRecord],
+        settings: SearchSettings,
+        progress: Progress | None = None,
+        on_profile: ProfileCallback | None = None,
+    ) -> Iterator[tuple[FastaRecord, Hits]]:
+        """Yield each query with its occurrences; see `msa.search.exact.exact_search`.
+
+        Raises:
+            InputError: a query is too short or a profile, or a file of the database has changed.
+        """
+        for result in exact_search(queries, self.database, settings, progress):
+            self.database.check_sizes()
+            yield result
 
 
 @dataclass(frozen=True)

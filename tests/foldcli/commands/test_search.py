@@ -72,6 +72,16 @@ def test_built_database_standard_streams_and_columns(folder: Path) -> None:
     ]  # fmt: skip
 
 
+def test_exact_occurrences_of_a_peptide_are_listed(folder: Path) -> None:
+    (folder / "peptides.fasta").write_text(">p1\nKEGIPP\n>p2\nTTE\n>p3\nWWWW\n")
+    result = search(
+        "peptides.fasta", "db.fasta", "-o", "-", "--exact", "--format-output", "query,target,tstart"
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == ["p1\tubq\t33", "p1\tnedd8\t33", "p2\tgb1\t17"]
+    assert "p3: 0 hits" in result.stderr
+
+
 def test_members_of_clusters_are_found(folder: Path) -> None:
     (folder / "clusters.tsv").write_text("nedd8\tubq\nnedd8\tnedd8\ngb1\tgb1\n")
     built = subprocess.run(
@@ -225,6 +235,10 @@ def test_single_alignment_goes_to_standard_output(folder: Path) -> None:
             "no E-value statistics for PAM30 with gap costs 11/1: choose from 5/2, ",
         ),
         (["queries.fasta", "db.fasta", "-o", "x", "--cov-mode", "3"], "cov-mode"),
+        (
+            ["queries.fasta", "db.fasta", "-o", "x", "--exact", "--format", "a3m"],
+            "--exact cannot be combined with --format a3m or sto",
+        ),
         (["queries.fasta", "db.fasta", "-o", "x", "--shard", "3/2"], "shard"),
         (["queries.fasta", "db.fasta", "-o", "db.fasta"], "db.fasta exists; --overwrite replaces it"),
     ],
