@@ -2,9 +2,11 @@
 
 import json
 import logging
+import os
 import re
 import sys
 import time
+from pathlib import Path
 
 from tqdm import tqdm
 
@@ -70,3 +72,16 @@ def configure(quiet: bool = False, verbose: bool = False, log_json: bool = False
 def logs_json() -> bool:
     """Return True if stderr is a stream of JSON lines, into which nothing else may be written."""
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers)
+
+
+def seconds_since_start() -> float:
+    """Return the seconds since the system started this process, early imports included."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+
+
+def log_time_since_start(event: str) -> None:
+    """Log, with -v, how long after the start of the process something has happened."""
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("%s %.2f s after the start", event, seconds_since_start())

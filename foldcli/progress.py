@@ -52,8 +52,6 @@ class RunProgress:
     def __init__(self, targets: int, passes: int) -> None:
         self._passes = passes
         self._done: dict[str, int] = {}
-        self._job = ("", 0, "")
-        self._counted = 0
         self._lock = Lock()
         self._bar = tqdm(
             total=targets * passes, unit="pass", file=sys.stderr, disable=not shows_progress(), leave=False,
@@ -72,20 +70,24 @@ class RunProgress:
         with self._lock:
             self._bar.set_postfix_str(text)
 
-    def begin_job(self, name: str, residues: int, tag: str) -> None:
-        """Show the job of a target that the network begins."""
-        self._job, self._counted = (name, residues, tag), 0
-        self.show(self._text("first pass"))
+    def begin_job(self, name: str, residues: int, tag: str) -> Progress:
+        """Show the job of a target that the network begins; return the callback that counts its passes.
 
-    def pass_done(self, done: int, total: int | None) -> None:
-        """Count passes of the job; a job that stops early counts all of them."""
-        new, self._counted = done - self._counted, done
-        name = self._job[0]
-        with self._lock:
-            self._done[name] = self._done.get(name, 0) + new
-            if total is not None and done < total:
-                self._bar.set_postfix_str(self._text(f"recycle {done}/{total - 1}"), refresh=False)
-            self._bar.update(new)
+        A job that stops early counts all of its passes.
+        """
+        text, counted = f"{name} ({residues} residues): {tag}", 0
+        self.show(f"{text}, first pass")
+
+        def pass_done(done: int, total: int | None) -> None:
+            nonlocal counted
+            new, counted = done - counted, done
+            with self._lock:
+                self._done[name] = self._done.get(name, 0) + new
+                if total is not None and done < total:
+                    self._bar.set_postfix_str(f"{text}, recycle {done}/{total - 1}", refresh=False)
+                self._bar.update(new)
+
+        return pass_done
 
     def add_passes(self, name: str, count: int) -> None:
         """Count finished passes of a target."""
@@ -99,10 +101,6 @@ class RunProgress:
             remaining = self._passes - self._done.get(name, 0)
             self._done[name] = self._passes
             self._bar.update(max(0, remaining))
-
-    def _text(self, state: str) -> str:
-        name, residues, tag = self._job
-        return f"{name} ({residues} residues): {tag}, {state}"
 
 
 class CompilationProgress:

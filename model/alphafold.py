@@ -16,9 +16,10 @@ from model.graphs import GraphedModules
 from model.heads import (
     AlignedError,
     DistogramHead,
+    ExpectedErrors,
     aligned_error_edges,
-    compute_aligned_error,
     distogram_edges,
+    expected_errors,
     make_heads,
 )
 from model.kernels import Kernels, select_kernels
@@ -240,10 +241,9 @@ class AlphaFold(nn.Module):
             yield "predicted_aligned_error/logits", head(representations.pair.float())
             yield "predicted_aligned_error/breaks", aligned_error_edges(representations.pair.device)
 
-    def aligned_error(self, output: PassOutput) -> AlignedError:
-        """Compute PAE and pTM after a pass; only for networks with a PAE head."""
-        head = self.heads["predicted_aligned_error_head"]
-        return compute_aligned_error(output.representations.pair, head)
+    def expected_errors(self, output: PassOutput) -> ExpectedErrors:
+        """Compute PAE and TM-scores after a pass; only for networks with a PAE head."""
+        return expected_errors(output.representations.pair, self.heads["predicted_aligned_error_head"])
 
     def complex_scores(
         self, output: PassOutput, asym_id: np.ndarray, plddt: np.ndarray

@@ -167,7 +167,7 @@ def _sum_tm_terms(
     total, active_total, active_weight = (torch.zeros_like(chains.member) for _ in range(3))
     own_chain = total.new_zeros(length)
     pae = torch.empty(length, length, device=total.device)
-    # factor 16: as for the PAE alone, see `compute_aligned_error`
+    # factor 16: as for the PAE alone, see `model.heads.expected_errors`
     for rows in row_slices(chains.member, 16 * length * len(centers), budget):
         probabilities = torch.softmax(rows_of_logits(rows).double(), dim=-1)  # [n, N, bins]
         pae[rows] = (probabilities @ centers).float()

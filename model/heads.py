@@ -113,9 +113,9 @@ class AlignedError:
     ptm: float
 
     @classmethod
-    def from_expected(cls, pae: torch.Tensor, tm_score: torch.Tensor) -> "AlignedError":
+    def from_expected(cls, pae: np.ndarray, tm_score: np.ndarray) -> "AlignedError":
         """Return the error, given `ExpectedErrors` of all residues."""
-        return cls.from_tensor(pae, float(tm_score.max()))
+        return cls(pae, float(_error_centers(None)[-1]), float(tm_score.max()))
 
     @classmethod
     def from_tensor(cls, pae: torch.Tensor, ptm: float) -> "AlignedError":
@@ -124,6 +124,11 @@ class AlignedError:
 
 
 def compute_plddt(logits: torch.Tensor) -> np.ndarray:
+    """Compute the expected lDDT-CA of each residue as an array; see `expected_plddt`."""
+    return expected_plddt(logits).cpu().numpy()
+
+
+def expected_plddt(logits: torch.Tensor) -> torch.Tensor:
     """Compute the expected lDDT-CA of each residue.
 
     Args:
@@ -134,23 +139,7 @@ def compute_plddt(logits: torch.Tensor) -> np.ndarray:
     """
     bins = logits.shape[-1]
     centers = (torch.arange(bins, dtype=torch.float64, device=logits.device) + 0.5) / bins
-    return (torch.softmax(logits.double(), dim=-1) @ centers * 100.0).cpu().numpy()
-
-
-def compute_aligned_error(
-    pair: torch.Tensor, head: Callable[[torch.Tensor], torch.Tensor], budget: int | None = None
-) -> AlignedError:
-    """Compute PAE and pTM.
-
-    pTM is the maximum over the aligned residue i of the mean over j of the expectation of
-    1 / (1 + (error / d0)²), with d0 of Zhang and Skolnick (2004) for max(N, 19) residues.
-
-    Args:
-        pair: [N, N, Z], pair representation.
-        head: computes logits [n, N, 64] for n rows [n, N, Z]; called for a few rows at a time to save memory.
-        budget: maximum number of intermediate elements in memory at once; does not affect the result.
-    """
-    return AlignedError.from_expected(*expected_errors(pair, head, budget))
+    return torch.softmax(logits.double(), dim=-1) @ centers * 100.0
 
 
 class ExpectedErrors(NamedTuple):
@@ -168,9 +157,15 @@ class ExpectedErrors(NamedTuple):
 def expected_errors(
     pair: torch.Tensor, head: Callable[[torch.Tensor], torch.Tensor], budget: int | None = None
 ) -> ExpectedErrors:
-    """Compute the expectations for rows of the pair representation [n, N, Z].
+    """Compute the PAE, and the TM-scores of which pTM is the maximum over the residues.
 
-    See `compute_aligned_error`.
+    A TM-score is the mean over j of the expectation of 1 / (1 + (error / d0)²), with d0 of Zhang and Skolnick
+    (2004) for max(N, 19) residues.
+
+    Args:
+        pair: [n, N, Z], rows of the pair representation.
+        head: computes logits [m, N, 64] for m rows [m, N, Z]; called for a few rows at a time to save memory.
+        budget: maximum number of intermediate elements in memory at once; does not affect the result.
     """
     count, length, _ = pair.shape
     centers = _error_centers(pair.device)

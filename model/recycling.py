@@ -11,7 +11,7 @@ from cuda.fused.chunking import chunk_budget
 from model import residue_constants
 from model.alphafold import AlphaFold, PassOutput
 from model.embedders import Features
-from model.heads import compute_plddt
+from model.heads import AlignedError, compute_plddt, expected_plddt
 from model.multimer.draws import PhiloxDraws
 from model.multimer.inputs import MultimerInputs
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
@@ -45,19 +45,22 @@ class RecyclingSettings:
 MULTIMER_RECYCLING = RecyclingSettings(num_recycles=20, early_stop_tolerance=0.5)
 
 
-def ca_distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor | None) -> float:
+def ca_distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Return the root mean square change of all CA distances, Å, as in ColabFold's tolerance.
 
     Args:
         before: [N, 37, 3], Å.
         after: [N, 37, 3], Å.
         mask: [N], 1 for residues to include, or None for all.
+
+    Returns:
+        A float64 scalar on the same device.
     """
     weights = before.new_ones(before.shape[0]) if mask is None else mask
     points = (x[:, residue_constants.CA].double() for x in (before, after))
     old, new = (torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") for x in points)
     squared = (old - new).square() * (weights[:, None] * weights[None])  # [N, N]
-    return float((squared.sum() / weights.sum().double().square() + 1e-8).sqrt())
+    return (squared.sum() / weights.sum().double().square() + 1e-8).sqrt()
 
 
 _MASKS = frozenset({"seq_mask", "msa_mask", "extra_msa_mask"})
@@ -96,6 +99,60 @@ def feature_tensors(
     return tensors
 
 
+class HostCopies:
+    """Copies of tensors in host memory, which a GPU makes once it has computed them.
+
+    Args:
+        tensors: tensors of one device; they may be freed at once.
+    """
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._copies = {name: _copy_to_host(x) for name, x in tensors.items()}
+        self._copied: torch.cuda.Event | None = None
+        for device in {x.device for x in tensors.values() if x.is_cuda}:
+            self._copied = torch.cuda.current_stream(device).record_event()
+
+    def wait(self) -> dict[str, np.ndarray]:
+        """Wait until the copies are complete, and return them; may be called by any thread."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        # copied once more, because page-locked memory is scarce and reused
+        return {name: x.numpy().copy() for name, x in self._copies.items()}
+
+
+def _copy_to_host(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_cuda:
+        return tensor
+    return torch.empty_like(tensor, device="cpu", pin_memory=True).copy_(tensor, non_blocking=True)
+
+
+class _Passes:
+    """The passes of a prediction that were queued, of which some are finished.
+
+    Args:
+        total: largest number of passes.
+        progress: see `predict`.
+    """
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total, self._progress = total, progress
+        self._queued: list[HostCopies] = []
+        self._changes: list[float] = []
+
+    def add(self, change: torch.Tensor) -> None:
+        """Add a queued pass, given the change of the CA distances in it."""
+        self._queued.append(HostCopies({"change": change}))
+
+    def wait(self, count: int) -> tuple[float, ...]:
+        """Wait until the first `count` passes are finished, and report them; return the recycles' changes."""
+        while len(self._changes) < count:
+            self._changes.append(float(self._queued[len(self._changes)].wait()["change"]))
+            if self._progress is not None:
+                self._progress(len(self._changes), self._total)
+        # the first pass changes no earlier structure
+        return tuple(self._changes[1:])
+
+
 def predict(
     network: AlphaFold,
     features: Mapping[str, np.ndarray],
@@ -103,7 +160,21 @@ def predict(
     progress: Progress | None = None,
     chunk_elements: int | None = None,
 ) -> Prediction:
-    """Predict a structure.
+    """Predict a structure; see `start_prediction`."""
+    return start_prediction(network, features, settings, progress, chunk_elements)()
+
+
+def start_prediction(
+    network: AlphaFold,
+    features: Mapping[str, np.ndarray],
+    settings: RecyclingSettings | None = None,
+    progress: Progress | None = None,
+    chunk_elements: int | None = None,
+) -> Callable[[], Prediction]:
+    """Start to predict a structure.
+
+    On a GPU, the last pass may not have finished when this returns, so that the first kernels of another
+    prediction can be launched meanwhile. It needs no more memory on the GPU.
 
     Args:
         network: a network with parameters.
@@ -113,46 +184,49 @@ def predict(
         progress: called after each pass.
         chunk_elements: `model.memory_plan.MemoryPlan.chunk_elements`, or None for the device's default.
 
+    Returns:
+        A function that waits for the prediction and returns it; any thread may call it, once.
+
     Raises:
         ValueError: the features have too few iterations.
     """
     settings = settings or RecyclingSettings()
     passes = settings.num_recycles + 1
     device = network.evoformer.single_activations.bias.device
-    tolerances: list[float] = []
+    queue = _Passes(passes, progress)
     structures: list[PassStructure] = []
+    # otherwise the host waits for the pass before the one that the GPU computes
+    waits_at_once = device.type == "cpu" or settings.early_stop_tolerance > 0
     with torch.inference_mode(), chunk_budget(chunk_elements):
         inputs = _pass_inputs(network, features, settings, device)
         current = inputs(0)
         mask = current.get("seq_mask")
         previous = network.initial_state(current)
-        iteration = 0
-        while True:
+        for iteration in range(passes):
             output = network.run_pass(current, previous)
-            last = iteration + 1 == passes
-            if not last:
+            if iteration + 1 < passes:
                 # copied while the GPU still computes this pass
                 current = inputs(iteration + 1)
-            # the only operation of a pass that waits for the GPU; the result of the first pass is not used
-            change = ca_distance_change(previous.positions, output.positions, mask)
-            if iteration:
-                tolerances.append(change)
+            queue.add(ca_distance_change(previous.positions, output.positions, mask))
             if "recycles" in settings.extras:
                 plddt = compute_plddt(network.heads["predicted_lddt_head"](output.structure_activations))
                 structures.append(PassStructure(output.positions.cpu().numpy().copy(), plddt))
-            if progress is not None:
-                progress(iteration + 1, passes)
-            if last or (tolerances and tolerances[-1] < settings.early_stop_tolerance):
-                prediction = _make_prediction(network, current, output, tuple(tolerances))
-                return replace(
-                    prediction,
-                    extras=tuple(extra for extra in EXTRAS if extra in settings.extras),
-                    passes=tuple(structures),
-                    results=_results(network, output, settings.extras),
-                )
-            previous = output.recycled_state()
-            del output  # frees its MSA representation during the next pass
-            iteration += 1
+            changes = queue.wait(iteration + waits_at_once)
+            if waits_at_once and changes and changes[-1] < settings.early_stop_tolerance:
+                break
+            if iteration + 1 < passes:
+                previous = output.recycled_state()
+                del output  # frees its MSA representation during the next pass
+        finish = _queue_scores(network, current, output)
+        results = _results(network, output, settings.extras)
+    extras = tuple(extra for extra in EXTRAS if extra in settings.extras)
+
+    def collect() -> Prediction:
+        tolerances = queue.wait(iteration + 1)
+        prediction = replace(finish(), num_recycles=len(tolerances), tolerances=tolerances)
+        return replace(prediction, extras=extras, passes=tuple(structures), results=results)
+
+    return collect
 
 
 def _pass_inputs(
@@ -189,29 +263,48 @@ def _results(network: AlphaFold, output: PassOutput, extras: frozenset[Extra]) -
     return results
 
 
-def _make_prediction(
-    network: AlphaFold, inputs: Features, output: PassOutput, tolerances: tuple[float, ...]
-) -> Prediction:
-    plddt = compute_plddt(network.heads["predicted_lddt_head"](output.structure_activations))
+def _queue_scores(network: AlphaFold, inputs: Features, output: PassOutput) -> Callable[[], Prediction]:
+    """Queue the computation of the confidence scores after the last pass.
+
+    Returns:
+        A function that waits for the prediction and returns it, without the facts about its passes.
+    """
     asym_id = inputs["asym_id"].cpu().numpy().copy() if "asym_id" in inputs else None
     if asym_id is not None and len(np.unique(asym_id)) == 1:
         asym_id = None
-    error, scores = None, None
+    plddt = expected_plddt(network.heads["predicted_lddt_head"](output.structure_activations))
+    arrays = {
+        "aatype": inputs["aatype"],
+        "residue_index": inputs["residue_index"],
+        "atom_positions": output.positions,
+        "atom_mask": output.atom_mask,
+        "plddt": plddt,
+    }
+    scores, complex_error = None, None
+    expected: dict[str, torch.Tensor] = {}
     if asym_id is not None:
-        scores, error = network.complex_scores(output, asym_id, plddt)
+        scores, complex_error = network.complex_scores(output, asym_id, plddt.cpu().numpy())
     elif network.config.predicted_aligned_error:
-        error = network.aligned_error(output)
-    return Prediction(
-        aatype=inputs["aatype"].cpu().numpy().copy(),
-        residue_index=inputs["residue_index"].cpu().numpy().copy(),
-        atom_positions=output.positions.cpu().numpy(),
-        atom_mask=output.atom_mask.cpu().numpy(),
-        plddt=plddt,
-        ptm=None if error is None else error.ptm,
-        pae=None if error is None else error.pae,
-        max_pae=None if error is None else error.max_pae,
-        num_recycles=len(tolerances),
-        tolerances=tolerances,
-        asym_id=asym_id,
-        scores=scores,
-    )
+        expected = network.expected_errors(output)._asdict()
+    copies, names = HostCopies(arrays | expected), tuple(expected)
+
+    def finish() -> Prediction:
+        host = copies.wait()
+        errors = [host[name] for name in names]
+        error = AlignedError.from_expected(*errors) if errors else complex_error
+        return Prediction(
+            aatype=host["aatype"],
+            residue_index=host["residue_index"],
+            atom_positions=host["atom_positions"],
+            atom_mask=host["atom_mask"],
+            plddt=host["plddt"],
+            ptm=None if error is None else error.ptm,
+            pae=None if error is None else error.pae,
+            max_pae=None if error is None else error.max_pae,
+            num_recycles=0,
+            tolerances=(),
+            asym_id=asym_id,
+            scores=scores,
+        )
+
+    return finish

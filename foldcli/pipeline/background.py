@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from queue import Empty, Full, Queue, SimpleQueue
-from threading import Event, Thread
-from typing import TypeVar
+from threading import BoundedSemaphore, Event, Thread
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -49,6 +49,47 @@ def run_concurrently(calls: Sequence[Callable[[], T]], threads: int) -> list[Fut
     for _ in range(min(threads, len(calls))):
         Thread(target=work, daemon=True).start()
     return futures
+
+
+class CallQueue:
+    """A thread that makes calls in order, and that its context waits for.
+
+    Args:
+        limit: largest number of calls that wait or run; `submit` waits for fewer.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._free = BoundedSemaphore(limit)
+        self._thread = Thread(target=self._work, name="calls", daemon=True)
+
+    def __enter__(self) -> "CallQueue":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Wait until all calls are made."""
+        self._calls.put(None)
+        self._thread.join()
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Queue a call; return its future result."""
+        self._free.acquire()
+        future: Future[T] = Future()
+        self._calls.put((call, future))
+        return future
+
+    def _work(self) -> None:
+        while (item := self._calls.get()) is not None:
+            call, future = item
+            try:
+                future.set_result(call())
+            except BaseException as error:
+                future.set_exception(error)
+            finally:
+                # freed before waiting for the next call
+                del item, call, future
+                self._free.release()
 
 
 def run_ahead(items: Iterable[T], limit: int, stop: Event) -> Generator[T, None, None]:

@@ -1,7 +1,7 @@
 """The network's device: its choice, precision and kernels, and memory for predictions."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +15,7 @@ from model.errors import OutOfMemory
 from model.kernels import best_kernels, compiled_kernels
 from model.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan, PassSize, plan_memory
 from model.prediction import Prediction
-from model.recycling import RecyclingSettings, predict
+from model.recycling import RecyclingSettings, start_prediction
 from msa.errors import MissingError
 
 # after memory has run out, chunks are this many times smaller
@@ -184,15 +184,15 @@ class NetworkMemory:
         return text
 
 
-def predict_within(
+def start_within(
     memory: NetworkMemory,
     name: str,
     network: AlphaFold,
     features: Mapping[str, np.ndarray],
     settings: RecyclingSettings,
     progress: Progress,
-) -> Prediction:
-    """Run `model.recycling.predict` in chunks that fit into memory, and in smaller ones if memory runs out.
+) -> Callable[[], Prediction]:
+    """Call `model.recycling.start_prediction` with chunks that fit into memory, then with smaller ones.
 
     Raises:
         OutOfMemory: memory ran out twice, or `memory` is strict and the target is not expected to fit.
@@ -207,10 +207,10 @@ def predict_within(
     compiled_before = len(compiled_kernels())
     for elements in (chunk_elements, chunk_elements // CHUNK_REDUCTION):
         try:
-            prediction = predict(network, features, settings, progress, elements)
+            collect = start_prediction(network, features, settings, progress, elements)
             if compiled := compiled_kernels()[compiled_before:]:
                 logger.debug("%s: %d kernels were compiled: %s", name, len(compiled), ", ".join(compiled))
-            return prediction
+            return collect
         except torch.OutOfMemoryError as error:
             # only the text: the error's traceback would keep the tensors of the failed attempt
             message = str(error)

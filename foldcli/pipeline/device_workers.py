@@ -5,8 +5,10 @@ Targets that do not fit into the memory of one device are predicted at the end b
 
 import atexit
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
@@ -16,6 +18,7 @@ from torch import distributed
 
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
+from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.background import run_concurrently
 from foldcli.pipeline.device import NetworkMemory, choose_device
@@ -23,7 +26,7 @@ from foldcli.pipeline.identity import Job
 from foldcli.pipeline.predictor import Predictor, RankPredictor
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.shared_arrays import SharedArrays
-from foldcli.pipeline.target_run import TargetRun, measured_stage
+from foldcli.pipeline.target_run import TargetRun, measure_stage
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.progress import Progress, RunProgress
@@ -46,11 +49,13 @@ class JobResult:
 
     Args:
         prediction: the prediction.
+        origin: what its files say about it.
         cost: time and memory of the process that made it.
         facts: facts about the device for done.json.
     """
 
     prediction: Prediction
+    origin: ModelOrigin
     cost: StageCost
     facts: dict[str, str | int]
 
@@ -68,38 +73,43 @@ class JobRunner(Protocol):
         """True if targets that do not fit into memory are run by several devices later."""
         ...
 
-    def run(self, target: TargetRun, job: Job, sample: Any, progress: RunProgress) -> JobResult:
-        """Run one job of a target.
+    def start(
+        self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
+    ) -> Callable[[], JobResult]:
+        """Start one job of a target.
 
         Args:
             target: the target.
             job: the job.
             sample: see `Predictor.sample`.
             progress: shows the passes.
+
+        Returns:
+            A function that waits for the result and returns it; any thread may call it, once.
         """
         ...
 
 
-def run_job(
+def start_job(
     predictor: "Predictor | TemplateCopier", name: str, job: Job, sample: Any, progress: Progress
-) -> JobResult:
-    """Run one job with a predictor of this process.
+) -> Callable[[], JobResult]:
+    """Start one job with a predictor of this process; see `Predictor.start`.
 
     Raises:
         OutOfMemory: the target does not fit into memory.
     """
     predictor.memory.reset_peak()
     try:
-        with measured_stage(predictor.stage) as costs:
-            prediction = predictor.run(name, job, sample, progress)
-        return JobResult(prediction, costs[0], predictor.memory.facts())
+        measured = measure_stage(predictor.stage)
+        collect = predictor.start(name, job, sample, progress)
+        facts = predictor.memory.facts()
+        return lambda: JobResult(*collect(), measured(), facts)
     except torch.OutOfMemoryError as error:
         # only the text: the error's traceback would keep tensors
         message = str(error)
     raise OutOfMemory(predictor.memory.describe_shortage(message))
 
 
-@dataclass(frozen=True)
 class LocalRunner:
     """The predictor of this process.
 
@@ -107,18 +117,45 @@ class LocalRunner:
         predictor: runs the jobs.
     """
 
-    predictor: "Predictor | TemplateCopier"
     postpones = False
+
+    def __init__(self, predictor: "Predictor | TemplateCopier") -> None:
+        self._predictor = predictor
+        self._failed = False
+        self._last_end = 0.0
 
     @property
     def usable(self) -> bool:
         """False if this process has lost its GPU."""
-        return self.predictor.memory.is_usable()
+        # looked for only after an error, because it waits for the GPU
+        return not self._failed or self._predictor.memory.is_usable()
 
-    def run(self, target: TargetRun, job: Job, sample: Any, progress: RunProgress) -> JobResult:
-        """Run one job of a target; see `JobRunner`."""
-        progress.begin_job(target.name, target.facts["residues"], job.tag)
-        return run_job(self.predictor, target.name, job, sample, progress.pass_done)
+    def start(
+        self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
+    ) -> Callable[[], JobResult]:
+        """Start one job of a target; see `JobRunner`."""
+        passes = progress.begin_job(target.name, target.facts["residues"], job.tag)
+        with self._noticing_errors():
+            collect = start_job(self._predictor, target.name, job, sample, passes)
+
+        def finish() -> JobResult:
+            with self._noticing_errors():
+                result = collect()
+            # the GPU worked on the job before until `_last_end`
+            end = time.perf_counter()
+            cost = replace(result.cost, seconds=min(result.cost.seconds, end - self._last_end))
+            self._last_end = end
+            return replace(result, cost=cost)
+
+        return finish
+
+    @contextmanager
+    def _noticing_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self._failed = True
+            raise
 
 
 @dataclass(frozen=True)
@@ -217,7 +254,7 @@ def _run_task(task: tuple[WorkerSettings, str, Job, Any]) -> JobResult | None:
     if isinstance(sample, SharedArrays):
         sample = sample.load()
     try:
-        result = run_job(_predictor(settings), name, job, sample, lambda done, total: None)
+        result = start_job(_predictor(settings), name, job, sample, lambda done, total: None)()
     except Exception as error:
         if settings.memory().is_usable():
             raise
@@ -267,8 +304,10 @@ class DeviceWorker:
         """False if processes have ended twice."""
         return self._ends < _MAX_ENDS
 
-    def run(self, target: TargetRun, job: Job, sample: Any, progress: RunProgress) -> JobResult:
-        """Run one job of a target in the processes; see `JobRunner`.
+    def start(
+        self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
+    ) -> Callable[[], JobResult]:
+        """Run one job of a target in the processes, and wait for it; see `JobRunner`.
 
         Raises:
             ChildProcessError: a process has ended.
@@ -285,7 +324,7 @@ class DeviceWorker:
         result = calls[0].result()
         assert result is not None
         progress.add_passes(target.name, result.prediction.num_recycles + 1)
-        return result
+        return lambda: result
 
     def _raise_error(self, calls: "list[Future[JobResult | None]]") -> None:
         """Raise the error of the process that has failed first, after replacing processes if necessary."""

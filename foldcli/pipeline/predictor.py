@@ -1,8 +1,9 @@
 """The networks of a run, and the random features that they are run on."""
 
+import atexit
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -10,8 +11,9 @@ import numpy as np
 import torch
 
 from features.complexes.features import complex_features
+from features.deterministic import make_features
 from features.sampling import SamplingSettings, sample_features
-from foldcli.logs import logger
+from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import UNTRAINED, ParameterSource
 from foldcli.pipeline.background import run_in_background
@@ -20,13 +22,12 @@ from foldcli.pipeline.device import (
     choose_device,
     choose_kernels,
     choose_precision,
-    predict_within,
+    start_within,
 )
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.kernels import KernelCompilation
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import Startup
-from foldcli.pipeline.target_run import seconds_since_start
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TargetTemplates
 from foldcli.progress import Progress
@@ -40,10 +41,15 @@ from model.parallel.network import ParallelAlphaFold
 from model.parameters import load_npz, random_parameters
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings, predict
+from msa.io.alignments import parse_alignment
 
 # the rows to sample, and the seed; None for multimer networks, which sample the rows of each pass themselves
 Sampling: TypeAlias = tuple[SamplingSettings, int] | None
 
+# more residues would take long and much memory
+_MIN_WARM_UP_RESIDUES, _MAX_WARM_UP_RESIDUES = 16, 256
+# seconds that the end of a process waits for the GPU's preparation
+_WARM_UP_GRACE = 5.0
 # AlphaFold2's number of templates; their rows count towards max_seq
 TEMPLATE_SLOTS = 4
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -134,6 +140,8 @@ class Predictor:
         self.sources, self.settings, self.memory = sources, settings, memory
         self._arrays = arrays
         self._networks: dict[ParameterSource, AlphaFold] = {}
+        self._warm_up: Future[None] | None = None
+        self._started = False
 
     @property
     def untrained(self) -> bool:
@@ -161,10 +169,45 @@ class Predictor:
             # the arrays that were read ahead are freed with the first network, whether or not they are used
             arrays, self._arrays = self._arrays if source == self.sources[0] else None, None
             network = load_network(source, self.settings, self.memory.device, arrays)
-            if not self._networks and logger.isEnabledFor(logging.DEBUG):
-                _log_first_block(network)
             self._networks[source] = network
         return self._networks[source]
+
+    def warm_up(self, job: Job, residues: int) -> None:
+        """Begin to prepare a GPU for the first job, in a thread; other calls, and those on a CPU, do nothing.
+
+        The first passes of a process load kernels and prepare weights, which takes longer than the passes.
+        Errors are ignored here; the job itself reports them.
+
+        Args:
+            job: the first job.
+            residues: the length of its target, or an estimate.
+        """
+        if self._warm_up is None and self.memory.device != "cpu":
+            length = min(max(residues, _MIN_WARM_UP_RESIDUES), _MAX_WARM_UP_RESIDUES)
+            self._warm_up = run_in_background(lambda: self._run_passes(job, length))
+            # Python must not end while the thread works on the GPU
+            atexit.register(wait, [self._warm_up], _WARM_UP_GRACE)
+
+    def wait_until_warm(self) -> None:
+        """Wait for the end of `warm_up`, if it was called."""
+        if self._warm_up is not None:
+            wait([self._warm_up])
+
+    def _run_passes(self, job: Job, residues: int) -> None:
+        """Run the network of a job on an alignment of two sequences of alanine."""
+        network = self.network(job.source)
+        log_time_since_start("the network is loaded")
+        sequence = b"A" * residues
+        features = make_features([parse_alignment(b">a\n" + sequence + b"\n>b\n" + sequence + b"\n")])
+        sampling = self.sampling(job)
+        if sampling is None:
+            sample = complex_features([features])
+        else:
+            sample = sample_features(features, replace(sampling[0], template_slots=0), 2, job.seed)
+        self.wait_for_kernels()
+        # the second pass captures and replays graphs
+        predict(network, sample, RecyclingSettings(1, seed=job.seed))
+        log_time_since_start("the GPU is warmed up")
 
     def sampling(self, job: Job) -> Sampling:
         """Return the sampling of a job's random features; jobs with the same sampling share them."""
@@ -198,13 +241,33 @@ class Predictor:
         settings, seed = sampling
         return sample(features, settings, self.settings.num_passes, seed)
 
-    def run(self, name: str, job: Job, sample: dict[str, np.ndarray], progress: Progress) -> Prediction:
-        """Run the network of a job on sampled features within the available memory; see `predict_within`."""
+    def start(
+        self, name: str, job: Job, sample: dict[str, np.ndarray], progress: Progress
+    ) -> Callable[[], tuple[Prediction, ModelOrigin]]:
+        """Start a job on sampled features within the available memory; see `start_within`.
+
+        Returns:
+            A function that waits for the prediction, and returns it with what its files say about it; any
+            thread may call it, once.
+        """
+        self.wait_until_warm()
         network = self.network(job.source)
         self.wait_for_kernels()
-        return self._predict(job, name, network, sample, recycling_settings(self.settings, job), progress)
+        if self.memory.device != "cpu":
+            # another thread may have loaded the network; Triton launches on the current device
+            torch.cuda.set_device(self.memory.device)
+        if not self._started and logger.isEnabledFor(logging.DEBUG):
+            _log_first_block(network)
+        self._started = True
+        collect = self._start(job, name, network, sample, recycling_settings(self.settings, job), progress)
 
-    def _predict(
+        def finish() -> tuple[Prediction, ModelOrigin]:
+            prediction = collect()
+            return prediction, self._origin(name, job, prediction.num_recycles)
+
+        return finish
+
+    def _start(
         self,
         job: Job,
         name: str,
@@ -212,8 +275,8 @@ class Predictor:
         sample: dict[str, np.ndarray],
         recycling: RecyclingSettings,
         progress: Progress,
-    ) -> Prediction:
-        return predict_within(self.memory, name, network, sample, recycling, progress)
+    ) -> Callable[[], Prediction]:
+        return start_within(self.memory, name, network, sample, recycling, progress)
 
     def wait_for_kernels(self) -> None:
         """Wait until the kernels are compiled; may be called by any thread."""
@@ -221,8 +284,7 @@ class Predictor:
         if compilation is not None:
             compilation.wait()
 
-    def origin(self, name: str, job: Job, sample: dict[str, np.ndarray], num_recycles: int) -> ModelOrigin:
-        """Return what a prediction's files say about it."""
+    def _origin(self, name: str, job: Job, num_recycles: int) -> ModelOrigin:
         network = (
             f"{job.source.label}, seed {job.seed:03d}, {num_recycles} recycles, {self.settings.precision}"
         )
@@ -253,13 +315,16 @@ class RankPredictor(Predictor):
         super().__init__(sources, settings, memory, arrays, compilation)
         self.group = group
 
+    def warm_up(self, job: Job, residues: int) -> None:
+        """Do nothing, because all ranks run each pass together."""
+
     def network(self, source: ParameterSource) -> AlphaFold:
         """Return the network of a parameter file, loading it at the first call; see `Predictor.network`."""
         if source not in self._networks:
             self._networks[source] = ParallelAlphaFold(super().network(source), self.group)
         return self._networks[source]
 
-    def _predict(
+    def _start(
         self,
         job: Job,
         name: str,
@@ -267,7 +332,7 @@ class RankPredictor(Predictor):
         sample: dict[str, np.ndarray],
         recycling: RecyclingSettings,
         progress: Progress,
-    ) -> Prediction:
+    ) -> Callable[[], Prediction]:
         plan = self.memory.plan(network, sample)
         chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
         refused = self.memory.strict and plan is not None and plan.peak_bytes > plan.available_bytes
@@ -279,7 +344,8 @@ class RankPredictor(Predictor):
             logger.debug("%s: %s on each of %d devices", name, plan, self.memory.ranks)
         if not fits:
             raise OutOfMemory(f"{sample['aatype'].shape[-1]} residues: {plan} of each of several devices")
-        return predict(network, sample, recycling, progress, smallest)
+        prediction = predict(network, sample, recycling, progress, smallest)
+        return lambda: prediction
 
 
 def recycling_settings(settings: PredictSettings, job: Job) -> RecyclingSettings:
@@ -337,6 +403,6 @@ def _log_first_block(network: AlphaFold) -> None:
     def log(block: object, inputs: object, outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
         handle.remove()
         outputs[1][0, 0, 0].item()
-        logger.debug("the first block finished %.1f s after the start", seconds_since_start())
+        log_time_since_start("the first block finished")
 
     handle = network.evoformer.extra_msa_stack[0].register_forward_hook(log)

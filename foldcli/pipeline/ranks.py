@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
@@ -87,7 +87,7 @@ class RankedPredictor(RankPredictor):
         )
         self._session, self._processes = session, processes
 
-    def _predict(
+    def _start(
         self,
         job: Job,
         name: str,
@@ -95,7 +95,7 @@ class RankedPredictor(RankPredictor):
         sample: dict[str, np.ndarray],
         recycling: RecyclingSettings,
         progress: Progress,
-    ) -> Prediction:
+    ) -> Callable[[], Prediction]:
         plan = self.memory.plan(network, sample)
         if plan is not None:
             logger.debug("%s: %s on each of %d devices", name, plan, self.memory.ranks)
@@ -108,7 +108,8 @@ class RankedPredictor(RankPredictor):
         with _failing_together(self._session), self._session.predicting():
             self._session.announce(json.dumps(asdict(work)))
             work.broadcast(self.group, sample)
-            return predict(network, sample, recycling, progress, work.chunk_elements)
+            prediction = predict(network, sample, recycling, progress, work.chunk_elements)
+        return lambda: prediction
 
     def close(self) -> None:
         """End the other ranks."""

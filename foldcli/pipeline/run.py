@@ -16,6 +16,7 @@ each with the fingerprint of what it depends on, so that an interrupted run cont
 last, marks a finished target. A run holds a target's lock while a stage works on it.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -36,7 +37,7 @@ from foldcli.errors import NotRelaxed
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.targets import TargetInput
-from foldcli.logs import logger
+from foldcli.logs import log_time_since_start, logger
 from foldcli.options.common import available_cores
 from foldcli.outputs import colabfold_layout
 from foldcli.outputs.done import DoneRecord
@@ -44,10 +45,11 @@ from foldcli.outputs.model_files import ModelResult, PredictedModel
 from foldcli.outputs.summary import RunSummary
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.alignment_stores import CacheStore, TargetStore
-from foldcli.pipeline.background import run_ahead
+from foldcli.pipeline.background import CallQueue, run_ahead
 from foldcli.pipeline.chain_search import ChainStore, search_chains_ahead
 from foldcli.pipeline.device_workers import (
     DeviceWorker,
+    JobResult,
     JobRunner,
     LocalRunner,
     WorkerSettings,
@@ -73,10 +75,13 @@ from foldcli.progress import RunProgress
 from foldcli.report.make import try_index
 from model.errors import OutOfMemory
 from msa.errors import InputError, MissingError
+from msa.gpu.process_state import short_switch_interval
 from msa.io.fasta import FastaRecord
 
 # sampled jobs that wait for the network
 _SAMPLES_AHEAD = 2
+# jobs whose results are collected while the next one is started
+_JOBS_AHEAD = 2
 # searched targets that wait for their features
 _SEARCHES_AHEAD = 256
 _MAX_WORKERS = 6
@@ -152,6 +157,7 @@ class _Work:
         plan: its plan.
         job: the job to predict; None if the models of an earlier run only need to be published.
         sample: what the predictor needs for the job; see `Predictor.sample` and `TemplateCopier.sample`.
+        is_first: whether no other job of the target came before.
         is_last: whether no other job of the target follows.
     """
 
@@ -159,6 +165,7 @@ class _Work:
     plan: TargetPlan
     job: Job | None
     sample: Any
+    is_first: bool
     is_last: bool
 
 
@@ -183,6 +190,7 @@ def run_targets(
             output, predictor.settings, predictor.sources, len(named), settings.templates is not None,
             DEFAULT_PAIRING if settings.search is None else settings.search.settings.pairing,
         )  # fmt: skip
+    log_time_since_start("the run begins")
     logger.info("%s", settings.opening_line(len(named)))
     summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named])
     # the longest first: memory that was allocated for one target suffices for the next
@@ -274,14 +282,21 @@ class _Run:
         work = self._prepared(self._searched(), self.settings.predictor.sample)
         # without work, such as when all targets are finished, no worker is started
         if (first := next(work, None)) is not None:
+            log_time_since_start("the first features are ready")
             runner = LocalRunner(self.settings.predictor)
-            with self._start_results() as results:
+            with self._start_results() as results, self._gpu_launches():
                 self._predict_all(chain([first], work), results, runner)
+                log_time_since_start("the last prediction is made")
             if not runner.usable:
                 raise MissingError(
                     "the GPU cannot be used by this process any more",
                     "See the messages above; run the same command again to continue.",
                 )
+
+    def _gpu_launches(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which this thread soon gets the interpreter's lock to launch GPU kernels."""
+        on_gpu = self.settings.predictor.memory.device != "cpu"
+        return short_switch_interval() if on_gpu else contextlib.nullcontext()
 
     def _execute_in_workers(self) -> None:
         """Predict in worker processes; targets that do not fit their devices in all processes at the end."""
@@ -378,7 +393,12 @@ class _Run:
             target.discard_work()
         target.begun = True
         plan = self._plan(target)
-        return None if plan.is_finished else plan
+        if plan.is_finished:
+            return None
+        if plan.jobs and not self.settings.workers:
+            # while the target is searched
+            self.settings.predictor.warm_up(plan.jobs[0], residues_hint(target.input))
+        return plan
 
     def _plan(self, target: TargetRun) -> TargetPlan:
         settings = self.settings
@@ -459,7 +479,7 @@ class _Run:
             if self.settings.predictor.untrained and UNTRAINED not in target.warnings:
                 target.warnings.append(UNTRAINED)
             if not jobs:
-                yield _Work(target, plan, None, None, True)
+                yield _Work(target, plan, None, None, False, True)
                 return
             predictor: Any = self.settings.predictor
             last: tuple[Any, Any] | None = None
@@ -470,59 +490,84 @@ class _Run:
                 if last is None or last[0] != sampling:
                     last = None  # freed before the next sample is made
                     last = sampling, sample(features, templates, sampling)
-                yield _Work(target, plan, job, last[1], job is jobs[-1])
+                yield _Work(target, plan, job, last[1], job is jobs[0], job is jobs[-1])
         except Exception as error:
             self._fail(target, error)
 
     def _predict_all(self, work: Iterable[_Work], results: ResultStage, runner: JobRunner) -> None:
+        """Run all work; the GPU finishes a job while the next one is started."""
         start = time.perf_counter()
-        for step in work:
-            target = step.target
-            if target.predicted or target.postponed:
-                continue
-            waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
-            target.facts["waited_for_features_seconds"] = round(waited, 3)
-            plan, reached = step.plan, False
-            if not target.failed and step.job is not None:
-                try:
-                    reached = self._predict(step, results, runner) > plan.stop_at_score
-                except Exception as error:
-                    if self.stop.is_set():
-                        # interrupted: the run that continues repeats the job
-                        return
-                    if isinstance(error, OutOfMemory) and runner.postpones:
-                        self._postpone(target, error)
+        with CallQueue(_JOBS_AHEAD) as collector:
+            for step in work:
+                target = step.target
+                if target.predicted or target.postponed:
+                    continue
+                waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
+                target.facts["waited_for_features_seconds"] = round(waited, 3)
+                plan, reached = step.plan, False
+                if not target.failed and step.job is not None:
+                    try:
+                        add = partial(
+                            self._add_model, target, step.job, plan, self._start(step, runner), results
+                        )
+                    except Exception as error:
+                        if not self._fail_job(target, error, runner):
+                            return
                     else:
-                        self._fail(target, error)
-                if reached:
-                    plan = self._stop(target, plan, step.job)
-            if (step.is_last or reached) and target.is_open:
-                target.predicted = True
-                self._finish(target, plan, results)
-            del step  # its sample is freed before the next one is made
-            if not runner.usable:
-                return
-            start = time.perf_counter()
+                        added = collector.submit(add)
+                        reached = plan.may_stop and added.result() > plan.stop_at_score
+                    if reached:
+                        plan = self._stop(target, plan, step.job)
+                if (step.is_last or reached) and target.is_open:
+                    target.predicted = True
+                    collector.submit(partial(self._finish, target, plan, results))
+                del step  # its sample is freed before the next one is made
+                if not runner.usable:
+                    return
+                start = time.perf_counter()
 
-    def _predict(self, step: _Work, results: ResultStage, runner: JobRunner) -> float:
-        """Run one job of a target, queue the writing of its files, and return its mean pLDDT."""
-        predictor, target, job = self.settings.predictor, step.target, step.job
+    def _start(self, step: _Work, runner: JobRunner) -> Callable[[], JobResult]:
+        """Start one job of a target; return a function that waits for its result."""
+        target, job = step.target, step.job
         assert job is not None and step.sample is not None
-        is_first = not any(cost.stage == predictor.stage for cost in target.costs)
-        if self.settings.output.layout == "colabfold" and is_first:
+        if self.settings.output.layout == "colabfold" and step.is_first:
             position = self.positions[target.name]
             colabfold_layout.log_query(target.name, position, len(self.targets), target.facts["residues"])
-        logger.debug("%s: %s", target.name, predictor.stage)
-        result = runner.run(target, job, step.sample, self.progress)
-        prediction = result.prediction
-        target.add_cost(result.cost)
-        target.add_memory_facts(result.facts)
-        origin = predictor.origin(target.name, job, step.sample, prediction.num_recycles)
-        key = job.fingerprint(step.plan.fingerprint)
-        folder = target.files.staging_folder
-        seconds = result.cost.seconds
-        results.add_model(target, PredictedModel(folder, job.tag, key, prediction, origin, seconds))
+        logger.debug("%s: %s", target.name, self.settings.predictor.stage)
+        return runner.start(target, job, step.sample, self.progress)
+
+    def _add_model(
+        self,
+        target: TargetRun,
+        job: Job,
+        plan: TargetPlan,
+        collect: Callable[[], JobResult],
+        results: ResultStage,
+    ) -> float:
+        """Wait for the result of a job, and queue the writing of its files; return its mean pLDDT, or 0."""
+        try:
+            result = collect()
+            target.add_cost(result.cost)
+            target.add_memory_facts(result.facts)
+            prediction, key = result.prediction, job.fingerprint(plan.fingerprint)
+            folder, seconds = target.files.staging_folder, result.cost.seconds
+            model = PredictedModel(folder, job.tag, key, prediction, result.origin, seconds)
+            results.add_model(target, model)
+        except Exception as error:
+            self._fail(target, error)
+            return 0.0
         return prediction.mean_plddt
+
+    def _fail_job(self, target: TargetRun, error: Exception, runner: JobRunner) -> bool:
+        """Handle the error of a job; return False if the run was interrupted."""
+        if self.stop.is_set():
+            # the run that continues repeats the job
+            return False
+        if isinstance(error, OutOfMemory) and runner.postpones:
+            self._postpone(target, error)
+        else:
+            self._fail(target, error)
+        return True
 
     def _postpone(self, target: TargetRun, error: OutOfMemory) -> None:
         """Leave a target that does not fit one device until all of them are free."""
@@ -545,8 +590,13 @@ class _Run:
         return shorter
 
     def _finish(self, target: TargetRun, plan: TargetPlan, results: ResultStage) -> None:
+        if target.failed:
+            return
         if self.locks.is_held(target.files.lock):
-            results.finish(target, plan)
+            try:
+                results.finish(target, plan)
+            except Exception as error:
+                self._fail(target, error)
         else:
             # this process was suspended, so that its lock looked stale to another run
             logger.warning("%s: another run has taken it over", target.name)
@@ -573,6 +623,9 @@ class _Run:
         self.progress.target_done(target.name)
 
     def _fail(self, target: TargetRun, error: BaseException) -> None:
+        if target.failed:
+            # of two jobs that overlap, both may fail
+            return
         target.failed = True
         self.locks.release(target.files.lock)
         self.failures.record(target.name, error)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from foldcli.errors import ServerLost
 from foldcli.inputs.complexes import Complex
-from foldcli.logs import logger
+from foldcli.logs import log_time_since_start, logger
 from foldcli.pipeline.alignment_stores import AlignmentStore, TargetStore
 from foldcli.pipeline.identity import AlignmentRequest
 from foldcli.pipeline.locks import TargetLocks
@@ -21,8 +21,9 @@ from msa.search.hits import Hits
 from msa.search.search import check_query
 from msa.search.settings import SearchSettings
 
-# queries that are searched together; the network can begin with them before the next batch is searched
-SEARCH_BATCH = 64
+# queries that are searched together: first a few, so that the network can begin with them, then twice as many
+# each time
+FIRST_BATCH, SEARCH_BATCH = 8, 64
 
 
 class Searcher(Protocol):
@@ -185,6 +186,7 @@ def search_ahead(
     """
     locked_elsewhere: list[TargetRun] = []
     batch: list[TargetRun] = []
+    size = FIRST_BATCH
 
     def needs_search(target: TargetRun) -> bool:
         """Return True if a locked target must be searched; otherwise its lock is released."""
@@ -210,6 +212,7 @@ def search_ahead(
 
         with measured_stage("search") as costs:
             results = list(stage.run(queries, store, progress=progress))
+        log_time_since_start(f"{len(queries)} sequences were searched")
         cost = replace(costs[0], seconds=costs[0].seconds / len(batch))
         for target, result in zip(batch, results, strict=True):
             if result.error is not None:
@@ -227,7 +230,8 @@ def search_ahead(
             locked_elsewhere.append(target)
         elif needs_search(target):
             batch.append(target)
-            if len(batch) == SEARCH_BATCH:
+            if len(batch) == size:
+                size = min(2 * size, SEARCH_BATCH)
                 yield from search_batch()
         elif not target.failed:
             yield target

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldcli.inputs.targets import TargetInput, is_complex
+from foldcli.logs import log_time_since_start
 from foldcli.params.parameters import (
     TEMPLATE,
     TEMPLATE_COPY,
@@ -76,6 +77,7 @@ def start(
     arrays = start_preloading(options.device, sources[0].file) if preload else None
     with without_collection():
         import torch  # noqa: F401
+    log_time_since_start("torch is imported")
     return Startup(sources, arrays, preload, compilation)
 
 

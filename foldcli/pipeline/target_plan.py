@@ -48,6 +48,11 @@ class TargetPlan:
     is_finished: bool
 
     @property
+    def may_stop(self) -> bool:
+        """True if a score can make jobs unnecessary; pLDDT is at most 100."""
+        return self.stop_at_score < 100
+
+    @property
     def models(self) -> dict[str, str]:
         """The fingerprint of each model that the target will have, by tag: requested and kept ones."""
         kept = [] if self.finished is None else self.finished.ranking

@@ -1,13 +1,12 @@
 """The state of one target during a run: its files, facts and warnings, and the cost of its stages."""
 
 import contextlib
-import os
 import resource
 import shutil
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,24 +99,22 @@ class TargetRun:
 
 @contextlib.contextmanager
 def measured_stage(name: str) -> Iterator[list[StageCost]]:
-    """Yield an empty list, to which the cost of the block is added if it succeeds.
+    """Yield an empty list, to which the cost of the block is added if it succeeds; see `measure_stage`."""
+    measured, costs = measure_stage(name), list[StageCost]()
+    yield costs
+    costs.append(measured())
+
+
+def measure_stage(name: str) -> Callable[[], StageCost]:
+    """Begin to measure a stage; return a function that returns its cost so far.
 
     Only the main thread resets the peak memory: a stage in another thread reports the peak since the main
     thread's last stage began.
     """
     if threading.current_thread() is threading.main_thread():
         _reset_peak_memory()
-    costs: list[StageCost] = []
     start = time.perf_counter()
-    yield costs
-    costs.append(StageCost(name, time.perf_counter() - start, peak_memory_bytes()))
-
-
-def seconds_since_start() -> float:
-    """Return the seconds since the system started this process, early imports included."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+    return lambda: StageCost(name, time.perf_counter() - start, peak_memory_bytes())
 
 
 def peak_memory_bytes() -> int:

@@ -1,5 +1,6 @@
 """Models that are copied from the best template, in the place of a network's predictions."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,9 @@ class TemplateCopier:
         """Return True."""
         return True
 
+    def warm_up(self, job: Job, residues: int) -> None:
+        """Do nothing."""
+
     def sampling(self, job: Job) -> None:
         """Return None: nothing is random."""
         return None
@@ -53,10 +57,12 @@ class TemplateCopier:
             raise InputError(f"no usable template to copy: {templates.describe_rejections()}")
         return model
 
-    def run(self, name: str, job: Job, sample: HomologyModel, progress: Progress) -> Prediction:
-        """Return the copy in the form of a prediction, with the expected lDDT-CA as pLDDT."""
+    def start(
+        self, name: str, job: Job, sample: HomologyModel, progress: Progress
+    ) -> Callable[[], tuple[Prediction, ModelOrigin]]:
+        """Return a function that returns the copy as a prediction, with the expected lDDT-CA as pLDDT."""
         progress(1, 1)
-        return Prediction(
+        prediction = Prediction(
             aatype=sample.aatype,
             residue_index=np.arange(len(sample.aatype)),
             atom_positions=sample.positions,
@@ -68,7 +74,5 @@ class TemplateCopier:
             num_recycles=0,
             tolerances=(),
         )
-
-    def origin(self, name: str, job: Job, sample: HomologyModel, num_recycles: int) -> ModelOrigin:
-        """Return what a model's files say about it."""
-        return ModelOrigin(name, "no network", False, copied_from=sample.origin)
+        origin = ModelOrigin(name, "no network", False, copied_from=sample.origin)
+        return lambda: (prediction, origin)

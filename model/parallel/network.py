@@ -14,7 +14,7 @@ from torch import nn
 from model.alphafold import AlphaFold, PassOutput, Representations
 from model.embedders import Features, RecycledState
 from model.evoformer import Mask
-from model.heads import AlignedError, expected_errors
+from model.heads import AlignedError, ExpectedErrors, expected_errors
 from model.parallel.communication import RankGroup
 from model.parallel.trunk import ParallelTrunk, ShardedRepresentations
 from model.point_attention import PointAttention
@@ -72,12 +72,12 @@ class ParallelAlphaFold(AlphaFold):
         representations = _sharded(output).gather(self.group)
         return super().results(replace(output, representations=representations))
 
-    def aligned_error(self, output: PassOutput) -> AlignedError:
-        """Compute PAE and pTM after a pass; only for networks with a PAE head."""
+    def expected_errors(self, output: PassOutput) -> ExpectedErrors:
+        """Compute PAE and TM-scores after a pass, on every rank; only for networks with a PAE head."""
         representations = _sharded(output)
         expected = expected_errors(representations.pair, self.heads["predicted_aligned_error_head"])
         gathered = [self.group.gather(x, representations.residues, "aligned error") for x in expected]
-        return AlignedError.from_expected(*(x.wait() for x in gathered))
+        return ExpectedErrors(*(x.wait() for x in gathered))
 
     def complex_scores(
         self, output: PassOutput, asym_id: np.ndarray, plddt: np.ndarray

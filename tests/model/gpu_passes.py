@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from foldcli.pipeline.device import NetworkMemory, predict_within
+from foldcli.pipeline.device import NetworkMemory, start_within
 from model.alphafold import AlphaFold
 from model.recycling import RecyclingSettings
 
@@ -28,6 +28,6 @@ def check_peak_memory(network: AlphaFold, features: dict[str, np.ndarray]) -> No
     assert plan is not None
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    predict_within(memory, "target", network, features, RecyclingSettings(1), lambda done, total: None)
+    start_within(memory, "target", network, features, RecyclingSettings(1), lambda done, total: None)()
     # the plan neglects small tensors
     assert torch.cuda.max_memory_allocated() - before <= 1.05 * plan.peak_bytes + 2**26

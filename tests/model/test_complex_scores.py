@@ -8,7 +8,7 @@ import torch
 
 from model.chains import chain_names, chain_slices
 from model.complex_scores import MAX_CONTACTS, complex_scores
-from model.heads import DistogramHead, aligned_error_edges, compute_aligned_error, distogram_edges
+from model.heads import DistogramHead, aligned_error_edges, distogram_edges, expected_errors
 from model.prediction import ComplexScores
 from model.residue_constants import ATOM_ORDER
 
@@ -49,9 +49,9 @@ class Example:
             pae, aligned_error_edges(), distogram, distogram_edges(), self.asym_id, positions, mask,
             self.plddt, budget,
         )  # fmt: skip
-        expected = compute_aligned_error(pae, torch.nn.Identity())
-        assert np.allclose(errors.numpy(), expected.pae, rtol=1e-6) and errors.dtype == torch.float32
-        assert scores.ptm == pytest.approx(expected.ptm, rel=1e-7)
+        expected = expected_errors(pae, torch.nn.Identity())
+        assert np.allclose(errors.numpy(), expected.pae.numpy(), rtol=1e-6) and errors.dtype == torch.float32
+        assert scores.ptm == pytest.approx(float(expected.tm_score.max()), rel=1e-7)
         return scores
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from foldcli.pipeline.device import NetworkMemory, predict_within
+from foldcli.pipeline.device import NetworkMemory, start_within
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.errors import OutOfMemory
 from model.parameters import random_parameters
 from model.prediction import Prediction
-from model.recycling import RecyclingSettings, feature_tensors
+from model.recycling import RecyclingSettings, feature_tensors, predict, start_prediction
 from tests.model.gpu_passes import check_peak_memory, synchronisation_fails
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
@@ -42,6 +42,26 @@ def test_passes_do_not_synchronise_with_the_gpu(
         assert torch.isfinite(last.positions).all()
 
 
+def test_predictions_that_overlap_equal_separate_ones(make_features: Any) -> None:
+    config = model_config("model_3_ptm").with_blocks(1, 2)
+    network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
+    targets = [make_features(residues=n, iterations=3) for n in (90, 40, 200, 40)]
+    settings = RecyclingSettings(2)
+    expected = [predict(network, features, settings) for features in targets]
+    reported: list[int] = []
+    with synchronisation_fails():
+        collects = [
+            start_prediction(network, x, settings, lambda done, total: reported.append(done)) for x in targets
+        ]
+    assert sorted(reported) == [1] * 4 + [2] * 4
+    for collect, separate in zip(reversed(collects), reversed(expected), strict=True):
+        prediction = collect()
+        assert prediction.tolerances == separate.tolerances and prediction.ptm == separate.ptm
+        for name in ("atom_positions", "plddt", "pae", "aatype"):
+            assert np.array_equal(getattr(prediction, name), getattr(separate, name))
+    assert len(reported) == 12
+
+
 def test_peak_memory_is_within_the_plan(make_features: Any) -> None:
     config = model_config("model_3_ptm").with_blocks(1, 1)
     network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
@@ -57,7 +77,7 @@ def test_target_that_does_not_fit_leaves_the_gpu_usable(make_features: Any) -> N
     memory = NetworkMemory("cuda:0", torch.cuda.memory_allocated() + 2**29)
 
     def run(features: dict[str, np.ndarray]) -> Prediction:
-        return predict_within(memory, "t", network, features, RecyclingSettings(0), lambda done, total: None)
+        return start_within(memory, "t", network, features, RecyclingSettings(0), lambda done, total: None)()
 
     memory.limit()
     try:

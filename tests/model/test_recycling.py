@@ -8,10 +8,16 @@ import torch
 
 from model.alphafold import AlphaFold
 from model.config import model_config
-from model.heads import compute_aligned_error, compute_plddt
+from model.heads import AlignedError, compute_plddt, expected_errors
 from model.parameters import random_parameters
 from model.prediction import EXTRAS
-from model.recycling import RecyclingSettings, ca_distance_change, feature_tensors, predict
+from model.recycling import (
+    RecyclingSettings,
+    ca_distance_change,
+    feature_tensors,
+    predict,
+    start_prediction,
+)
 
 
 def test_each_pass_uses_its_own_features_and_the_recycled_state(tiny: AlphaFold, make_features: Any) -> None:
@@ -30,7 +36,18 @@ def test_each_pass_uses_its_own_features_and_the_recycled_state(tiny: AlphaFold,
             positions.append(output.positions)
     assert np.array_equal(prediction.atom_positions, positions[-1].numpy())
     for tolerance, before, after in zip(prediction.tolerances, positions[1:], positions[2:], strict=False):
-        assert tolerance == pytest.approx(ca_distance_change(before, after, None))
+        assert tolerance == pytest.approx(float(ca_distance_change(before, after, None)))
+
+
+def test_started_predictions_do_not_change_each_other(tiny: AlphaFold, make_features: Any) -> None:
+    features = [make_features(residues=n, iterations=2) for n in (7, 9)]
+    settings = RecyclingSettings(1)
+    expected = [predict(tiny, x, settings) for x in features]
+    collects = [start_prediction(tiny, x, settings) for x in features]
+    for collect, separate in zip(reversed(collects), reversed(expected), strict=True):
+        prediction = collect()
+        assert np.array_equal(prediction.atom_positions, separate.atom_positions)
+        assert prediction.tolerances == separate.tolerances and prediction.ptm == separate.ptm
 
 
 def test_early_stop_when_the_structure_converges(tiny: AlphaFold, make_features: Any) -> None:
@@ -104,9 +121,10 @@ def test_ca_distance_change() -> None:
             a, b = (np.linalg.norm(x[i, 1] - x[j, 1]) for x in (before, after))
             total, count = total + (a - b) ** 2, count + 1
     ours = ca_distance_change(*(torch.from_numpy(x) for x in (before, after, mask)))
-    assert ours == pytest.approx(np.sqrt(total / count + 1e-8))
+    assert float(ours) == pytest.approx(np.sqrt(total / count + 1e-8))
     rotated = after @ np.linalg.qr(random.standard_normal((3, 3)))[0] + 5.0
-    assert ca_distance_change(*(torch.from_numpy(x) for x in (after, rotated, mask))) == pytest.approx(1e-4)
+    change = ca_distance_change(*(torch.from_numpy(x) for x in (after, rotated, mask)))
+    assert float(change) == pytest.approx(1e-4)
 
 
 def test_plddt_is_the_expectation_over_bins() -> None:
@@ -114,6 +132,11 @@ def test_plddt_is_the_expectation_over_bins() -> None:
     logits[0, 0] = logits[1, 49] = 0.0
     logits[2] = 0.0
     assert compute_plddt(logits) == pytest.approx([1.0, 99.0, 50.0])
+
+
+def aligned_error(logits: torch.Tensor, budget: int | None = None) -> AlignedError:
+    expected = expected_errors(logits, torch.nn.Identity(), budget)
+    return AlignedError.from_expected(*(x.numpy() for x in expected))
 
 
 @pytest.mark.parametrize("length", [3, 40])
@@ -124,7 +147,7 @@ def test_pae_and_ptm_are_expectations_over_bins(length: int) -> None:
     d0 = 1.24 * (max(length, 19) - 15) ** (1 / 3) - 1.8
     score = probabilities @ (1 / (1 + (centers / d0) ** 2))
     for budget in (1, None):
-        error = compute_aligned_error(torch.from_numpy(logits), torch.nn.Identity(), budget)
+        error = aligned_error(torch.from_numpy(logits), budget)
         assert error.pae == pytest.approx(probabilities @ centers, rel=1e-5)
         assert error.ptm == pytest.approx(score.mean(axis=1).max(), rel=1e-5)
         assert error.max_pae == pytest.approx(31.75)
@@ -134,11 +157,11 @@ def test_ptm_uses_the_best_aligned_residue() -> None:
     logits = torch.full((20, 20, 64), -1e3)
     logits[..., 63] = 0.0
     logits[7, :, 63], logits[7, :, 0] = -1e3, 0.0
-    error = compute_aligned_error(logits, torch.nn.Identity())
+    error = aligned_error(logits)
     d0 = 1.24 * 5 ** (1 / 3) - 1.8
     assert error.ptm == pytest.approx(1 / (1 + (0.25 / d0) ** 2))
     assert error.pae[7].max() == pytest.approx(0.25) and error.pae[8].min() == pytest.approx(31.75)
-    transposed = compute_aligned_error(logits.transpose(0, 1), torch.nn.Identity())
+    transposed = aligned_error(logits.transpose(0, 1))
     assert transposed.ptm == pytest.approx(error.ptm / 20, rel=0.01)
 
 

@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from foldcli.pipeline.background import run_ahead, run_concurrently, run_in_background
+from foldcli.pipeline.background import CallQueue, run_ahead, run_concurrently, run_in_background
 
 
 def test_background_calls_return_results_and_errors() -> None:
@@ -19,6 +19,23 @@ def test_background_calls_return_results_and_errors() -> None:
     assert isinstance(futures[1].exception(), ZeroDivisionError)
     assert [futures[k].result() for k in (0, 2, 3)] == [6, 3, 2]
     assert run_concurrently([], 2) == []
+
+
+def test_queued_calls_are_made_in_order_and_waited_for() -> None:
+    made: list[int] = []
+    release = Event()
+    with CallQueue(2) as queue:
+        futures = [queue.submit(release.wait), queue.submit(lambda: 1 // 0)]
+        # the third call waits until the first is made
+        blocked = run_in_background(lambda: queue.submit(lambda: made.append(2)))
+        time.sleep(0.05)
+        assert not blocked.done() and not futures[0].done()
+        release.set()
+        blocked.result()
+        for number in range(3, 6):
+            queue.submit(lambda number=number: made.append(number))  # type: ignore[misc]
+    assert made == [2, 3, 4, 5]
+    assert futures[0].result() and isinstance(futures[1].exception(), ZeroDivisionError)
 
 
 def wait_for(condition: object) -> None:

@@ -1,7 +1,7 @@
 """Tests of runs with complexes."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Timer
@@ -31,6 +31,7 @@ from foldcli.inputs.targets import (
 )
 from foldcli.options.predict import ModelTypeChoice
 from foldcli.outputs.layout import TargetFiles
+from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import TEMPLATE_COPY, ModelType, find_parameters, network_kinds
 from foldcli.params.verify import check_parameters
 from foldcli.pipeline.alignment_stores import CacheStore
@@ -228,10 +229,10 @@ def test_chains_are_put_into_the_order_of_the_input() -> None:
 class InterruptedPredictor(TinyPredictor):
     """A predictor whose run is interrupted when its second target begins."""
 
-    def run(self, name: str, *arguments: Any) -> Prediction:
+    def start(self, name: str, *arguments: Any) -> Callable[[], tuple[Prediction, ModelOrigin]]:
         if name == "homodimer":
             raise KeyboardInterrupt
-        return super().run(name, *arguments)
+        return super().start(name, *arguments)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from foldcli.pipeline.device import (
     choose_kernels,
     choose_precision,
     choose_rank_device,
-    predict_within,
+    start_within,
 )
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.worker_pool import WorkerPool
@@ -106,7 +106,7 @@ def predict() -> Predict:
             "extra_deletion_value": np.zeros((1, 2, 9), np.float32),
         }
         ignore = lambda done, total: None  # noqa: E731
-        return predict_within(memory, "target", network, features, RecyclingSettings(0), ignore)
+        return start_within(memory, "target", network, features, RecyclingSettings(0), ignore)()
 
     return predict
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -16,13 +17,17 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.shard import Shard
 from foldcli.options.ranks import predicts_in_workers
 from foldcli.outputs.layout import TargetFiles
-from foldcli.params.parameters import find_parameters
+from foldcli.params.parameters import TEMPLATE_COPY, NetworkKind, find_parameters
 from foldcli.pipeline.device import NetworkMemory
+from foldcli.pipeline.device_workers import LocalRunner
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.identity import TargetIdentities
+from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.run import RunSettings, run_targets
 from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, PredictSettings
 from foldcli.pipeline.target_queue import SharedTargets, share_targets
+from foldcli.pipeline.target_run import TargetRun
+from foldcli.pipeline.template_copies import TemplateCopier
+from foldcli.progress import RunProgress
 from foldcli.report import ReportSettings
 from model.parallel.place import RankPlace
 from msa.errors import MissingError
@@ -124,6 +129,44 @@ def test_workers_predict_what_one_process_predicts_and_lose_only_their_target(
     assert len(entries) == 4 and all(json.loads(entry)["exit_code"] == 1 for entry in entries)
     done = json.loads(TargetFiles("a", tmp_path / "two").path("done").read_text())
     assert [stage["stage"] for stage in done["stages"]] == ["features", "predict", "report"]
+
+
+def test_error_in_a_result_fails_only_its_target(tmp_path: Path) -> None:
+    targets = write_targets(tmp_path / "in", ["a", "late"])
+    failures = run(tmp_path / "out", targets, workers=0)
+    assert [(name, str(error)) for name, error in failures.failed] == [
+        ("late", "when the result was collected")
+    ]
+    assert finished(tmp_path / "out", ["a", "late"]) == ["a"]
+
+
+def test_seconds_of_overlapping_jobs_are_not_counted_twice(tmp_path: Path) -> None:
+    class SlowCopier(TemplateCopier):
+        def start(self, *arguments: Any) -> Any:
+            return lambda: (time.sleep(0.05), None)
+
+    runner, progress = LocalRunner(SlowCopier()), RunProgress(2, 1)
+    target = TargetRun(TargetFiles("t", tmp_path), AlignmentTarget("t", ()), facts={"residues": 9})
+    job = Job(TEMPLATE_COPY, 0, "tag")
+    start = time.perf_counter()
+    collects = [runner.start(target, job, None, progress) for _ in range(2)]
+    seconds = [collect().cost.seconds for collect in collects]
+    assert min(seconds) >= 0.04 and sum(seconds) <= time.perf_counter() - start
+
+
+@pytest.mark.parametrize("kinds", [("monomer",), ("multimer",)])
+def test_warm_up_runs_the_network_once(
+    kinds: tuple[NetworkKind, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    sources = find_parameters("demo", (1,), "auto", kinds)
+    # as if it were a GPU
+    predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cuda:0"))
+    job = Job(sources[0], 0, "tag")
+    with caplog.at_level(logging.DEBUG, "foldcli"):
+        for _ in range(2):
+            predictor.warm_up(job, residues=5)
+        predictor.wait_until_warm()
+    assert caplog.text.count("the network is loaded") == caplog.text.count("the GPU is warmed up") == 1
 
 
 def assert_similar(ours: Path, theirs: Path) -> None:

@@ -1,14 +1,19 @@
 """Tests of the search of a target of `fold`: its files, and when it is searched again."""
 
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
+
+import pytest
 
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from foldcli.pipeline.alignment_stores import TargetStore
-from foldcli.pipeline.search_stage import SearchStage
+from foldcli.pipeline.locks import TargetLocks
+from foldcli.pipeline.search_stage import FIRST_BATCH, SearchStage, search_ahead
 from foldcli.pipeline.searcher import LocalSearcher
 from foldcli.pipeline.settings import AlignmentSettings
 from foldcli.pipeline.target_run import TargetRun
@@ -82,3 +87,27 @@ def test_search_of_a_finished_target_is_reused_if_its_files_are_unchanged(tmp_pa
     target.files.path("hits").write_text("edited")
     search(stage, tmp_path, "colabfold")
     assert target.files.staged("hits").read_text() != "edited"
+
+
+def test_first_batches_are_small(tmp_path: Path) -> None:
+    sizes: list[int] = []
+
+    class RecordingSearcher(LocalSearcher):
+        def search_many(self, queries: Sequence[FastaRecord], *arguments: Any) -> Iterator[Any]:
+            sizes.append(len(queries))
+            return super().search_many(queries, *arguments)
+
+    searcher = RecordingSearcher(build(tmp_path, f">ubq\n{UBIQUITIN}\n"), CpuEngine())
+    stage = SearchStage(searcher, AlignmentSettings(SearchSettings(), AlignmentFilter()), show_progress=False)
+    targets = {
+        name: TargetRun(TargetFiles(name, tmp_path / "out"), FastaRecord(name, UBIQUITIN[: 20 + number]))
+        for number, name in enumerate(f"t{k}" for k in range(FIRST_BATCH * 3 + 1))
+    }
+    store, plan = TargetStore(targets, stage.request), object()
+    with TargetLocks(Event()) as locks:
+        searched = search_ahead(
+            targets.values(), stage, store, locks, lambda target: plan, pytest.fail, lambda text: None
+        )  # type: ignore[arg-type]
+        assert next(searched).name == "t0" and sizes == [FIRST_BATCH]
+        assert [target.name for target in searched] == list(targets)[1:]
+    assert sizes == [FIRST_BATCH, 2 * FIRST_BATCH, 1]

@@ -2,13 +2,14 @@
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.device_workers import WorkerSettings
@@ -55,8 +56,10 @@ class TinyPredictor(Predictor):
             )
         return self._networks[source]
 
-    def run(self, name: str, job: Job, sample: dict[str, Any], progress: Progress) -> Prediction:
-        """Run the network, unless the target's name requests a fault."""
+    def start(
+        self, name: str, job: Job, sample: dict[str, Any], progress: Progress
+    ) -> Callable[[], tuple[Prediction, ModelOrigin]]:
+        """Start the network, unless the target's name requests a fault."""
         if name.startswith("killed"):
             os.kill(os.getpid(), signal.SIGKILL)
         if name.startswith("cuda"):
@@ -68,7 +71,14 @@ class TinyPredictor(Predictor):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has")
         if name.endswith("lost") and isinstance(self, RankPredictor) and self.group.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().run(name, job, sample, progress)
+        collect = super().start(name, job, sample, progress)
+        if name.startswith("late"):
+
+            def fail() -> tuple[Prediction, ModelOrigin]:
+                raise RuntimeError("when the result was collected")
+
+            return fail
+        return collect
 
 
 class TinyRankPredictor(RankPredictor, TinyPredictor):

@@ -40,7 +40,7 @@ def test_predict_recycles_passes_with_samples_of_their_own(
             previous = output.recycled_state()
             positions.append(output.positions)
     assert np.array_equal(prediction.atom_positions, positions[-1].numpy())
-    changes = [ca_distance_change(*two, None) for two in pairwise(positions)]
+    changes = [float(ca_distance_change(*two, None)) for two in pairwise(positions)]
     assert prediction.tolerances == pytest.approx(changes)
     assert np.array_equal(prediction.residue_index, complex_features["residue_index"])
     assert np.array_equal(prediction.aatype, complex_features["aatype"])
