@@ -5,12 +5,15 @@ in a millisecond and launches in 10 µs. It takes arguments in numba's own calli
 """
 
 import ctypes
+import re
 import struct
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from cuda.bindings import driver
+from cuda.alignment import driver
+from cuda.alignment.device import stream_handle
+from cuda.alignment.driver import DriverError, call, handle, number
 
 _DESCRIPTION = "_foldcli_description"
 """Attribute of an array that caches its type and launch words; computing them takes as long as a launch."""
@@ -22,39 +25,28 @@ class BinaryKernel:
     Args:
         code: cubin or fatbin.
         name: symbol name of the kernel in `code`.
-        signature: numba signature of arrays and integers.
+        signature: numba signature of arrays and integers, such as "void(int32[::1], int64)".
 
     Raises:
         ValueError: if the driver rejects the code, or an argument has an unsupported type.
     """
 
-    def __init__(self, code: bytes, name: str, signature: Any) -> None:
-        # (dtype, ndim) of an array argument, None for an integer
-        self._parameters: list[tuple[str, int] | None] = []
-        for kind in signature.args:
-            if hasattr(kind, "layout"):
-                self._parameters.append((str(kind.dtype), kind.ndim))
-            elif str(kind).startswith(("int", "uint", "bool")):
-                self._parameters.append(None)
-            else:
-                raise ValueError(f"a kernel argument of type {kind} is not supported")
-        result, library = driver.cuLibraryLoadData(code, [], [], 0, [], [], 0)
-        if result != driver.CUresult.CUDA_SUCCESS:
-            raise ValueError(f"cuLibraryLoadData: {result.name}")
-        result, kernel = driver.cuLibraryGetKernel(library, name.encode())
-        if result != driver.CUresult.CUDA_SUCCESS:
-            raise ValueError(f"cuLibraryGetKernel: {result.name}")
+    def __init__(self, code: bytes, name: str, signature: str) -> None:
+        self._parameters = parameters(signature)
+        try:
+            library = handle("cuLibraryLoadData", code, None, None, 0, None, None, 0)
+            self.handle = handle("cuLibraryGetKernel", library, name.encode())
+        except DriverError as error:
+            raise ValueError(str(error)) from error
         self.code, self.name = code, name
-        self.handle = int(kernel)
         words = sum(1 if kind is None else 5 + 2 * kind[1] for kind in self._parameters)
         self._packer = struct.Struct(f"={words}q")
-        self._function = driver.CUfunction(self.handle)
-        self._launch = driver.cuLaunchKernel
+        self._launch = driver.functions()["cuLaunchKernel"]
         self._buffers: dict[int, tuple[Any, Any, int]] = {}
 
     def __getitem__(self, configuration: tuple[Any, ...]) -> Callable[..., None]:
         blocks, threads, stream, shared_bytes = (*configuration, 0, 0)[:4]
-        return _Launcher(self, int(blocks), int(threads), getattr(stream, "handle", 0), int(shared_bytes))
+        return _Launcher(self, int(blocks), int(threads), stream_handle(stream), int(shared_bytes))
 
     def launch(
         self, blocks: int, threads: int, stream: Any, shared_bytes: int, arguments: tuple[Any, ...]
@@ -76,11 +68,9 @@ class BinaryKernel:
             values += words
         buffer, _pointers, address = self._argument_buffer()
         self._packer.pack_into(buffer, 0, *values)
-        (result,) = self._launch(
-            self._function, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, address, 0
-        )
-        if result:
-            raise RuntimeError(f"launch of {self.name}: {result.name}")
+        status = self._launch(self.handle, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, address, None)
+        if status:
+            raise RuntimeError(f"launch of {self.name}: {driver.result_name(status)}")
 
     def _argument_buffer(self) -> tuple[Any, Any, int]:
         """Return this thread's argument buffer, the pointers to its words, and their address."""
@@ -101,29 +91,38 @@ class BinaryKernel:
         Raises:
             RuntimeError: if the GPU does not have that much shared memory.
         """
-        _, device = driver.cuCtxGetDevice()
-        names, handle = driver.CUfunction_attribute, driver.CUkernel(self.handle)
+        device = number("cuCtxGetDevice")
         for attribute, value in (
-            (names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes),
-            (names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
+            (driver.MAX_DYNAMIC_SHARED_BYTES, shared_bytes),
+            (driver.PREFERRED_SHARED_CARVEOUT, 100),
         ):
-            (result,) = driver.cuKernelSetAttribute(attribute, value, handle, device)
-            if result != driver.CUresult.CUDA_SUCCESS:
-                raise RuntimeError(f"{shared_bytes} bytes of shared memory per block: {result.name}")
-        result, blocks = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            self._function, threads, shared_bytes
-        )
-        return int(blocks) if result == driver.CUresult.CUDA_SUCCESS else 0
+            call("cuKernelSetAttribute", attribute, value, self.handle, device)
+        try:
+            return number("cuOccupancyMaxActiveBlocksPerMultiprocessor", self.handle, threads, shared_bytes)
+        except DriverError:
+            return 0
 
     @property
     def local_bytes(self) -> int:
         """Local memory per thread on the current GPU; non-zero if registers spill."""
-        _, device = driver.cuCtxGetDevice()
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
-        result, count = driver.cuKernelGetAttribute(attribute, driver.CUkernel(self.handle), device)
-        if result != driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"local memory of {self.name}: {result.name}")
-        return int(count)
+        return number("cuKernelGetAttribute", driver.LOCAL_SIZE_BYTES, self.handle, number("cuCtxGetDevice"))
+
+
+def parameters(signature: str) -> list[tuple[str, int] | None]:
+    """Return dtype and dimensions of each array parameter of a signature, and None for each integer.
+
+    Raises:
+        ValueError: a parameter has another type.
+    """
+    found: list[tuple[str, int] | None] = []
+    for kind, dimensions in re.findall(r"(\w+)(\[[^\]]*\])?[,)]", signature):
+        if dimensions:
+            found.append((kind, dimensions.count(",") + 1))
+        elif kind.startswith(("int", "uint", "bool")):
+            found.append(None)
+        else:
+            raise ValueError(f"a kernel argument of type {kind} is not supported")
+    return found
 
 
 def _describe_array(array: Any) -> tuple[tuple[str, int], tuple[int, ...]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cuda.alignment.kernel_cache import SIMULATED
+from cuda.alignment.device import SIMULATED
 
 
 def to_signed(value: int) -> int:

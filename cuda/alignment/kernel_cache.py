@@ -1,36 +1,62 @@
 """A disk cache of compiled kernels, for generated and hand-written kernels alike.
 
-numba reads tracebacks and its own cache from a function's source file, so generated source is written to a
-module whose file name contains a digest of the source. Machine code is stored in the folder passed to
-`set_cache_folder`, or, without one, by numba in `__pycache__` next to the source.
+Kernels are described by `KernelSource`, and their Python functions, which import numba, are made only if they
+have to be compiled. numba reads tracebacks and its own cache from a function's source file, so generated
+source is written to a module whose file name contains a digest of the source. Machine code is stored in the
+folder passed to `set_cache_folder`, or, without one, by numba in `__pycache__` next to the source.
 """
 
 import contextlib
 import hashlib
+import importlib
 import importlib.util
 import os
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from cuda.bindings import driver
-from numba import cuda
-from numba.core import config
-
 from cuda.alignment.binary_kernel import BinaryKernel
-
-SIMULATED = bool(config.ENABLE_CUDASIM)
-"""True if kernels run as Python functions in numba's simulator (NUMBA_ENABLE_CUDASIM=1)."""
+from cuda.alignment.device import SIMULATED, Device
 
 _SUFFIX = ".cubin"
-_lock = threading.Lock()
+_lock = threading.RLock()
 _folder: Path | None = None
 _thread_mode = threading.local()
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel that can be compiled.
+
+    Args:
+        identity: identifies the kernel's function in this version of the package.
+        name: of the function.
+        signature: numba signature of arrays and integers.
+        launch_bounds: threads per block, and blocks that a multiprocessor must be able to hold.
+        make: returns the function; may import numba, and raise OSError if a folder is not writable.
+    """
+
+    identity: str
+    name: str
+    signature: str
+    launch_bounds: tuple[int, int]
+    make: Callable[[], Callable[..., Any]] = field(compare=False)
+
+
+def hand_written(module: str, name: str, signature: str, threads: int) -> KernelSource:
+    """Describe the kernel with a name in a module, for blocks of up to `threads`."""
+
+    def make() -> Callable[..., Any]:
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return function
+
+    return KernelSource(f"{module}.{name}", name, signature, (threads, 1), make)
 
 
 class NotCached(Exception):
@@ -84,18 +110,17 @@ def generated_function(
         return getattr(module, name)
 
 
-def compiled_kernel(function: Callable[..., Any], signature: Any, launch_bounds: tuple[int, int]) -> Any:
+def compiled_kernel(source: KernelSource) -> Any:
     """Load a kernel for the current GPU from the cache, or compile it.
 
     Args:
-        function: a kernel of this package, or one from `generated_function`.
-        signature: numba signature of arrays and integers.
-        launch_bounds: threads per block, and blocks that a multiprocessor must be able to hold.
+        source: the kernel.
 
     Raises:
         NotCached: under `cached_only`, if the kernel is not in the cache.
+        OSError: the kernel is generated, and its folder is not writable.
     """
-    return _compiled_for(_current_capability(), function, signature, launch_bounds)
+    return _compiled_for(_current_capability(), source)
 
 
 def prepare_launch(kernel: Any, threads: int, shared_bytes: int) -> int:
@@ -135,20 +160,14 @@ def sources_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def binary_path(
-    folder: Path,
-    function: Callable[..., Any],
-    signature: Any,
-    launch_bounds: tuple[int, int],
-    capability: tuple[int, int],
-) -> Path:
+def binary_path(folder: Path, source: KernelSource, capability: tuple[int, int]) -> Path:
     """Return the cache file of a kernel's machine code for GPUs of a compute capability."""
-    key = f"{function.__module__} {function.__qualname__} {signature} {launch_bounds} {sources_digest()}"
+    key = f"{source.identity} {source.signature} {source.launch_bounds} {sources_digest()}"
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-    return folder / f"{function.__name__}_sm{capability[0]}{capability[1]}_{digest}{_SUFFIX}"
+    return folder / f"{source.name}_sm{capability[0]}{capability[1]}_{digest}{_SUFFIX}"
 
 
-def load_binary(path: Path, signature: Any) -> BinaryKernel | None:
+def load_binary(path: Path, signature: str) -> BinaryKernel | None:
     """Load a kernel from a cache file; return None if it is missing or the driver rejects it."""
     try:
         name, _, code = path.read_bytes().partition(b"\n")
@@ -158,32 +177,29 @@ def load_binary(path: Path, signature: Any) -> BinaryKernel | None:
 
 
 @cache
-def _compiled_for(
-    capability: tuple[int, int],
-    function: Callable[..., Any],
-    signature: Any,
-    launch_bounds: tuple[int, int],
-) -> Any:
+def _compiled_for(capability: tuple[int, int], source: KernelSource) -> Any:
     with _lock:
         if SIMULATED:
-            return cuda.jit(function)
+            return _numba_cuda().jit(source.make())
         path = None
         if _folder is not None:
-            path = binary_path(_folder, function, signature, launch_bounds, capability)
-            kernel = load_binary(path, signature)
+            path = binary_path(_folder, source, capability)
+            kernel = load_binary(path, source.signature)
             if kernel is not None:
                 return kernel
         if getattr(_thread_mode, "cached_only", False):
-            raise NotCached(function.__name__)
+            raise NotCached(source.name)
+        options: dict[str, Any] = {"launch_bounds": source.launch_bounds}
+        function = source.make()
         try:
             # numba's cache is needed only if there is no cache folder
-            dispatcher = cuda.jit(signature, cache=path is None, launch_bounds=launch_bounds)(function)
+            dispatcher = _numba_cuda().jit(source.signature, cache=path is None, **options)(function)
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
-            dispatcher = cuda.jit(signature, launch_bounds=launch_bounds)(function)
+            dispatcher = _numba_cuda().jit(source.signature, **options)(function)
         (compiled,) = dispatcher.overloads.values()
-        kernel = BinaryKernel(compiled.library.get_cubin().code, compiled.entry_name, signature)
+        kernel = BinaryKernel(compiled.library.get_cubin().code, compiled.entry_name, source.signature)
         if path is not None:
             # if the folder is read-only, the next run compiles the kernel again
             with contextlib.suppress(OSError):
@@ -191,19 +207,16 @@ def _compiled_for(
         return kernel
 
 
+def _numba_cuda() -> Any:
+    """Return numba's compiler for GPUs."""
+    from numba import cuda  # takes longer to import than a search with compiled kernels
+
+    return cuda
+
+
 def _current_capability() -> tuple[int, int]:
     """Return the compute capability of the current GPU, (0, 0) in the simulator."""
-    if SIMULATED:
-        return 0, 0
-    result, device = driver.cuCtxGetDevice()
-    # a thread that has not used numba yet has no context
-    return _capability_of(int(device) if result == driver.CUresult.CUDA_SUCCESS else -1)
-
-
-@cache
-def _capability_of(device: int) -> tuple[int, int]:
-    selected = cuda.get_current_device() if device < 0 else cuda.gpus[device]
-    return tuple(selected.compute_capability)
+    return (0, 0) if SIMULATED else Device.current().capability
 
 
 @cache

@@ -133,6 +133,11 @@ def command(
       foldcli search proteins.fasta uniref50 -o hits.m8
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
     """
+    from msa.gpu.devices import open_in_background
+
+    if server is None:
+        # while everything else is imported
+        open_in_background(device)
     from foldcli.inputs.queries import QuerySources
     from foldcli.paths import default_feature_cache
     from foldcli.pipeline.search_run import SearchRun

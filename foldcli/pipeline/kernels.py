@@ -26,6 +26,7 @@ from foldcli.version import VERSION
 from model.config import model_config
 from model.kernel_request import CompilationStatus, KernelRequest
 from msa.gpu.devices import find_gpu, name_and_capability
+from msa.gpu.kernel_compiler import KernelCompiler
 
 # each process that compiles needs memory of its own
 MAX_PROCESSES = 32
@@ -151,13 +152,7 @@ def compile_search_kernels(gpu: int, max_length: int) -> None:
     Raises:
         GpuUnavailable: the GPU cannot be used for searches.
     """
-    # deferred: they import numba, which predictions do not need
-    from numba import cuda
-
-    from msa.gpu.kernel_compiler import KernelCompiler
-
     find_gpu(gpu)
-    cuda.select_device(gpu)
     KernelCompiler(cache_dir() / "kernels", CompilationProgress()).compile_search(range(1, max_length + 1))
 
 

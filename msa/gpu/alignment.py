@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import cuda
 
 from cuda.alignment import AlignmentPaths, DeviceSequences
+from cuda.alignment import device as gpu
+from cuda.alignment.device import release_unused
 from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
 from cuda.alignment.smith_waterman.plan import MANY_PAIRS
 from msa.database.sequence_arrays import SequenceArrays
@@ -16,7 +17,7 @@ from msa.errors import OutOfGpuMemory
 from msa.gpu.database_stream import Chunk
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.kernel_compiler import KernelCompiler
-from msa.gpu.memory import Allocate, free_bytes, is_out_of_memory, release_unused
+from msa.gpu.memory import Allocate, free_bytes, is_out_of_memory
 from msa.search.engine import QueryProfile
 
 _INTERMEDIATE_BYTES = 2**30
@@ -160,7 +161,6 @@ class BatchAligner:
         unique, device_indices = np.unique(targets, return_inverse=True)
         arrays = self._context.targets.gather(unique)
         copies = [
-            cuda.to_device(array, stream=stream)
-            for array in (arrays.residues, arrays.offsets, arrays.lengths)
+            gpu.to_device(array, stream=stream) for array in (arrays.residues, arrays.offsets, arrays.lengths)
         ]
         return DeviceSequences(*copies), device_indices

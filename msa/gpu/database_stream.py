@@ -21,12 +21,13 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
 from cuda.alignment import DeviceSequences
+from cuda.alignment import device as gpu_device
+from cuda.alignment.device import new_stream
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import GpuUnavailable
-from msa.gpu.memory import Allocate, allocate_on_gpu, free_bytes, new_stream
+from msa.gpu.memory import Allocate, allocate_on_gpu, free_bytes
 
 PINNED_BYTES = 4 * 2**20
 """Size of each pinned buffer."""
@@ -118,8 +119,8 @@ class DatabaseStream:
         self._pinned: SimpleQueue[_PinnedBuffer] = SimpleQueue()
         for _ in range(self._pinned_buffers()):
             self._pinned.put(_PinnedBuffer())
-        self._chunk_thread = ThreadPoolExecutor(1, "copying", cuda.select_device, (gpu,))
-        self._copy_threads = ThreadPoolExecutor(_COPY_THREADS, "sending", cuda.select_device, (gpu,))
+        self._chunk_thread = ThreadPoolExecutor(1, "copying", gpu_device.select_device, (gpu,))
+        self._copy_threads = ThreadPoolExecutor(_COPY_THREADS, "sending", gpu_device.select_device, (gpu,))
 
     @property
     def resident(self) -> bool:
@@ -191,7 +192,7 @@ class DatabaseStream:
     def release(self) -> None:
         """Release all GPU memory; the next pass copies the targets again."""
         self._discard_next()
-        cuda.synchronize()
+        gpu_device.synchronize()
         self._resident_chunks.clear()
         self._buffers = [None, None]
 
@@ -265,7 +266,7 @@ class DatabaseStream:
             self._allocate(targets, np.dtype(np.int64)),
             self._allocate(targets, np.dtype(np.int32)),
         )
-        return _ChunkBuffer(sequences, cuda.event(), cuda.event())
+        return _ChunkBuffer(sequences, gpu_device.event(), gpu_device.event())
 
     def _copy_chunk(self, end: int) -> Chunk:
         """Queue the copies of a chunk; they wait for the work that still uses its buffer."""
@@ -307,13 +308,13 @@ class _PinnedBuffer:
 
     def __init__(self) -> None:
         self._memory: np.ndarray | None = None
-        self.sent = cuda.event()
+        self.sent = gpu_device.event()
 
     def fill(self, part: np.ndarray, subtract: int) -> np.ndarray:
         """Wait until the previous content has been sent; store `part` minus `subtract` and return it."""
         self.sent.synchronize()
         if self._memory is None:
-            self._memory = cuda.pinned_array(PINNED_BYTES, np.uint8)
+            self._memory = gpu_device.pinned_array(PINNED_BYTES, np.uint8)
         content = self._memory[: part.nbytes].view(part.dtype)
         if subtract:
             np.subtract(part, subtract, out=content)

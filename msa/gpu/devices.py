@@ -3,17 +3,19 @@
 Each reason is a single line that names the relevant versions or sizes. A search on the CPU takes a hundred
 times as long, so users should learn what to fix.
 
-This module does not import numba, because a process whose GPUs are driven by other processes never needs it.
+This module does not import numba.
 """
 
-import ctypes
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cuda.alignment import driver
+from cuda.alignment.device import SIMULATED, Device, device_properties, memory_info, select_device
+from cuda.alignment.driver import DriverError
 from msa.errors import MissingError
+from msa.gpu.toolkit import runs_compiled_code, toolkit_version
 
 MIN_CAPABILITY = (8, 0)
 """Oldest compute capability on which the kernels run."""
@@ -22,8 +24,7 @@ MIN_FREE_BYTES = 512 * 2**20
 """GPU memory that a search needs even for the smallest database."""
 
 _NVIDIA_VENDOR = "0x10de"
-# CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-_CAPABILITY_ATTRIBUTES = 75, 76
+_SUCCESS = "CUDA_SUCCESS"
 _REMEDY = "Use --device cpu, or --device auto to use a GPU if one works."
 
 Version = tuple[int, int]
@@ -104,21 +105,22 @@ def find_gpu(number: int = 0) -> Gpu:
         GpuUnavailable: there is no driver, it is too old for the toolkit, there is no such GPU, it is older
             than MIN_CAPABILITY, or has less than MIN_FREE_BYTES free.
     """
-    if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+    if SIMULATED:
         return _simulator_gpu(number)
-    driver = _start_driver()
-    check_driver(driver, number)
-    return _open_gpu(number, driver.cuda)
+    started = _start_driver()
+    check_driver(started, number)
+    return _open_gpu(number, started.cuda)
 
 
-def open_gpu(number: int) -> Gpu:
-    """Find a GPU like `find_gpu`, but start the driver (0.2 s) in parallel with the import of numba.
+def open_in_background(device: str) -> None:
+    """Start the driver, which takes 0.2 s, and create the context of the only GPU of a device in a thread.
 
-    Raises:
-        GpuUnavailable: see `find_gpu`.
+    Args:
+        device: value of `--device`. Several GPUs have processes of their own, and the CPU needs no driver.
     """
-    threading.Thread(target=create_context, args=(number,), daemon=True).start()
-    return find_gpu(number)
+    numbers = gpu_numbers(device)
+    if device != "cpu" and len(numbers) == 1 and not SIMULATED:
+        threading.Thread(target=create_context, args=tuple(numbers), daemon=True).start()
 
 
 def create_context(number: int) -> bool:
@@ -128,15 +130,10 @@ def create_context(number: int) -> bool:
         False if that fails; `find_gpu` then fails, too, and reports the reason.
     """
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+        select_device(number)
+    except (DriverError, OSError, AttributeError):
         return False
-    if driver.cuInit(0):
-        return False
-    device, context = ctypes.c_int(), ctypes.c_void_p()
-    if driver.cuDeviceGet(ctypes.byref(device), number):
-        return False
-    return not driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    return True
 
 
 def name_and_capability(number: int) -> tuple[str, Version] | None:
@@ -146,17 +143,11 @@ def name_and_capability(number: int) -> tuple[str, Version] | None:
         None if there is no driver or no such GPU.
     """
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+        driver.call("cuInit", 0)
+        device = device_properties(number)
+    except (DriverError, OSError, AttributeError):
         return None
-    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
-    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), number):
-        return None
-    values = [ctypes.c_int(), ctypes.c_int()]
-    failed = driver.cuDeviceGetName(name, len(name), device)
-    for value, attribute in zip(values, _CAPABILITY_ATTRIBUTES, strict=True):
-        failed |= driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
-    return None if failed else (name.value.decode(), (values[0].value, values[1].value))
+    return device.name, device.capability
 
 
 def check_driver(driver: Driver, number: int) -> None:
@@ -167,7 +158,7 @@ def check_driver(driver: Driver, number: int) -> None:
     """
     if driver.status == "CUDA_ERROR_NO_DEVICE":
         raise GpuUnavailable("the NVIDIA driver shows this process no GPU")
-    if driver.status != "CUDA_SUCCESS":
+    if driver.status != _SUCCESS:
         raise GpuUnavailable(
             f"the NVIDIA driver (CUDA {_version_text(driver.cuda)}) does not start: {driver.status}"
         )
@@ -208,48 +199,43 @@ def check_gpu(gpu: Gpu, runs_code: Callable[[], bool]) -> None:
         )
 
 
-def _open_gpu(number: int, driver: Version) -> Gpu:
+def _open_gpu(number: int, driver_version: Version) -> Gpu:
     """Create the primary context of an existing GPU, read its properties and check them."""
-    from msa.gpu import contexts  # imports numba
-
     try:
-        toolkit = contexts.toolkit_version()
+        toolkit = toolkit_version()
     except Exception as error:  # the library loader raises various exceptions
         raise GpuUnavailable(
             "there is no CUDA toolkit to compile kernels with", f"pip install 'foldcli[cuda]'. {_REMEDY}"
         ) from error
     try:
-        properties = contexts.open_context(number)
-    except Exception as error:  # numba's and cuda-core's errors have no common base class
-        supported, required = _version_text(driver), _version_text(toolkit)
+        select_device(number)
+        device, (free, total) = Device.current(), memory_info()
+    except DriverError as error:
+        supported, required = _version_text(driver_version), _version_text(toolkit)
         older = f" (the driver supports CUDA {supported}, and the toolkit is {required})"
         raise GpuUnavailable(
-            f"GPU {number} cannot be opened: {_first_line(error)}{older if driver < toolkit else ''}"
+            f"GPU {number} cannot be opened: {error}{older if driver_version < toolkit else ''}"
         ) from error
-    gpu = Gpu(
-        number, properties.name, properties.capability, driver, toolkit,
-        properties.free_bytes, properties.total_bytes,
-    )  # fmt: skip
-    check_gpu(gpu, lambda: contexts.runs_compiled_code(number))
+    gpu = Gpu(number, device.name, device.capability, driver_version, toolkit, free, total)
+    check_gpu(gpu, lambda: runs_compiled_code(number))
     return gpu
 
 
 def _start_driver() -> Driver:
     """Start the driver."""
     try:
-        from cuda.bindings import driver  # optional: part of the extra `cuda`
-    except ImportError as error:
-        raise GpuUnavailable(
-            "the CUDA bindings are not installed", f"pip install 'foldcli[cuda]'. {_REMEDY}"
-        ) from error
+        version = driver.number("cuDriverGetVersion")
+    except OSError as error:
+        raise GpuUnavailable(f"there is no NVIDIA driver ({driver.LIBRARY} is not found)") from error
+    except AttributeError as error:
+        raise GpuUnavailable(f"the NVIDIA driver is too old: {error}") from error
     try:
-        (result,) = driver.cuInit(0)
-    except Exception as error:  # a missing library is an error of cuda.pathfinder, an old one a RuntimeError
-        raise GpuUnavailable("there is no NVIDIA driver (libcuda.so.1 is not found)") from error
-    _, version = driver.cuDriverGetVersion()
-    # a driver that failed to start cannot count GPUs
-    count = driver.cuDeviceGetCount()[1] if result == driver.CUresult.CUDA_SUCCESS else 0
-    return Driver(_parse_version(version), result.name, int(count))
+        driver.call("cuInit", 0)
+        status, count = _SUCCESS, driver.number("cuDeviceGetCount")
+    except DriverError as error:
+        # a driver that failed to start cannot count GPUs
+        status, count = error.name, 0
+    return Driver(_parse_version(version), status, count)
 
 
 def _simulator_gpu(number: int) -> Gpu:
@@ -265,7 +251,3 @@ def _parse_version(version: int) -> Version:
 
 def _version_text(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
-from cuda.alignment.kernel_cache import SIMULATED
+from cuda.alignment import device as gpu
+from cuda.alignment.device import SIMULATED, new_stream
 from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_row, row_size
 from msa.gpu.database_stream import Chunk
 from msa.gpu.interface import FilterLimits
-from msa.gpu.memory import Allocate, is_out_of_memory, new_stream
+from msa.gpu.memory import Allocate, is_out_of_memory
 from msa.search.engine import QueryProfile
 
 NUM_STREAMS = 4
@@ -170,7 +170,7 @@ class BatchFilter:
     def _filter_streams_for(self, limits: FilterLimits, targets: int) -> list[_FilterStream]:
         """Return the streams, with buffers for chunks of up to this many targets."""
         if not self._streams:
-            self._streams = [(new_stream(), cuda.event()) for _ in range(NUM_STREAMS)]
+            self._streams = [(new_stream(), gpu.event()) for _ in range(NUM_STREAMS)]
             self._copy_stream = new_stream(urgent=True)
         current = self._filter_streams
         if current is None or current[0] != limits or current[1] < targets:
@@ -196,10 +196,10 @@ class BatchFilter:
         size = queries * width
         count = max(1, min(_MAX_ROW_SETS, _ROW_BYTES // (4 * size)))
         on_device = self._allocate(count * size, np.dtype(np.int32))[: count * size]
-        on_host = cuda.pinned_array((count, queries, width), np.int32)
+        on_host = gpu.pinned_array((count, queries, width), np.int32)
         for k in range(count):
             part = on_device[k * size : (k + 1) * size].reshape(queries, width)
             views = [part[q] for q in range(queries)]
-            rows = _Rows(part, views, on_host[k], cuda.event(), cuda.event())
+            rows = _Rows(part, views, on_host[k], gpu.event(), gpu.event())
             self._spare_rows.append(((queries, width), rows))
         return self._spare_rows.pop()[1]

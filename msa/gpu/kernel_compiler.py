@@ -13,26 +13,24 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from numba import cuda
 
+from cuda.alignment.device import SIMULATED, Device, select_device
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.launch_table import choose_launch, choose_list_launch, max_query_length
 from cuda.alignment.gapless.layout import BYTE, HALF
-from cuda.alignment.gapless.runtime import Device, prepare_kernel
+from cuda.alignment.gapless.runtime import prepare_kernel
+from cuda.alignment.gapless.signatures import LIST_STRETCHES
 from cuda.alignment.kernel_cache import (
-    SIMULATED,
     NotCached,
     cached_only,
     compiled_kernel,
     kernels_identity,
     set_cache_folder,
 )
-from cuda.alignment.smith_waterman.kernels import pack_runs_kernel, row_kernel, walk_kernel
 from cuda.alignment.smith_waterman.plan import available_shapes, narrowest
-from cuda.alignment.smith_waterman.sorting import SIGNATURES as SORTING_SIGNATURES
-from cuda.alignment.smith_waterman.sorting import sorting_kernel
-from cuda.alignment.top_k.kernels import SIGNATURES as TOP_K_SIGNATURES
-from cuda.alignment.top_k.kernels import THREADS as TOP_K_THREADS
+from cuda.alignment.smith_waterman.signatures import KERNELS as ALIGNMENT_KERNELS
+from cuda.alignment.smith_waterman.signatures import row_kernel
+from cuda.alignment.top_k.layout import KERNELS as TOP_K_KERNELS
 from msa.io.atomic import atomic_write
 from msa.progress import CompileProgress
 
@@ -229,7 +227,7 @@ def _run_jobs(jobs: Iterable[_Job]) -> Iterator[int]:
 def main() -> None:
     """Compile the kernels of the job on standard input; write a line after each."""
     job = _Job(**json.load(sys.stdin))
-    cuda.select_device(job.gpu)
+    select_device(job.gpu)
     folder = Path(job.folder)
     set_cache_folder(folder)
     kernels = _stage_kernels(job.stage, job.lengths, folder)
@@ -251,9 +249,8 @@ def _stage_kernels(stage: str, lengths: Sequence[int], folder: Path) -> list[Loa
 
 def filter_kernels(lengths: Sequence[int], folder: Path) -> list[LoadKernel]:
     """Return the kernels that the filter needs on the current GPU for queries of these lengths."""
-    top_k: dict[Any, Any] = TOP_K_SIGNATURES
     kernels: list[LoadKernel] = [
-        partial(compiled_kernel, kernel, signature, (TOP_K_THREADS, 1)) for kernel, signature in top_k.items()
+        partial(compiled_kernel, kernel) for kernel in (*TOP_K_KERNELS, LIST_STRETCHES)
     ]
     for length in lengths:
         kernels += _gapless_kernels(length, folder)
@@ -281,8 +278,7 @@ def alignment_kernels(lengths: Sequence[int], folder: Path, many: bool) -> list[
     # those with many columns take longest
     used.sort(key=lambda each: -each[0])
     kernels: list[LoadKernel] = [partial(row_kernel, kind, shape, folder) for _, kind, shape in used]
-    kernels += [walk_kernel, pack_runs_kernel]
-    return kernels + [partial(sorting_kernel, kernel) for kernel in SORTING_SIGNATURES]
+    return kernels + [partial(compiled_kernel, kernel) for kernel in ALIGNMENT_KERNELS]
 
 
 def _gapless_kernels(length: int, folder: Path) -> Iterator[LoadKernel]:

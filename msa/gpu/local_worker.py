@@ -13,10 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import cuda
 
 from cuda.alignment import AlignmentPaths
-from cuda.alignment.kernel_cache import SIMULATED
+from cuda.alignment import device as gpu_device
+from cuda.alignment.device import SIMULATED, new_stream, release_unused
 from cuda.alignment.top_k import GaplessQuery
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.alignment import AlignmentContext, BatchAligner
@@ -25,7 +25,7 @@ from msa.gpu.devices import Gpu
 from msa.gpu.filtering import BatchFilter, PendingFilter, upload_query
 from msa.gpu.interface import BestTargets, FilterLimits, GpuSettings
 from msa.gpu.kernel_compiler import KernelCompiler
-from msa.gpu.memory import Allocate, allocate_on_gpu, is_out_of_memory, new_stream, release_unused
+from msa.gpu.memory import Allocate, allocate_on_gpu, is_out_of_memory
 from msa.progress import CompileProgress
 from msa.search.engine import QueryProfile
 
@@ -42,7 +42,7 @@ class LocalWorker:
     """A GPU of this process; implements msa.gpu.interface.GpuWorker.
 
     Args:
-        gpu: from `find_gpu` or `open_gpu`.
+        gpu: from `find_gpu`.
         settings: see GpuSettings.
         compile_progress: called while kernels are compiled.
         share: see KernelCompiler.
@@ -60,7 +60,7 @@ class LocalWorker:
         self.gpu, self.settings, self.allocate = gpu, settings, allocate
         self._compile_progress, self._share = compile_progress, share
         self._table_thread, self._filter_thread, self._result_thread, self._alignment_thread = (
-            ThreadPoolExecutor(1, f"{name} on GPU {gpu.number}", cuda.select_device, (gpu.number,))
+            ThreadPoolExecutor(1, f"{name} on GPU {gpu.number}", gpu_device.select_device, (gpu.number,))
             for name in ("tables", "filter", "candidates", "alignment")
         )
         self._database: DatabaseStream | None = None
@@ -122,7 +122,7 @@ class LocalWorker:
 
     def drain(self) -> "Future[None]":
         """Wait for all work queued on the GPU."""
-        return self._filter_thread.submit(cuda.synchronize)
+        return self._filter_thread.submit(gpu_device.synchronize)
 
     def release_unused(self) -> "Future[None]":
         """Release GPU memory that is not needed between searches."""

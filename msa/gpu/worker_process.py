@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 import traceback
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import OutOfGpuMemory
-from msa.gpu.devices import GpuUnavailable, open_gpu
+from msa.gpu.devices import GpuUnavailable, find_gpu, open_in_background
 from msa.gpu.interface import FilterLimits, GpuSettings
 from msa.gpu.process_state import SWITCH_SECONDS, without_collection
 from msa.search.engine import QueryProfile
@@ -188,13 +187,12 @@ class _Server:
 
     def open(self, gpu: int, settings: GpuSettings, share: tuple[int, int]) -> "Future[Any]":
         """Open the GPU and return it; must be the first request."""
-        # short queries have small launches, and numba would warn of every launch shape
-        warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
         sys.setswitchinterval(SWITCH_SECONDS)
         with without_collection():
-            found = open_gpu(gpu)
-            from msa.gpu.local_worker import LocalWorker  # imports numba, while the driver starts
+            open_in_background(f"cuda:{gpu}")
+            from msa.gpu.local_worker import LocalWorker  # while the driver starts
 
+        found = find_gpu(gpu)
         self._worker = LocalWorker(found, settings, self._report_compilation, share)
         opened: Future[Any] = Future()
         opened.set_result(found)

@@ -1,7 +1,6 @@
 """Selection of the search engine: the CPU, one GPU or several GPUs.
 
-The CPU engine and the worker of a single GPU are imported only when they are selected: both need numba, which
-takes a second to import.
+The CPU engine is imported only when it is selected: it needs numba, which takes half a second to import.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.devices import GpuUnavailable, gpu_numbers, has_nvidia_hardware, open_gpu
+from msa.gpu.devices import (
+    GpuUnavailable,
+    find_gpu,
+    gpu_numbers,
+    has_nvidia_hardware,
+    open_in_background,
+)
 from msa.gpu.engine import GpuEngine
 from msa.gpu.interface import GpuSettings, GpuWorker
 from msa.gpu.process_state import without_collection
@@ -68,17 +73,17 @@ def _single_gpu_engine(
     compile_progress: CompileProgress,
 ) -> Engine | None:
     """Create the engine for one GPU; return None if the device is "auto" and the GPU cannot be used."""
+    open_in_background(settings.device)
     with without_collection():
-        try:
-            gpu = open_gpu(number)
-        except GpuUnavailable as error:
-            if settings.device != "auto":
-                raise
-            if has_nvidia_hardware():
-                on_fallback(f"searching on the CPU: {error.reason}")
-            return None
-        from msa.gpu.local_worker import LocalWorker  # imports numba, while the driver starts
-
+        from msa.gpu.local_worker import LocalWorker  # while the driver starts
+    try:
+        gpu = find_gpu(number)
+    except GpuUnavailable as error:
+        if settings.device != "auto":
+            raise
+        if has_nvidia_hardware():
+            on_fallback(f"searching on the CPU: {error.reason}")
+        return None
     gpu_settings = _gpu_settings(settings)
     worker = LocalWorker(gpu, gpu_settings, compile_progress)
 

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment import DeviceSequences
+from cuda.alignment.device import Device
 from cuda.alignment.gapless.generator import Kind, Variant
-from cuda.alignment.gapless.kernels import SIGNATURES, THREADS, fill_unbounded
 from cuda.alignment.gapless.launch_table import Launch, border_launch, choose_launch, max_query_length
 from cuda.alignment.gapless.layout import BYTE, MAX_SCORE, byte_table, slack
 from cuda.alignment.gapless.runtime import (
-    Device,
     PreparedKernel,
     StreamBuffers,
     UploadedArray,
@@ -26,6 +25,7 @@ from cuda.alignment.gapless.runtime import (
     stream_buffers,
 )
 from cuda.alignment.gapless.scorer import check_profile
+from cuda.alignment.gapless.signatures import FILL_UNBOUNDED, THREADS
 from cuda.alignment.kernel_cache import compiled_kernel
 
 MIN_SHARED_RESIDUES = 1024
@@ -100,7 +100,7 @@ class GaplessBounder:
         if not targets.lengths.size:
             return
         if self._launch is None:
-            fill = compiled_kernel(fill_unbounded, SIGNATURES[fill_unbounded], (THREADS, 1))
+            fill = compiled_kernel(FILL_UNBOUNDED)
             fill[(*self._device.grid(8, THREADS), stream)](bounds)
             return
         buffers = stream_buffers(self._device, stream)

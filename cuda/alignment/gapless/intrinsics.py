@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from cuda.alignment.device import SIMULATED
 from cuda.alignment.gapless.layout import vector_loads
 from cuda.alignment.intrinsics import to_signed, to_word
-from cuda.alignment.kernel_cache import SIMULATED
 
 
 def _halves(*words: int) -> list[np.ndarray]:

@@ -1,38 +1,12 @@
-"""The hand-written gapless kernels, and the signatures of the generated ones (generator.py)."""
+"""The hand-written gapless kernels; signatures.py has their signatures."""
 
 from typing import Any
 
 import numpy as np
-from numba import cuda, types
+from numba import cuda
 
 from cuda.alignment.gapless.generator import UNBOUNDED
 from cuda.alignment.gapless.layout import X
-
-THREADS = 128
-"""Threads per block of the kernels in this module."""
-
-_INTS = types.int32[::1]
-_OFFSETS = types.int64[::1]
-_BOUNDS = types.int16[::1]
-
-# table int32 [table_bytes / 4]; residues int32 [bytes / 4], four letter codes per word; offsets int64 [n], in
-# bytes; lengths int32 [n]; work int32 [2], zero between calls
-_COMMON = (_INTS, _INTS, _OFFSETS, _INTS, _INTS)
-
-GENERATED_SIGNATURES = {
-    # flagged int32 [n + 1], number of targets that reached the limit, then their indices; scores int32 [n]
-    "exact": types.void(*_COMMON, _INTS, _INTS),
-    # flagged and scores by position in the list; listed int32 [n + 1], the number of listed targets, then
-    # their indices; stretches as written by list_stretches, emptied on return; residues per stretch; residues
-    # to process before a stretch, at least the query's length; both multiples of 4
-    "listed": types.void(*_COMMON, _INTS, _INTS, _INTS, _INTS, types.int32, types.int32),
-    # bounds int16 [n]; slack (layout.py); length from which the groups of a warp share a target; residues
-    # to process before a share, as for a stretch
-    "bounds": types.void(*_COMMON, _BOUNDS, types.int32, types.int32, types.int32),
-    # border int32 [residues that a launch may span / 2], two half-precision numbers per word; 1 for a query's
-    # first tile; first byte and end of the range in which the launch's targets start
-    "bordered": types.void(*_COMMON, _BOUNDS, types.int32, _INTS, types.int32, types.int64, types.int64),
-}
 
 
 def gapless_wide(
@@ -124,13 +98,3 @@ def fill_unbounded(bounds: Any) -> None:
     """Set all bounds, int16 [n], to UNBOUNDED."""
     for target in range(cuda.grid(1), bounds.size, cuda.gridsize(1)):
         bounds[target] = UNBOUNDED
-
-
-SIGNATURES = {
-    gapless_wide: types.void(
-        _INTS, types.int32, types.uint8[::1], _OFFSETS, _INTS, types.int32, types.int32, _INTS, _INTS, _INTS,
-        _INTS,
-    ),
-    list_stretches: types.void(_INTS, _INTS, types.int32, _INTS, _INTS),
-    fill_unbounded: types.void(_BOUNDS),
-}  # fmt: skip

@@ -8,58 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
+from cuda.alignment import device as gpu
+from cuda.alignment.device import SIMULATED, Device, stream_handle
 from cuda.alignment.gapless.generator import Variant, source
-from cuda.alignment.gapless.kernels import GENERATED_SIGNATURES
 from cuda.alignment.gapless.launch_table import Launch
-from cuda.alignment.kernel_cache import SIMULATED, compiled_kernel, generated_function, prepare_launch
+from cuda.alignment.gapless.signatures import GENERATED_SIGNATURES
+from cuda.alignment.kernel_cache import KernelSource, compiled_kernel, generated_function, prepare_launch
 
-_INTEGER_MAXIMUM_CAPABILITY = (9, 0)
-# blocks of one warp, as the simulator's shuffles are barriers of the block; two blocks, so that they share
-# work
-_SIMULATED_BLOCKS, _SIMULATED_THREADS = 2, 32
 _AS_WORDS = "_foldcli_as_words"
-
-
-@dataclass(frozen=True)
-class Device:
-    """A GPU and the properties that launches depend on.
-
-    Args:
-        number: index among the GPUs visible to this process.
-        name: as reported by the driver.
-        capability: compute capability.
-        multiprocessors: number of multiprocessors.
-        shared_bytes: maximum shared memory per block.
-    """
-
-    number: int
-    name: str
-    capability: tuple[int, int]
-    multiprocessors: int
-    shared_bytes: int
-
-    @classmethod
-    def current(cls) -> "Device":
-        """Return the GPU that this thread uses."""
-        if SIMULATED:
-            return cls(0, "simulator", (9, 0), 1, 2**18)
-        device = cuda.get_current_device()
-        name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
-        shared = device.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        return cls(device.id, name, tuple(device.compute_capability), device.MULTIPROCESSOR_COUNT, shared)
-
-    @property
-    def integer_maximum(self) -> bool:
-        """True if the GPU has maxima of packed 16-bit integers."""
-        return self.capability >= _INTEGER_MAXIMUM_CAPABILITY
-
-    def grid(self, blocks_per_multiprocessor: int, threads: int) -> tuple[int, int]:
-        """Return the blocks and threads of a launch that fills all multiprocessors."""
-        if SIMULATED:
-            return _SIMULATED_BLOCKS, _SIMULATED_THREADS
-        return blocks_per_multiprocessor * self.multiprocessors, threads
 
 
 @dataclass
@@ -83,7 +40,7 @@ class StreamBuffers:
         """
         array = self._arrays.get(name)
         if array is None or array.size < count:
-            array = cuda.device_array(count, np.int32)
+            array = gpu.device_array(count, np.int32)
             array[:2].copy_to_device(np.zeros(min(2, count), np.int32), stream=self.stream)
             self._arrays[name] = array
         return array
@@ -95,11 +52,6 @@ class StreamBuffers:
 
 
 _buffers: dict[tuple[int, int], StreamBuffers] = {}
-
-
-def stream_handle(stream: Any) -> int:
-    """Return the driver's handle of a numba stream; 0 for the default stream."""
-    return 0 if SIMULATED else int(getattr(stream, "handle", stream) or 0)
 
 
 def stream_buffers(device: Device, stream: Any) -> StreamBuffers:
@@ -133,7 +85,7 @@ class UploadedArray:
     def upload(self) -> None:
         """Copy the array now, for use on every stream; wait only for this copy."""
         stream, _ = _upload_stream(Device.current().number)
-        copy = cuda.to_device(self._array, stream=stream)
+        copy = gpu.to_device(self._array, stream=stream)
         stream.synchronize()
         self._shared_copy = copy
 
@@ -146,7 +98,7 @@ class UploadedArray:
         if copy is None:
             # before copying pageable memory the driver waits for the stream; the upload stream is idle
             upload, uploaded = _upload_stream(Device.current().number)
-            copy = self._copies[key] = cuda.to_device(self._array, stream=upload)
+            copy = self._copies[key] = gpu.to_device(self._array, stream=upload)
             uploaded.record(upload)
             uploaded.wait(stream)
         return copy
@@ -155,7 +107,7 @@ class UploadedArray:
 @cache
 def _upload_stream(device: int) -> tuple[Any, Any]:
     """Return the stream for uploads to a GPU, and an event."""
-    return cuda.stream(), cuda.event()
+    return gpu.stream(), gpu.event()
 
 
 @dataclass(frozen=True)
@@ -204,8 +156,16 @@ def prepare_kernel(variant: Variant, launch: Launch, folder: Path, device: Devic
         OSError: if the folder is not writable.
         RuntimeError: if the GPU does not have enough shared memory.
     """
-    bounds = (launch.threads, launch.blocks)
-    function = generated_function(source(variant), variant.name, folder, bounds)
-    kernel = compiled_kernel(function, GENERATED_SIGNATURES[variant.kind], bounds)
+    kernel = compiled_kernel(kernel_source(variant, (launch.threads, launch.blocks), folder))
     blocks = prepare_launch(kernel, launch.threads, launch.layout.table_bytes)
     return PreparedKernel(device, launch, kernel, blocks)
+
+
+def kernel_source(variant: Variant, launch_bounds: tuple[int, int], folder: Path) -> KernelSource:
+    """Describe a generated kernel; its module is written to a folder if it has to be compiled."""
+
+    def make() -> Callable[..., Any]:
+        return generated_function(source(variant), variant.name, folder, launch_bounds)
+
+    signature = GENERATED_SIGNATURES[variant.kind]
+    return KernelSource(variant.name, variant.name, signature, launch_bounds, make)

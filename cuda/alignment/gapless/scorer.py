@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment import DeviceSequences
+from cuda.alignment.device import Device, stream_handle
 from cuda.alignment.gapless.generator import Kind, Variant
-from cuda.alignment.gapless.kernels import SIGNATURES, THREADS, gapless_wide, list_stretches
 from cuda.alignment.gapless.launch_table import Launch, choose_launch, choose_list_launch
 from cuda.alignment.gapless.layout import ARITHMETICS, BYTE, HALF, Arithmetic
 from cuda.alignment.gapless.runtime import (
-    Device,
     PreparedKernel,
     UploadedArray,
     as_words,
     prepare_kernel,
     stream_buffers,
-    stream_handle,
 )
+from cuda.alignment.gapless.signatures import GAPLESS_WIDE, LIST_STRETCHES, THREADS
 from cuda.alignment.kernel_cache import compiled_kernel
 
 MIN_STRETCH = 256
@@ -174,7 +173,7 @@ class GaplessScorer:
         key = stream_handle(stream), small_grid
         launchers = self._listed_launchers.get(key)
         if launchers is None:
-            cut = compiled_kernel(list_stretches, SIGNATURES[list_stretches], (THREADS, 1))
+            cut = compiled_kernel(LIST_STRETCHES)
             grid = self._device.grid(1, THREADS)
             launchers = cut[(*grid, stream)], packed.kernel.launcher(stream, small_grid)
             self._listed_launchers[key] = launchers
@@ -194,7 +193,7 @@ class GaplessScorer:
         flagged = buffers.array("flagged", targets.lengths.size + 1)
         if self._wide_profile is None:
             self._wide_profile = UploadedArray(np.ascontiguousarray(self._profile.T, np.int32).reshape(-1))
-        wide = compiled_kernel(gapless_wide, SIGNATURES[gapless_wide], (THREADS, 1))
+        wide = compiled_kernel(GAPLESS_WIDE)
         wide[(*self._device.grid(1 if small_grid else 8, THREADS), stream)](
             self._wide_profile.copy_for(stream), np.int32(len(self._profile)),
             targets.residues, targets.offsets, targets.lengths,

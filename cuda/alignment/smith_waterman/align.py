@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
 from cuda.alignment import AlignmentPaths, DeviceSequences
+from cuda.alignment import device as gpu
+from cuda.alignment.kernel_cache import compiled_kernel
 from cuda.alignment.smith_waterman.generator import ENTRY, STARTS
-from cuda.alignment.smith_waterman.kernels import PATH, WALK_THREADS, pack_runs_kernel, walk_kernel
 from cuda.alignment.smith_waterman.plan import Pairs, Shapes, available_shapes, exclusive_sums
 from cuda.alignment.smith_waterman.row_launcher import Allocate, RowLauncher, split_by_cost
+from cuda.alignment.smith_waterman.signatures import PACK_RUNS, PATH, WALK, WALK_THREADS
 
 UNKNOWN = 20
 """Letter code of X, which never counts as identical."""
@@ -34,7 +35,7 @@ def end_positions(
     budget: int = 2**30,
     shapes: Shapes | None = None,
     kernels: Path | None = None,
-    allocate: Allocate = cuda.device_array,
+    allocate: Allocate = gpu.device_array,
 ) -> np.ndarray:
     """Compute score and end of each pair's local alignment with affine gaps (Gotoh 1982).
 
@@ -97,7 +98,7 @@ def trace_paths(
     budget: int = 2**30,
     shapes: Shapes | None = None,
     kernels: Path | None = None,
-    allocate: Allocate = cuda.device_array,
+    allocate: Allocate = gpu.device_array,
 ) -> AlignmentPaths:
     """Compute the paths of alignments whose ends are known.
 
@@ -235,12 +236,14 @@ def _trace_batch(
     device_paths = rows.empty(PATH * n + 1)
     prepared = rows.prepare_wide("traced", pairs, device_ends, starts, border, directions)
     rows.run(prepared)
-    walk_kernel()[n, WALK_THREADS, stream](
+    compiled_kernel(WALK)[n, WALK_THREADS, stream](
         targets.residues, targets.offsets, prepared.target, prepared.query, rows.queries, rows.scores, codes,
         directions, starts, UNKNOWN, rows.gap_open, rows.gap_extend, device_ends, runs, device_paths,
     )  # fmt: skip
     # the path bits are no longer needed, and take at least as much memory as the runs
-    pack_runs_kernel()[-(-n // WALK_THREADS), WALK_THREADS, stream](starts, runs, device_paths, directions)
+    compiled_kernel(PACK_RUNS)[-(-n // WALK_THREADS), WALK_THREADS, stream](
+        starts, runs, device_paths, directions
+    )
     paths = rows.download(device_paths)
     packed = rows.download(directions[: int(paths[-1])])
     paths = paths[:-1].reshape(n, PATH)

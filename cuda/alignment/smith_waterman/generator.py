@@ -15,8 +15,6 @@ only one maximum depends on the previous column.
 
 from dataclasses import dataclass
 
-from cuda.alignment.smith_waterman.intrinsics import tie_bits
-
 LETTERS = 26
 PAD = LETTERS
 """Profile row for positions before a target's first and after its last residue."""
@@ -57,6 +55,11 @@ class Shape:
 def words_per_lane(columns: int, per_word: int) -> int:
     """Return the int32 words of the profile for one residue and lane."""
     return -(-columns // per_word)
+
+
+def tie_bits(columns: int) -> int:
+    """Return the number of low bits of a packed score that store its column."""
+    return max(1, (columns - 1).bit_length())
 
 
 def packed_limit(columns: int) -> int:

@@ -12,13 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from cuda.alignment.device import SIMULATED
 from cuda.alignment.intrinsics import permute, to_signed, to_word
-from cuda.alignment.kernel_cache import SIMULATED
-
-
-def tie_bits(columns: int) -> int:
-    """Return the number of low bits of a packed score that store its column."""
-    return max(1, (columns - 1).bit_length())
+from cuda.alignment.smith_waterman.generator import tie_bits
 
 
 def _selector(column: int) -> int:

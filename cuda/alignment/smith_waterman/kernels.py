@@ -1,77 +1,9 @@
-"""The Gotoh kernels: generated row kernels, the walk back along the path, and the packing of paths."""
+"""The Gotoh kernels that follow paths back and pack them; generator.py makes the others."""
 
-import functools
-import hashlib
-from pathlib import Path
-from typing import Any, Literal
+from numba import cuda, int32
 
-from numba import cuda, int32, types
-
-from cuda.alignment.kernel_cache import SIMULATED, compiled_kernel, generated_function
-from cuda.alignment.smith_waterman import intrinsics
-from cuda.alignment.smith_waterman.generator import (
-    ENTRY,
-    LETTERS,
-    NIBBLE,
-    STARTS,
-    Shape,
-    packed_source,
-    wide_source,
-)
-from cuda.alignment.smith_waterman.sorting import QUERY
-
-Kind = Literal["packed", "wide", "traced"]
-
-
-def _array(kind: Any) -> Any:
-    return types.Array(kind, 1, "C")
-
-
-_BYTES, _WORDS, _LONG_WORDS = _array(types.uint8), _array(types.int32), _array(types.int64)
-# residues, offsets, lengths, target, order, profiles, table, blocks, opening, extending
-_ROWS = (
-    _BYTES, _LONG_WORDS, _WORDS, _LONG_WORDS, _WORDS, _WORDS, _WORDS, types.int64, types.int32, types.int32,
-)  # fmt: skip
-_WIDE = types.void(*_ROWS, _LONG_WORDS, _WORDS, _WORDS, _WORDS)
-ROW_SIGNATURES: dict[Kind, Any] = {"packed": types.void(*_ROWS, _WORDS), "wide": _WIDE, "traced": _WIDE}
-WALK_SIGNATURE = types.void(
-    _BYTES, _LONG_WORDS, _LONG_WORDS, _WORDS, _WORDS, _array(types.int16), _BYTES, _WORDS, _LONG_WORDS,
-    *[types.int64] * 3, _WORDS, _WORDS, _WORDS,
-)  # fmt: skip
-PACK_SIGNATURE = types.void(_LONG_WORDS, _WORDS, _WORDS, _WORDS)
-# the simulator runs each thread as a host thread
-WALK_THREADS = 4 if SIMULATED else 32
-PATH = 9
-"""Numbers per pair in `paths`: a record (see AlignmentPaths) and the offset of its packed runs."""
-
-
-def row_kernel_source(kind: Kind, shape: Shape) -> str:
-    """Generate the source of the module with the row kernel for a shape."""
-    text = packed_source(shape) if kind == "packed" else wide_source(shape, traced=kind == "traced")
-    # cached kernels are looked up by their source, which must therefore identify the intrinsics, too
-    digest = hashlib.sha256(Path(intrinsics.__file__).read_bytes()).hexdigest()
-    return f'{text}\n\nINTRINSICS = "{digest}"\n'
-
-
-def row_kernel_function(kind: Kind, shape: Shape) -> Any:
-    """Return the row kernel for a shape as a Python function, not compiled."""
-    names: dict[str, Any] = {"__name__": f"gotoh_{kind}_{shape.lanes}x{shape.columns}"}
-    exec(compile(row_kernel_source(kind, shape), f"<{names['__name__']}>", "exec"), names)
-    return names["kernel"]
-
-
-def row_kernel(kind: Kind, shape: Shape, folder: Path | None) -> Any:
-    """Return the row kernel for a shape, compiled for the current GPU or loaded from a folder of kernels."""
-    return _row_kernel(kind, shape, folder, tuple(cuda.get_current_device().compute_capability))
-
-
-@functools.cache
-def _row_kernel(kind: Kind, shape: Shape, folder: Path | None, capability: tuple[int, int]) -> Any:
-    bounds = shape.threads, 1
-    if folder is None:
-        return cuda.jit(row_kernel_function(kind, shape))
-    function = generated_function(row_kernel_source(kind, shape), "kernel", folder, bounds)
-    return compiled_kernel(function, ROW_SIGNATURES[kind], bounds)
+from cuda.alignment.smith_waterman.generator import ENTRY, LETTERS, NIBBLE, STARTS
+from cuda.alignment.smith_waterman.signatures import PATH, QUERY, WALK_THREADS
 
 
 def walk(  # type: ignore[no-untyped-def]
@@ -230,13 +162,3 @@ def pack_runs(starts, runs, paths, packed):  # type: ignore[no-untyped-def]
         last = starts[STARTS * p + 2] + count - 1
         for k in range(count):
             packed[offset + k] = runs[last - k]
-
-
-def walk_kernel() -> Any:
-    """Return `walk`, compiled for the current GPU."""
-    return compiled_kernel(walk, WALK_SIGNATURE, (WALK_THREADS, 1))
-
-
-def pack_runs_kernel() -> Any:
-    """Return `pack_runs`, compiled for the current GPU."""
-    return compiled_kernel(pack_runs, PACK_SIGNATURE, (WALK_THREADS, 1))

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import cuda
 
+from cuda.alignment.device import SIMULATED, Device
 from cuda.alignment.smith_waterman.generator import BLOCK, ROWS, Shape
-from cuda.alignment.smith_waterman.kernels import Kind
+from cuda.alignment.smith_waterman.signatures import Kind
 
 MANY_PAIRS = 20_000
 """Minimum number of pairs in a call for which few lanes per pair fill every multiprocessor."""
@@ -72,7 +72,7 @@ PLAIN = Shapes((), (), _WIDE)
 
 def available_shapes() -> Shapes:
     """Return the shapes for the current GPU."""
-    return HOPPER if tuple(cuda.get_current_device().compute_capability) >= (9, 0) else PLAIN
+    return HOPPER if not SIMULATED and Device.current().capability >= (9, 0) else PLAIN
 
 
 def narrowest(shapes: Sequence[Shape], lengths: np.ndarray) -> np.ndarray:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import cuda
 
 from cuda.alignment import DeviceSequences
+from cuda.alignment import device as gpu
+from cuda.alignment.device import Device
+from cuda.alignment.kernel_cache import KernelSource, compiled_kernel
 from cuda.alignment.smith_waterman.generator import ENTRY
-from cuda.alignment.smith_waterman.kernels import Kind, row_kernel
 from cuda.alignment.smith_waterman.plan import (
     Pairs,
     Plan,
@@ -23,16 +24,17 @@ from cuda.alignment.smith_waterman.plan import (
     make_plan,
     narrowest,
 )
-from cuda.alignment.smith_waterman.sorting import (
+from cuda.alignment.smith_waterman.signatures import (
+    ARRANGE_PROFILES,
     BUCKETS,
+    CLEAR,
+    COUNT_PAIRS,
+    ORDER_PAIRS,
+    SCAN_COUNTS,
     SUMMARY,
     THREADS,
-    arrange_profiles,
-    clear,
-    count_pairs,
-    order_pairs,
-    scan_counts,
-    sorting_kernel,
+    Kind,
+    row_kernel,
 )
 
 Allocate = Callable[[int, np.dtype[Any]], Any]
@@ -80,7 +82,7 @@ class PreparedRows:
 
 @cache
 def _side_stream(device: int, number: int) -> Any:
-    return cuda.stream()
+    return gpu.stream()
 
 
 def split_by_cost(costs: np.ndarray, max_cost: int) -> Iterator[tuple[int, int]]:
@@ -203,12 +205,12 @@ class RowLauncher:
             for k in range(count):
                 self.launch(prepared, k, self.stream)
             return
-        device = getattr(cuda.get_current_device(), "id", 0)
-        ready = cuda.event()
+        device = Device.current().number
+        ready = gpu.event()
         ready.record(self.stream)
         finished = []
         for k in range(count):
-            stream, done = _side_stream(device, k), cuda.event()
+            stream, done = _side_stream(device, k), gpu.event()
             ready.wait(stream)
             self.launch(prepared, k, stream)
             done.record(stream)
@@ -225,12 +227,12 @@ class RowLauncher:
 
     def _count_and_scan(self, work: _Sorting, summary: Any) -> None:
         """Queue the counting sort up to the first position of each bucket."""
-        self._queue(clear, -(-work.counts.size // (8 * THREADS)), work.counts)
+        self._queue(CLEAR, -(-work.counts.size // (8 * THREADS)), work.counts)
         self._queue(
-            count_pairs, -(-work.count // THREADS),
+            COUNT_PAIRS, -(-work.count // THREADS),
             work.query, work.target, self.targets.lengths, work.ends, work.traced, work.counts, work.buckets,
         )  # fmt: skip
-        self._queue(scan_counts, len(self.lengths), work.counts, self.queries, self.scores, summary)
+        self._queue(SCAN_COUNTS, len(self.lengths), work.counts, self.queries, self.scores, summary)
 
     def _finish_sorting(
         self, work: _Sorting, plan: Plan, costs: tuple[Any, ...], outputs: tuple[Any, ...]
@@ -238,11 +240,11 @@ class RowLauncher:
         """Queue the ordering of the pairs and the layout of the profiles; return the launches."""
         table, profiles = self.upload(plan.table, np.int32), self.empty(plan.words)
         self._queue(
-            order_pairs, -(-work.count // THREADS),
+            ORDER_PAIRS, -(-work.count // THREADS),
             work.query, work.buckets, work.counts, table, work.order, work.ends, work.traced,
         )  # fmt: skip
         if plan.launches:
-            self._queue(arrange_profiles, plan.tiles, self.scores, table, plan.tasks, profiles)
+            self._queue(ARRANGE_PROFILES, plan.tiles, self.scores, table, plan.tasks, profiles)
         common = (
             self.targets.residues, self.targets.offsets, self.targets.lengths, work.target, work.order,
             profiles, table,
@@ -250,5 +252,5 @@ class RowLauncher:
         arguments = [(*common, launch.first, *costs, *outputs) for launch in plan.launches]
         return PreparedRows(plan.launches, arguments, work.query, work.target)
 
-    def _queue(self, function: Any, blocks: int, *arguments: Any) -> None:
-        sorting_kernel(function)[blocks, THREADS, self.stream](*arguments)
+    def _queue(self, kernel: KernelSource, blocks: int, *arguments: Any) -> None:
+        compiled_kernel(kernel)[blocks, THREADS, self.stream](*arguments)

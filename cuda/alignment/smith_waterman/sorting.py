@@ -5,29 +5,11 @@ path) with a counting sort. Each number of rows up to 127 has its own bucket; be
 octave. The order within a bucket is arbitrary; no result depends on it.
 """
 
-from typing import Any
-
 import numpy as np
-from numba import cuda, int32, types
+from numba import cuda, int32
 
-from cuda.alignment.kernel_cache import SIMULATED, compiled_kernel
 from cuda.alignment.smith_waterman.generator import ENTRY, LETTERS, ROWS
-
-BUCKETS = 1024
-LONG = 8192
-"""Minimum rows of a long pair."""
-LONG_BUCKET = 512
-"""Bucket of pairs with LONG rows."""
-QUERY = 4
-"""Numbers per query in `queries`: first row in the profiles, residues, lanes and columns of the traced
-kernel."""
-SUMMARY = 3
-"""Numbers per query in `summary`: long pairs, non-empty pairs, and whether a profile score exceeds ± 127."""
-TASK = 6
-"""Numbers per profile tile in a plan's table: output offset, first row in the profiles, number of rows, lanes
-and columns of the kernel, bytes per score."""
-# the simulator runs each thread as a host thread
-THREADS = 4 if SIMULATED else 128
+from cuda.alignment.smith_waterman.signatures import BUCKETS, LONG_BUCKET, QUERY, SUMMARY, TASK, THREADS
 
 
 def clear(numbers):  # type: ignore[no-untyped-def]
@@ -159,22 +141,3 @@ def arrange_profiles(scores, table, tasks, profiles):  # type: ignore[no-untyped
         if value >= 2**31:
             value -= 2**32
         profiles[output + k] = value
-
-
-def _array(kind: Any) -> Any:
-    return types.Array(kind, 1, "C")
-
-
-_WORDS = _array(types.int32)
-SIGNATURES: dict[Any, Any] = {
-    clear: types.void(_WORDS),
-    count_pairs: types.void(_WORDS, _array(types.int64), _WORDS, _WORDS, types.boolean, _WORDS, _WORDS),
-    scan_counts: types.void(_WORDS, _WORDS, _array(types.int16), _WORDS),
-    order_pairs: types.void(*[_WORDS] * 6, types.boolean),
-    arrange_profiles: types.void(_array(types.int16), _WORDS, types.int64, _WORDS),
-}
-
-
-def sorting_kernel(function: Any) -> Any:
-    """Return a kernel of this module, compiled for the current GPU and blocks of THREADS."""
-    return compiled_kernel(function, SIGNATURES[function], (THREADS, 1))

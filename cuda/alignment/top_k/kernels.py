@@ -16,31 +16,22 @@ counted from the end, so that among equal scores the first target has the larges
 from typing import Any
 
 import numpy as np
-from numba import cuda, int32, types
+from numba import cuda, int32
 
-THREADS = 1024
-"""Maximum threads per block."""
-
-_DIGIT = 11
-BINS = 2**_DIGIT
-"""Bins of a histogram, a multiple of THREADS."""
-
-LOWER, UPPER = range(2)
-"""Indices in `state` and in a row: targets with LOWER ≤ bound < UPPER are to be listed."""
-
-FINISHED = 2
-"""Index in `state`: the number of blocks that have finished."""
-
-STATE_SIZE = 3
-
-ROW_COUNT, ROW_TARGETS = 2, 3
-"""Layout of a row after LOWER and UPPER: the number of targets, then k slots for database indices, then k
-slots for scores. LOWER and UPPER select the targets that may still be among the k best."""
-
-FIRST, FIRST_SCORES, SECOND, SECOND_SCORES = range(4)
-"""Rows of `lists`: two lists of targets, each followed by the exact scores, ≥ 0, by position in the list."""
-
-LIST_ROWS = 4
+from cuda.alignment.top_k.layout import (
+    BINS,
+    DIGIT,
+    FINISHED,
+    FIRST,
+    FIRST_SCORES,
+    LOWER,
+    ROW_COUNT,
+    ROW_TARGETS,
+    SECOND,
+    SECOND_SCORES,
+    THREADS,
+    UPPER,
+)
 
 _PACKED = 4  # bounds per word
 _ABOVE_ALL = 2**15
@@ -241,7 +232,7 @@ def _least_key(
     cuda.syncthreads()
     shift = 0
     while end >> shift > BINS:
-        shift += _DIGIT
+        shift += DIGIT
     prefix = np.int64(0)
     rank = top_k
     while True:
@@ -251,17 +242,17 @@ def _least_key(
         for k in range(thread, total, threads):
             target, score = _entry(lists, first, row, k)
             key = _key(score, target, target_bits)
-            if score >= min_score and key >> (shift + _DIGIT) == prefix:
+            if score >= min_score and key >> (shift + DIGIT) == prefix:
                 cuda.atomic.add(histogram, (key >> shift) & (BINS - 1), 1)
         cuda.syncthreads()
         _find_bin(histogram, rank, sums, found)
         if found[0] < 0:
             return np.int64(min_score) << target_bits
-        prefix = (prefix << _DIGIT) + found[0]
+        prefix = (prefix << DIGIT) + found[0]
         rank -= found[1]
         if shift <= low_bit:
             return prefix << shift
-        shift -= _DIGIT
+        shift -= DIGIT
 
 
 def narrow(
@@ -327,14 +318,3 @@ def choose(
         output_row[UPPER] = _ABOVE_ALL
         lists[FIRST, 0] = 0
         lists[SECOND, 0] = 0
-
-
-_NUMBER, _LIST, _LISTS, _WORDS = types.int64, types.int32[::1], types.int32[:, ::1], types.int64[::1]
-_ENTRIES = _LISTS, _NUMBER, _LIST, _NUMBER, _NUMBER, _NUMBER
-SIGNATURES = {
-    count_bounds: types.void(_WORDS, _NUMBER, _NUMBER, _NUMBER, _LIST, _LIST),
-    list_bounds: types.void(_WORDS, _NUMBER, _LIST, _LIST),
-    narrow: types.void(*_ENTRIES, _LIST),
-    choose: types.void(*_ENTRIES, _LIST),
-}
-"""Signatures of the kernels, for blocks of up to THREADS."""

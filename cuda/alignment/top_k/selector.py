@@ -6,27 +6,27 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numba import cuda
 
 from cuda.alignment import DeviceSequences
+from cuda.alignment import device as gpu
+from cuda.alignment.device import SIMULATED, Device
 from cuda.alignment.gapless import GaplessBounder, GaplessScorer
-from cuda.alignment.kernel_cache import SIMULATED, compiled_kernel
-from cuda.alignment.top_k.kernels import (
+from cuda.alignment.kernel_cache import KernelSource, compiled_kernel
+from cuda.alignment.top_k.layout import (
     BINS,
+    CHOOSE,
+    COUNT_BOUNDS,
     FIRST,
     FIRST_SCORES,
+    LIST_BOUNDS,
     LIST_ROWS,
+    NARROW,
     ROW_COUNT,
     ROW_TARGETS,
     SECOND,
     SECOND_SCORES,
-    SIGNATURES,
     STATE_SIZE,
     THREADS,
-    choose,
-    count_bounds,
-    list_bounds,
-    narrow,
 )
 
 _EXTRA_DIVISOR = 4
@@ -128,7 +128,7 @@ class TopKSelector:
         min_score: int,
         capacity: int,
         stream: Any = 0,
-        allocate: Callable[[int, np.dtype[Any]], Any] = cuda.device_array,
+        allocate: Callable[[int, np.dtype[Any]], Any] = gpu.device_array,
     ) -> None:
         self._k, self._min_score = k, min(max(min_score, 0), 2**31)
         self._capacity, self._stream = capacity, stream
@@ -147,17 +147,17 @@ class TopKSelector:
         self._empty_row = zeros(row_size(0), np.int32)
         blocks, threads = _SIMULATED_BLOCKS, _SIMULATED_THREADS
         if not SIMULATED:
-            blocks, threads = cuda.get_current_device().MULTIPROCESSOR_COUNT, THREADS
+            blocks, threads = Device.current().multiprocessors, THREADS
 
-        def launcher(kernel: Any, blocks: int, threads: int = threads) -> Any:
-            return compiled_kernel(kernel, SIGNATURES[kernel], (THREADS, 1))[blocks, threads, stream]
+        def launcher(kernel: KernelSource, blocks: int, threads: int = threads) -> Any:
+            return compiled_kernel(kernel)[blocks, threads, stream]
 
-        self._count_bounds, self._list_bounds = launcher(count_bounds, blocks), launcher(list_bounds, blocks)
-        self._narrow, self._choose = launcher(narrow, 1), launcher(choose, 1)
+        self._count_bounds, self._list_bounds = launcher(COUNT_BOUNDS, blocks), launcher(LIST_BOUNDS, blocks)
+        self._narrow, self._choose = launcher(NARROW, 1), launcher(CHOOSE, 1)
         small = min(threads, _SMALL_THREADS)
         self._list_small, self._choose_small = (
-            launcher(list_bounds, blocks, small),
-            launcher(choose, 1, small),
+            launcher(LIST_BOUNDS, blocks, small),
+            launcher(CHOOSE, 1, small),
         )
         self._views = self._make_views(capacity)
         for empty in self._views.first, self._views.second:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import types
 
-from cuda.alignment.binary_kernel import BinaryKernel
-from cuda.alignment.kernel_cache import binary_path, load_binary
+from cuda.alignment.binary_kernel import BinaryKernel, parameters
+from cuda.alignment.kernel_cache import KernelSource, binary_path
 
 
 class FakeArray:
@@ -25,16 +24,16 @@ class FakeArray:
 def fake_kernel(calls: list[tuple[Any, ...]]) -> BinaryKernel:
     """Create a kernel of an int16 matrix, a uint8 array and an integer that records its driver calls."""
     fake = BinaryKernel.__new__(BinaryKernel)
-    fake.name, fake._function, fake._buffers = "k", "function", {}
-    fake._parameters = [("int16", 2), ("uint8", 1), None]
+    fake.name, fake.handle, fake._buffers = "k", 7, {}
+    fake._parameters = parameters("void(int16[:, ::1], uint8[::1], int32)")
     fake._packer = struct.Struct("=17q")
 
-    def launch(*arguments: Any) -> tuple[int]:
+    def launch(*arguments: Any) -> int:
         *shape, address, extra = arguments
         pointers = (ctypes.c_void_p * 17).from_address(address)
         values = [ctypes.c_int64.from_address(pointer).value for pointer in pointers]
         calls.append((shape, extra, values))
-        return (0,)
+        return 0
 
     fake._launch = launch
     return fake
@@ -46,10 +45,10 @@ def test_driver_receives_numbas_calling_convention() -> None:
     matrix, flat = FakeArray(4096, np.zeros((3, 5), np.int16)), FakeArray(8192, np.zeros(7, np.uint8))
     for number in (-3, np.int32(9)):
         one[12, 64, 0, 100](matrix, flat, number)
-    shape = ["function", 12, 1, 1, 64, 1, 1, 100, 0]
+    shape = [7, 12, 1, 1, 64, 1, 1, 100, 0]
     # numba's array struct: two null pointers, elements, bytes per element, address, shape, strides
     arrays = [0, 0, 15, 2, 4096, 3, 5, 10, 2, 0, 0, 7, 1, 8192, 7, 1]
-    assert calls == [(shape, 0, [*arrays, -3]), (shape, 0, [*arrays, 9])]
+    assert calls == [(shape, None, [*arrays, -3]), (shape, None, [*arrays, 9])]
 
 
 def test_arguments_of_wrong_types_are_refused() -> None:
@@ -63,21 +62,23 @@ def test_arguments_of_wrong_types_are_refused() -> None:
         one[1, 1](matrix, flat)
 
 
+def test_signatures_of_other_types_are_refused() -> None:
+    assert parameters("void(boolean, int64)") == [None, None]
+    with pytest.raises(ValueError, match="float32"):
+        parameters("void(int32[::1], float32)")
+
+
 def test_cache_files_differ_by_function_signature_bounds_and_gpu(tmp_path: Path) -> None:
-    def one() -> None:
-        pass
+    def path(identity: str, signature: str, blocks: int, capability: tuple[int, int]) -> Path:
+        source = KernelSource(identity, "kernel", signature, (128, blocks), lambda: print)
+        return binary_path(tmp_path, source, capability)
 
-    def other() -> None:
-        pass
-
-    signature = types.void(types.int32)
     paths = [
-        binary_path(tmp_path, one, signature, (128, 1), (9, 0)),
-        binary_path(tmp_path, one, signature, (128, 1), (8, 0)),
-        binary_path(tmp_path, one, signature, (128, 2), (9, 0)),
-        binary_path(tmp_path, one, types.void(types.int64), (128, 1), (9, 0)),
-        binary_path(tmp_path, other, signature, (128, 1), (9, 0)),
+        path("one", "void(int32)", 1, (9, 0)),
+        path("one", "void(int32)", 1, (8, 0)),
+        path("one", "void(int32)", 2, (9, 0)),
+        path("one", "void(int64)", 1, (9, 0)),
+        path("other", "void(int32)", 1, (9, 0)),
     ]
     assert len(set(paths)) == len(paths)
-    assert paths[0] == binary_path(tmp_path, one, signature, (128, 1), (9, 0))
-    assert load_binary(paths[0], signature) is None
+    assert paths[0] == path("one", "void(int32)", 1, (9, 0))

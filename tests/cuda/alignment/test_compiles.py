@@ -4,21 +4,18 @@ Needs NVIDIA's compiler libraries and, to check registers and spills, `ptxas`; n
 """
 
 import os
-import pkgutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module, resources
+from importlib import resources
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import cuda.alignment
 from cuda.alignment.gapless.generator import Kind, Variant, source
-from cuda.alignment.gapless.kernels import GENERATED_SIGNATURES
 from cuda.alignment.gapless.launch_table import (
     DEFAULT,
     Launch,
@@ -27,17 +24,13 @@ from cuda.alignment.gapless.launch_table import (
     launch_table,
 )
 from cuda.alignment.gapless.layout import BYTE, HALF, SHORT, Arithmetic, Layout
+from cuda.alignment.gapless.signatures import GENERATED_SIGNATURES
+from cuda.alignment.gapless.signatures import KERNELS as GAPLESS_KERNELS
 from cuda.alignment.kernel_cache import generated_function
 from cuda.alignment.smith_waterman import HOPPER, PLAIN
-from cuda.alignment.smith_waterman.kernels import (
-    PACK_SIGNATURE,
-    ROW_SIGNATURES,
-    WALK_SIGNATURE,
-    WALK_THREADS,
-    pack_runs,
-    row_kernel_function,
-    walk,
-)
+from cuda.alignment.smith_waterman.signatures import KERNELS as ALIGNMENT_KERNELS
+from cuda.alignment.smith_waterman.signatures import ROW_SIGNATURES, row_kernel_function
+from cuda.alignment.top_k.layout import KERNELS as TOP_K_KERNELS
 
 pytestmark = [
     pytest.mark.compile,
@@ -68,7 +61,7 @@ class Kernel:
 
     name: str
     make: Callable[[], Callable[..., None]]
-    signature: Any
+    signature: str
     launch_bounds: tuple[int, int]
 
 
@@ -113,15 +106,10 @@ def row_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
 
 
 def plain_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
-    """Yield all hand-written kernels: those in a module's SIGNATURES by function, for blocks of THREADS."""
-    for found in pkgutil.walk_packages(cuda.alignment.__path__, "cuda.alignment."):
-        module = import_module(found.name)
-        for function, signature in getattr(module, "SIGNATURES", {}).items():
-            if function.__module__ == found.name:
-                name = f"{found.name.removeprefix('cuda.alignment.')}.{function.__name__}"
-                yield Kernel(name, lambda f=function: f, signature, (module.THREADS, 1))
-    yield Kernel("walk", lambda: walk, WALK_SIGNATURE, (WALK_THREADS, 1))
-    yield Kernel("pack_runs", lambda: pack_runs, PACK_SIGNATURE, (WALK_THREADS, 1))
+    """Yield all hand-written kernels."""
+    for kernel in (*GAPLESS_KERNELS, *TOP_K_KERNELS, *ALIGNMENT_KERNELS):
+        name = kernel.identity.removeprefix("cuda.alignment.")
+        yield Kernel(name, kernel.make, kernel.signature, kernel.launch_bounds)
 
 
 def all_kernels() -> Iterator[Any]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from cuda.alignment import AlignmentPaths, DeviceSequences
 from cuda.alignment.top_k import read_row, row_size
-from cuda.alignment.top_k.kernels import ROW_COUNT, ROW_TARGETS
+from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays

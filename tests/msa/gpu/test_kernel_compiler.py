@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cuda.alignment.kernel_cache import SIMULATED
+from cuda.alignment.device import SIMULATED
 from msa.gpu.devices import GpuUnavailable, find_gpu
 from msa.gpu.kernel_compiler import KernelCompiler, _Job, _run_jobs
 

@@ -1,41 +1,9 @@
-"""GPU contexts of numba: their properties, and whether compiled code runs in them."""
+"""The CUDA toolkit that compiles kernels for GPUs, and whether a driver runs what it compiles."""
 
 import importlib.metadata
-import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import cuda
-
-from msa.gpu.memory import use_pool
-
-
-@dataclass(frozen=True)
-class ContextProperties:
-    """The properties of an open GPU; see `msa.gpu.devices.Gpu`."""
-
-    name: str
-    capability: tuple[int, int]
-    free_bytes: int
-    total_bytes: int
-
-
-def open_context(number: int) -> ContextProperties:
-    """Create the primary context of a GPU, with foldcli's memory pool, and read its properties.
-
-    Raises:
-        Exception: the GPU cannot be opened; of any type.
-    """
-    use_pool()
-    with warnings.catch_warnings():
-        # the bindings print a long warning about older drivers; `devices.check_gpu` reports this in one line
-        warnings.filterwarnings("ignore", message="cuda-bindings was built for", category=UserWarning)
-        with cuda.gpus[number]:
-            device = cuda.get_current_device()
-            free, total = map(int, cuda.current_context().get_memory_info())
-    name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
-    return ContextProperties(name, tuple(device.compute_capability), free, total)
 
 
 def toolkit_version() -> tuple[int, int]:
@@ -50,6 +18,8 @@ def toolkit_version() -> tuple[int, int]:
         except importlib.metadata.PackageNotFoundError:
             continue
         return int(major), int(minor)
+    from numba import cuda  # finds an installed toolkit; takes long to import
+
     major, minor = cuda.runtime.get_version()
     return int(major), int(minor)
 
@@ -59,6 +29,7 @@ def runs_compiled_code(number: int) -> bool:
 
     A driver that is older than the toolkit may, if code is linked first.
     """
+    from numba import cuda  # takes long to import
 
     @cuda.jit
     def count(numbers: Any) -> None:
