@@ -64,9 +64,9 @@ from foldcli.report.index import index_rows
 from foldcli.report.make import make_report
 from foldcli.report.result import read_done
 from model.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig
+from model.errors import ConfigError
 from model.parameter_files import foreign_bytes, parameter_errors
 from model.parameters import load_npz, random_parameters
-from model.training.errors import ConfigError
 from model.training.settings import read_settings
 from msa.alphabet import encode
 from msa.database.sequence_arrays import SequenceArrays

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import torch
 
-from model.training.data import ChainSet, prepare, read_split
+from model.training.data import ChainSet, read_split
+from model.training.prepare import prepare
 from model.training.settings import Phase, TrainingSettings, read_settings
 from model.training.trainer import Trainer, Workers
 

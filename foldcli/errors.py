@@ -103,7 +103,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.USAGE
     if _is_named(error, "msa.errors.MissingError", "model.errors.ParametersMissing"):
         return ExitCode.MISSING
-    bad_input = "msa.errors.InputError", "model.errors.ParametersError", "model.training.errors.DataError"
+    bad_input = "msa.errors.InputError", "model.errors.ParametersError", "model.errors.DataError"
     if _is_named(error, *bad_input):
         return ExitCode.BAD_INPUT
     if isinstance(error, OSError) and error.errno in _DISK_FULL:

@@ -1,4 +1,4 @@
-"""Exceptions of the networks: unusable or missing parameters, and lack of memory."""
+"""Exceptions of the networks: parameters, memory, relaxation, ranks and training."""
 
 import os
 
@@ -39,3 +39,15 @@ class RelaxError(ValueError):
 
 class RankMismatch(Exception):
     """Ranks of one run that do not fit together; the message is one line that names a rank and its host."""
+
+
+class ConfigError(ValueError):
+    """A training configuration that cannot be used. Its text is `key: reason`."""
+
+
+class DataError(ValueError):
+    """Training data that cannot be read. Its text is `file: reason`."""
+
+
+class TrainingDiverged(RuntimeError):
+    """Too many consecutive steps had a gradient that was not finite or far too large."""

@@ -14,12 +14,11 @@ from cuda.fused.dispatch import hopper_available
 from cuda.fused.launch import check_tensors, first_fitting, matrix_tiles, padded_channels
 from cuda.fused.layer_norm.reference import EPSILON
 from cuda.fused.rows import sigmoid
-from cuda.fused.triangle_multiplication.triton import (
+from cuda.fused.triangle_multiplication.triton import multiply_factors, padded_length
+from cuda.fused.triangle_multiplication.triton_tiles import (
     load_operand_chunks,
     load_product,
     load_transposed,
-    multiply_factors,
-    padded_length,
     position_offsets,
     project_columns,
     store_chunk,

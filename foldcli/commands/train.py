@@ -92,7 +92,7 @@ def command(
     """
     from dataclasses import replace
 
-    from model.training.errors import ConfigError
+    from model.errors import ConfigError
     from model.training.settings import read_settings
 
     if run is None and not unpack_only:
@@ -164,7 +164,8 @@ def _prepare(folder: Path, prepared: Path | None) -> "ChainSet":
     """Unpack the training data into a folder named by a hash of its sources, unless it exists."""
     from foldcli.logs import logger
     from foldcli.paths import cache_dir
-    from model.training.data import FORMAT_VERSION, SOURCES, prepare
+    from model.training.data import FORMAT_VERSION
+    from model.training.prepare import SOURCES, prepare
 
     if prepared is None:
         sizes = [(folder / name).stat().st_size for name in SOURCES if (folder / name).exists()]

@@ -1,4 +1,4 @@
-"""The input embedding of AlphaFold-Multimer, which knows chains."""
+"""The input embedding of AlphaFold-Multimer, which encodes chains and copies of sequences."""
 
 import torch
 from torch import nn

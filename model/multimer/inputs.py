@@ -23,8 +23,8 @@ _TEMPLATE_NAMES = {
 class MultimerInputs:
     """The features of a complex on the network's device, from which each pass draws its own inputs.
 
-    Rows and template slots that change nothing are left out: rows of padding, and all but one of the empty
-    template slots, which DeepMind's network embeds like any other.
+    Rows of padding are left out, and equal empty template slots, which DeepMind's network embeds like any
+    other, are kept once with their weight in the mean over slots. Results are the same.
 
     Args:
         features: DeepMind's features of the merged chains, without a leading axis: aatype, residue_index
@@ -47,7 +47,7 @@ class MultimerInputs:
         self._config, self._draws, self._device = config, draws, device
         mask = features.get("msa_mask", np.ones(features["msa"].shape)).astype(np.float32)
         first_row = np.arange(len(mask)) == 0
-        # from the last row that is not padding, so that the order of the others stays
+        # up to the last row that is not padding: leaving out others would change the random order
         rows = slice(1 + np.flatnonzero(mask.any(axis=1)).max(initial=0))
         self._mask = mask[rows]
         self._complete: np.ndarray = np.all(self._mask, axis=1)  # [M]

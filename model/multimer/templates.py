@@ -33,7 +33,7 @@ class ScalarLinear(nn.Module):
 
 
 class SingleTemplateEmbedding(nn.Module):
-    """The pair embedding of one template, which also sees the pair representation."""
+    """The pair embedding of one template, computed from its features and the pair representation."""
 
     def __init__(self, config: TemplateConfig, channels: int, kernels: Kernels) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ def _backbone_rotations(positions: torch.Tensor) -> torch.Tensor:
 
 
 def _normalise(vector: torch.Tensor) -> torch.Tensor:
-    """Scale vectors [..., 3] to unit length; those shorter than 1e-6 become shorter ones."""
+    """Scale vectors [..., 3] to unit length; vectors shorter than 1e-6 stay shorter than 1."""
     return vector / torch.sqrt(vector.square().sum(dim=-1, keepdim=True).clip(min=1e-12))
 
 

@@ -27,8 +27,8 @@ MIN_COPIED_RESIDUES = 1536
 class Shards:
     """The division of an axis among ranks, in their order.
 
-    Every rank has ceil(total / ranks) elements, but the last ones have fewer or none. So gathered shards are
-    contiguous, and no rank has more elements than with any other division.
+    Every rank has ceil(total / ranks) consecutive elements, but the last ones have fewer or none. No division
+    has a smaller largest shard.
 
     Args:
         total: size of the axis.
@@ -130,7 +130,7 @@ class Pending(Generic[T]):
 
     @classmethod
     def done(cls, result: T) -> "Pending[T]":
-        """Return a finished one."""
+        """Return a finished communication."""
         return cls(lambda: None, lambda: result)
 
     def _take(self) -> tuple[Callable[[], object], Callable[[], T]]:
@@ -143,12 +143,12 @@ class Pending(Generic[T]):
         """Wait for the communication and return its result; call this once."""
         wait, result = self._take()
         wait()
-        # what was sent is freed before what was received is joined
+        # free the sent tensors before the received ones are joined
         del wait
         return result()
 
     def then(self, function: Callable[[T], R]) -> "Pending[R]":
-        """Return a communication whose result is that of a function of this one's, in place of this one."""
+        """Return this communication with a function applied to its result; it replaces this object."""
         wait, result = self._take()
         return Pending(wait, lambda: function(result()))
 
@@ -167,8 +167,8 @@ class RankGroup:
         others: all other ranks.
         record: counts and times all communication if it is set.
         operations: number of operations that this rank has started, which shows its progress.
-        copies: transfers between GPUs of one host, if these are possible.
-        use_copies: whether the prediction that runs uses them instead of NCCL.
+        copies: transfers by the GPUs' copy engines, or None if they are not possible.
+        use_copies: whether the current prediction uses `copies` instead of NCCL.
     """
 
     def __init__(self, process_group: distributed.ProcessGroup | None = None) -> None:
@@ -187,10 +187,10 @@ class RankGroup:
 
         Args:
             device: this rank's GPU, which is the current one.
-            min_residues: length of proteins from which on they are used instead of NCCL.
+            min_residues: proteins of at least this length use them instead of NCCL.
 
         Returns:
-            Why they cannot be used, or an empty string.
+            The reason why they cannot be used, or an empty string.
         """
         self._min_copied_residues = min_residues
         try:
@@ -202,7 +202,7 @@ class RankGroup:
     def begin(self, residues: int) -> None:
         """Choose how the next prediction transfers tensors; all ranks call this at the same time.
 
-        What transfers have kept is released.
+        Releases the memory of other ranks that earlier transfers have opened.
 
         Args:
             residues: length of the protein.

@@ -1,9 +1,9 @@
 """The extra MSA and Evoformer stacks on ranks that each have a part of both representations.
 
 Each rank has whole rows of the MSA for attention along rows, and whole columns for attention along columns.
-The pair representation is divided by rows (`model.parallel.pair`). Its way back from columns, in which the
-last operations of a block change it, runs behind the next block's operations on the MSA, and the MSA's way
-back to rows behind attention on pairs.
+The pair representation is divided by rows (`model.parallel.pair`), but the last operations of a block work on
+columns. The exchange of these for rows overlaps with the next block's operations on the MSA, and the exchange
+of MSA columns for rows with attention on pairs.
 """
 
 from collections.abc import Callable, Iterable
@@ -76,7 +76,7 @@ class MsaShard:
 
 @dataclass
 class _State:
-    """What a block works on.
+    """The representations that a block works on; their communication may be in progress.
 
     Args:
         rows: the MSA's rows [s, N, C] of this rank, or None if it is in columns.
@@ -140,16 +140,16 @@ def _run_block(
     pair = state.pair.wait()
     finish_outer_product_mean(pair)
     bias = multiply_pairs(block, shard.pair, pair)
-    # runs behind attention
+    # overlaps with attention
     returning = shard.to_rows(columns) if msa_needed else None
     del columns
     pair_columns = shard.pair.attend_starting(block.triangle_attention_starting_node, pair, bias)
-    # waited for early to release the columns
+    # wait early, to release the columns
     state.rows = None if returning is None else Pending.done(returning.wait())
     finish_pairs(block, shard.pair, pair_columns)
     if following is not None:
         state.bias = _start_column_bias(following, shard.pair, pair_columns)
-    # runs behind the next block's operations on the MSA
+    # overlaps with the next block's operations on the MSA
     state.pair = shard.pair.to_rows(pair_columns, pair)
 
 
@@ -166,7 +166,7 @@ def _run_outer_product_first(
         finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
     else:
         finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
-        # runs behind the outer product mean
+        # overlaps with the outer product mean
         state.rows = shard.to_rows(columns)
     del columns
     pair = state.pair.wait()

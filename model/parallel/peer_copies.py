@@ -1,13 +1,13 @@
 """Transfers between the GPUs of one host by their copy engines.
 
 NCCL's transfers are kernels. They occupy multiprocessors, while the network's kernels are persistent: one
-program runs on each multiprocessor, and the slowest ends the kernel. So a transfer behind such a kernel
-delays it by about its own time. Copy engines need no multiprocessor.
+program runs on each multiprocessor, and the slowest ends the kernel. Therefore a transfer that overlaps with
+such a kernel delays it by about the duration of the transfer. Copy engines need no multiprocessor.
 
-The receiver of a transfer announces in shared memory where it wants the tensor, and its current stream then
-sets a flag in the sender's memory: no earlier work uses that tensor. A stream of the sender waits for the
-flag, copies, and sets a flag in the receiver's memory, which the receiver's stream waits for. Flags are the
-numbers of transfers between two ranks in one direction.
+The receiver of a transfer announces in shared memory where the tensor is to be written. When its current
+stream has finished all earlier work on that memory, it sets a flag in the sender's memory. A stream of the
+sender waits for this flag, copies, and sets a flag in the receiver's memory, for which the receiver's stream
+waits. The value of a flag is the number of the transfer, counted for each pair of sender and receiver.
 """
 
 import ctypes
@@ -30,8 +30,8 @@ ENTRIES = 1024
 ANNOUNCEMENT = np.dtype(
     [("handle", np.uint8, HANDLE_BYTES), ("offset", np.uint64), ("number", np.uint64)], align=True
 )
-# flags have their own cache lines; those of a rank tell each other rank what it is ready for, and what has
-# arrived from it
+# each flag has its own cache line; a rank has two for each other rank: it is ready to receive from this rank,
+# and its tensor has arrived
 FLAG_BYTES = 128
 # cuStreamWaitValue32 waits until the flag is at least the value, cyclically
 GREATER_OR_EQUAL = 0
@@ -102,7 +102,7 @@ class PeerCopies:
         self.rank, self.size = distributed.get_rank(process_group), distributed.get_world_size(process_group)
         self._sent, self._received = [0] * self.size, [0] * self.size
         self._streams = [torch.cuda.Stream(device, priority=-1) for _ in range(self.size)]
-        self._located: dict[int, tuple[int, bytes]] = {}
+        self._allocations: dict[int, tuple[int, bytes]] = {}
         self._opened: dict[bytes, int] = {}
         self._flags = torch.zeros(2 * self.size * FLAG_BYTES, dtype=torch.uint8, device=device)
         torch.cuda.synchronize(device)
@@ -169,12 +169,12 @@ class PeerCopies:
         """Return the handle of the allocation that holds a tensor, and the tensor's offset in it."""
         address, identity = x.data_ptr(), ctypes.c_uint64()
         self._driver.attribute_of(identity, BUFFER_ID, address)
-        if identity.value not in self._located:
+        if identity.value not in self._allocations:
             base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
             self._driver.range_of(base, size, address)
             self._driver.handle_of(handle, base)
-            self._located[identity.value] = base.value, bytes(handle.reserved)
-        start, reserved = self._located[identity.value]
+            self._allocations[identity.value] = base.value, bytes(handle.reserved)
+        start, reserved = self._allocations[identity.value]
         return reserved, address - start
 
     def _open(self, handle: bytes, offset: int) -> int:
@@ -186,7 +186,7 @@ class PeerCopies:
         return self._opened[handle] + offset
 
     def release(self) -> None:
-        """Close the memory of the other ranks, so that these can free it; all ranks call this at one time.
+        """Close the memory of the other ranks, which can then free it; all ranks call this at the same time.
 
         All transfers must have been waited for.
         """
@@ -194,7 +194,7 @@ class PeerCopies:
             stream.synchronize()
         for handle in self._opened.keys() - self._kept:
             self._driver.close(self._opened.pop(handle))
-        self._located.clear()
+        self._allocations.clear()
         self._collect(None, "")
 
     def _ready_flag(self, sender: int, receiver: int) -> int:

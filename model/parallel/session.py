@@ -105,7 +105,7 @@ class NothingToPredict(Exception):
 
 
 def decline(place: RankPlace) -> None:
-    """Tell the other ranks, which torchrun has started, that there is nothing to predict; for rank 0."""
+    """Report to the other ranks that there is nothing to predict; for rank 0 of a run under torchrun."""
     connect(place).set("end", "")
 
 
@@ -134,8 +134,8 @@ class RankSession:
         store: the store of the ranks.
         place: the place of this process.
         identity: names and values that must be the same on all ranks.
-        on_failure: called once, in a thread, with the failure of a rank, and whether this rank is the one to
-            tell the user; normally ends the process.
+        on_failure: called once, in a thread, with the failure of a rank and whether this rank has to report
+            it to the user; normally ends the process.
         stall_seconds: a prediction without progress for this long has failed.
 
     Attributes:
@@ -202,7 +202,7 @@ class RankSession:
             time.sleep(POLL_SECONDS)
 
     def report(self, reason: str) -> None:
-        """Tell all ranks, this one included, that this one has failed, unless one has failed before."""
+        """Report to all ranks, this one included, that this one has failed; the first report counts."""
         rank = self.place.rank
         failure = RankFailure(rank, self.hosts[rank], reason, own_report=True)
         self._watch_store.compare_set("failure", "", json.dumps(asdict(failure)))
@@ -228,7 +228,7 @@ class RankSession:
         """Wait for all ranks, and compare what must be equal.
 
         Raises:
-            RankMismatch: a rank did not come, or is different from rank 0.
+            RankMismatch: a rank did not join, or its values differ from those of rank 0.
             NothingToPredict: rank 0 has left already.
         """
         own = {"host": socket.gethostname(), **identity}

@@ -2,11 +2,11 @@
 
 With N residues and M channels, and counted in elements of an [M, N, N] factor, each of P ranks receives
 
-    rows:      (P - 1) / P, for outgoing edges all rows of the right factor, for incoming ones partial sums
-    channels:  3 (P - 1) / P², to divide both factors by channels instead of rows, and the product back
+    rows:      (P - 1) / P: all rows of the right factor for outgoing edges, partial sums for incoming ones
+    channels:  3 (P - 1) / P²: both factors divided by channels instead of rows, and the product back by rows
 
-so rows are cheaper for two ranks, equal for three, and channels are cheaper from four ranks on. The channels
-are processed in groups: communication of some groups runs while another group is multiplied.
+Rows are cheaper for two ranks, both cost the same for three, and channels are cheaper from four ranks on. The
+channels are processed in groups: communication of some groups runs while another group is multiplied.
 """
 
 from collections import deque
@@ -44,7 +44,7 @@ def multiply_factors(
         left: [M, n, K], this rank's rows of the left factor; columns past the last residue are 0.
         right: [M, n, K].
         outgoing: whether edges are outgoing.
-        by_channels: whether the work is divided by channels; None is the better choice for the group.
+        by_channels: divide the work by channels instead of rows; None for the better choice for the group.
 
     Returns:
         [M, n, K]; columns past the last residue are undefined.
@@ -58,7 +58,7 @@ def multiply_factors(
 
 
 def exchanged_elements(ranks: int, length: int, channels: int) -> int:
-    """Return about the largest number of elements that `multiply_factors` holds in addition to its tensors.
+    """Return about the maximum number of elements that `multiply_factors` allocates for its work.
 
     Args:
         ranks: number of ranks.
@@ -162,7 +162,7 @@ def _multiply_by_channels(
 
 
 def _in_flight(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items of an iterator, each after GROUPS_IN_FLIGHT - 1 following ones were made."""
+    """Yield the items of an iterator, computing GROUPS_IN_FLIGHT - 1 items ahead."""
     made: deque[T] = deque()
     for item in items:
         made.append(item)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import gemmi
 import numpy as np
 
-from model.violation_limits import (
+from model.residue_constants import (
     BOND_DEVIATION,
     BOND_LENGTH,
     C_N_CA,

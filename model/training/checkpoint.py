@@ -1,12 +1,12 @@
 """States of a training run on disk.
 
-A full checkpoint continues bit for bit on the same kind of device: parameters, their average and both
-moments of Adam in float32, 16 bytes per parameter.
+A full checkpoint holds parameters, their average and both moments of Adam in float32, 16 bytes per parameter.
+A run continues from it bit for bit on the same kind of device.
 
 The carried form moves a run between machines, in files under 16 MiB with 3.03 bytes per parameter: the
-average in bfloat16 (what is shipped in the end), and the difference of the parameters from it in 8 bits per
-element with one scale for 64 elements. Adam's moments are not carried: after a restart the learning rate
-rises again over some steps, in which they form anew.
+average in bfloat16, which the final network is made of, and the difference of the parameters from it in 8
+bits per element with one scale for 64 elements. It does not hold Adam's moments: after a restart they form
+anew while the learning rate rises again over some steps.
 """
 
 import json
@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
-from model.training.errors import DataError
+from model.errors import DataError
 from model.training.parameters import FlatParameters, parameter_arrays
 from model.training.settings import from_mapping
 
@@ -59,7 +59,7 @@ def save_full(
     config: ModelConfig,
     progress: Progress,
 ) -> None:
-    """Write a full checkpoint to the run's folder, replacing the one before at once."""
+    """Write a full checkpoint to the run's folder, atomically replacing the previous one."""
     tensors = {"values": flat.values, "average": flat.average, **{name: moments[name] for name in MOMENTS}}
     packed = {name: flat.packed(tensor).cpu() for name, tensor in tensors.items()}
     metadata = {"config": json.dumps(asdict(config)), "progress": json.dumps(asdict(progress))}
@@ -72,7 +72,7 @@ def load_full(
     """Read a full checkpoint into the buffers.
 
     Raises:
-        DataError: it is of another network.
+        DataError: it belongs to another network.
     """
     path = run / FULL_NAME
     with safe_open(path, "pt") as stream:
@@ -102,10 +102,10 @@ def save_carried(folder: Path, flat: FlatParameters, config: ModelConfig, progre
 
 
 def load_carried(folder: Path, flat: FlatParameters, config: ModelConfig) -> Progress:
-    """Read the carried form into the buffers; without the parts `offset-*` training goes on from the average.
+    """Read the carried form into the buffers; without `offset-*` files, training continues from the average.
 
     Raises:
-        DataError: a part is missing, or it is of another network.
+        DataError: a part is missing, or it belongs to another network.
     """
     manifest = json.loads((folder / MANIFEST).read_text())
     _check_config(folder, json.dumps(manifest["config"]), config)
@@ -167,7 +167,7 @@ def _restore(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 
 def _save_parts(folder: Path, name: str, values: torch.Tensor, scales: torch.Tensor | None = None) -> int:
-    """Write a vector in files of bounded size; each part's scales go with it. Return the number of parts."""
+    """Write a vector, with its scales, in files of bounded size; return the number of files."""
     per_part = MAX_PART_BYTES // values.element_size() // SCALE_BLOCK * SCALE_BLOCK
     starts = range(0, len(values), per_part)
     for index, start in enumerate(starts):

@@ -23,7 +23,7 @@ from model.training.sampling import GAP
 
 MSA_CODES = 23
 Batch = Mapping[str, torch.Tensor]
-# atoms of the same residue that are the same but for their names
+# atoms of a residue that differ only in their names
 SYMMETRIC_ATOMS = {
     "ASP": (("OD1", "OD2"),),
     "GLU": (("OE1", "OE2"),),
@@ -68,7 +68,7 @@ def network_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor
 def _msa_features(batch: Batch, seq_mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return [B, S, N, 49]: residue, two deletion features, cluster profile, mean deletions (all zero).
 
-    Every extra row counts with the clustered row that it agrees with in most residues; gaps and masked
+    Every extra row belongs to the cluster of the row that it agrees with in most residues; gaps and masked
     positions agree with nothing (supplement, section 1.2.7).
     """
     msa = F.one_hot(batch["masked_msa"].long(), MSA_CODES).float() * seq_mask[:, None, :, None]
@@ -77,7 +77,7 @@ def _msa_features(batch: Batch, seq_mask: torch.Tensor, dtype: torch.dtype) -> t
     rows = msa.shape[1]
     agreement = msa[..., :GAP].flatten(2) @ extra[..., :GAP].flatten(2).transpose(1, 2)  # [B, S, E]
     agreement = agreement - 1e9 * (1.0 - batch["row_mask"].float()[:, :, None])
-    # of equal rows the first
+    # of equally similar rows the first
     agreement = agreement - torch.arange(rows, device=msa.device)[:, None] / (2 * rows)
     assigned = F.one_hot(agreement.argmax(dim=1), rows).float()  # [B, E, S]
     assigned = assigned * batch["extra_row_mask"].float()[..., None]

@@ -5,7 +5,6 @@ constants are those of DeepMind's published code. All inputs are float32; length
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +14,10 @@ from model.heads import PAE_BINS, PLDDT_BINS, aligned_error_edges, distogram_edg
 from model.residue_tables import residue_rows
 from model.rigid import Rigid
 from model.structure_module import atom14_to_atom37_positions
+from model.training.execution import Execution
 from model.training.features import Targets
-from model.training.network import Execution, NetworkOutput
+from model.training.network import NetworkOutput
+from model.training.settings import LossWeights
 from model.training.structure import FoldedStructure
 from model.training.violations import between_residue_clashes, structural_violations
 
@@ -24,29 +25,6 @@ CLAMP_DISTANCE = 10.0
 LENGTH_SCALE = 10.0
 CHI_WEIGHT, ANGLE_NORM_WEIGHT = 0.5, 0.01
 LDDT_RADIUS = 15.0
-
-
-@dataclass(frozen=True)
-class LossWeights:
-    """Weights of the losses; 0 leaves a loss out and saves its time.
-
-    Args:
-        backbone: FAPE of the backbone frames, mean over all iterations of the structure module.
-        side_chain: FAPE of all rigid groups and atoms of the last iteration.
-        torsion: chi angles and the norm of all angles.
-        distogram, masked_msa, predicted_lddt, predicted_aligned_error, experimentally_resolved: of the heads.
-        violation: bonds, angles and clashes of the predicted structure.
-    """
-
-    backbone: float = 0.5
-    side_chain: float = 0.5
-    torsion: float = 1.0
-    distogram: float = 0.3
-    masked_msa: float = 2.0
-    predicted_lddt: float = 0.01
-    predicted_aligned_error: float = 0.0
-    experimentally_resolved: float = 0.0
-    violation: float = 0.0
 
 
 def total_loss(

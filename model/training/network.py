@@ -1,43 +1,42 @@
 """The differentiable form of the network: a batch axis, nothing in place, dropout.
 
-These functions run the modules of `model.alphafold` on their own parameters, so that the inference code reads
-a trained network as it is. Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583
-(2021). B is the batch, S the MSA rows, N the residues. Activations have the dtype that the caller chooses;
-parameters are converted to it, and LayerNorm, softmax and the structure module compute in float32.
+These functions take the parameters of the modules of `model.alphafold`, so a trained network needs no
+conversion for inference. Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583
+(2021). B is the batch, S the MSA rows, N the residues. The caller selects the dtype of the activations, to
+which parameters are converted; LayerNorm, softmax and the structure module compute in float32.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
 
-from cuda.fused.attention import differentiable as attention
 from cuda.fused.attention.reference import MASK_PENALTY
-from cuda.fused.layer_norm.reference import wide_layer_norm
-from cuda.fused.outer_product_mean import differentiable as outer_product_mean
-from cuda.fused.transition import differentiable as transition
-from cuda.fused.triangle_multiplication import differentiable as triangle_multiplication
 from model.alphafold import AlphaFold, Trunk
 from model.embedders import MAX_RELATIVE_POSITION, RECYCLED_BINS
-from model.evoformer import (
-    EvoformerBlock,
-    MsaColumnAttention,
-    MsaRowAttention,
-    OuterProductMean,
-    TriangleAttention,
-    TriangleMultiplication,
-)
-from model.layers import Attention, LayerNorm, Linear, Transition
+from model.evoformer import EvoformerBlock
+from model.residue_constants import RESTYPES
 from model.templates import TemplateEmbedding, TemplatePairBlock
+from model.training.execution import Execution
+from model.training.layers import (
+    COLUMNS,
+    ROWS,
+    drop,
+    layer_norm,
+    linear,
+    msa_column_update,
+    msa_row_update,
+    outer_product_mean_update,
+    transition_update,
+    triangle_attention_update,
+    triangle_multiplication_update,
+)
 from model.training.structure import FoldedStructure, fold, fold_iteration
 
 MSA_DROPOUT = 0.15
 PAIR_DROPOUT = 0.25
-# axis along which a dropout mask is shared: rows of [B, rows, columns, C], or its columns
-ROWS, COLUMNS = 1, 2
 
 Features = Mapping[str, torch.Tensor]
 
@@ -72,40 +71,6 @@ class NetworkOutput:
     recycled: Recycled
 
 
-class Execution:
-    """Options of running the network: dtype, checkpointing and compilation.
-
-    Args:
-        dtype: of the trunk's activations.
-        checkpoint_blocks: recompute each Evoformer block in the backward pass instead of storing its
-            intermediates.
-        compile: compile the functions that take most of the time. Each is compiled once for all blocks that
-            have the same shapes.
-    """
-
-    def __init__(
-        self, dtype: torch.dtype = torch.float32, checkpoint_blocks: bool = False, compile: bool = False
-    ) -> None:
-        self.dtype, self.checkpoint_blocks, self.compile = dtype, checkpoint_blocks, compile
-        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
-
-    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function, or its compiled form."""
-        if not self.compile:
-            return function
-        if function not in self._compiled:
-            # static shapes: a size that changes is compiled anew instead of becoming a variable
-            self._compiled[function] = torch.compile(function, dynamic=False)
-        return self._compiled[function]
-
-    def block(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a block of a stack on its module and tensors."""
-        runner = self.function(function)
-        if self.checkpoint_blocks and torch.is_grad_enabled():
-            return checkpoint(runner, *arguments, use_reentrant=False)
-        return runner(*arguments)
-
-
 def run_network(
     network: AlphaFold, features: Features, previous: Recycled, dropout: torch.Tensor, execution: Execution
 ) -> NetworkOutput:
@@ -114,7 +79,7 @@ def run_network(
     Args:
         network: the modules, whose parameters are read.
         features: as `model.training.features.network_features` returns them.
-        previous: the pass before, or `first_recycled`.
+        previous: outputs of the previous pass, or `first_recycled`.
         dropout: scalar float32, 1 to apply dropout and 0 for none; a tensor, so that training and validation
             share one compiled function.
         execution: how to run it.
@@ -182,131 +147,6 @@ def _trunk(
     for block in trunk.evoformer_iteration:
         msa, pair = execution.block(evoformer_block, block, msa, pair, msa_mask, seq_mask, dropout)
     return msa[:, :rows], pair, linear(msa[:, 0], trunk.single_activations)
-
-
-def linear(x: torch.Tensor, layer: Linear) -> torch.Tensor:
-    """Apply a linear layer to [..., in] in x's dtype."""
-    return F.linear(x, layer.weights.to(x.dtype).T, layer.bias.to(x.dtype))
-
-
-def layer_norm(x: torch.Tensor, norm: LayerNorm) -> torch.Tensor:
-    """Normalise [..., C] in float32; return x's dtype."""
-    return wide_layer_norm(x, norm.scale, norm.offset)
-
-
-def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) -> torch.Tensor:
-    """Drop entries of x [B, rows, columns, C] with one mask for the whole shared axis.
-
-    Args:
-        x: the update of a residual.
-        rate: probability of an entry to become 0; the others are divided by 1 − rate.
-        shared_axis: ROWS or COLUMNS.
-        dropout: scalar that multiplies the rate.
-    """
-    shape = [1 if axis == shared_axis else size for axis, size in enumerate(x.shape)]
-    kept = 1.0 - rate * dropout
-    return x * ((torch.rand(shape, device=x.device) < kept) / kept).to(x.dtype)
-
-
-def gated_attention(
-    x: torch.Tensor, layer: Attention, fused: bool, bias: torch.Tensor | None, mask: torch.Tensor
-) -> torch.Tensor:
-    """Return gated self-attention along axis 2 of normalised x, independently for each entry of axis 1.
-
-    Args:
-        x: [B, R, L, C].
-        layer: the projections.
-        fused: run the fused kernels.
-        bias: [B, H, L, L], the same for all R, or None.
-        mask: [B, R, L] float32, or [B, 1, L] for one mask for all R; 1 for keys that may be attended to.
-    """
-    weights = (layer.query_w, layer.key_w, layer.value_w, layer.gating_w)
-    projection = torch.cat([w.flatten(1) for w in weights], dim=1).to(x.dtype)  # [C, 4*H*D]
-    gating_bias = layer.gating_b.to(x.dtype)
-    gated = attention.attend(x @ projection, gating_bias, mask, bias, fused=fused)  # [B, R, L, H*D]
-    return gated @ layer.output_w.flatten(0, 1).to(x.dtype) + layer.output_b.to(x.dtype)
-
-
-def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> torch.Tensor:
-    """Return attention along axis 2 of normalised x with one averaged query and one key head (Algorithm 19).
-
-    Args:
-        x: [B, R, L, C].
-        layer: the projections; key and value are [C, D].
-        mask: [B, R, L] float32.
-    """
-    heads, width = layer.query_w.shape[1:]
-    present = mask.to(x.dtype)
-    mean = (present[:, :, None] @ x).squeeze(2) / (mask.sum(dim=2, keepdim=True) + 1e-10).to(x.dtype)
-    query = (mean @ layer.query_w.flatten(1).to(x.dtype)).unflatten(-1, (heads, width)) * width**-0.5
-    key, value = x @ layer.key_w.to(x.dtype), x @ layer.value_w.to(x.dtype)  # [B, R, L, D]
-    logits = (query @ key.transpose(-1, -2)).float() + MASK_PENALTY * (mask[:, :, None] - 1.0)  # [B, R, H, L]
-    attended = (torch.softmax(logits, dim=-1).to(x.dtype) @ value).flatten(2)  # [B, R, H*D]
-    gate = x @ layer.gating_w.flatten(1).to(x.dtype) + layer.gating_b.flatten().to(x.dtype)
-    gated = torch.sigmoid(gate) * attended[:, :, None]
-    return gated @ layer.output_w.flatten(0, 1).to(x.dtype) + layer.output_b.to(x.dtype)
-
-
-def pair_bias(pair: torch.Tensor, norm: LayerNorm, weights: torch.Tensor) -> torch.Tensor:
-    """Return LN(pair) W with heads first, [B, H, N, N]."""
-    return (layer_norm(pair, norm) @ weights.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()
-
-
-def msa_row_update(
-    layer: MsaRowAttention, msa: torch.Tensor, pair: torch.Tensor, mask: torch.Tensor
-) -> torch.Tensor:
-    """Return the update of Algorithm 7; msa [B, S, N, C], pair [B, N, N, Z], mask [B, S, N]."""
-    bias = pair_bias(pair, layer.feat_2d_norm, layer.feat_2d_weights)
-    return gated_attention(
-        layer_norm(msa, layer.query_norm), layer.attention, layer.kernels.fused, bias, mask
-    )
-
-
-def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the update of Algorithm 8 or 19; msa [B, S, N, C], mask [B, S, N]."""
-    columns = layer_norm(msa, layer.query_norm).transpose(1, 2)  # [B, N, S, C]
-    by_column = mask.transpose(1, 2)
-    if layer.is_global:
-        update = global_attention(columns, layer.attention, by_column)
-    else:
-        update = gated_attention(columns, layer.attention, layer.kernels.fused, None, by_column)
-    return update.transpose(1, 2)
-
-
-def transition_update(layer: Transition, x: torch.Tensor) -> torch.Tensor:
-    """Return the update of Algorithms 9 and 15; x [..., C]."""
-    return transition.transition(x, layer.gather_operands(), fused=layer.kernels.fused)
-
-
-def outer_product_mean_update(layer: OuterProductMean, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the update [B, N, N, Z] of Algorithm 10; msa [B, S, N, C], mask [B, S, N]."""
-    return outer_product_mean.outer_product_mean(
-        msa, layer.gather_operands(), mask, fused=layer.kernels.fused
-    )
-
-
-def triangle_multiplication_update(
-    layer: TriangleMultiplication, pair: torch.Tensor, pair_mask: torch.Tensor
-) -> torch.Tensor:
-    """Return the update of Algorithm 11 or 12; pair [B, N, N, Z], pair_mask [B, N, N]."""
-    return triangle_multiplication.triangle_multiplication(
-        pair, layer.gather_operands(), pair_mask, outgoing=layer.outgoing, fused=layer.kernels.fused
-    )
-
-
-def triangle_attention_update(
-    layer: TriangleAttention, pair: torch.Tensor, seq_mask: torch.Tensor
-) -> torch.Tensor:
-    """Return the update of Algorithm 13 or 14; pair [B, N, N, Z], seq_mask [B, N].
-
-    Keys are masked by residue alone: rows of padding hold other values than with a mask of pairs, and no
-    residue reads them.
-    """
-    rows = pair if layer.starting else pair.transpose(1, 2)
-    normed = layer_norm(rows, layer.query_norm)
-    bias = (normed @ layer.feat_2d_weights.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()  # [B, H, N, N]
-    update = gated_attention(normed, layer.attention, layer.kernels.fused, bias, seq_mask[:, None])
-    return update if layer.starting else update.transpose(1, 2)
 
 
 def evoformer_block(
@@ -439,11 +279,8 @@ def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) ->
 
 def _beta(aatype: torch.Tensor, atom14: torch.Tensor) -> torch.Tensor:
     """Return CB, or CA for glycine (which has no fifth atom), [B, N, 3]; zero for unknown residues."""
-    from_alpha = (aatype == GLYCINE)[..., None]
+    from_alpha = (aatype == RESTYPES.index("G"))[..., None]
     return torch.where(from_alpha, atom14[..., 1, :], atom14[..., 4, :])
-
-
-GLYCINE = 7
 
 
 def _predicted_lddt(head: Any, single: torch.Tensor) -> torch.Tensor:

@@ -15,9 +15,10 @@ from torch.utils.data import DataLoader, Dataset
 from model.training.data import ChainSet, Split
 
 GAP, MASK = 21, 22
-# what becomes of a masked position: the mask code, a residue of its column, a uniform one, or itself
+# cumulative probabilities of what replaces a masked position: the mask code, a residue of its column, a
+# uniformly drawn residue; otherwise it stays
 _TO_MASK, _TO_PROFILE, _TO_UNIFORM = 0.7, 0.8, 0.9
-# lengths between which the chance of a chain grows with its length
+# a chain's probability grows with its length between these lengths
 _WEIGHED_LENGTHS = (64, 384)
 
 
@@ -243,7 +244,7 @@ class Sampler:
 
 
 def _cumulative_weights(chains: ChainSet, pool: np.ndarray) -> np.ndarray:
-    """Return cumulated chances of the chains: longer ones more often, those of large clusters less often."""
+    """Return cumulative weights of the chains, which grow with length and fall with the cluster's size."""
     length = chains.lengths[pool].clip(*_WEIGHED_LENGTHS)
     return np.cumsum(length / chains.cluster_size[pool])
 
@@ -263,7 +264,7 @@ def _row(arrays: Mapping[str, np.ndarray], row: int) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """One call of a training step on one process.
+    """The samples of one backward pass on one process.
 
     Args:
         first: index of its first sample.
@@ -292,9 +293,9 @@ def load_batches(
 
     Args:
         sampler: makes the samples.
-        batches: what to make; may be endless.
+        batches: the micro-batches to make; may be endless.
         workers: processes; 0 makes the batches in this one.
-        pin_memory: put them into memory that a GPU copies from without waiting.
+        pin_memory: put them into pinned memory, from which copies to a GPU are asynchronous.
     """
     loader = DataLoader(
         _Batches(sampler),

@@ -1,6 +1,7 @@
 """The settings of a training run, read from YAML with every key checked."""
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -11,14 +12,15 @@ from typing import Any, TypeVar
 import yaml
 
 from model.config import ModelConfig
-from model.training.errors import ConfigError
-from model.training.losses import LossWeights
+from model.errors import ConfigError
 from model.training.sampling import SamplingSettings
 
 Settings = TypeVar("Settings")
 # PyYAML reads nested brackets in quadratic time
 _MAX_BRACKETS = 1000
 KERNELS = ("auto", "fused", "reference")
+# steps over which the learning rate rises again where Adam's moments start anew
+RESTART_WARMUP = 100
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,29 @@ class OptimizerSettings:
     ema_decay: float = 0.999
     spike_factor: float = 20.0
     max_skipped: int = 20
+
+
+@dataclass(frozen=True)
+class LossWeights:
+    """Weights of the losses; 0 leaves a loss out and saves its time.
+
+    Args:
+        backbone: FAPE of the backbone frames, mean over all iterations of the structure module.
+        side_chain: FAPE of all rigid groups and atoms of the last iteration.
+        torsion: chi angles and the norm of all angles.
+        distogram, masked_msa, predicted_lddt, predicted_aligned_error, experimentally_resolved: of the heads.
+        violation: bonds, angles and clashes of the predicted structure.
+    """
+
+    backbone: float = 0.5
+    side_chain: float = 0.5
+    torsion: float = 1.0
+    distogram: float = 0.3
+    masked_msa: float = 2.0
+    predicted_lddt: float = 0.01
+    predicted_aligned_error: float = 0.0
+    experimentally_resolved: float = 0.0
+    violation: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -133,6 +158,24 @@ class TrainingSettings:
                 return phase
             step -= phase.steps
         return self.phases[-1]
+
+
+def learning_rate(settings: TrainingSettings, step: int, moments_from: int = 0) -> float:
+    """Return the learning rate of a step, counted from 0: linear warm-up, then a cosine.
+
+    Args:
+        settings: of the run.
+        step: 0-based.
+        moments_from: step at which Adam's moments started from zero; the rate rises again from there.
+    """
+    options = settings.optimizer
+    warm = min(1.0, (step + 1) / max(1, options.warmup_steps))
+    if moments_from:
+        warm *= min(1.0, (step - moments_from + 1) / RESTART_WARMUP)
+    share = min(1.0, step / max(1, settings.total_steps))
+    span = options.learning_rate - options.final_learning_rate
+    rate = options.final_learning_rate + span * 0.5 * (1.0 + math.cos(math.pi * share))
+    return rate * warm * settings.phase_at(step).learning_rate_factor
 
 
 def read_settings(path: Path) -> TrainingSettings:

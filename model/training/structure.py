@@ -73,7 +73,7 @@ def fold(
     pair_logits = 3.0**-0.5 * _linear(normed, attention.attention_2d).permute(0, 3, 1, 2)  # [B, H, N, N]
     quaternion = torch.zeros(batch, length, 4, device=single.device)
     quaternion[..., 0] = 1.0
-    # required like that of later iterations, so that one compiled function serves all of them
+    # requires gradients like the translations of later iterations, so that one compiled function serves all
     translation = torch.zeros(batch, length, 3, device=single.device, requires_grad=torch.is_grad_enabled())
     rotation = rotation_from_quaternion(quaternion)
     backbones, angles, raw_angles = [], [], []

@@ -15,7 +15,8 @@ import torch
 import torch.distributed as distributed
 
 from model.alphafold import AlphaFold
-from model.kernels import best_kernels, select_kernels
+from model.errors import ConfigError, TrainingDiverged
+from model.kernels import select_kernels
 from model.training.checkpoint import (
     CARRIED_FOLDER,
     FULL_NAME,
@@ -29,19 +30,17 @@ from model.training.checkpoint import (
     stored_progress,
 )
 from model.training.data import ChainSet, Split
-from model.training.errors import ConfigError, TrainingDiverged
+from model.training.execution import kernels_name, make_execution
 from model.training.features import make_targets, network_features, warm_tables
 from model.training.initialization import initialize
 from model.training.losses import mean_terms, total_loss
-from model.training.network import Execution, first_recycled, run_network
+from model.training.network import first_recycled, run_network
 from model.training.parameters import FlatParameters
 from model.training.sampling import MicroBatch, Sampler, load_batches
-from model.training.settings import Phase, TrainingSettings
+from model.training.settings import Phase, TrainingSettings, learning_rate
 from model.training.validation import SCORES, HeldOutSet, validate
 
 METRICS = "metrics.jsonl"
-# steps over which the learning rate rises again where Adam's moments start anew
-RESTART_WARMUP = 100
 # gradient norms whose median a spike is compared with
 RECENT_NORMS = 200
 MIN_NORMS = 50
@@ -99,7 +98,7 @@ class StepReport:
         skipped: the step changed nothing, because its gradient was not finite or a spike.
         learning_rate: of the step.
         seconds: of the step.
-        waited: of them waiting for samples.
+        waited: seconds of the step spent waiting for samples.
         samples_per_second: over all processes.
         recycles: passes before the one that was trained.
         validation: scores on the held-out chains by set, where the step was followed by a validation.
@@ -178,7 +177,7 @@ class Trainer:
         self._skipped = 0
         self._stop = False
         self._stop_votes = torch.zeros(())
-        # one more element than the gradients, by which the processes agree to stop
+        # the gradients, and one element with which the processes agree to stop
         self._exchange = torch.zeros(len(self.flat.gradients) + 1, device=device)
 
     def request_stop(self) -> None:
@@ -189,7 +188,7 @@ class Trainer:
         """Train until the last step, a limit or a request to stop; write the state in the end.
 
         Args:
-            max_seconds: stop after the first step that ends later than this.
+            max_seconds: stop after the first step that ends this long after the call.
             max_steps: stop after this many steps of this call.
 
         Yields:
@@ -297,7 +296,7 @@ class Trainer:
             waited += time.monotonic() - begin
         self._exchange[:-1] = self.flat.gradients
         self._exchange[-1] = float(self._stop)
-        # 4 bytes per parameter once in a step take about a millisecond: nothing to be overlapped
+        # takes about a millisecond per step, so it does not overlap with the backward pass
         self.workers.add(self._exchange)
         self.flat.gradients.copy_(self._exchange[:-1])
         self._stop_votes = self._exchange[-1].clone()
@@ -392,44 +391,3 @@ class Trainer:
         if self.run is not None and self.workers.rank == 0:
             with (self.run / METRICS).open("a") as stream:
                 stream.write(json.dumps(entry) + "\n")
-
-
-def make_execution(settings: TrainingSettings, device: torch.device) -> Execution:
-    """Return how the network runs on a device: bfloat16 activations on a GPU, float32 on the CPU."""
-    if settings.compile:
-        torch._dynamo.config.recompile_limit = 64
-        if settings.memory_budget < 1.0:
-            torch._functorch.config.activation_memory_budget = settings.memory_budget
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    return Execution(dtype, settings.checkpoint_blocks, settings.compile)
-
-
-def kernels_name(settings: TrainingSettings, device: torch.device) -> str:
-    """Return the name of the kernels for a device, for `model.kernels.select_kernels`.
-
-    Raises:
-        ConfigError: fused kernels are requested, but the device is not a GPU.
-    """
-    if settings.kernels == "auto":
-        return best_kernels(device)
-    if settings.kernels == "fused" and device.type != "cuda":
-        raise ConfigError("kernels: fused kernels need a GPU")
-    return settings.kernels
-
-
-def learning_rate(settings: TrainingSettings, step: int, moments_from: int = 0) -> float:
-    """Return the learning rate of a step, counted from 0: linear warm-up, then a cosine.
-
-    Args:
-        settings: of the run.
-        step: 0-based.
-        moments_from: step at which Adam's moments started from zero; the rate rises again from there.
-    """
-    options = settings.optimizer
-    warm = min(1.0, (step + 1) / max(1, options.warmup_steps))
-    if moments_from:
-        warm *= min(1.0, (step - moments_from + 1) / RESTART_WARMUP)
-    share = min(1.0, step / max(1, settings.total_steps))
-    span = options.learning_rate - options.final_learning_rate
-    rate = options.final_learning_rate + span * 0.5 * (1.0 + math.cos(math.pi * share))
-    return rate * warm * settings.phase_at(step).learning_rate_factor

@@ -7,14 +7,17 @@ import torch
 
 from model.alphafold import AlphaFold
 from model.heads import distogram_edges
+from model.training.execution import Execution
 from model.training.features import Targets, make_targets, network_features
 from model.training.losses import distogram_loss, lddt_ca
-from model.training.network import Execution, NetworkOutput, first_recycled, run_network
+from model.training.network import NetworkOutput, first_recycled, run_network
 from model.training.sampling import Sampler
 
 CONTACT_DISTANCE = 8.0  # Å
 LONG_RANGE = 24  # residues
 PASSES = 3
+# columns of `chain_scores`
+SCORES = ("distogram", "contact_precision", "lddt_ca", "plddt", "plddt_error")
 
 
 @dataclass(frozen=True)
@@ -78,10 +81,6 @@ def validate(
         scores = chain_scores(output, targets)[: len(chains)].double()
         sums += torch.cat([scores.sum(dim=0), scores.new_full((1,), len(chains))])
     return sums
-
-
-# columns of `chain_scores`
-SCORES = ("distogram", "contact_precision", "lddt_ca", "plddt", "plddt_error")
 
 
 def chain_scores(output: NetworkOutput, targets: Targets) -> torch.Tensor:

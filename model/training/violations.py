@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from model import residue_constants
-from model.residue_tables import residue_rows
-from model.violation_limits import (
+from model.residue_constants import (
     BOND_DEVIATION,
     BOND_LENGTH,
     C_N_CA,
@@ -25,6 +24,7 @@ from model.violation_limits import (
     TOLERANCE_FACTOR,
     VDW_RADIUS,
 )
+from model.residue_tables import residue_rows
 
 PROLINE = residue_constants.RESTYPES.index("P")
 N_SLOT, CA_SLOT, C_SLOT, SULPHUR_SLOT = 0, 1, 2, 5

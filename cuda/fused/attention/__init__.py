@@ -31,8 +31,8 @@ def attention(
         x: [B, L, C], B rows of L positions.
         weights: the layer's parameters; the kernels take heads of 8, 16, 32 or 64 channels.
         mask: [B, L], 1 for keys that may be attended to, or None for all.
-        pair_bias: [H, L, L], added to the logits of every row, or None; with more keys than L as
-            `cuda.fused.pair_bias` returns it.
+        pair_bias: [H, L, L], or [H, L, K] with padded keys as `cuda.fused.pair_bias` returns it; added to the
+            logits of every row. None for no bias.
         budget: maximum number of elements held in memory at once. Does not affect the result.
         implementation: see `cuda.fused.dispatch.resolve_implementation`.
 

@@ -1,4 +1,4 @@
-"""Gated attention with gradients, for training: a batch axis, and the pair bias as an input of its own.
+"""Gated attention with gradients and a batch axis, for training.
 
 `attend_fused` is an operator of `torch.library`, so that `torch.compile` keeps it in one graph with its
 neighbours. Its kernels save two numbers per query and head for the backward pass, which recomputes the
@@ -45,7 +45,7 @@ def attend(
     *,
     fused: bool,
 ) -> torch.Tensor:
-    """Compute what is between the projections: softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b).
+    """Compute gated attention of projected inputs: softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b).
 
     Args:
         projected: [B, R, L, 4*H*D], queries, keys, values and gates; the kernels take heads of 8, 16, 32 or
@@ -150,7 +150,7 @@ def _attend_backward(
     from cuda.fused.attention import triton_backward
 
     flat = projected.contiguous().flatten(0, 1)
-    of_projected, of_gating_bias, of_pair_bias = triton_backward.attend_backward(
+    projected_gradient, gating_bias_gradient, pair_bias_gradient = triton_backward.attend_backward(
         gradient.flatten(0, 1),
         flat,
         gating_bias.to(flat.dtype),
@@ -159,11 +159,12 @@ def _attend_backward(
         gated.flatten(0, 1),
         (maximum, total),
     )
-    if of_pair_bias is None or pair_bias is None:
-        of_pair_bias = flat.new_empty(0)
+    if pair_bias_gradient is None or pair_bias is None:
+        pair_bias_gradient = flat.new_empty(0)
     else:
-        of_pair_bias = of_pair_bias.to(pair_bias.dtype)
-    return of_projected.view(projected.shape), of_gating_bias.to(gating_bias.dtype), of_pair_bias
+        pair_bias_gradient = pair_bias_gradient.to(pair_bias.dtype)
+    gating_bias_gradient = gating_bias_gradient.to(gating_bias.dtype)
+    return projected_gradient.view(projected.shape), gating_bias_gradient, pair_bias_gradient
 
 
 @_attend_backward.register_fake
@@ -175,13 +176,13 @@ def _(
     pair_bias: torch.Tensor | None,
     *_: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    of_pair_bias = (
+    pair_bias_gradient = (
         projected.new_empty(0)
         if pair_bias is None
         else torch.empty(pair_bias.shape, dtype=pair_bias.dtype, device=pair_bias.device)
     )
-    of_projected = torch.empty(projected.shape, dtype=projected.dtype, device=projected.device)
-    return of_projected, torch.empty_like(gating_bias), of_pair_bias
+    projected_gradient = torch.empty(projected.shape, dtype=projected.dtype, device=projected.device)
+    return projected_gradient, torch.empty_like(gating_bias), pair_bias_gradient
 
 
 def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
@@ -190,10 +191,10 @@ def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 def _differentiate(ctx, gradient, *_):  # type: ignore[no-untyped-def]
     projected, gating_bias, mask, pair_bias, gated, maximum, total = ctx.saved_tensors
-    of_projected, of_gating_bias, of_pair_bias = _attend_backward(
+    projected_gradient, gating_bias_gradient, pair_bias_gradient = _attend_backward(
         gradient, projected, gating_bias, mask, pair_bias, gated, maximum, total
     )
-    return of_projected, of_gating_bias, None, None if pair_bias is None else of_pair_bias
+    return projected_gradient, gating_bias_gradient, None, None if pair_bias is None else pair_bias_gradient
 
 
 _attend.register_autograd(_differentiate, setup_context=_save)

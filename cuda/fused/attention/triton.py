@@ -126,17 +126,17 @@ def write_update(
         pair_bias: bias of the logits, or None.
         budget: maximum number of elements held in memory at once, or None.
         project: function that computes the projections, like this module's `project`.
-        attend: function that computes what is between the projections, like this module's `attend`.
+        attend: function that computes gated attention of projected inputs, like this module's `attend`.
         add: whether to add to the result.
     """
     check_tensors("attention", x, *weights)
     inner = weights.query[0].numel()
     bias = None if pair_bias is None else align_keys(pair_bias)
-    # with keys next to each other, one kernel serves masks of all sizes
+    # contiguous keys, as a kernel is compiled for each kind of stride
     mask = None if mask is None else mask.contiguous()
     swapped = x.stride(0) < x.stride(1)
     for rows in row_slices(x, x.shape[1] * (4 * inner + max(inner, x.shape[-1])), budget):
-        # the two long axes of intermediates have the same order in memory as those of the input
+        # the first two axes of intermediates have the same order in memory as those of the input
         chunk = x[rows].transpose(0, 1) if swapped else x[rows]
         projected = project(chunk, weights)
         gated = projected.new_empty(*projected.shape[:2], inner)
@@ -197,14 +197,14 @@ def attend(
     gated: torch.Tensor,
     statistics: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> None:
-    """Compute what is between the projections: softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b).
+    """Compute gated attention of projected inputs: softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b).
 
     Args:
         projected: [B, L, 4*H*D], queries, keys, values and gates, with any strides of the first two axes.
         gating_bias: [H, D].
         mask: [B, L] or None.
-        pair_bias: [H, L, L], or as `align_keys` returns it, or None. With another first axis [S, H, L, L],
-            each of S equal parts of the rows has its own bias.
+        pair_bias: [H, L, L], or as `align_keys` returns it, or None. With an additional first axis,
+            [S, H, L, L], each of S equal parts of the rows has its own bias.
         gated: [B, L, H*D], written.
         statistics: two tensors [B, H, L] float32 that receive the logit that each query's weights are
             relative to, and the sum of the weights; or None.

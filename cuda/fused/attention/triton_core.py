@@ -1,4 +1,4 @@
-"""The Triton kernel between attention's projections; logits are never written to memory.
+"""The Triton kernel of gated attention on projected inputs; logits are never written to memory.
 
 A program computes a block of queries of one head for some rows, which share each tile of the pair bias. Most
 time is spent on work per logit, and two tricks reduce it: the product of queries and keys is accumulated onto

@@ -1,7 +1,7 @@
 """Sums of outer products and their projection with gradients, for training.
 
-The outer products have E² channels per pair, several times those of all other intermediates of a block.
-So `project_outer_chunked` computes some rows of pairs at a time, which stay in the GPU's L2 cache, and
+The outer products have E² channels per pair, several times as many as all other intermediates of a block.
+Therefore `project_outer_chunked` computes some rows of pairs at a time, which stay in the GPU's L2 cache, and
 recomputes them in the backward pass. Factors are arranged so that each step is a batch of matrix products.
 """
 
@@ -59,7 +59,7 @@ def project_outer(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor)
 
 
 def project_outer_chunked(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Compute the same in chunks, with little memory."""
+    """Compute `project_outer` in chunks of rows of pairs, which bounds memory."""
     result: torch.Tensor = _project(
         left.permute(0, 2, 3, 1).contiguous(), right.transpose(2, 3).contiguous(), output.flatten(0, 1)
     )
@@ -104,27 +104,27 @@ def _project_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of left, right and output."""
     batch, length, inner, sequences = left.shape
-    of_left = torch.empty_like(left)
+    left_gradient = torch.empty_like(left)
     wide = torch.promote_types(left.dtype, torch.float32)
-    of_right = left.new_zeros(batch, sequences, inner * length, dtype=wide)
-    of_output = output.new_zeros(output.shape, dtype=wide)
+    right_gradient = left.new_zeros(batch, sequences, inner * length, dtype=wide)
+    output_gradient = output.new_zeros(output.shape, dtype=wide)
     for rows in _chunks(left, right):
         upstream = gradient[:, rows].reshape(-1, length, output.shape[1])  # [B*n, N, Z]
-        of_output += wide_product(_outer(left, right, rows), upstream).sum(0)
-        of_outer = torch.bmm(output.expand(upstream.shape[0], -1, -1), upstream.mT)  # [B*n, E*E, N]
-        of_outer = of_outer.view(batch, -1, inner * length)  # [B, n*E, E*N]
-        chunk = torch.bmm(of_outer, right.flatten(2).mT)  # [B, n*E, S]
-        of_left[:, rows] = chunk.view(batch, -1, inner, sequences)
-        of_right += wide_product(left[:, rows].flatten(1, 2).mT, of_outer)  # [B, S, E*N]
-    return of_left, of_right.to(left.dtype).view(right.shape), of_output.to(output.dtype)
+        output_gradient += wide_product(_outer(left, right, rows), upstream).sum(0)
+        outer_gradient = torch.bmm(output.expand(upstream.shape[0], -1, -1), upstream.mT)  # [B*n, E*E, N]
+        outer_gradient = outer_gradient.view(batch, -1, inner * length)  # [B, n*E, E*N]
+        chunk = torch.bmm(outer_gradient, right.flatten(2).mT)  # [B, n*E, S]
+        left_gradient[:, rows] = chunk.view(batch, -1, inner, sequences)
+        right_gradient += wide_product(left[:, rows].flatten(1, 2).mT, outer_gradient)  # [B, S, E*N]
+    return left_gradient, right_gradient.to(left.dtype).view(right.shape), output_gradient.to(output.dtype)
 
 
 @_project_backward.register_fake
 def _(
     gradient: torch.Tensor, left: torch.Tensor, right: torch.Tensor, output: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    of_left, of_right, of_output = (x.new_empty(x.shape) for x in (left, right, output))
-    return of_left, of_right, of_output
+    left_gradient, right_gradient, output_gradient = (x.new_empty(x.shape) for x in (left, right, output))
+    return left_gradient, right_gradient, output_gradient
 
 
 def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]

@@ -30,6 +30,7 @@ from cuda.fused.hopper_tiles import (
 )
 from cuda.fused.launch import program_count, tma_readable
 from cuda.fused.outer_product_mean import triton
+from cuda.fused.outer_product_mean.kernel_arguments import check_block, check_pair, check_sizes, shared_counts
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
 BLOCK_I, BLOCK_J, INNER, PAIR = (gl.constexpr(size) for size in (64, 4, 32, 128))
@@ -259,7 +260,7 @@ def add_outer_product_mean(
     """
     if not supports(msa, weights):
         return triton.add_outer_product_mean(pair, msa, weights, mask)
-    return _write_update(triton.check_pair(pair, msa), msa, weights, mask, add=True)
+    return _write_update(check_pair(pair, msa), msa, weights, mask, add=True)
 
 
 def project_residues(
@@ -274,7 +275,7 @@ def project_residues(
     """
     if not supports(msa, weights):
         return triton.project_residues(msa, weights, mask)
-    triton.check_sizes(msa, weights)
+    check_sizes(msa, weights)
     mask = None if mask is None else mask.float().contiguous()
     left, right = triton.project_factors(msa, weights, mask, padded_length(msa.shape[1]))
     return left, right.view(*msa.shape[:2], INNER.value)
@@ -294,7 +295,7 @@ def add_contraction(
     """
     if not supports(left, weights):
         return triton.add_contraction(pair, left, right, weights, counts)
-    triton.check_block(pair, right, counts)
+    check_block(pair, right, counts)
     contract_factors(left, right.flatten(1), weights, counts, pair, add=True)
     return pair
 
@@ -316,8 +317,8 @@ def _write_update(
     add: bool,
 ) -> torch.Tensor:
     """Write the update to the result [N, N, Z], or add it; return the result."""
-    triton.check_sizes(msa, weights)
-    mask, counts = triton.shared_counts(mask)
+    check_sizes(msa, weights)
+    mask, counts = shared_counts(mask)
     left, right = triton.project_factors(msa, weights, mask, padded_length(msa.shape[1]))
     contract_factors(left, right, weights, counts, result, add)
     return result

@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.launch import check_tensors, choose_launch, matrix_tiles, padded_channels, program_count
-from cuda.fused.outer_product_mean import reference
+from cuda.fused.launch import choose_launch, matrix_tiles, padded_channels, program_count
+from cuda.fused.outer_product_mean.kernel_arguments import check_block, check_pair, check_sizes, shared_counts
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 from cuda.fused.rows import load_normalised
 
@@ -229,43 +229,6 @@ def add_outer_product_mean(
     return _write_update(check_pair(pair, msa), msa, weights, mask, add=True)
 
 
-def check_pair(pair: torch.Tensor, msa: torch.Tensor) -> torch.Tensor:
-    """Return pair if the kernels can add to it.
-
-    Raises:
-        ValueError: it is not contiguous, or differs from msa in device or dtype.
-    """
-    check_tensors("outer_product_mean", pair, msa)
-    if not pair.is_contiguous():
-        raise ValueError("fused outer_product_mean adds only to contiguous pair representations")
-    return pair
-
-
-def check_sizes(msa: torch.Tensor, weights: OuterProductMeanWeights) -> None:
-    """Check that the kernels support these tensors.
-
-    Raises:
-        ValueError: they do not.
-    """
-    check_tensors("outer_product_mean", msa, *weights)
-    inner, _, pair = weights.output.shape
-    if inner not in (4, 8, 16, 32) or pair > 128:
-        raise ValueError(
-            f"fused outer_product_mean does not support factors of {inner} channels and pairs of {pair}"
-        )
-
-
-def shared_counts(mask: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Return the mask [S, N] in contiguous float32, and the divisors of the update [N, N].
-
-    A divisor is the number of sequences that have both residues, plus ε. Both are None without a mask.
-    """
-    if mask is None:
-        return None, None
-    mask = mask.float().contiguous()
-    return mask, reference.shared_counts(mask)
-
-
 def _write_update(
     result: torch.Tensor,
     msa: torch.Tensor,
@@ -330,22 +293,6 @@ def add_contraction(
     channels = weights.left.shape[0]
     _contract(pair, left, right.flatten(1), weights, counts, channels, add=True)
     return pair
-
-
-def check_block(pair: torch.Tensor, right: torch.Tensor, counts: torch.Tensor | None) -> None:
-    """Check the memory layout of a block of the pair representation and of its counts.
-
-    Raises:
-        ValueError: the kernels do not support it.
-    """
-    check_tensors("outer_product_mean", pair, right)
-    channels = pair.shape[-1]
-    fits = pair.stride()[1:] == (channels, 1) and pair.stride(0) % channels == 0
-    if counts is not None:
-        same_rows = len(pair) == 1 or counts.stride(0) == pair.stride(0) // channels
-        fits = fits and counts.dtype == torch.float32 and counts.stride(1) == 1 and same_rows
-    if not fits:
-        raise ValueError("fused outer_product_mean adds only to blocks of contiguous pair representations")
 
 
 def _contract(

@@ -1,7 +1,7 @@
 """The transition with gradients, for training.
 
 `transition_fused` is an operator of `torch.library`, so that `torch.compile` keeps it in one graph with its
-neighbours. It keeps nothing but its input for the backward pass.
+neighbours. Of the activations it keeps only its input for the backward pass.
 """
 
 import torch
@@ -73,13 +73,13 @@ def _transition_backward(
     from cuda.fused.transition import triton_backward
 
     weights = TransitionWeights(norm_scale, norm_offset, widen, widen_bias, narrow, narrow_bias)
-    of_x, *of_weights = triton_backward.transition_backward(
+    x_gradient, *weight_gradients = triton_backward.transition_backward(
         gradient.contiguous().flatten(0, -2),
         x.contiguous().flatten(0, -2),
         TransitionWeights(*(w.contiguous() for w in weights)),
     )
-    converted = [of.to(w.dtype) for of, w in zip(of_weights, weights, strict=True)]
-    return of_x.view(x.shape), *converted  # type: ignore[return-value]
+    converted = [g.to(w.dtype) for g, w in zip(weight_gradients, weights, strict=True)]
+    return x_gradient.view(x.shape), *converted  # type: ignore[return-value]
 
 
 @_transition_backward.register_fake

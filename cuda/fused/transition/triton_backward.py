@@ -1,4 +1,4 @@
-"""The backward pass of the transition in Triton: the hidden layer is recomputed, so none is kept for it.
+"""The backward pass of the transition in Triton, which recomputes the hidden layer.
 
 A program normalises a block of rows and loops over blocks of hidden channels as the forward pass does. It
 writes the hidden layer and its gradient, from which the GPU's own library computes the gradients of the

@@ -1,4 +1,4 @@
-"""Triangle multiplication with gradients, for training: a batch axis, and one projection of normalised pairs.
+"""Triangle multiplication with gradients and a batch axis, for training.
 
 `update_fused` is an operator of `torch.library`, so that `torch.compile` keeps it in one graph with its
 neighbours.
@@ -79,7 +79,7 @@ def update_reference(
 def update_fused(
     normed: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor, outgoing: bool
 ) -> torch.Tensor:
-    """Compute the same with Triton kernels between the matrix products."""
+    """Compute `update_reference` with Triton kernels between the matrix products."""
     weights = _converted(weights, normed.dtype)
     projection, bias = packed_projection(weights)
     result = _update(
@@ -170,7 +170,7 @@ def _update_backward(
     )
     inputs = (normed, projection, bias, center_scale, center_offset, output, output_bias)
     return tuple(  # type: ignore[return-value]
-        of.to(x.dtype).contiguous() for of, x in zip(gradients, inputs, strict=True)
+        g.to(x.dtype).contiguous() for g, x in zip(gradients, inputs, strict=True)
     )
 
 
@@ -199,10 +199,10 @@ def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 def _differentiate(ctx, *gradients):  # type: ignore[no-untyped-def]
     normed, mask, *weights = ctx.saved_tensors[:8]
-    of_normed, *of_weights = _update_backward(
+    normed_gradient, *weight_gradients = _update_backward(
         gradients[-1], normed, mask, *weights, list(ctx.saved_tensors[8:]), ctx.outgoing
     )
-    return of_normed, None, *of_weights, None
+    return normed_gradient, None, *weight_gradients, None
 
 
 _update.register_autograd(_differentiate, setup_context=_save)

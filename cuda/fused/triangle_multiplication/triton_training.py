@@ -15,6 +15,7 @@ from cuda.fused.launch import check_tensors
 from cuda.fused.layer_norm.reference import EPSILON
 from cuda.fused.matrix_products import wide_product
 from cuda.fused.rows import sigmoid
+from cuda.fused.triangle_multiplication.triton import product_scale, scaled_product
 
 # positions of a program, and warps: the tiles of a transposition have whole cache lines on both sides
 POSITIONS = 64
@@ -265,8 +266,8 @@ def update(
         BLOCK=CHANNEL_BLOCK,
     )  # fmt: skip
     left, right = (x.flatten(0, 1) for x in factors.split(width))
-    scale = product_scale(normed.dtype, length)
-    product = _product(left, right, outgoing, scale).view(width, batch, length, length)
+    product, scale = scaled_product(left, right, outgoing)
+    product = product.view(width, batch, length, length)
     statistics = normed.new_empty(2, count, dtype=torch.float32)
     centered = normed.new_empty(count, width)
     normalise_product[(blocks,)](
@@ -279,18 +280,6 @@ def update(
         BLOCK=triton.next_power_of_2(channels), num_warps=8,
     )  # fmt: skip
     return Saved(projected, factors, product, statistics, centered, result)
-
-
-def product_scale(dtype: torch.dtype, length: int) -> float:
-    """Return the factor of the product, whose long sums would overflow in float16; LayerNorm cancels it."""
-    return 0.5 ** (length - 1).bit_length() if dtype == torch.float16 else 1.0
-
-
-def _product(first: torch.Tensor, second: torch.Tensor, outgoing: bool, scale: float) -> torch.Tensor:
-    """Return Σ_k first[i, k] second[j, k], or Σ_k second[k, i] first[k, j] if not outgoing, times scale."""
-    one, two = (first, second.mT) if outgoing else (second.mT, first)
-    result = torch.empty_like(first)
-    return torch.baddbmm(result, one, two, beta=0, alpha=scale, out=result)
 
 
 def update_backward(
@@ -327,33 +316,33 @@ def update_backward(
         count, CHANNELS=channels, START=4 * width, STRIDE=stride, POSITIONS=POSITIONS, BLOCK=wide_block,
         num_warps=8,
     )  # fmt: skip
-    of_output = wide_product(saved.centered.mT, ungated)
-    of_centered = ungated @ output.mT
-    of_product = torch.empty_like(saved.product)
+    output_gradient = wide_product(saved.centered.mT, ungated)
+    centered_gradient = ungated @ output.mT
+    product_gradient = torch.empty_like(saved.product)
     programs = triton.cdiv(blocks, REPEATS)
     norm_sums = torch.empty(programs, 2, width, **sums)
     normalise_product_backward[(programs,)](
-        saved.product, center_scale, saved.statistics, of_centered, of_product, norm_sums, count,
+        saved.product, center_scale, saved.statistics, centered_gradient, product_gradient, norm_sums, count,
         CHANNELS=width, POSITIONS=POSITIONS, BLOCK=triton.next_power_of_2(width), REPEATS=REPEATS,
         num_warps=8,
     )  # fmt: skip
-    del ungated, of_centered
+    del ungated, centered_gradient
     left, right = (x.flatten(0, 1) for x in saved.factors.split(width))
-    upstream = of_product.flatten(0, 1)
-    of_factors = torch.empty_like(saved.factors)
-    of_left, of_right = (x.flatten(0, 1) for x in of_factors.split(width))
+    upstream = product_gradient.flatten(0, 1)
+    factors_gradient = torch.empty_like(saved.factors)
+    left_gradient, right_gradient = (x.flatten(0, 1) for x in factors_gradient.split(width))
     scale = product_scale(gradient.dtype, normed.shape[1])
     if outgoing:  # product = left rightᵀ
-        torch.baddbmm(of_left, upstream, right, beta=0, alpha=scale, out=of_left)
-        torch.baddbmm(of_right, upstream.mT, left, beta=0, alpha=scale, out=of_right)
+        torch.baddbmm(left_gradient, upstream, right, beta=0, alpha=scale, out=left_gradient)
+        torch.baddbmm(right_gradient, upstream.mT, left, beta=0, alpha=scale, out=right_gradient)
     else:  # product = rightᵀ left
-        torch.baddbmm(of_left, right, upstream, beta=0, alpha=scale, out=of_left)
-        torch.baddbmm(of_right, left, upstream.mT, beta=0, alpha=scale, out=of_right)
+        torch.baddbmm(left_gradient, right, upstream, beta=0, alpha=scale, out=left_gradient)
+        torch.baddbmm(right_gradient, left, upstream.mT, beta=0, alpha=scale, out=right_gradient)
     gate_factors_backward[(blocks, triton.cdiv(2 * width, CHANNEL_BLOCK))](
-        saved.projected, mask, of_factors, projected_gradient, partial_sums, count, CHANNELS=2 * width,
+        saved.projected, mask, factors_gradient, projected_gradient, partial_sums, count, CHANNELS=2 * width,
         STRIDE=stride, POSITIONS=POSITIONS, BLOCK=CHANNEL_BLOCK,
     )  # fmt: skip
-    del of_factors, of_product
+    del factors_gradient, product_gradient
 
     return Gradients(
         normed=(projected_gradient @ projection.mT).view(normed.shape),
@@ -361,6 +350,6 @@ def update_backward(
         bias=partial_sums.sum(0),
         center_scale=norm_sums[:, 0].sum(0),
         center_offset=norm_sums[:, 1].sum(0),
-        output=of_output,
+        output=output_gradient,
         output_bias=update_sums.sum(0),
     )

@@ -11,8 +11,9 @@ from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.parameters import random_parameters
 from model.training.data import ChainSet, Split
+from model.training.execution import Execution
 from model.training.features import network_features
-from model.training.network import Execution, first_recycled, run_network
+from model.training.network import first_recycled, run_network
 from model.training.sampling import Sampler, SamplingSettings
 
 # of the parameters, relative to their own size; the error of central differences is of its square

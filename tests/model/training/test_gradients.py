@@ -15,9 +15,10 @@ from model.recycling import feature_tensors
 from model.residue_constants import ATOM14_NAMES, ATOM_TYPES, RESTYPE_NAMES
 from model.training import violations
 from model.training.data import CENTI
+from model.training.execution import Execution
 from model.training.features import Targets, make_targets, template_features
 from model.training.losses import LossWeights, total_loss
-from model.training.network import Execution, Recycled, run_network
+from model.training.network import Recycled, run_network
 
 PASS = 1
 # relative to the root mean square of a parameter's gradient

@@ -10,6 +10,7 @@ import torch
 from model import residue_constants
 from model.residue_tables import residue_rows
 from model.rigid import Rigid
+from model.training.execution import Execution
 from model.training.features import Targets, make_targets
 from model.training.losses import (
     aligned_error_loss,
@@ -23,7 +24,6 @@ from model.training.losses import (
     torsion_loss,
     use_alternative_names,
 )
-from model.training.network import Execution
 from model.training.structure import FoldedStructure
 from model.training.violations import (
     NO_BOUND,

@@ -11,9 +11,10 @@ from model.parameters import random_parameters
 from model.residue_tables import residue_rows
 from model.structure_module import atom14_to_atom37_positions
 from model.training.data import CENTI, ChainSet, Split
+from model.training.execution import Execution
 from model.training.features import make_targets, network_features, unpack_atoms
 from model.training.losses import LossWeights, total_loss
-from model.training.network import Execution, NetworkOutput, first_recycled, run_network
+from model.training.network import NetworkOutput, first_recycled, run_network
 from model.training.sampling import Sampler, SamplingSettings
 
 TOLERANCE = 1e-5

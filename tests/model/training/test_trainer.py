@@ -12,12 +12,12 @@ import torch
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
+from model.errors import DataError, TrainingDiverged
 from model.training.checkpoint import CARRIED_FOLDER, FULL_NAME, averaged_arrays
 from model.training.data import ChainSet, Split
-from model.training.errors import DataError, TrainingDiverged
 from model.training.sampling import SamplingSettings
-from model.training.settings import Phase, TrainingSettings
-from model.training.trainer import METRICS, RESTART_WARMUP, Trainer, Workers, learning_rate
+from model.training.settings import RESTART_WARMUP, Phase, TrainingSettings, learning_rate
+from model.training.trainer import METRICS, Trainer, Workers
 
 CPU = Workers(0, 1, torch.device("cpu"))
 

@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from cuda.fused.attention import hopper
+from cuda.fused.attention import hopper_core
 from cuda.fused.attention import triton as triton_attention
 from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
@@ -27,11 +27,11 @@ def run_kernel(
     if swapped:
         projected, gated = projected.transpose(0, 1), gated.transpose(0, 1)
     gating_bias, bias = draw(HEADS, WIDTH), steepness * draw(HEADS, length, length)
-    tile = {"ROWS": hopper.ROWS.value, "QUERIES": hopper.QUERIES.value}
+    tile = {"ROWS": hopper_core.ROWS.value, "QUERIES": hopper_core.QUERIES.value}
     launch = triton_attention.prepare_core(projected, gating_bias, None, bias, gated, **tile)
     out_of_range = launch.arguments[-1].fill_(-1)
     assert len(out_of_range) == launch.blocks == HEADS * -(-batch // 2) * -(-length // 64)
-    hopper.launch_core(launch.arguments, HEADS)
+    hopper_core.launch_core(launch.arguments, HEADS)
     q, k, v, g = projected.double().unflatten(-1, (4, HEADS, WIDTH)).unbind(2)
     logits = torch.einsum("bihd,bjhd->bhij", q, k) * WIDTH**-0.5 + bias.double()
     exact = torch.einsum("bhij,bjhd->bihd", logits.softmax(-1), v) * torch.sigmoid(g + gating_bias.double())
@@ -44,9 +44,8 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_attention, "check_tensors", lambda *_: None)
     # functions of GPU instructions
     instructions = {"_zeros": torch.zeros_like, "_to_float32": torch.Tensor.float}
-    monkeypatch.setattr(
-        hopper, "attention_kernel", SimulatedKernel(hopper, "attention_kernel", **instructions)
-    )
+    kernel = SimulatedKernel(hopper_core, "attention_kernel", **instructions)
+    monkeypatch.setattr(hopper_core, "attention_kernel", kernel)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+"""Options of running the differentiable network: dtype, kernels, checkpointing and compilation."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from model.errors import ConfigError
+from model.kernels import best_kernels
+from model.training.settings import TrainingSettings
+
+
+class Execution:
+    """Options of running the network: dtype, checkpointing and compilation.
+
+    Args:
+        dtype: of the trunk's activations.
+        checkpoint_blocks: recompute each Evoformer block in the backward pass instead of storing its
+            intermediates.
+        compile: compile the functions that take most of the time. Each is compiled once for all blocks that
+            have the same shapes.
+    """
+
+    def __init__(
+        self, dtype: torch.dtype = torch.float32, checkpoint_blocks: bool = False, compile: bool = False
+    ) -> None:
+        self.dtype, self.checkpoint_blocks, self.compile = dtype, checkpoint_blocks, compile
+        self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function, or its compiled form."""
+        if not self.compile:
+            return function
+        if function not in self._compiled:
+            # static shapes: a size that changes is compiled anew instead of becoming a variable
+            self._compiled[function] = torch.compile(function, dynamic=False)
+        return self._compiled[function]
+
+    def block(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a block of a stack on its module and tensors."""
+        runner = self.function(function)
+        if self.checkpoint_blocks and torch.is_grad_enabled():
+            return checkpoint(runner, *arguments, use_reentrant=False)
+        return runner(*arguments)
+
+
+def make_execution(settings: TrainingSettings, device: torch.device) -> Execution:
+    """Return how the network runs on a device: bfloat16 activations on a GPU, float32 on the CPU."""
+    if settings.compile:
+        torch._dynamo.config.recompile_limit = 64
+        if settings.memory_budget < 1.0:
+            torch._functorch.config.activation_memory_budget = settings.memory_budget
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    return Execution(dtype, settings.checkpoint_blocks, settings.compile)
+
+
+def kernels_name(settings: TrainingSettings, device: torch.device) -> str:
+    """Return the name of the kernels for a device, for `model.kernels.select_kernels`.
+
+    Raises:
+        ConfigError: fused kernels are requested, but the device is not a GPU.
+    """
+    if settings.kernels == "auto":
+        return best_kernels(device)
+    if settings.kernels == "fused" and device.type != "cuda":
+        raise ConfigError("kernels: fused kernels need a GPU")
+    return settings.kernels
