@@ -21,11 +21,12 @@ from foldcli.inputs.names import PROFILE_SUFFIXES
 from foldcli.inputs.queries import Query, QueryReaders, name_fold_targets, read_fold_targets
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
+from foldcli.outputs.resumable_table import PlainTable, Table, open_table
 from foldcli.paths import make_writable_folder
 from foldcli.pipeline.alignment_stores import CacheStore, write_alignment
 from foldcli.pipeline.chain_search import ChainStore, search_complexes
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.identity import AlignmentRequest, chain_query, file_sha256
+from foldcli.pipeline.identity import AlignmentRequest, chain_query, file_sha256, fingerprint
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.search_stage import Searcher, SearchResult, SearchStage
 from foldcli.pipeline.settings import AlignmentSettings
@@ -68,6 +69,8 @@ class SearchRun:
     def to_table(self, out: str, columns: Sequence[str]) -> None:
         """Write the hits of all queries into one table, which appears only when it is complete.
 
+        The finished queries of an interrupted run are kept for the next run with the same table.
+
         Of complexes, each distinct chain is a query, named as NAME_A.
 
         Args:
@@ -88,16 +91,20 @@ class SearchRun:
         requested = self._queries()
         stage = self._stage()
         queries = _table_queries(requested, stage.request)
-        capped = done = 0
+        done = 0
         try:
             with (
                 _profile_file(self.save_profile, self.settings.search.matrix) as on_profile,
-                contextlib.nullcontext(sys.stdout) if out == "-" else atomic_write(out) as stream,
+                self._open_table(out, columns, queries, stage.request) as table,
             ):
-                for _, query, hits in stage.search(queries, on_profile):
-                    write_m8(stream, query, hits, columns)
+                if table.finished:
+                    logger.info("%s: continuing after %d of %d queries", out, table.finished, len(queries))
+                done = table.finished
+                for _, query, hits in stage.search(queries[table.finished :], on_profile):
+                    lines = io.StringIO()
+                    write_m8(lines, query, hits, columns)
+                    table.write(lines.getvalue(), hits.capped)
                     done += 1
-                    capped += hits.capped
         except DiskFull as error:
             estimate = error.written * len(queries) // max(done, 1)
             needed = f"about {estimate:,}" if estimate else "more"
@@ -106,12 +113,25 @@ class SearchRun:
                 "file was kept",
                 "Free some space, or write to another disk.",
             ) from error
-        if capped:
+        if table.capped:
             logger.warning(
                 "%d of %d queries have more than %d hits (--max-seqs): only the best are listed",
-                capped, len(queries), self.settings.search.max_seqs,
-                extra={"fields": {"capped_queries": capped}},
+                table.capped, len(queries), self.settings.search.max_seqs,
+                extra={"fields": {"capped_queries": table.capped}},
             )  # fmt: skip
+
+    def _open_table(
+        self,
+        out: str,
+        columns: Sequence[str],
+        queries: Sequence[tuple[str, FastaRecord]],
+        request: AlignmentRequest,
+    ) -> contextlib.AbstractContextManager[Table]:
+        """Open the table, which can be continued unless profiles are saved with it."""
+        if out == "-":
+            return contextlib.nullcontext(PlainTable(sys.stdout))
+        keys = [fingerprint([VERSION, list(columns), name, request.key(query)]) for name, query in queries]
+        return open_table(out, keys, resumable=self.save_profile is None)
 
     def to_stdout(self, kind: str) -> None:
         """Write the alignment of the only query, which may be a complex, to standard output.

@@ -102,8 +102,8 @@ class ExactSearcher:
 
     @property
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of the database's parts."""
-        return self.database.manifest.checksums
+        """SHA-256 of the database's parts, and the kind of search."""
+        return self.database.manifest.checksums | {"search": "exact"}
 
     def search_many(
         self,

@@ -331,6 +331,8 @@ def test_interrupt_leaves_no_partial_files(folder: Path, kind: str) -> None:
     assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
     if kind == "m8":
         assert not (folder / "out").exists()
+        # for the next run
+        assert (folder / ".out.unfinished").read_text().startswith(M8[0])
     else:
         assert 1 <= len(list((folder / "out").glob("*.a3m"))) < 20_000
         # finished alignments are complete

@@ -11,6 +11,7 @@ import pytest
 
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.shard import Shard
+from foldcli.outputs.resumable_table import open_table
 from foldcli.pipeline.search_run import SearchRun
 from foldcli.pipeline.searcher import LocalSearcher
 from foldcli.pipeline.settings import AlignmentSettings
@@ -34,7 +35,7 @@ class _FullDiskSearcher(LocalSearcher):
                 (table,) = (
                     int(path.name)
                     for path in Path("/proc/self/fd").iterdir()
-                    if path.is_symlink() and str(path.readlink()).endswith(".tmp")
+                    if path.is_symlink() and str(path.readlink()).endswith(".unfinished")
                 )
                 os.dup2(os.open("/dev/full", os.O_WRONLY), table)
             yield result
@@ -103,3 +104,74 @@ def test_full_disk_keeps_no_table_and_names_it(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"h\.m8: no space left on the disk; .* bytes are needed"):
         run.to_table(str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
     assert sorted(os.listdir(tmp_path)) == ["db", "q.fasta"]
+
+
+class _Killed(BaseException):
+    """The end of a process."""
+
+
+class _KilledSearcher(LocalSearcher):
+    """A searcher that ends after the hits of two queries."""
+
+    def search_many(self, *arguments: Any, **options: Any) -> Iterator[Any]:
+        for number, result in enumerate(super().search_many(*arguments, **options)):
+            if number == 2:
+                raise _Killed
+            yield result
+
+
+class _CountingSearcher(LocalSearcher):
+    """A searcher that counts the queries it searches with."""
+
+    queries = 0
+
+    def search_many(self, *arguments: Any, **options: Any) -> Iterator[Any]:
+        type(self).queries += len(arguments[0])
+        return super().search_many(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("damage", "searched"), [("nothing", 1), ("last line", 2), ("table", 3), ("columns", 3), ("query", 2)]
+)
+def test_interrupted_table_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, searched: int
+) -> None:
+    _run(tmp_path).to_table(str(tmp_path / "whole.m8"), DEFAULT_COLUMNS)
+    with pytest.raises(_Killed):
+        _run(tmp_path, _KilledSearcher).to_table(str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
+    table, index = tmp_path / ".h.m8.unfinished", tmp_path / ".h.m8.unfinished.index"
+    assert len(index.read_bytes().splitlines()) == 2 and not (tmp_path / "h.m8").exists()
+    columns, expected = DEFAULT_COLUMNS, (tmp_path / "whole.m8").read_text()
+    if damage == "last line":
+        index.write_bytes(index.read_bytes()[:-9])
+    elif damage == "table":
+        table.write_bytes(table.read_bytes().replace(b"q0", b"qx", 1))
+    elif damage == "columns":
+        columns = ("query", "target")
+        expected = "".join("\t".join(line.split("\t")[:2]) + "\n" for line in expected.splitlines())
+    elif damage == "query":
+        queries = tmp_path / "q.fasta"
+        queries.write_text(queries.read_text().replace(">q1", ">new"))
+        expected = expected.replace("q1\tq", "new\tq")
+    monkeypatch.setattr(_CountingSearcher, "queries", 0)
+    _run(tmp_path, _CountingSearcher).to_table(str(tmp_path / "h.m8"), columns)
+    assert (tmp_path / "h.m8").read_text() == expected
+    assert _CountingSearcher.queries == searched
+    assert not table.exists() and not index.exists()
+
+
+def test_table_that_another_process_writes_is_not_continued(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    with open_table(path, ["a", "b"], resumable=True) as first:
+        first.write("1\n", False)
+        with open_table(path, ["a", "b"], resumable=True) as second:
+            assert second.finished == 0
+            second.write("2\n", True)
+        assert path.read_text() == "2\n"
+    assert path.read_text() == "1\n" and sorted(os.listdir(tmp_path)) == ["t"]
+
+
+def test_interrupted_table_without_finished_queries_is_removed(tmp_path: Path) -> None:
+    with pytest.raises(_Killed), open_table(tmp_path / "t", ["a"], resumable=True):
+        raise _Killed
+    assert os.listdir(tmp_path) == []

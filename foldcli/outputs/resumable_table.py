@@ -1,0 +1,210 @@
+"""Tables of search results that a later run continues after an interruption.
+
+The finished queries of an unfinished table OUT are in `.OUT.unfinished`. For each of them,
+`.OUT.unfinished.index` has a line of JSON, written later: a key of the query and everything that its lines
+depend on, the end and the CRC-32 of its lines, and whether its hits were limited.
+"""
+
+import contextlib
+import errno
+import fcntl
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from msa.errors import InputError
+from msa.io.atomic import DiskFull, atomic_write, is_stream
+
+_MAX_NAME_BYTES = 200
+"""Longer names would leave no room for the suffixes within the usual limit of 255 bytes."""
+
+
+class Table(Protocol):
+    """A table that is being written.
+
+    Attributes:
+        finished: number of queries, the first ones, that an earlier run has written.
+        capped: number of queries so far that have more hits than listed.
+    """
+
+    finished: int
+    capped: int
+
+    def write(self, lines: str, capped: bool) -> None:
+        """Write the lines of the next query."""
+        ...
+
+
+@contextlib.contextmanager
+def open_table(path: str | os.PathLike[str], keys: Sequence[str], resumable: bool) -> Iterator[Table]:
+    """Open a table, which appears under its name when the block ends without an exception.
+
+    A resumable table with finished queries is kept for the next call with the same path if an error or an
+    interruption ends the block, unless the input is invalid or the disk is full.
+
+    Args:
+        path: final name; streams (see `is_stream`) are written to directly.
+        keys: for each query, a key of everything that its lines depend on.
+        resumable: continue an interrupted table, and keep this one if it is interrupted. Without effect if
+            another process writes the same table, if it is a stream, or on a file system without locks.
+
+    Raises:
+        DiskFull: no space is left.
+        OSError: the file cannot be written.
+    """
+    path = Path(path)
+    if not resumable or is_stream(path) or len(os.fsencode(path.name)) > _MAX_NAME_BYTES:
+        files = None
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files = _open_locked(path)
+    if files is None:
+        with atomic_write(path) as stream:
+            yield PlainTable(stream)
+        return
+    with files.table, files.index:
+        table = _ResumableTable(files, keys)
+        try:
+            yield table
+            os.fsync(files.table.fileno())
+            files.table_path.replace(path)
+            files.index_path.unlink()
+        except BaseException as error:
+            disk_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if table.is_empty or disk_full or isinstance(error, InputError):
+                files.remove()
+            if disk_full:
+                assert isinstance(error, OSError)
+                raise DiskFull(error, path, table.bytes_written) from error
+            raise
+
+
+@dataclass
+class PlainTable:
+    """A table that is not kept if it is interrupted."""
+
+    stream: IO[str]
+    finished: int = 0
+    capped: int = 0
+
+    def write(self, lines: str, capped: bool) -> None:
+        """Write the lines of the next query."""
+        self.stream.write(lines)
+        self.capped += capped
+
+
+@dataclass(frozen=True)
+class _Files:
+    """The files of an unfinished table, open for reading and writing, with a lock on the table.
+
+    Args:
+        table_path: path of `table`.
+        table: lines of the finished queries.
+        index_path: path of `index`.
+        index: see the module's documentation.
+    """
+
+    table_path: Path
+    table: io.FileIO
+    index_path: Path
+    index: io.FileIO
+
+    def remove(self) -> None:
+        """Delete both files."""
+        self.table_path.unlink(missing_ok=True)
+        self.index_path.unlink(missing_ok=True)
+
+
+def _open_locked(path: Path) -> _Files | None:
+    """Open the files of an unfinished table; return None if they cannot be locked."""
+    table_path = path.with_name(f".{path.name}.unfinished")
+    index_path = path.with_name(f"{table_path.name}.index")
+    while True:
+        table = _open(table_path)
+        try:
+            fcntl.flock(table, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            table.close()
+            return None
+        # the process that had the lock before may have renamed or deleted the file
+        if table_path.exists() and os.path.samestat(os.fstat(table.fileno()), table_path.stat()):
+            return _Files(table_path, table, index_path, _open(index_path))
+        table.close()
+
+
+def _open(path: Path) -> io.FileIO:
+    """Open a file for reading and writing; create it if it does not exist."""
+    return io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+")
+
+
+class _ResumableTable:
+    """A table with an index of its queries.
+
+    Args:
+        files: the files of the unfinished table.
+        keys: see `open_table`.
+
+    Attributes:
+        bytes_written: size of the lines of finished queries.
+    """
+
+    def __init__(self, files: _Files, keys: Sequence[str]) -> None:
+        self._files, self._keys = files, keys
+        self.finished = self.capped = self.bytes_written = 0
+        index_bytes = 0
+        for key, line in zip(keys, files.index.readall().splitlines(keepends=True), strict=False):
+            entry = _parse(line)
+            if entry is None or entry["key"] != key:
+                break
+            size = entry["end"] - self.bytes_written
+            lines = os.pread(files.table.fileno(), max(size, 0), self.bytes_written)
+            if len(lines) != size or zlib.crc32(lines) != entry["crc"]:
+                break
+            self.bytes_written, index_bytes = entry["end"], index_bytes + len(line)
+            self.finished += 1
+            self.capped += entry["capped"]
+        self._queries = self.finished
+        for stream, size in ((files.table, self.bytes_written), (files.index, index_bytes)):
+            stream.truncate(size)
+            stream.seek(size)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no query is finished."""
+        return self._queries == 0
+
+    def write(self, lines: str, capped: bool) -> None:
+        """Write the lines of the next query, then its entry in the index."""
+        content = lines.encode()
+        _write_all(self._files.table, content)
+        self.bytes_written += len(content)
+        entry = {
+            "key": self._keys[self._queries],
+            "end": self.bytes_written,
+            "crc": zlib.crc32(content),
+            "capped": capped,
+        }
+        _write_all(self._files.index, json.dumps(entry).encode() + b"\n")
+        self._queries += 1
+        self.capped += capped
+
+
+def _write_all(stream: io.FileIO, content: bytes) -> None:
+    """Write all bytes to an unbuffered file."""
+    remaining = memoryview(content)
+    while remaining:
+        remaining = remaining[stream.write(remaining) :]
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """Return an entry of the index, or None if it was not written completely."""
+    try:
+        entry = json.loads(line)
+        return {"key": str(entry["key"]), **{name: int(entry[name]) for name in ("end", "crc", "capped")}}
+    except (ValueError, KeyError, TypeError):
+        return None
