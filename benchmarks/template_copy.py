@@ -22,9 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from features.residues import CA
+from features.templates.candidates import TemplateHits
 from features.templates.homology import aligned_neighbours, completeness, copy_best_template
 from features.templates.library import EMBEDDED, StructureLibrary
-from features.templates.search import TemplateHits, alignment_query, search_templates_many
+from features.templates.search import alignment_query, search_templates_many
 from features.templates.settings import TemplateSettings
 from foldcli.pipeline.searcher import open_search_engine
 from msa.alphabet import STANDARD
@@ -103,8 +104,9 @@ def compare_models(library: StructureLibrary, results: dict[int, TemplateHits]) 
     residues: list[np.ndarray] = []
     for index, hits in results.items():
         query = library.chain(index)
-        others = TemplateHits(hits.query, [each for each in hits.templates if each.index != index])
-        model = copy_best_template(others, [library.chain(each.index) for each in others.templates])
+        templates = [each for each in hits.templates if each.index != index]
+        chains = [library.chain(each.index) for each in templates]
+        model = copy_best_template(TemplateHits(hits.query, templates, chains))
         if model is None:
             continue
         score = lddt(model.positions[:, CA], model.modelled, query.positions[:, CA], query.mask[:, CA])

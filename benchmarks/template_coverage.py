@@ -1,39 +1,67 @@
-"""Share of random sequences with a template, by number of search iterations, and the time of template search.
+"""Share of random sequences that have a template for most of their residues.
 
-usage: python benchmarks/template_coverage.py SEQUENCES.fasta.gz [--count 300] [--iterations 1 3]
+usage: python benchmarks/template_coverage.py SEQUENCES.fasta.gz [--count 300] [--alignments FOLDER]
                                               [--library LIBRARY] [--device auto] [--threads N]
 
-Random sequences are searched against SEQUENCES to make a profile (one iteration: the sequence alone), and the
-profile is searched against the structure library.
+Random sequences are searched against SEQUENCES with the settings of `fold`, and the profile of the alignment
+against the structure library; for comparison, also the sequence alone. --alignments keeps the alignments,
+which benchmarks/template_search.py takes. Coverage counts the aligned residues of the best-covering template,
+or all residues between its alignment's ends.
 """
 
 import argparse
-import time
+import io
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from features.templates.library import EMBEDDED, StructureLibrary
-from features.templates.search import search_templates_many
+from features.templates.search import alignment_query, search_templates_many
 from features.templates.settings import TemplateSettings
+from foldcli.pipeline.alignment_stores import write_alignment
 from foldcli.pipeline.searcher import DatabaseSource, open_search_engine
+from foldcli.pipeline.settings import AlignmentSettings
+from msa.io.alignments import parse_alignment
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
-from msa.search.engine import QueryProfile
+from msa.search.engine import Engine
 from msa.search.search import search_many
-from msa.search.settings import SearchSettings
+from msa.search.settings import FOLDING_FILTER, FOLDING_SEARCH
 
 MIN_COVERAGE = 0.7
 LENGTHS = (50, 600)
-EXPECTED = {1: 0.27, 3: 0.37}
+BARS = {"sequence alone": 0.27, "profile of three iterations": 0.37}
+LIMITS = (0.0, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9)
+
+
+def print_coverage(
+    name: str,
+    queries: Sequence[FastaRecord],
+    library: StructureLibrary,
+    settings: TemplateSettings,
+    engine: Engine,
+) -> None:
+    """Search templates, and print the share of queries by the coverage of their templates."""
+    aligned, spanned = [], []
+    for query, hits in search_templates_many(queries, library, settings, engine):
+        length = len(query.sequence)
+        aligned.append(max((each.query_coverage for each in hits.templates), default=-1.0))
+        spans = [(each.query_end - each.query_start + 1) / length for each in hits.templates]
+        spanned.append(max(spans, default=-1.0))
+    for kind, coverages in (("aligned residues", aligned), ("between the ends", spanned)):
+        shares = [f"{np.mean(np.array(coverages) >= limit):6.1%}" for limit in LIMITS]
+        print(f"{name}, {kind}".ljust(47), *shares)
+    share = np.mean(np.array(aligned) >= MIN_COVERAGE)
+    print(f"  {share:.1%} of {len(queries)} sequences with {MIN_COVERAGE:.0%} aligned, bar {BARS[name]:.0%}")
 
 
 def main() -> None:
-    """Print coverage and time for each number of iterations."""
+    """Print the coverage without and with an alignment."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sequences")
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--iterations", type=int, nargs="+", default=[1, 3])
+    parser.add_argument("--alignments", type=Path)
     parser.add_argument("--library", type=Path, default=EMBEDDED)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=2)
@@ -45,36 +73,19 @@ def main() -> None:
     chosen = np.random.default_rng(0).choice(suitable, arguments.count, replace=False)
     queries = [FastaRecord(database.id(k), database.sequence(k)) for k in chosen.tolist()]
     engine = open_search_engine(arguments.device)
-    for iterations in arguments.iterations:
-        records = list(queries)
-        if iterations > 1:
-            profiles: list[FastaRecord] = []
-
-            def keep(
-                query: FastaRecord,
-                profile: QueryProfile,
-                of_family: bool,
-                profiles: list[FastaRecord] = profiles,
-            ) -> None:
-                profiles.append(
-                    ProfileQuery(query.header, query.sequence, profile.profile, "search", of_family)
-                )
-
-            search = SearchSettings(num_iterations=iterations, threads=arguments.threads)
-            for _ in search_many(queries, database, search, engine, on_profile=keep):
-                pass
-            records = profiles
-        settings = TemplateSettings(threads=arguments.threads)
-        list(search_templates_many(records[:2], library, settings, engine))  # compiles kernels
-        start = time.perf_counter()
-        results = [hits for _, hits in search_templates_many(records, library, settings, engine)]
-        seconds = (time.perf_counter() - start) / len(records)
-        covered = [any(each.query_coverage >= MIN_COVERAGE for each in hits.templates) for hits in results]
-        print(
-            f"{iterations} iterations: {np.mean(covered):.1%} of {len(records)} sequences have a template"
-            f" for {MIN_COVERAGE:.0%} (expected {EXPECTED.get(iterations, 0):.0%}); template search "
-            f"{1000 * seconds:.1f} ms a query"
-        )
+    search = replace(FOLDING_SEARCH, threads=arguments.threads)
+    profiles: list[FastaRecord] = []
+    for number, (query, hits) in enumerate(search_many(queries, database, search, engine)):
+        text = io.StringIO()
+        write_alignment(text, query, hits, AlignmentSettings(search, FOLDING_FILTER))
+        profiles.append(alignment_query(parse_alignment(text.getvalue().encode()), query.id))
+        if arguments.alignments is not None:
+            arguments.alignments.mkdir(parents=True, exist_ok=True)
+            (arguments.alignments / f"{number:04d}.a3m").write_text(text.getvalue())
+    print("coverage of at least".ljust(47), *(f"{limit:6.0%}" for limit in LIMITS))
+    settings = TemplateSettings(threads=arguments.threads)
+    print_coverage("sequence alone", queries, library, settings, engine)
+    print_coverage("profile of three iterations", profiles, library, settings, engine)
 
 
 if __name__ == "__main__":

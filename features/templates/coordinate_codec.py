@@ -90,14 +90,18 @@ def decode_coordinates(
         start, end = end, end + 3 * count
         return values[start:end].reshape(3, count).T
 
+    positions = np.zeros((*mask.shape, 3), np.float32)
+
     def load(atom: int, prediction: np.ndarray) -> np.ndarray:
         present = mask[:, atom]
-        return take(int(present.sum())) + prediction[present]
+        grid = take(int(np.count_nonzero(present))) + prediction[present]
+        positions[present, atom] = grid / units_per_angstrom
+        return grid
 
-    alpha = _fill_forward(np.cumsum(take(int(mask[:, CA].sum())), axis=0), mask[:, CA])
-    grid = _place_atoms(mask, alpha, units_per_angstrom, load)
-    positions = (grid / units_per_angstrom).astype(np.float32)
-    positions[~mask] = 0
+    steps = take(int(np.count_nonzero(mask[:, CA])))
+    alpha = _fill_forward(np.cumsum(steps, axis=0), mask[:, CA])
+    positions[:, CA] = np.where(mask[:, CA, None], alpha / units_per_angstrom, 0)
+    _place_atoms(mask, alpha, units_per_angstrom, load)
     return positions, mask
 
 
@@ -112,48 +116,50 @@ def _place_atoms(
     alpha: np.ndarray,
     units_per_angstrom: int,
     place: Callable[[int, np.ndarray], np.ndarray],
-) -> np.ndarray:
+) -> None:
     """Place all atoms but CA, one atom type after another.
 
     Args:
         mask: bool [residues, 37].
         alpha: int64 [residues, 3], grid positions of CA.
         units_per_angstrom: grid points per Å.
-        place: called with an atom type and its predicted positions [residues, 3]; returns the positions of
-            the present atoms, [present, 3].
-
-    Returns:
-        int64 [residues, 37, 3], grid positions; absent atoms are at the CA.
+        place: called with an atom type and its predicted positions [residues, 3]; returns the grid positions
+            of the present atoms, [present, 3].
     """
-    grid = np.repeat(alpha[:, None], mask.shape[1], axis=1)
 
-    def put(atom: int, prediction: np.ndarray) -> np.ndarray:
-        grid[mask[:, atom], atom] = place(atom, prediction)
-        return grid[:, atom]
+    def put(atom: int, prediction: np.ndarray, absent: np.ndarray) -> np.ndarray:
+        """Place one atom type; return its grid positions, [residues, 3], `absent` where it is absent."""
+        grid = absent.copy()
+        grid[mask[:, atom]] = place(atom, prediction)
+        return grid
 
-    c = put(_C, alpha)
+    c = put(_C, alpha, alpha)
     # in a planar peptide, N is a linear combination of the CA before, the C before and the CA
     prediction = alpha.copy()
-    step, bond = np.diff(alpha, axis=0), (c - alpha)[:-1]
+    step, bond = alpha[1:] - alpha[:-1], (c - alpha)[:-1]
     prediction[1:] = alpha[:-1] + (_N_ALONG * step + _N_ACROSS * bond) // 1024
-    n = put(_N, prediction)
+    n = put(_N, prediction, alpha)
     # O is in the plane of CA, C and the next N
     prediction = c.copy()
     prediction[:-1] += (_O_FROM_CA * bond + _O_FROM_N * (n[1:] - c[:-1])) // 1024
-    put(_O, prediction)
+    put(_O, prediction, alpha)
     to_alpha, from_alpha = alpha - n, c - alpha
     # no prediction for impossible bonds, whose cross product would need more bits
-    possible = np.abs([to_alpha, from_alpha]).max(axis=(0, 2)) <= _LONGEST_BOND * units_per_angstrom
-    normal = np.cross(to_alpha, from_alpha) * possible[:, None]
-    last = put(
-        CB,
+    longest = np.maximum(np.abs(to_alpha), np.abs(from_alpha)).max(axis=1)
+    normal = _cross(to_alpha, from_alpha) * (longest <= _LONGEST_BOND * units_per_angstrom)[:, None]
+    prediction = (
         alpha
         + (_CB_FROM_N * to_alpha + _CB_FROM_C * from_alpha) // 1024
-        + _CB_NORMAL * normal // (10_000 * units_per_angstrom),
-    ).copy()
+        + _CB_NORMAL * normal // (10_000 * units_per_angstrom)
+    )
+    last = put(CB, prediction, alpha)
+    counts = np.count_nonzero(mask, axis=0)
     for atom in _SIDE_CHAIN:
-        if not mask[:, atom].any():
-            continue
-        position = put(atom, last)
-        last[mask[:, atom]] = position[mask[:, atom]]
-    return grid
+        if counts[atom]:
+            last = put(atom, last, last)
+
+
+def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the cross products of the rows of two arrays [n, 3]; np.cross takes ten times as long."""
+    (ax, ay, az), (bx, by, bz) = a.T, b.T
+    return np.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], axis=1)

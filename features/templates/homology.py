@@ -6,15 +6,14 @@ regression on copies of library chains (benchmarks/template_copy.py), not a pred
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from features.residues import ATOM37, CA, CB, GLYCINE, X, atom_maps, encode_msa, encode_query
 from features.templates.backbone_geometry import C_N, close_loop, place_beta, place_oxygen
+from features.templates.candidates import TemplateCandidate, TemplateHits
 from features.templates.chains import TemplateChain
-from features.templates.search import TemplateCandidate, TemplateHits
 
 _N, _C, _O = (ATOM37.index(name) for name in ("N", "C", "O"))
 _BACKBONE = [_N, CA, _C]
@@ -69,15 +68,10 @@ class HomologyModel:
         return f"{name}, {identity:.0f} % identity, {share:.0f} % of the residues"
 
 
-def copy_best_template(hits: TemplateHits, chains: Sequence[TemplateChain]) -> HomologyModel | None:
-    """Copy the template with the highest sum of expected lDDT; return None if there are no templates.
-
-    Args:
-        hits: result of a template search.
-        chains: the chain of each template, in order.
-    """
+def copy_best_template(hits: TemplateHits) -> HomologyModel | None:
+    """Copy the template with the highest sum of expected lDDT; return None if there are no templates."""
     best: HomologyModel | None = None
-    for candidate, chain in zip(hits.templates, chains, strict=True):
+    for candidate, chain in zip(hits.templates, hits.chains, strict=True):
         model = copy_template(hits.query, candidate, chain)
         if best is None or model.expected_lddt.sum() > best.expected_lddt.sum():
             best = model

@@ -126,19 +126,16 @@ class StructureLibrary:
             positions, mask = decode_coordinates(data, complete, self.manifest.units_per_angstrom)
         except ValueError as error:
             raise InputError(f"chain {self.database.id(index)}: {error}", self.path / COORDINATES) from None
-        _, date, source = self.database.header(index).split(" ", 2)
-        return TemplateChain(
-            self.database.id(index), sequence, positions, mask, None if date == UNKNOWN else date, source
-        )
+        name, release_date, source = parse_header(self.database.header(index))
+        return TemplateChain(name, sequence, positions, mask, release_date, source)
 
     def release_date(self, index: int) -> str | None:
         """Return the release date of a chain, YYYY-MM-DD, or None if it is unknown."""
-        date = self.database.header(index).split(" ", 2)[1]
-        return None if date == UNKNOWN else date
+        return parse_header(self.database.header(index))[1]
 
     def source(self, index: int) -> str:
         """Return the file or collection that a chain was read from."""
-        return self.database.header(index).split(" ", 2)[2]
+        return parse_header(self.database.header(index))[2]
 
     def find(self, chain_id: str) -> int | None:
         """Return the index of a chain by its id, or None; upper and lower case of the entry are equal."""
@@ -172,6 +169,12 @@ class StructureLibrary:
             if progress is not None:
                 progress(done, total)
         self.database.verify(None if progress is None else lambda read, _: progress(done + read, total))
+
+
+def parse_header(header: str) -> tuple[str, str | None, str]:
+    """Return the id, the release date (None if unknown) and the source of a chain from its header."""
+    name, date, source = header.split(" ", 2)
+    return name, None if date == UNKNOWN else date, source
 
 
 def normalized_id(chain_id: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from features.templates.search import TemplateCandidate, TemplateHits
+from features.templates.candidates import TemplateCandidate, TemplateHits
 
 COLUMNS = (
     "template", "used", "identity", "coverage", "evalue", "expected_pairs", "query_start", "query_end",

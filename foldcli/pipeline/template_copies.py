@@ -52,7 +52,7 @@ class TemplateCopier:
             InputError: there is no template.
         """
         assert templates is not None
-        model = copy_best_template(templates.hits, templates.chains)
+        model = copy_best_template(templates.hits)
         if model is None:
             raise InputError(f"no usable template to copy: {templates.describe_rejections()}")
         return model

@@ -2,22 +2,16 @@
 
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from features.templates.chains import TemplateChain
+from features.templates.candidates import TemplateHits
 from features.templates.library import EMBEDDED, StructureLibrary, file_sha256
-from features.templates.search import (
-    TemplateHits,
-    features_query,
-    hit_features,
-    search_templates,
-    template_chains,
-)
+from features.templates.search import features_query, hit_features, search_templates
 from features.templates.settings import TemplateSettings
 from features.templates.table import write_template_table
 from features.templates.template_features import no_templates
@@ -39,14 +33,12 @@ class TargetTemplates:
     """The templates of one target.
 
     Args:
-        hits: templates and rejected hits.
-        chains: the chain of each template, in order.
+        hits: templates, with their chains, and rejected hits.
         features: the template features; those of `no_templates` if there are none.
         unusable: templates that the user named and that cannot be used, with the reason.
     """
 
     hits: TemplateHits
-    chains: Sequence[TemplateChain] = field(repr=False)
     features: dict[str, np.ndarray] = field(repr=False)
     unusable: tuple[tuple[str, str], ...] = ()
 
@@ -149,13 +141,13 @@ class TemplateStage:
             selected = select_from_mirror(names, self.mirror, Path(folder, "library"))
             unusable = tuple(selected.unusable)
             if selected.library is None:
-                empty = TemplateHits(query.sequence, [])
-                return TargetTemplates(empty, (), no_templates(len(query.sequence)), unusable)
+                return TargetTemplates(
+                    TemplateHits(query.sequence), no_templates(len(query.sequence)), unusable
+                )
             return self._find_in(selected.library, query, unusable)
 
     def _find_in(
         self, library: StructureLibrary, query: FastaRecord, unusable: tuple[tuple[str, str], ...] = ()
     ) -> TargetTemplates:
         hits = search_templates(query, library, self.settings)
-        chains = template_chains(hits, library)
-        return TargetTemplates(hits, chains, hit_features(hits, chains), unusable)
+        return TargetTemplates(hits, hit_features(hits), unusable)

@@ -1,6 +1,7 @@
 """Posterior probabilities of aligned residue pairs, from all local alignments of a profile and a sequence."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -9,13 +10,13 @@ from msa.jit import kernel
 
 def expected_correct_pairs(
     profile: np.ndarray,
-    codes: np.ndarray,
-    pairs: np.ndarray,
+    targets: Sequence[np.ndarray],
+    alignments: Sequence[np.ndarray],
     gap_open: int,
     gap_extend: int,
     lambda_: float,
-) -> float:
-    """Compute the expected number of correct pairs of an alignment: the sum of their posterior probabilities.
+) -> list[float]:
+    """Compute the expected number of correct pairs of alignments: the sum of their posterior probabilities.
 
     An alignment with score S has the weight exp(λ·S), and no alignment at all the weight 1, so the sum is
     near 0 for sequences that are similar by chance (Miyazawa, Protein Eng. 8:999, 1995; HHsearch's
@@ -23,20 +24,23 @@ def expected_correct_pairs(
 
     Args:
         profile: int16 [length, 32], scores; column = letter code.
-        codes: uint8 [target length], letter codes without mask bits.
-        pairs: int [n, 2], aligned positions of query and target from 0, ascending.
+        targets: uint8 [target length] each, letter codes without mask bits.
+        alignments: of each target int [n, 2], aligned positions of query and target from 0, ascending.
         gap_open: cost of a gap's first residue.
         gap_extend: cost of each further residue.
         lambda_: nats per unit of score.
 
     Returns:
-        0 to n.
+        For each target 0 to n.
     """
-    target_of_query = np.full(len(profile), -1, np.int64)
-    target_of_query[pairs[:, 0]] = pairs[:, 1]
     weights = np.exp(lambda_ * profile.astype(np.float64))
     opening, extension = math.exp(-lambda_ * gap_open), math.exp(-lambda_ * gap_extend)
-    return float(_sum_of_posteriors(weights, codes, target_of_query, opening, extension))
+    counts = []
+    for codes, pairs in zip(targets, alignments, strict=True):
+        target_of_query = np.full(len(profile), -1, np.int64)
+        target_of_query[pairs[:, 0]] = pairs[:, 1]
+        counts.append(float(_sum_of_posteriors(weights, codes, target_of_query, opening, extension)))
+    return counts
 
 
 @kernel

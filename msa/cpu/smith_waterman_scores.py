@@ -177,14 +177,19 @@ def _group_by_length(lengths: np.ndarray, lanes: int) -> np.ndarray:
     Long targets are left out if the other lanes of their group would be mostly empty.
     """
     order = np.argsort(-lengths, kind="stable")
-    groups = []
+    ends = np.minimum(np.arange(len(order)) + lanes, len(order))
+    residues = np.concatenate([[0], np.cumsum(lengths[order], dtype=np.int64)])
+    # of the group that would start at each target
+    group_residues = residues[ends] - residues[:-1]
+    is_empty = (group_residues < _MIN_OCCUPANCY * lanes * lengths[order]).tolist()
+    starts = []
     first = 0
     while first < len(order):
-        group = order[first : first + lanes]
-        if lengths[group].sum() < _MIN_OCCUPANCY * lanes * lengths[group[0]]:
+        if is_empty[first]:
             first += 1
             continue
-        groups.append(np.full(lanes, -1))
-        groups[-1][: len(group)] = group
+        starts.append(first)
         first += lanes
-    return np.array(groups, np.int64).reshape(len(groups), lanes)
+    members = np.array(starts, np.int64)[:, None] + np.arange(lanes)
+    padded = np.concatenate([order, np.full(lanes, -1)])
+    return padded[np.minimum(members, len(order))]

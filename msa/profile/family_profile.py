@@ -24,7 +24,7 @@ PSEUDOCOUNT_DECAY), at most 1. docs/sensitivity.md compares other values."""
 _AVERAGED_NEIGHBOURS = 10
 """Positions on either side over which the number of effective residues is averaged."""
 _BLOCK = 64
-"""Columns compared before checking whether two rows already differ enough."""
+"""Columns compared before checking whether two rows already differ enough; at most 255."""
 _RESIDUE_COUNT = len(STANDARD)
 
 
@@ -49,14 +49,14 @@ def _is_distinct(rows, max_identity):  # type: ignore[no-untyped-def]
     kept_indices = np.empty(count, np.int64)
     kept_count = 0
     for i in range(count):
-        residues = 0
+        row, residues = rows[i], 0
         for c in range(columns):
-            residues += rows[i, c] != GAP
+            residues += row[c] != GAP
         allowed = residues - max_identity * residues
         new = residues > 0
         # backwards, because rows are sorted by E-value, in which similar rows are neighbours
         for k in range(kept_count - 1, -1, -1):
-            if _count_differences(rows[i], rows[kept_indices[k]], allowed) <= allowed:
+            if _count_differences(row, rows[kept_indices[k]], allowed) <= allowed:
                 new = False
                 break
         if new or i == 0:
@@ -74,9 +74,11 @@ def _count_differences(row, other, limit):  # type: ignore[no-untyped-def]
     # blocks of fixed length compile to a loop without branches; most pairs differ enough in the first block
     for start in range(0, blocks_end, _BLOCK):
         block, other_block = row[start : start + _BLOCK], other[start : start + _BLOCK]
-        in_block = 0
+        # a sum in one byte, so that vectors hold as many sums as residues
+        in_block = np.uint8(0)
         for c in range(_BLOCK):
-            in_block += (block[c] != GAP) & (block[c] != other_block[c])
+            differs = (block[c] != GAP) & (block[c] != other_block[c])
+            in_block = np.uint8(in_block + np.uint8(differs))
         differences += in_block
         if differences > limit:
             return differences

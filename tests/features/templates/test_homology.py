@@ -9,7 +9,7 @@ from features.residues import ATOM37, CA, CB
 from features.templates.chains import TemplateChain
 from features.templates.homology import MAX_LOOP, copy_best_template, copy_template
 from features.templates.library import StructureLibrary
-from features.templates.search import search_templates, template_chains
+from features.templates.search import search_templates
 from features.templates.settings import TemplateSettings
 from msa.io.fasta import FastaRecord
 
@@ -104,7 +104,7 @@ def test_lower_identity_lowers_the_expected_accuracy(library: StructureLibrary) 
     itself, relative = (model_of(trypsin, library, name) for name in ("1gbt_A", "4zhl_U"))
     assert itself.expected_lddt.mean() > relative.expected_lddt.mean() + 10
     hits = search_templates(FastaRecord("q", trypsin), library, SETTINGS)
-    best = copy_best_template(hits, template_chains(hits, library))
+    best = copy_best_template(hits)
     assert best is not None
     assert best.template.id == "1gbt_A"
 
@@ -122,4 +122,4 @@ def test_residues_without_backbone_are_left_out(library: StructureLibrary, chain
 
 def test_without_templates_there_is_no_model(library: StructureLibrary) -> None:
     hits = search_templates(FastaRecord("q", "MKWP" * 12), library)
-    assert copy_best_template(hits, template_chains(hits, library)) is None
+    assert copy_best_template(hits) is None

@@ -15,7 +15,6 @@ from features.templates.search import (
     hit_features,
     search_templates,
     search_templates_many,
-    template_chains,
 )
 from features.templates.settings import TemplateSettings
 from features.templates.table import COLUMNS, write_template_table
@@ -54,7 +53,7 @@ def test_features_of_the_templates_have_the_chains_coordinates(
     library: StructureLibrary, trypsin: FastaRecord
 ) -> None:
     hits = search_templates(trypsin, library, replace(ALL, max_templates=1))
-    features = hit_features(hits, template_chains(hits, library))
+    features = hit_features(hits)
     chain = library.chain(hits.templates[0].index)
     assert features["template_aatype"].shape == (1, 223)
     np.testing.assert_array_equal(features["template_all_atom_positions"][0], chain.positions)
@@ -142,7 +141,9 @@ def test_profile_of_an_alignment_finds_more_than_its_query(library: StructureLib
 
 def test_many_queries_give_the_same_as_one(library: StructureLibrary) -> None:
     queries = [FastaRecord(chain.id, chain.sequence) for chain in library_chains(library)]
-    for query, hits in search_templates_many(queries, library, ALL):
+    results = list(search_templates_many(queries, library, replace(ALL, threads=3)))
+    assert [query for query, _ in results] == queries
+    for query, hits in results:
         single = search_templates(query, library, ALL)
         assert [(each.id, each.expected_pairs) for each in hits.candidates] == [
             (each.id, each.expected_pairs) for each in single.candidates
@@ -152,7 +153,7 @@ def test_many_queries_give_the_same_as_one(library: StructureLibrary) -> None:
 def test_unrelated_query_has_no_templates(library: StructureLibrary) -> None:
     hits = search_templates(FastaRecord("q", "MKWP" * 12), library)
     assert not hits.candidates
-    assert hit_features(hits, template_chains(hits, library))["template_aatype"].shape == (0, 48)
+    assert hit_features(hits)["template_aatype"].shape == (0, 48)
 
 
 def test_table_lists_every_candidate(library: StructureLibrary, trypsin: FastaRecord) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from features.templates.search import TemplateCandidate, TemplateHits
+from features.templates.candidates import TemplateCandidate, TemplateHits
 from features.templates.table import write_template_table
 from foldcli.report import ReportSettings
 from foldcli.report.make import make_report

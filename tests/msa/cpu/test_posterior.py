@@ -52,7 +52,7 @@ def test_equals_the_enumeration_of_all_alignments(
 ) -> None:
     profile, codes = query_profile(encode(query), comp_bias_corr=False), encode(target)
     aligned = np.array(pairs)
-    result = expected_correct_pairs(profile, codes, aligned, OPEN, EXTEND, LAMBDA)
+    (result,) = expected_correct_pairs(profile, [codes], [aligned], OPEN, EXTEND, LAMBDA)
     assert result == pytest.approx(enumerated(profile, codes, aligned), rel=1e-9)
 
 
@@ -60,7 +60,7 @@ def test_long_identical_sequences_do_not_overflow() -> None:
     codes = np.tile(np.arange(20, dtype=np.uint8), 120)
     profile = query_profile(codes, comp_bias_corr=False)
     pairs = np.repeat(np.arange(len(codes))[:, None], 2, axis=1)
-    result = expected_correct_pairs(profile, codes, pairs, 11, 1, LAMBDA)
+    (result,) = expected_correct_pairs(profile, [codes], [pairs], 11, 1, LAMBDA)
     assert 0.99 * len(codes) < result <= len(codes)
 
 
@@ -68,5 +68,5 @@ def test_unrelated_sequences_have_no_correct_pairs() -> None:
     rng = np.random.default_rng(0)
     query, target = (rng.integers(0, 20, 200).astype(np.uint8) for _ in range(2))
     pairs = np.repeat(np.arange(20, 40)[:, None], 2, axis=1)
-    result = expected_correct_pairs(query_profile(query), target, pairs, 11, 1, LAMBDA)
+    (result,) = expected_correct_pairs(query_profile(query), [target], [pairs], 11, 1, LAMBDA)
     assert result < 0.1

@@ -1,0 +1,95 @@
+"""Candidates of a template search: hits with their alignments, used as templates or rejected."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from features.templates.chains import TemplateChain
+from msa.jit import kernel
+from msa.search.hits import OPERATIONS, Hits
+
+_PAIR, _QUERY_ONLY, _TARGET_ONLY = (OPERATIONS.index(letter) for letter in "MID")
+
+
+@dataclass(frozen=True, eq=False)
+class TemplateCandidate:
+    """A hit of a template search.
+
+    Args:
+        index: number of the chain in the library.
+        id: id of the chain, such as 1abc_A.
+        source: file or collection of the chain.
+        release_date: YYYY-MM-DD, or None if unknown.
+        evalue: E-value of the hit.
+        identity: identical pairs as a fraction of the alignment's columns.
+        query_start, query_end, template_start, template_end: ends of the alignment, from 1, inclusive.
+        pairs: int64 [n, 2], aligned residues of query and template, from 0.
+        query_coverage: aligned residues of the query as a fraction of its length.
+        expected_pairs: expected number of correctly aligned pairs; None if the hit was rejected before.
+        rejection: the reason why the hit is not used; None for templates.
+    """
+
+    index: int
+    id: str
+    source: str
+    release_date: str | None
+    evalue: float
+    identity: float
+    query_start: int
+    query_end: int
+    template_start: int
+    template_end: int
+    pairs: np.ndarray = field(repr=False)
+    query_coverage: float
+    expected_pairs: float | None = None
+    rejection: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TemplateHits:
+    """The result of a template search for one query.
+
+    Args:
+        query: the query's residues.
+        candidates: templates first, best first, then rejected hits by E-value.
+        chains: the chain of each template, in order.
+    """
+
+    query: str
+    candidates: Sequence[TemplateCandidate] = ()
+    chains: Sequence[TemplateChain] = field(default=(), repr=False)
+
+    @property
+    def templates(self) -> list[TemplateCandidate]:
+        """The candidates that are used, best first."""
+        return [candidate for candidate in self.candidates if candidate.rejection is None]
+
+
+def aligned_pairs(hits: Hits) -> list[np.ndarray]:
+    """Return the aligned residues of query and target of each hit, from 0: int64 [pairs, 2]."""
+    alignments = hits.alignments
+    is_pair = alignments.runs & 3 == _PAIR
+    pairs = np.empty((int((alignments.runs[is_pair] >> 2).sum()), 2), np.int64)
+    ends = np.empty(len(hits), np.int64)
+    _list_pairs(alignments.records, alignments.runs, alignments.run_offsets, pairs, ends)
+    return np.split(pairs, ends)[:-1]
+
+
+@kernel
+def _list_pairs(records, runs, run_offsets, pairs, ends):  # type: ignore[no-untyped-def]
+    """List the pairs of alignments, one alignment after another; `ends` are the ends of each one's pairs."""
+    count = 0
+    for k in range(len(records)):
+        i, j = records[k, 1], records[k, 3]
+        for run in runs[run_offsets[k] : run_offsets[k + 1]]:
+            length, operation = run >> 2, run & 3
+            if operation == _PAIR:
+                for step in range(length):
+                    pairs[count, 0], pairs[count, 1] = i + step, j + step
+                    count += 1
+            if operation != _TARGET_ONLY:
+                i += length
+            if operation != _QUERY_ONLY:
+                j += length
+        ends[k] = count
