@@ -12,7 +12,8 @@ class TemplateSettings:
     """Settings of a template search.
 
     Args:
-        evalue: largest E-value of a hit; infinity where all chains are to be tried.
+        evalue: largest E-value of a hit; infinity where all chains are to be tried. Most hits up to 0.01 have
+            the query's fold; see docs/templates.md.
         max_hits: hits that are considered, by E-value, after unusable ones have been rejected.
         max_templates: templates that are used.
         max_template_date: latest release date, YYYY-MM-DD; chains without a known date are then rejected.
@@ -27,7 +28,7 @@ class TemplateSettings:
         InputError: the date is malformed, or a number is out of range.
     """
 
-    evalue: float = 1e-3
+    evalue: float = 0.01
     max_hits: int = 20
     max_templates: int = 4
     max_template_date: str | None = None

@@ -79,7 +79,7 @@ def _count_differences(row, other, limit):  # type: ignore[no-untyped-def]
         for c in range(_BLOCK):
             differs = (block[c] != GAP) & (block[c] != other_block[c])
             in_block = np.uint8(in_block + np.uint8(differs))
-        differences += in_block
+        differences += int(in_block)
         if differences > limit:
             return differences
     for c in range(blocks_end, len(row)):
