@@ -38,6 +38,11 @@ _STEPS_PER_OCTAVE = 8
 _NAME_BYTES = 256
 
 _INTEGER_MAXIMUM_CAPABILITY = (9, 0)
+_SHARED_KIB = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
+"""Maximum shared memory per block by compute capability (CUDA C++ Programming Guide, "Technical
+Specifications per Compute Capability")."""
+_MIN_SHARED_KIB = 99
+"""That of all other GPUs from compute capability 8.0 on."""
 # blocks of one warp, as the simulator's shuffles are barriers of the block; two blocks, so that they share
 # work
 _SIMULATED_BLOCKS, _SIMULATED_THREADS = 2, 32
@@ -69,6 +74,16 @@ class Device:
     def current(cls) -> "Device":
         """Return the GPU that this thread uses."""
         return cls(0, "simulator", (9, 0), 1, 2**18) if SIMULATED else device_properties(current_device())
+
+    @classmethod
+    def of_architecture(cls, name: str, capability: tuple[int, int]) -> "Device":
+        """Return a GPU that this machine need not have, to compile kernels for.
+
+        Args:
+            name: as the driver reports it, such as "NVIDIA H200"; it selects tuned launches.
+            capability: compute capability.
+        """
+        return cls(-1, name, capability, 0, 1024 * _SHARED_KIB.get(capability, _MIN_SHARED_KIB))
 
     @property
     def integer_maximum(self) -> bool:

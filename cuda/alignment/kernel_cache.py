@@ -1,9 +1,9 @@
 """A disk cache of compiled kernels, for generated and hand-written kernels alike.
 
 Kernels are described by `KernelSource`, and their Python functions, which import numba, are made only if they
-have to be compiled. numba reads tracebacks and its own cache from a function's source file, so generated
-source is written to a module whose file name contains a digest of the source. Machine code is stored in the
-folder passed to `set_cache_folder`, or, without one, by numba in `__pycache__` next to the source.
+have to be compiled. Generated source is written to a module whose file name contains a digest of the source,
+because tracebacks and profilers show the lines of a file. Machine code is stored in the folder passed to
+`set_cache_folder`.
 """
 
 import contextlib
@@ -11,10 +11,11 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -27,7 +28,6 @@ from cuda.alignment.device import SIMULATED, Device
 _SUFFIX = ".cubin"
 _lock = threading.RLock()
 _folder: Path | None = None
-_thread_mode = threading.local()
 
 
 @dataclass(frozen=True)
@@ -59,24 +59,10 @@ def hand_written(module: str, name: str, signature: str, threads: int) -> Kernel
     return KernelSource(f"{module}.{name}", name, signature, (threads, 1), make)
 
 
-class NotCached(Exception):
-    """Raised under `cached_only` when a kernel would have to be compiled."""
-
-
 def set_cache_folder(folder: Path) -> None:
     """Store the machine code of all kernels in this folder, which is created when first needed."""
     global _folder
     _folder = folder
-
-
-@contextlib.contextmanager
-def cached_only() -> Iterator[None]:
-    """Make `compiled_kernel` raise NotCached in this thread instead of compiling."""
-    _thread_mode.cached_only = True
-    try:
-        yield
-    finally:
-        _thread_mode.cached_only = False
 
 
 def generated_function(
@@ -88,8 +74,7 @@ def generated_function(
         source: Python source of the module.
         name: the function to return.
         folder: where the module is written; created if it does not exist.
-        launch_bounds: the bounds it will be compiled with. They are part of the file name because numba's
-            cache does not distinguish them.
+        launch_bounds: the bounds it will be compiled with, which are part of the file name.
 
     Raises:
         OSError: if the folder is not writable.
@@ -117,7 +102,6 @@ def compiled_kernel(source: KernelSource) -> Any:
         source: the kernel.
 
     Raises:
-        NotCached: under `cached_only`, if the kernel is not in the cache.
         OSError: the kernel is generated, and its folder is not writable.
     """
     return _compiled_for(_current_capability(), source)
@@ -145,9 +129,8 @@ def prepare_launch(kernel: Any, threads: int, shared_bytes: int) -> int:
     return blocks
 
 
-def kernels_identity() -> str:
+def kernels_identity(capability: tuple[int, int]) -> str:
     """Return a string that identifies the GPU generation, the kernel sources and the compiler versions."""
-    capability = _current_capability()
     return f"sm{capability[0]}{capability[1]}_{sources_digest()}"
 
 
@@ -176,42 +159,59 @@ def load_binary(path: Path, signature: str) -> BinaryKernel | None:
         return None
 
 
+def is_cached(source: KernelSource, capability: tuple[int, int], folder: Path) -> bool:
+    """Return whether a folder has a kernel's machine code for GPUs of a compute capability."""
+    return SIMULATED or binary_path(folder, source, capability).is_file()
+
+
+def compile_into(folder: Path, source: KernelSource, capability: tuple[int, int]) -> tuple[str, bytes]:
+    """Compile a kernel for GPUs of a compute capability, and store its machine code in a folder.
+
+    This machine need not have such a GPU.
+
+    Returns:
+        Name of the symbol, and cubin.
+
+    Raises:
+        OSError: the kernel is generated, and its folder is not writable.
+        Exception: an error of the compiler, of any type.
+    """
+    name, code = _compile(source, capability)
+    # if the folder is read-only, the next run compiles the kernel again
+    with contextlib.suppress(OSError):
+        _write_atomically(binary_path(folder, source, capability), name.encode() + b"\n" + code)
+    return name, code
+
+
+def _compile(source: KernelSource, capability: tuple[int, int]) -> tuple[str, bytes]:
+    """Return the name of a kernel's symbol and its cubin."""
+    from cuda.core import Linker, LinkerOptions, ObjectCode  # takes long to import, as numba does
+    from numba import cuda
+
+    ptx, _ = cuda.compile_ptx(
+        source.make(), source.signature, cc=capability, launch_bounds=source.launch_bounds
+    )
+    entry = re.search(r"\.visible \.entry (\w+)", ptx)
+    assert entry is not None
+    options = LinkerOptions(arch=f"sm_{capability[0]}{capability[1]}")
+    linked = Linker(ObjectCode.from_ptx(ptx.encode()), options=options).link("cubin")
+    return entry[1], bytes(linked.code)
+
+
 @cache
 def _compiled_for(capability: tuple[int, int], source: KernelSource) -> Any:
     with _lock:
         if SIMULATED:
-            return _numba_cuda().jit(source.make())
-        path = None
-        if _folder is not None:
-            path = binary_path(_folder, source, capability)
-            kernel = load_binary(path, source.signature)
-            if kernel is not None:
-                return kernel
-        if getattr(_thread_mode, "cached_only", False):
-            raise NotCached(source.name)
-        options: dict[str, Any] = {"launch_bounds": source.launch_bounds}
-        function = source.make()
-        try:
-            # numba's cache is needed only if there is no cache folder
-            dispatcher = _numba_cuda().jit(source.signature, cache=path is None, **options)(function)
-        except RuntimeError as error:
-            if "cannot cache" not in str(error):
-                raise
-            dispatcher = _numba_cuda().jit(source.signature, **options)(function)
-        (compiled,) = dispatcher.overloads.values()
-        kernel = BinaryKernel(compiled.library.get_cubin().code, compiled.entry_name, source.signature)
-        if path is not None:
-            # if the folder is read-only, the next run compiles the kernel again
-            with contextlib.suppress(OSError):
-                _write_atomically(path, kernel.name.encode() + b"\n" + kernel.code)
+            from numba import cuda
+
+            return cuda.jit(source.make())
+        if _folder is None:
+            return BinaryKernel(*reversed(_compile(source, capability)), source.signature)
+        kernel = load_binary(binary_path(_folder, source, capability), source.signature)
+        if kernel is None:
+            name, code = compile_into(_folder, source, capability)
+            kernel = BinaryKernel(code, name, source.signature)
         return kernel
-
-
-def _numba_cuda() -> Any:
-    """Return numba's compiler for GPUs."""
-    from numba import cuda  # takes longer to import than a search with compiled kernels
-
-    return cuda
 
 
 def _current_capability() -> tuple[int, int]:
@@ -227,7 +227,9 @@ def _compiler_versions() -> str:
         except metadata.PackageNotFoundError:
             return ""
 
-    return " ".join(map(version, ("numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvrtc", "numba")))
+    return " ".join(
+        map(version, ("numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvrtc", "nvidia-nvjitlink", "numba"))
+    )
 
 
 def _write_atomically(path: Path, content: bytes) -> None:

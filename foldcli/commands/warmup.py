@@ -66,8 +66,7 @@ def command(
     They are stored in $FOLDCLI_CACHE/kernels. The network's kernels serve targets of all lengths. Without
     this command, the first search and the first prediction compile them.
 
-    With --gpu-arch, no GPU is needed: on a login node, or while a container image is built. Then only the
-    network's kernels are compiled.
+    With --gpu-arch, no GPU is needed: on a login node, or while a container image is built.
     """
     if device == "cpu":
         raise click.UsageError("--device cpu needs no kernels.")
@@ -105,5 +104,5 @@ def command(
         cached = status.total - status.compiled
         logger.info("network: %d kernels compiled, %d found in the cache", status.compiled, cached)
     if max_length:
-        for number in numbers:
-            compile_search_kernels(number, max_length)
+        for gpu in dict.fromkeys(gpus):
+            compile_search_kernels(*gpu, max_length)

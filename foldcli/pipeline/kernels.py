@@ -25,7 +25,8 @@ from foldcli.progress import CompilationProgress
 from foldcli.version import VERSION
 from model.config import model_config
 from model.kernel_request import CompilationStatus, KernelRequest
-from msa.gpu.devices import find_gpu, name_and_capability
+from msa.errors import MissingError
+from msa.gpu.devices import name_and_capability
 from msa.gpu.kernel_compiler import KernelCompiler
 
 # each process that compiles needs memory of its own
@@ -142,18 +143,25 @@ def compile_for_gpu(
     return KernelCompilation(request, list(missing), progress or CompilationProgress())
 
 
-def compile_search_kernels(gpu: int, max_length: int) -> None:
-    """Compile the kernels with which a GPU of this machine searches, in several processes.
+def compile_search_kernels(gpu_name: str, capability: tuple[int, int], max_length: int) -> None:
+    """Compile the kernels of searches in several processes, for a GPU that this machine need not have.
 
     Args:
-        gpu: number of the GPU.
+        gpu_name: see `compile_for_gpu`.
+        capability: see `compile_for_gpu`.
         max_length: residues of the longest query.
 
     Raises:
-        GpuUnavailable: the GPU cannot be used for searches.
+        MissingError: the kernels cannot be compiled.
     """
-    find_gpu(gpu)
-    KernelCompiler(cache_dir() / "kernels", CompilationProgress()).compile_search(range(1, max_length + 1))
+    compiler = KernelCompiler.for_gpu(cache_dir() / "kernels", CompilationProgress(), gpu_name, capability)
+    try:
+        compiler.compile_search(range(1, max_length + 1))
+    except Exception as error:  # the compiler's errors have no common base class
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise MissingError(
+            f"the kernels of searches cannot be compiled: {reason}", "foldcli doctor checks this machine."
+        ) from error
 
 
 def are_compiled(network: str, gpu_name: str, capability: tuple[int, int]) -> bool:

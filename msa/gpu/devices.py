@@ -179,11 +179,7 @@ def check_gpu(gpu: Gpu, runs_code: Callable[[], bool]) -> None:
     Raises:
         GpuUnavailable: otherwise.
     """
-    if gpu.capability < MIN_CAPABILITY:
-        raise GpuUnavailable(
-            f"{gpu.name} has compute capability {_version_text(gpu.capability)}; "
-            f"the kernels need {_version_text(MIN_CAPABILITY)}"
-        )
+    check_capability(gpu.name, gpu.capability)
     if gpu.free_bytes < MIN_FREE_BYTES:
         raise GpuUnavailable(
             f"{gpu.name} has too little memory: {MIN_FREE_BYTES >> 20} MiB are needed, "
@@ -196,6 +192,19 @@ def check_gpu(gpu: Gpu, runs_code: Callable[[], bool]) -> None:
             f"and the toolkit is {_version_text(gpu.toolkit)}",
             f"Update the driver, or install the toolkit that it supports: "
             f"pip install 'cuda-toolkit=={supported}.*' 'nvidia-nvvm=={supported}.*'. {_REMEDY}",
+        )
+
+
+def check_capability(name: str, capability: Version) -> None:
+    """Check that kernels run on GPUs of a compute capability.
+
+    Raises:
+        GpuUnavailable: otherwise.
+    """
+    if capability < MIN_CAPABILITY:
+        raise GpuUnavailable(
+            f"{name} has compute capability {_version_text(capability)}; "
+            f"the kernels need {_version_text(MIN_CAPABILITY)}"
         )
 
 

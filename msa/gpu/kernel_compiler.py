@@ -14,28 +14,28 @@ from typing import Any, cast
 
 import numpy as np
 
-from cuda.alignment.device import SIMULATED, Device, select_device
-from cuda.alignment.gapless.generator import Kind, Variant
+from cuda.alignment.device import SIMULATED, Device
+from cuda.alignment.gapless.generator import Kind as GaplessKind
+from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import choose_launch, choose_list_launch, max_query_length
 from cuda.alignment.gapless.layout import BYTE, HALF
-from cuda.alignment.gapless.runtime import prepare_kernel
+from cuda.alignment.gapless.runtime import kernel_source
 from cuda.alignment.gapless.signatures import LIST_STRETCHES
 from cuda.alignment.kernel_cache import (
-    NotCached,
-    cached_only,
-    compiled_kernel,
+    KernelSource,
+    compile_into,
+    is_cached,
     kernels_identity,
     set_cache_folder,
 )
-from cuda.alignment.smith_waterman.plan import available_shapes, narrowest
+from cuda.alignment.smith_waterman.generator import Shape
+from cuda.alignment.smith_waterman.plan import narrowest, shapes_for
 from cuda.alignment.smith_waterman.signatures import KERNELS as ALIGNMENT_KERNELS
-from cuda.alignment.smith_waterman.signatures import row_kernel
+from cuda.alignment.smith_waterman.signatures import Kind, row_kernel_source
 from cuda.alignment.top_k.layout import KERNELS as TOP_K_KERNELS
+from msa.gpu.devices import check_capability
 from msa.io.atomic import atomic_write
 from msa.progress import CompileProgress
-
-LoadKernel = Callable[[], object]
-"""Loads a kernel from the cache, or compiles it."""
 
 _FILTER, _ALIGNMENT, _MANY_ALIGNMENTS = "filter", "alignment", "many alignments"
 _ALL = "all"
@@ -47,13 +47,14 @@ _STAGES = {
 }
 """The stages of the search whose kernels are compiled together."""
 
+_INDEX_BYTES = 4
 _COMMAND = (
     sys.executable,
     "-c",
     "import sys; sys.path[:] = sys.argv[1:]; from msa.gpu.kernel_compiler import main; main()",
 )
-MAX_PROCESSES = 16
-"""Maximum number of processes that compile; each opens the GPU, which takes memory there."""
+MAX_PROCESSES = 32
+"""Maximum number of processes that compile; each needs 0.3 GB of memory."""
 MIN_KERNELS = 3
 """Minimum number of kernels to start processes for; starting one takes as long as compiling a kernel."""
 
@@ -70,13 +71,39 @@ class KernelCompiler:
         share: index of this process among those that need the same kernels at the same time, and their
             number. Each process compiles its share first, and then finds most other kernels in the cache. If
             two processes compile the same kernel, both write it, atomically.
+        device: the GPU to compile for, which this machine need not have; None is the current one.
     """
 
-    def __init__(self, folder: Path, progress: CompileProgress, share: tuple[int, int] = (0, 1)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        progress: CompileProgress,
+        share: tuple[int, int] = (0, 1),
+        device: Device | None = None,
+    ) -> None:
         self._folder, self._progress, self._share = folder, progress, share
+        self._given_device = device
         self._lock = threading.Lock()
         self._compiled = self._needed = 0
         self._complete_lengths: dict[str, set[int]] | None = None
+
+    @classmethod
+    def for_gpu(
+        cls, folder: Path, progress: CompileProgress, name: str, capability: tuple[int, int]
+    ) -> "KernelCompiler":
+        """Return a compiler for a GPU that this machine need not have.
+
+        Args:
+            folder: see KernelCompiler.
+            progress: see KernelCompiler.
+            name: as the driver reports it, such as "NVIDIA H200"; it selects tuned launches.
+            capability: compute capability.
+
+        Raises:
+            MissingError: the kernels do not run on such a GPU.
+        """
+        check_capability(name or "the GPU", capability)
+        return cls(folder, progress, device=Device.of_architecture(name, capability))
 
     def compile_search(self, lengths: Iterable[int]) -> None:
         """Compile all kernels for queries of these lengths, including those for many pairs."""
@@ -111,13 +138,16 @@ class KernelCompiler:
                     }
             return sorted(set(lengths) - self._complete_lengths[stage])
 
+    @property
+    def _device(self) -> Device:
+        return self._given_device or Device.current()
+
     def _list_path(self) -> Path:
-        return self._folder / f"made_{kernels_identity()}.json"
+        return self._folder / f"made_{kernels_identity(self._device.capability)}.json"
 
     def _compile_stage(self, stage: str, lengths: Sequence[int]) -> None:
-        self._compile_missing(
-            _stage_kernels(stage, lengths, self._folder), partial(self._compile_in_processes, stage, lengths)
-        )
+        kernels = _stage_kernels(stage, lengths, self._folder, self._device)
+        self._compile_missing(kernels, partial(self._compile_in_processes, stage, lengths))
         with self._lock, contextlib.suppress(OSError):
             assert self._complete_lengths is not None
             for part in _STAGES[stage]:
@@ -128,7 +158,7 @@ class KernelCompiler:
 
     def _compile_missing(
         self,
-        kernels: Sequence[LoadKernel],
+        kernels: Sequence[KernelSource],
         compile_many: Callable[[Sequence[int]], Iterator[int]] = lambda indices: iter(()),
     ) -> None:
         """Compile the kernels that are not in the cache: first this process's share, then what is left.
@@ -137,7 +167,8 @@ class KernelCompiler:
             kernels: all kernels.
             compile_many: may compile some of those with the given indices; yields their number as it grows.
         """
-        missing = [index for index, load in enumerate(kernels) if not _load_cached(load)]
+        capability, folder = self._device.capability, self._folder
+        missing = [index for index, kernel in enumerate(kernels) if not is_cached(kernel, capability, folder)]
         first, step = self._share
         own = missing[first::step]
         if own:
@@ -146,28 +177,24 @@ class KernelCompiler:
         for reported in compile_many(own):  # noqa: B007
             self._report(compiled=1)
         for index in own:
-            if not _load_cached(kernels[index]):
-                kernels[index]()
+            if not is_cached(kernels[index], capability, folder):
+                compile_into(folder, kernels[index], capability)
                 self._report(compiled=1 if reported < len(own) else 0)
                 reported += 1
         for index in missing:
-            if not _load_cached(kernels[index]):
+            if not is_cached(kernels[index], capability, folder):
                 self._report(needed=1)
-                kernels[index]()
+                compile_into(folder, kernels[index], capability)
                 self._report(compiled=1)
 
     def _compile_in_processes(self, stage: str, lengths: Sequence[int], own: Sequence[int]) -> Iterator[int]:
         """Compile kernels of a stage in several processes, if there are enough of them and of cores."""
-        # half of the cores, because a run compiles the network's kernels at the same time
-        cores = len(os.sched_getaffinity(0)) // 2
+        cores = len(os.sched_getaffinity(0))
         processes = min(len(own), cores // self._share[1], MAX_PROCESSES)
         if processes < 2 or len(own) < MIN_KERNELS or SIMULATED:
             return
-        gpu, folder = Device.current().number, str(self._folder)
-        yield from _run_jobs(
-            _Job(gpu, folder, stage, tuple(lengths), tuple(own[process::processes]))
-            for process in range(processes)
-        )
+        job = _Job(asdict(self._device), str(self._folder), stage, tuple(lengths))
+        yield from _run_job(job, own, processes)
 
     def _report(self, compiled: int = 0, needed: int = 0) -> None:
         with self._lock:
@@ -178,95 +205,97 @@ class KernelCompiler:
 
 @dataclass(frozen=True)
 class _Job:
-    """Kernels that one process compiles.
+    """The kernels that a stage needs, some of which processes compile.
 
     Args:
-        gpu: number of the GPU.
+        device: fields of the GPU to compile for.
         folder: of compiled kernels.
         stage: stage of the search.
         lengths: query lengths.
-        indices: of the kernels, among all that the stage needs for these lengths.
     """
 
-    gpu: int
+    device: dict[str, Any]
     folder: str
     stage: str
     lengths: tuple[int, ...]
-    indices: tuple[int, ...]
 
 
-def _run_jobs(jobs: Iterable[_Job]) -> Iterator[int]:
-    """Do each job in a process of its own; yield the number of compiled kernels as it grows.
+def _run_job(job: _Job, indices: Sequence[int], processes: int) -> Iterator[int]:
+    """Compile some of a job's kernels in processes; yield the number of compiled kernels as it grows.
 
-    A process that fails leaves its kernels uncompiled.
+    The processes take indices from a pipe. A process that fails leaves its kernel uncompiled.
     """
+    queue, queued = os.pipe()
+    with os.fdopen(queued, "wb") as stream:
+        stream.write(b"".join(index.to_bytes(_INDEX_BYTES, "big") for index in indices))
     reading, writing = os.pipe()
-    processes = []
+    started = []
     try:
         with os.fdopen(reading) as lines:
             try:
-                for job in jobs:
+                for _ in range(processes):
                     process = subprocess.Popen(
-                        [*_COMMAND, *sys.path],
-                        stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.DEVNULL, text=True,
+                        [*_COMMAND, *sys.path], pass_fds=[queue], text=True,
+                        stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.DEVNULL,
                     )  # fmt: skip
-                    processes.append(process)
+                    started.append(process)
                     assert process.stdin is not None
                     with contextlib.suppress(BrokenPipeError), process.stdin:
-                        json.dump(asdict(job), process.stdin)
+                        json.dump([queue, asdict(job)], process.stdin)
             finally:
                 os.close(writing)
+                os.close(queue)
             for compiled, _ in enumerate(lines, 1):
                 yield compiled
     finally:
-        for process in processes:
+        for process in started:
             process.kill()
             process.wait()
 
 
 def main() -> None:
-    """Compile the kernels of the job on standard input; write a line after each."""
-    job = _Job(**json.load(sys.stdin))
-    select_device(job.gpu)
-    folder = Path(job.folder)
-    set_cache_folder(folder)
-    kernels = _stage_kernels(job.stage, job.lengths, folder)
-    for index in job.indices:
-        kernels[index]()
+    """Compile kernels of the job on standard input until the queue is empty; write a line after each."""
+    queue, fields = json.load(sys.stdin)
+    job = _Job(**fields)
+    device, folder = Device(**{**job.device, "capability": tuple(job.device["capability"])}), Path(job.folder)
+    kernels = _stage_kernels(job.stage, job.lengths, folder, device)
+    while len(record := os.read(queue, _INDEX_BYTES)) == _INDEX_BYTES:
+        kernel = kernels[int.from_bytes(record, "big")]
+        if not is_cached(kernel, device.capability, folder):
+            compile_into(folder, kernel, device.capability)
         print(flush=True)
 
 
-def _stage_kernels(stage: str, lengths: Sequence[int], folder: Path) -> list[LoadKernel]:
+def _stage_kernels(stage: str, lengths: Sequence[int], folder: Path, device: Device) -> list[KernelSource]:
     """Return the kernels that a stage of the search needs for queries of these lengths, each once."""
-    kernels: list[LoadKernel] = []
+    kernels: list[KernelSource] = []
     # those of the alignment take longer to compile, so they come first
     if stage != _FILTER:
-        kernels += alignment_kernels(lengths, folder, many=stage != _ALIGNMENT)
+        kernels += alignment_kernels(lengths, folder, device, many=stage != _ALIGNMENT)
     if stage in (_FILTER, _ALL):
-        kernels += filter_kernels(lengths, folder)
-    return list({(getattr(load, "func", load), getattr(load, "args", ())): load for load in kernels}.values())
+        kernels += filter_kernels(lengths, folder, device)
+    return list(dict.fromkeys(kernels))
 
 
-def filter_kernels(lengths: Sequence[int], folder: Path) -> list[LoadKernel]:
-    """Return the kernels that the filter needs on the current GPU for queries of these lengths."""
-    kernels: list[LoadKernel] = [
-        partial(compiled_kernel, kernel) for kernel in (*TOP_K_KERNELS, LIST_STRETCHES)
-    ]
+def filter_kernels(lengths: Sequence[int], folder: Path, device: Device) -> list[KernelSource]:
+    """Return the kernels that the filter needs on a GPU for queries of these lengths."""
+    kernels = [*TOP_K_KERNELS, LIST_STRETCHES]
     for length in lengths:
-        kernels += _gapless_kernels(length, folder)
+        kernels += _gapless_kernels(length, folder, device)
     return kernels
 
 
-def alignment_kernels(lengths: Sequence[int], folder: Path, many: bool) -> list[LoadKernel]:
-    """Return the kernels that align queries of these lengths on the current GPU.
+def alignment_kernels(lengths: Sequence[int], folder: Path, device: Device, many: bool) -> list[KernelSource]:
+    """Return the kernels that align queries of these lengths on a GPU.
 
     Args:
         lengths: residues of the queries.
         folder: of compiled kernels.
+        device: the GPU.
         many: include the kernels for many pairs in one call.
     """
-    shapes = available_shapes()
-    kinds: list[tuple[Any, Any]] = [("packed", shapes.low_latency), ("traced", shapes.wide)]
+    shapes = shapes_for(device.capability)
+    kinds: list[tuple[Kind, tuple[Shape, ...]]] = [("packed", shapes.low_latency), ("traced", shapes.wide)]
     if many:
         kinds.append(("packed", shapes.packed))
     used = [
@@ -277,13 +306,12 @@ def alignment_kernels(lengths: Sequence[int], folder: Path, many: bool) -> list[
     ]
     # those with many columns take longest
     used.sort(key=lambda each: -each[0])
-    kernels: list[LoadKernel] = [partial(row_kernel, kind, shape, folder) for _, kind, shape in used]
-    return kernels + [partial(compiled_kernel, kernel) for kernel in ALIGNMENT_KERNELS]
+    kernels = [row_kernel_source(kind, shape, folder) for _, kind, shape in used]
+    return [*kernels, *ALIGNMENT_KERNELS]
 
 
-def _gapless_kernels(length: int, folder: Path) -> Iterator[LoadKernel]:
+def _gapless_kernels(length: int, folder: Path, device: Device) -> Iterator[KernelSource]:
     """Yield the kernels that bound and score a query of this length."""
-    device = Device.current()
     max_tile = max_query_length(device.name, device.shared_bytes, "bounds", folder)
     tiles = -(-length // max(max_tile, 1))
     bounds = choose_launch(-(-length // tiles), device.name, device.shared_bytes, "bounds", folder)
@@ -292,15 +320,5 @@ def _gapless_kernels(length: int, folder: Path) -> Iterator[LoadKernel]:
         ("listed", HALF, choose_list_launch(length, device.shared_bytes)),
     ):
         if launch is not None:
-            variant = Variant(cast(Kind, kind), launch.layout, arithmetic, device.integer_maximum)
-            yield partial(prepare_kernel, variant, launch, folder, device)
-
-
-def _load_cached(load: LoadKernel) -> bool:
-    """Load a kernel if it is in the cache; return whether it is."""
-    with cached_only():
-        try:
-            load()
-        except NotCached:
-            return False
-    return True
+            variant = Variant(cast(GaplessKind, kind), launch.layout, arithmetic, device.integer_maximum)
+            yield kernel_source(variant, (launch.threads, launch.blocks), folder)

@@ -72,7 +72,12 @@ PLAIN = Shapes((), (), _WIDE)
 
 def available_shapes() -> Shapes:
     """Return the shapes for the current GPU."""
-    return HOPPER if not SIMULATED and Device.current().capability >= (9, 0) else PLAIN
+    return PLAIN if SIMULATED else shapes_for(Device.current().capability)
+
+
+def shapes_for(capability: tuple[int, int]) -> Shapes:
+    """Return the shapes for GPUs of a compute capability."""
+    return HOPPER if capability >= (9, 0) else PLAIN
 
 
 def narrowest(shapes: Sequence[Shape], lengths: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from cuda.alignment import DeviceSequences, device, driver, kernel_cache
 from cuda.alignment.binary_kernel import BinaryKernel
 from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
 from msa.database.database import TargetDatabase
+from msa.gpu import kernel_compiler
 from msa.gpu.devices import find_gpu
 from msa.gpu.memory import allocate_on_gpu, is_out_of_memory
 from msa.io.fasta import FastaRecord
@@ -102,6 +103,7 @@ def check_search(database: TargetDatabase, kernels: Path) -> None:
 
 if __name__ == "__main__":
     kernel_cache.load_binary = load_binary  # type: ignore[assignment]
+    kernel_compiler.is_cached = lambda *arguments: True  # type: ignore[assignment]
     folder = Path(sys.argv[1])
     kernel_cache.set_cache_folder(folder)
     gpu = find_gpu()

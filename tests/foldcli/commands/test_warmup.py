@@ -57,7 +57,7 @@ def test_kernels_that_cannot_be_compiled_are_tried_again(tmp_path: Path) -> None
 
 @pytest.mark.compile
 def test_all_kernels_are_compiled_once_without_a_gpu(tmp_path: Path) -> None:
-    arguments = "--gpu-arch", "sm_90", "--gpu-name", "NVIDIA H200", "--models", "3"
+    arguments = "--max-length", "0", "--gpu-arch", "sm_90", "--gpu-name", "NVIDIA H200", "--models", "3"
     first, second, other = (
         warmup(*arguments, cache=tmp_path),
         warmup(*arguments, cache=tmp_path),

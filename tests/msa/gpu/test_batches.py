@@ -1,13 +1,13 @@
 """Parts of the GPU engine that need no GPU: query batches, gathered sequences, shared compilation."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cuda.alignment.kernel_cache import NotCached, _thread_mode
+from cuda.alignment.device import Device
 from msa.database.sequence_arrays import SequenceArrays
+from msa.gpu import kernel_compiler
 from msa.gpu.engine import _query_batches
 from msa.gpu.kernel_compiler import KernelCompiler
 from msa.search.engine import QueryProfile
@@ -60,30 +60,30 @@ def test_gathered_sequences_are_aligned_copies() -> None:
             assert gathered.codes(k).tolist() == targets.codes(index).tolist()
 
 
-def test_processes_divide_the_compilation(tmp_path: Path) -> None:
+def test_processes_divide_the_compilation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cached, compiled = {3}, list[int]()
 
-    def load(kernel: int) -> None:
-        if kernel not in cached:
-            if getattr(_thread_mode, "cached_only", False):
-                raise NotCached(str(kernel))
-            compiled.append(kernel)
-            cached.add(kernel)
-            # the other process compiles another kernel meanwhile, except at the end
-            if kernel < 4:
-                cached.add(kernel + 1)
+    def compile_into(folder: Path, kernel: int, capability: tuple[int, int]) -> None:
+        compiled.append(kernel)
+        cached.add(kernel)
+        # the other process compiles another kernel meanwhile, except at the end
+        if kernel < 4:
+            cached.add(kernel + 1)
 
+    monkeypatch.setattr(kernel_compiler, "is_cached", lambda kernel, capability, folder: kernel in cached)
+    monkeypatch.setattr(kernel_compiler, "compile_into", compile_into)
     progress: list[tuple[int, int]] = []
-    one, other = (
-        KernelCompiler(tmp_path, lambda done, needed: progress.append((done, needed)), share=(index, 2))
-        for index in range(2)
-    )
-    loads = [partial(load, kernel) for kernel in range(7)]
-    one._compile_missing(loads)
+    device = Device.of_architecture("", (9, 0))
+
+    def report(done: int, needed: int) -> None:
+        progress.append((done, needed))
+
+    one, other = (KernelCompiler(tmp_path, report, (index, 2), device) for index in range(2))
+    one._compile_missing(range(7))  # type: ignore[arg-type]
     # 0 1 2 4 5 6 are missing, and 0 2 5 are its share; then 1 is cached, 4 and 6 are not
     assert compiled == [0, 2, 5, 4, 6]
     assert progress[0] == (0, 3) and progress[-1] == (5, 5)
     # the other process finds all of them cached, and reports nothing
     progress.clear()
-    other._compile_missing(loads)
+    other._compile_missing(range(7))  # type: ignore[arg-type]
     assert len(compiled) == 5 and not progress

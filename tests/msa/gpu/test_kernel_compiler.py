@@ -1,27 +1,41 @@
 """Tests of the processes that compile the search's kernels."""
 
 import json
+from dataclasses import asdict
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from cuda.alignment.device import SIMULATED
+from cuda.alignment.device import SIMULATED, Device
 from msa.gpu.devices import GpuUnavailable, find_gpu
-from msa.gpu.kernel_compiler import KernelCompiler, _Job, _run_jobs
+from msa.gpu.kernel_compiler import KernelCompiler, _Job, _run_job
+
+H200 = Device.of_architecture("NVIDIA H200", (9, 0))
 
 
-def jobs(folder: Path) -> list[_Job]:
-    return [_Job(0, str(folder), "filter", (200,), indices) for indices in ((0, 2), (1,))]
+def job(folder: Path, device: Device = H200) -> _Job:
+    return _Job(asdict(device), str(folder), "filter", (200,))
 
 
 def test_processes_report_each_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
-    assert list(_run_jobs(jobs(tmp_path))) == [1, 2, 3]
+    assert list(_run_job(job(tmp_path), [0, 2, 1], 2)) == [1, 2, 3]
 
 
-def test_processes_without_a_gpu_end_without_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert list(_run_jobs(jobs(tmp_path))) == []
+def test_processes_that_fail_leave_their_kernels(tmp_path: Path) -> None:
+    assert list(_run_job(job(tmp_path), [99], 1)) == []
+
+
+@pytest.mark.compile
+@pytest.mark.skipif(not list(metadata.Distribution.discover(name="nvidia-nvjitlink")), reason="no linker")
+def test_kernels_are_compiled_without_a_gpu(tmp_path: Path) -> None:
+    assert list(_run_job(job(tmp_path), [1, 4], 2)) == [1, 2]
+    kernels = list(tmp_path.glob("*_sm90_*.cubin"))
+    assert {path.name.split("_sm90_")[0] for path in kernels} == {"list_bounds", "list_stretches"}
+    for path in kernels:
+        name, _, code = path.read_bytes().partition(b"\n")
+        assert code.startswith(b"\x7fELF") and name in code
 
 
 @pytest.mark.simulator
