@@ -9,8 +9,9 @@ network is model_3_ptm with random parameters, 3 recycles. The rows:
     fold          a fresh feature cache, and compiled kernels
     network       the same predictions alone: random features are sampled before, nothing is written
 
-The GPU's load is the share of samples (nvidia-smi, ten a second) with any kernel running, between the
-beginning and the end of the process. On a machine without a GPU, `--demo` runs the demo network instead.
+For each run, the phases of its start are printed. Python's bytecode is compiled before, as installers do. The
+GPU's load is the share of samples (nvidia-smi, ten a second) with any kernel running, between the beginning
+and the end of the process. On a machine without a GPU, `--demo` runs the demo network instead.
 """
 
 import argparse
@@ -91,6 +92,20 @@ class Measured:
     load_after_start: str
     compiled: int
     report: str
+    phases: list[tuple[float, str]]
+
+
+def python_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a process that keeps and uses bytecode in a folder."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+
+
+def compile_bytecode(folder: Path) -> None:
+    """Import all that runs import, in processes that keep the bytecode."""
+    for modules in ("foldcli.pipeline.run, foldcli.report.plots", "model.kernel_process", "msa.gpu.engine"):
+        command = [sys.executable, "-c", f"import {modules}"]
+        subprocess.run(command, env=python_environment(folder), stderr=subprocess.DEVNULL)
 
 
 def run_fold(folder: Path, name: str, cache: Path, options: argparse.Namespace, targets: int) -> Measured:
@@ -109,7 +124,7 @@ def run_fold(folder: Path, name: str, cache: Path, options: argparse.Namespace, 
     command += ["--params", "demo" if options.demo else str(folder / "params"), *options.options.split()]
     began = time.time()
     with GpuLoad() as load, (folder / f"{name}.log").open("w") as log:
-        environment = os.environ | {"FOLDCLI_CACHE": str(cache)}
+        environment = python_environment(folder) | {"FOLDCLI_CACHE": str(cache)}
         process = subprocess.run(command, stderr=log, env=environment)
     seconds = time.time() - began
     text = (folder / f"{name}.log").read_text()
@@ -130,7 +145,14 @@ def run_fold(folder: Path, name: str, cache: Path, options: argparse.Namespace, 
         seconds, times[0] - began, float(block[1]) if block else 0.0, load.text(), load.text(start),
         sum(map(int, re.findall(r"(\d+) kernels were compiled", text))),
         f"summed seconds: {report}; waited {waited:.1f}; median rows {rows:.0f}; {len(times)} finished",
+        read_phases(text),
     )  # fmt: skip
+
+
+def read_phases(log: str) -> list[tuple[float, str]]:
+    """Return the phases of a run's start that -v logs, and their ends in seconds after its start."""
+    found = re.findall(r"^(.+) ([\d.]+) s after the start$", log, re.MULTILINE)
+    return sorted((float(seconds), phase) for phase, seconds in found)
 
 
 def network_seconds(folder: Path, name: str, options: argparse.Namespace) -> float:
@@ -190,6 +212,7 @@ def main() -> None:
             f"{options.targets} targets, mean {mean:.0f} residues; database of {len(records):,} sequences",
             flush=True,
         )
+        compile_bytecode(folder)
         rows = [("first run", run_fold(folder, "first", folder / "cache", options, options.targets))]
         print_row(*rows[0])
         rows.append(("fold", run_fold(folder, "second", folder / "cache", options, options.targets)))
@@ -213,7 +236,9 @@ def print_row(name: str, measured: Measured) -> None:
     )
     print(f"{name}: {measured.seconds:.1f} s; {first}; {measured.compiled} kernels compiled in mid-run")
     print(f"    GPU: {measured.load}; after the first block: {measured.load_after_start}")
-    print(f"    {measured.report}", flush=True)
+    print(f"    {measured.report}")
+    phases = ", ".join(f"{seconds:.2f} {phase}" for seconds, phase in measured.phases)
+    print(f"    s after the start: {phases}", flush=True)
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ def run_fold(
     from foldcli.pipeline.estimates import print_prediction_plan
     from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities
     from foldcli.pipeline.ranks import open_predictor
-    from foldcli.pipeline.run import RunSettings, run_targets
+    from foldcli.pipeline.run import RunSettings, run_targets, warm_up_early
     from foldcli.pipeline.search_stage import SearchStage
     from foldcli.pipeline.searcher import DatabaseSource
     from foldcli.pipeline.template_stage import TemplateStage
@@ -186,6 +186,8 @@ def run_fold(
     template_identity = None if templates is None else templates.identity()
     source = DatabaseSource(db, network.device)
     with open_predictor(network, startup, threads, place, dry_run or in_workers) as predictor:
+        if not (dry_run or in_workers):
+            warm_up_early(predictor, selected, output)
         parameters = check_parameters(predictor.sources)
         if dry_run:
             database = source.open_existing()

@@ -120,12 +120,14 @@ def command(
     from foldcli.pipeline.estimates import print_prediction_plan
     from foldcli.pipeline.identity import TargetIdentities
     from foldcli.pipeline.ranks import open_predictor
-    from foldcli.pipeline.run import RunSettings, run_targets
+    from foldcli.pipeline.run import RunSettings, run_targets, warm_up_early
     from foldcli.pipeline.template_stage import TemplateStage
 
     templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
     template_identity = None if templates is None else templates.identity()
     with open_predictor(network, startup, threads, place, dry_run or in_workers) as predictor:
+        if not (dry_run or in_workers):
+            warm_up_early(predictor, selected, output)
         identities = TargetIdentities(
             predictor.sources,
             check_parameters(predictor.sources),

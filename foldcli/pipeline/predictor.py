@@ -46,8 +46,6 @@ from msa.io.alignments import parse_alignment
 # the rows to sample, and the seed; None for multimer networks, which sample the rows of each pass themselves
 Sampling: TypeAlias = tuple[SamplingSettings, int] | None
 
-# more residues would take long and much memory
-_MIN_WARM_UP_RESIDUES, _MAX_WARM_UP_RESIDUES = 16, 256
 # seconds that the end of a process waits for the GPU's preparation
 _WARM_UP_GRACE = 5.0
 # AlphaFold2's number of templates; their rows count towards max_seq
@@ -116,7 +114,8 @@ def _load_gpu_libraries(device: str, dtype: torch.dtype) -> None:
 class Predictor:
     """The networks of one run; each is loaded when first used, and kept.
 
-    `stage` is the name of their stage in done.json.
+    `stage` is the name of their stage in done.json, and `warm_up_residues` the length of the protein that a
+    GPU is prepared with.
 
     Args:
         sources: models in the order in which they run.
@@ -127,6 +126,7 @@ class Predictor:
     """
 
     stage = "predict"
+    warm_up_residues = 256
 
     def __init__(
         self,
@@ -172,19 +172,17 @@ class Predictor:
             self._networks[source] = network
         return self._networks[source]
 
-    def warm_up(self, job: Job, residues: int) -> None:
-        """Begin to prepare a GPU for the first job, in a thread; other calls, and those on a CPU, do nothing.
+    def warm_up(self, source: ParameterSource) -> None:
+        """Begin to prepare a GPU for a network, in a thread; other calls, and those on a CPU, do nothing.
 
         The first passes of a process load kernels and prepare weights, which takes longer than the passes.
-        Errors are ignored here; the job itself reports them.
+        Errors are ignored here; the first job reports them.
 
         Args:
-            job: the first job.
-            residues: the length of its target, or an estimate.
+            source: the network of the first job.
         """
         if self._warm_up is None and self.memory.device != "cpu":
-            length = min(max(residues, _MIN_WARM_UP_RESIDUES), _MAX_WARM_UP_RESIDUES)
-            self._warm_up = run_in_background(lambda: self._run_passes(job, length))
+            self._warm_up = run_in_background(lambda: self._run_passes(source))
             # Python must not end while the thread works on the GPU
             atexit.register(wait, [self._warm_up], _WARM_UP_GRACE)
 
@@ -193,20 +191,20 @@ class Predictor:
         if self._warm_up is not None:
             wait([self._warm_up])
 
-    def _run_passes(self, job: Job, residues: int) -> None:
-        """Run the network of a job on an alignment of two sequences of alanine."""
-        network = self.network(job.source)
+    def _run_passes(self, source: ParameterSource) -> None:
+        """Run a network on an alignment of two sequences of alanine."""
+        network = self.network(source)
         log_time_since_start("the network is loaded")
-        sequence = b"A" * residues
-        features = make_features([parse_alignment(b">a\n" + sequence + b"\n>b\n" + sequence + b"\n")])
-        sampling = self.sampling(job)
-        if sampling is None:
+        sequence = b"A" * self.warm_up_residues
+        alignment = parse_alignment(b">a\n" + sequence + b"\n>b\n" + sequence + b"\n")
+        features: dict[str, Any] = make_features([alignment])
+        if source.is_multimer:
             sample = complex_features([features])
         else:
-            sample = sample_features(features, replace(sampling[0], template_slots=0), 2, job.seed)
+            sample = sample_features(features, SamplingSettings(), 2, 0)
         self.wait_for_kernels()
         # the second pass captures and replays graphs
-        predict(network, sample, RecyclingSettings(1, seed=job.seed))
+        predict(network, sample, RecyclingSettings(1))
         log_time_since_start("the GPU is warmed up")
 
     def sampling(self, job: Job) -> Sampling:
@@ -315,7 +313,7 @@ class RankPredictor(Predictor):
         super().__init__(sources, settings, memory, arrays, compilation)
         self.group = group
 
-    def warm_up(self, job: Job, residues: int) -> None:
+    def warm_up(self, source: ParameterSource) -> None:
         """Do nothing, because all ranks run each pass together."""
 
     def network(self, source: ParameterSource) -> AlphaFold:

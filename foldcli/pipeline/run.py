@@ -212,6 +212,20 @@ def run_targets(
         try_index(output.folder, output.report)
 
 
+def warm_up_early(
+    predictor: Predictor | TemplateCopier, named: Sequence[tuple[str, TargetInput]], output: OutputSettings
+) -> None:
+    """Begin to prepare the GPU before the run, if a target has no results.
+
+    Args:
+        predictor: the predictor of the run.
+        named: names and inputs of the targets.
+        output: settings of the results.
+    """
+    if not all(output.files(name).path("done").exists() for name, _ in named):
+        predictor.warm_up(predictor.sources[0])
+
+
 def residues_hint(target_input: TargetInput) -> int:
     """Return an estimate of a target's residues, for the order of the run; 0 if there is none."""
     if isinstance(target_input, FastaRecord | Complex):
@@ -397,7 +411,7 @@ class _Run:
             return None
         if plan.jobs and not self.settings.workers:
             # while the target is searched
-            self.settings.predictor.warm_up(plan.jobs[0], residues_hint(target.input))
+            self.settings.predictor.warm_up(plan.jobs[0].source)
         return plan
 
     def _plan(self, target: TargetRun) -> TargetPlan:

@@ -7,7 +7,7 @@ import numpy as np
 
 from features.templates.homology import HomologyModel, copy_best_template
 from foldcli.outputs.model_files import ModelOrigin
-from foldcli.params.parameters import TEMPLATE_COPY
+from foldcli.params.parameters import TEMPLATE_COPY, ParameterSource
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.settings import PredictSettings
@@ -36,7 +36,7 @@ class TemplateCopier:
         """Return True."""
         return True
 
-    def warm_up(self, job: Job, residues: int) -> None:
+    def warm_up(self, source: ParameterSource) -> None:
         """Do nothing."""
 
     def sampling(self, job: Job) -> None:

@@ -161,10 +161,9 @@ def test_warm_up_runs_the_network_once(
     sources = find_parameters("demo", (1,), "auto", kinds)
     # as if it were a GPU
     predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cuda:0"))
-    job = Job(sources[0], 0, "tag")
     with caplog.at_level(logging.DEBUG, "foldcli"):
         for _ in range(2):
-            predictor.warm_up(job, residues=5)
+            predictor.warm_up(sources[0])
         predictor.wait_until_warm()
     assert caplog.text.count("the network is loaded") == caplog.text.count("the GPU is warmed up") == 1
 

@@ -46,6 +46,8 @@ class TinyMemory(NetworkMemory):
 class TinyPredictor(Predictor):
     """A predictor with a network of few blocks, which is quickly made."""
 
+    warm_up_residues = 5
+
     def network(self, source: ParameterSource) -> AlphaFold:
         """Return the network of one model."""
         if source not in self._networks:
