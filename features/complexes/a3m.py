@@ -14,7 +14,7 @@ from msa.io.complex_a3m import a3m_rows, write_complex_a3m
 def write_paired_a3m(
     stream: IO[str], chains: Sequence[bytes], settings: PairingSettings = DEFAULT_PAIRING
 ) -> int:
-    """Write the A3M file of a complex, from which the features are those of `complex_features`.
+    """Write the A3M file of a complex; features read from it equal those of `complex_features`.
 
     Args:
         stream: text stream.

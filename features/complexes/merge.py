@@ -101,7 +101,7 @@ def _merge_alignments(entities: Sequence[Entity], min_rows: int) -> dict[str, np
 
 
 def _unpaired_rows(entity: Entity, paired_rows: int) -> int:
-    """Return how many unpaired rows of an entity fit next to its paired rows that are not empty."""
+    """Return the number of unpaired rows of an entity that fit next to its paired rows that are not empty."""
     occupied = (entity.paired.codes[:paired_rows] != GAP).any(axis=1).sum()
     return MAX_ROWS - int(occupied)
 

@@ -16,15 +16,15 @@ _QUERY = np.zeros(1, np.int64)
 
 @dataclass(frozen=True, eq=False)
 class ComplexRows:
-    """The rows of a complex's alignment, of each entity in the order of the first chains.
+    """The rows of a complex's alignment by entity, entities in the order of their first chains.
 
     Attributes:
         sequences: residues of each entity.
         order: entity of each chain in the order of the input, from 0.
         paired: rows of which row k belongs to row k of all other entities, the query first.
         unpaired: the other rows, the query first; see `is_complete`.
-        is_complete: whether `unpaired` is each entity's complete alignment, so that it repeats rows that are
-            paired. ColabFold's files do not tell.
+        is_complete: whether `unpaired` is each entity's complete alignment, which repeats the paired rows.
+            False for rows of ColabFold's files, which do not say this.
     """
 
     sequences: tuple[str, ...]

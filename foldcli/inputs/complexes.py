@@ -35,7 +35,7 @@ class Complex:
 
     @property
     def id(self) -> str:
-        """The name, as other queries call it."""
+        """The name, under the attribute that other queries have."""
         return self.name
 
     @property
@@ -101,7 +101,7 @@ def refuse_complexes(
 def pair_all(first: Sequence[FastaRecord], second: Sequence[FastaRecord]) -> list[Complex]:
     """Return the complex of each chain of `first` with each of `second`.
 
-    A pair that occurs in both orders, because both have the two chains, is returned once.
+    A pair that occurs in both orders, because both groups contain the two chains, is returned once.
     """
     pairs: dict[frozenset[tuple[str, str]], Complex] = {}
     for one in first:

@@ -1,11 +1,9 @@
-"""Input files of other programs: ColabFold's tables, AlphaFold 3's JSON and Boltz's YAML.
+"""Job files of other programs: AlphaFold 3's JSON and Boltz's YAML.
 
 A job with anything but protein chains becomes an UnsupportedRecord, so that the other jobs of its file can
 run.
 """
 
-import csv
-import io
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,20 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from foldcli.inputs.complexes import Complex, name_chains
-from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_json, parse_yaml
+from foldcli.inputs.json_with_lines import MappingWithLines, parse_json, parse_yaml
+from foldcli.inputs.tables import identifier
 from msa.errors import InputError
 from msa.io.alignments import Alignment, parse_alignment, read_alignment
 from msa.io.fasta import (
-    UTF8_BOM,
     FastaRecord,
     UnsupportedRecord,
-    clean_header,
     clean_sequence,
-    make_record,
 )
-
-# columns in which ColabFold expects names of files; any other column is ignored, as by ColabFold
-_FILE_COLUMNS = {"a3mpath": "an alignment", "templatepath": "a template"}
 
 _AF3_DIALECTS = ("alphafold3", "alphafoldserver")
 _AF3_JOB_KEYS = (
@@ -59,76 +52,6 @@ class AlignedRecord(FastaRecord):
     """A chain with its alignment."""
 
     alignment: Alignment = field(repr=False)
-
-
-def looks_like_table(text: bytes) -> bool:
-    """Return whether the first line names the columns of a table of queries."""
-    return {"id", "sequence"} <= set(_read_column_names(text[:4096])[1])
-
-
-def parse_table(data: bytes, path: str) -> list[FastaRecord]:
-    """Parse a ColabFold table, separated by commas or tabs; only the columns id and sequence are used.
-
-    Args:
-        data: decompressed content.
-        path: file name for errors.
-
-    Returns:
-        One record per row, see `make_record`; whitespace in an id becomes `_`.
-
-    Raises:
-        InputError: a column, an id or a sequence is missing, a character is not a residue, or a row names a
-            file (`a3mpath`, `templatepath`); names the line.
-    """
-    text = decode_utf8(data, path)
-    if not text.strip():
-        raise InputError("empty file", path)
-    separator, names = _read_column_names(data.removeprefix(UTF8_BOM))
-    missing = [name for name in ("id", "sequence") if name not in names]
-    if missing:
-        raise InputError(f"no column {missing[0]!r}: the first line must name `id` and `sequence`", path, 1)
-    # strict, so that an unclosed quotation mark is an error instead of quoting the rest of the file
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    records = []
-    next_line, header_seen = 1, False
-    try:
-        for row in reader:
-            line, next_line = next_line, reader.line_num + 1
-            if not any(value.strip() for value in row):
-                continue
-            if header_seen:
-                if len(row) != len(names):
-                    reason = f"{len(row)} fields, but the first line has {len(names)}"
-                    raise InputError(reason, path, line)
-                records.append(_table_record(dict(zip(names, row, strict=True)), path, line))
-            header_seen = True
-    except csv.Error as error:
-        raise InputError(f"not a table: {error}", path, next_line) from None
-    if not records:
-        raise InputError("no row after the column names", path)
-    return records
-
-
-def _read_column_names(text: bytes) -> tuple[str, list[str]]:
-    """Return the separator and the lower-case column names in the first line of a table."""
-    first = text.lstrip().partition(b"\n")[0].decode("utf-8", "replace").strip().lower()
-    separator = "\t" if "\t" in first else ","
-    return separator, [name.strip().strip('"') for name in first.split(separator)]
-
-
-def _table_record(values: dict[str, str], path: str, line: int) -> FastaRecord:
-    for name, description in _FILE_COLUMNS.items():
-        if values.get(name, "").strip():
-            raise InputError(f"{name} names {description}: not supported in a table", path, line)
-    identifier = _identifier(values["id"])
-    if not identifier:
-        raise InputError("no id", path, line)
-    return make_record(identifier, *clean_sequence(values["sequence"], path, line), path, line)
-
-
-def _identifier(name: str) -> str:
-    """Return a name as one word without control characters."""
-    return clean_header("_".join(name.split()))
 
 
 def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord | Complex]:
@@ -332,7 +255,7 @@ class _JobBuilder:
     @property
     def header(self) -> str:
         """The job's name as one word."""
-        return _identifier(self.name)
+        return identifier(self.name)
 
     def record(self) -> FastaRecord | Complex:
         """Return the query, or an UnsupportedRecord that describes the job's unsupported content."""

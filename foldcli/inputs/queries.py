@@ -20,19 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from foldcli.inputs.complexes import Complex, refuse_complexes, split_chains
-from foldcli.inputs.job_files import (
-    AlignedRecord,
-    looks_like_table,
-    parse_alphafold3,
-    parse_boltz,
-    parse_table,
-)
+from foldcli.inputs.job_files import AlignedRecord, parse_alphafold3, parse_boltz
 from foldcli.inputs.names import (
     PROFILE_SUFFIXES,
     file_safe_name,
     list_files,
     list_query_files,
 )
+from foldcli.inputs.tables import looks_like_table, parse_table
 from foldcli.logs import logger
 from msa.alphabet import GAP, encode
 from msa.errors import InputError

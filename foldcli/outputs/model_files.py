@@ -133,9 +133,9 @@ class ModelResult:
         ):
             raise TypeError("a value of a model's result has the wrong type")
         if not (isinstance(result.num_chains, int) and result.num_chains >= 1):
-            raise TypeError("the number of chains of a model's result is not one")
+            raise TypeError("the number of chains in a model's result is not a positive integer")
         if not _TAG.fullmatch(result.tag):  # it becomes part of file names
-            raise TypeError("the tag of a model's result is not one")
+            raise TypeError("the tag in a model's result is invalid")
         return result
 
 
@@ -260,7 +260,7 @@ def relaxed_path(folder: Path, tag: str) -> Path:
 
 def discard_staged(files: TargetFiles, tag: str) -> None:
     """Remove the staged files of one model."""
-    # of a damaged result, the number of files is unknown
+    # by pattern: a damaged result does not say which files the model has
     for path in files.staging_folder.glob(f"*{tag}.*"):
         path.unlink()
 

@@ -95,8 +95,8 @@ def read_alignment_summary(path: Path, m8: Path | None, chains: Sequence[str]) -
 
     Args:
         path: A3M, ColabFold's A3M of a complex, Stockholm, aligned FASTA, or .safetensors.
-        m8: table of hits, best first, of a complex of one chain after the other; None takes the rows after
-            the query as hits, none for a complex.
+        m8: table of hits, best first; for a complex, chain after chain. Without it, the hits are the rows
+            after the query; a complex then has none.
         chains: sequences of the target's chains; X for unknown residues.
 
     Raises:
@@ -216,7 +216,7 @@ def _letters_of_complex(alignment: ComplexAlignment, chains: Sequence[str], path
     for number, unpaired in enumerate(alignment.unpaired):
         rows = unpaired.letters[unpaired.query == alignment.queries[number] :]
         if alignment.order is not None:
-            # of complete alignments the network gets the rows that are not paired
+            # of complete alignments, the network gets only rows that are not paired
             paired = set(map(bytes, alignment.paired[number].letters))
             rows = rows[[bytes(row) not in paired for row in rows]]
         blocks = [

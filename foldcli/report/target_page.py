@@ -303,7 +303,7 @@ def _interface_values(model: RankedModel) -> dict[str, Any]:
 
 
 def _shown(what: str, most: int, count: int) -> str:
-    """Return the caption of a table that shows at most so many rows."""
+    """Return the caption of a table that shows at most `most` of `count` rows."""
     return f"All {what}" if count <= most else f"The first {most} of {count:,} {what}"
 
 
