@@ -95,7 +95,7 @@ def _stamp_untrained(figure: Figure, result: TargetResult) -> None:
 
 
 def _mark_chains(axes: Axes, chains: Chains, both_axes: bool = False) -> None:
-    """Draw the borders between chains, and write their names above the axes (for both axes also right of them).
+    """Draw the borders between chains, and write their names above the axes (for both, also right of them).
 
     Of names that would overlap, the later ones are left out.
     """

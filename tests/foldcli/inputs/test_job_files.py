@@ -1,4 +1,4 @@
-"""ColabFold's tables, AlphaFold 3's JSON and Boltz's YAML as queries: valid, unsupported and invalid."""
+"""AlphaFold 3's JSON and Boltz's YAML as queries: valid, unsupported and invalid."""
 
 import gzip
 import json
@@ -57,7 +57,7 @@ def server_protein(**fields: Any) -> dict[str, Any]:
     return {"proteinChain": {"sequence": GB1, "count": 1} | fields}
 
 
-# --- tables
+# --- all formats
 
 
 def test_names_have_no_control_characters_and_stop_codons_become_x(tmp_path: Path) -> None:
@@ -70,24 +70,6 @@ def test_names_have_no_control_characters_and_stop_codons_become_x(tmp_path: Pat
         assert (record.id, record.sequence, record.stop_codons) == ("a_[31m_b", "MKXV", 1)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"id,sequence\na b,{GB1}\nu,{UBIQUITIN.lower()}*\n",
-        f'sequence,note,id\r\n{GB1},"x, \ny",a b\r\n\r\n{UBIQUITIN},,u\r\n',
-        f"\ufeffID\tSequence\na b\t{GB1}\nu\t{UBIQUITIN}",
-        f'"id","sequence"\n"a b","{GB1[:20]}\n{GB1[20:]}"\n"u","{UBIQUITIN}"\n',
-    ],
-)
-def test_table_has_one_query_per_row(tmp_path: Path, text: str) -> None:
-    for name in ("q.csv", "q.txt"):
-        assert as_pairs(read(tmp_path / name, text)) == [("a_b", GB1), ("u", UBIQUITIN)]
-    assert as_pairs(read(tmp_path / "q.csv.gz", gzip.compress(text.encode()))) == [
-        ("a_b", GB1),
-        ("u", UBIQUITIN),
-    ]
-
-
 def test_empty_chain_is_unsupported_and_other_records_are_read(tmp_path: Path) -> None:
     for name, text in (
         ("q.csv", f"id,sequence\none,{GB1}\ntwo,{GB1}::{UBIQUITIN}\nthree,{UBIQUITIN}\n"),
@@ -97,33 +79,6 @@ def test_empty_chain_is_unsupported_and_other_records_are_read(tmp_path: Path) -
         assert as_pairs([one, three]) == [("one", GB1), ("three", UBIQUITIN)]
         check_query(one)
         assert unsupported_error(two).startswith(f"{tmp_path / name}:3: 'two' has an empty chain")
-
-
-@pytest.mark.parametrize(
-    ("text", "location", "reason"),
-    [
-        ("", "", "empty file"),
-        ("id,sequence\n", "", "no row"),
-        (f"name,sequence\na,{GB1}\n", ":1", "no column 'id'"),
-        (f"id,sequence\na,{GB1}\nb,\n", ":3", "no sequence"),
-        (f"id,sequence\n,{GB1}\n", ":2", "no id"),
-        (f"id,sequence\na,{GB1}\n\nb,{GB1}7\n", ":4", "'7' is not a residue"),
-        (f"id,sequence\na,{GB1}\nb,MK-V\n", ":3", "is a gap"),
-        # upper case of these letters is ASCII
-        ("id,sequence\na,MKıſ\n", ":2", "byte 0xc4 is not a residue"),
-        (f"id,sequence\na,{GB1}\nb\n", ":3", "1 fields, but the first line has 2"),
-        (f'id,sequence\na,{GB1}\n"b,{GB1}\n', ":3", "not a table"),
-        (f"id,sequence,a3mpath\na,{GB1},x.a3m\n", ":2", "a3mpath names an alignment"),
-        (b"id,sequence\na,MK\xff\n", ":2", "0xff is not valid UTF-8"),
-    ],
-)
-def test_invalid_table_is_reported_with_its_line(
-    tmp_path: Path, text: str | bytes, location: str, reason: str
-) -> None:
-    with pytest.raises(InputError) as caught:
-        read(tmp_path / "q.csv", text)
-    assert str(caught.value).startswith(f"{tmp_path / 'q.csv'}{location}: ")
-    assert reason in str(caught.value)
 
 
 # --- AlphaFold 3
