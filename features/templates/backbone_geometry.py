@@ -11,7 +11,7 @@ _N_CA_C, _CA_C_N, _C_N_CA = (math.radians(angle) for angle in (111.0, 117.2, 121
 # phi and psi that a loop starts from: extended, polyproline, bridge, helix
 _STARTS = np.radians([(-120.0, 130.0), (-75.0, 145.0), (-90.0, 0.0), (-63.0, -43.0)])
 _MAX_ROUNDS = 300
-_CLOSED = 0.1  # Å, root mean square distance of the last residue's backbone from its place
+_CLOSED = 0.1  # Å, root mean square distance of the last residue's backbone from its target
 
 
 def place_beta(n: np.ndarray, alpha: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -34,7 +34,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 def close_loop(before: np.ndarray, after: np.ndarray, residues: int) -> list[np.ndarray]:
     """Build loops between two fixed residues, by cyclic coordinate descent from several conformations.
 
-    Each torsion angle in turn gets the value that brings the end of the loop closest to its place (Canutescu
+    Each torsion angle in turn gets the value that brings the end of the loop closest to its target (Canutescu
     & Dunbrack, Protein Sci. 12:963, 2003). Bond lengths and angles are ideal, peptides planar and trans.
 
     Args:
@@ -139,7 +139,7 @@ def _descend(chain, after, max_rounds, closed):  # type: ignore[no-untyped-def]
         if math.sqrt(squares / 3) < closed:
             return True
         for k in range(last + 1):
-            # phi turns around N-CA, psi around CA-C; phi of the first and psi of the last move nothing useful
+            # phi turns around N-CA, psi around CA-C; the first residue's phi and the last one's psi are fixed
             if k > 0:
                 _turn(chain, after, k, 0)
             if k < last:
@@ -149,7 +149,7 @@ def _descend(chain, after, max_rounds, closed):  # type: ignore[no-untyped-def]
 
 @kernel
 def _turn(chain, after, residue, atom):  # type: ignore[no-untyped-def]
-    """Turn all atoms after a bond so that the last residue comes as close to its place as it can.
+    """Turn all atoms after a bond, to bring the last residue as close as possible to its target.
 
     Args:
         chain: see `_descend`.

@@ -21,15 +21,15 @@ MAX_LOOP = 12
 """Longest insertion that is built, residues."""
 _MAX_FLANK = 5  # residues next to a loop that are rebuilt with it, on each side
 _MAX_BOND = C_N + 0.7  # Å; residues with longer peptide bonds are not connected
-_CLASH = 3.4  # Å between CA atoms that are no neighbours
-# Expected lDDT-CA of a copied residue: a constant, and the factors of the identity of the alignment, the
-# identity of the 11 residues around, and the square root of the distance to the next gap; and their limits
-_CONSTANT, _BY_IDENTITY, _BY_WINDOW, _BY_DISTANCE = 0.123, 0.917, 0.200, 0.076
+_CLASH = 3.4  # Å between CA atoms that are not neighbours
+# Expected lDDT-CA of a copied residue: intercept, slopes for the identity of the alignment, the identity of the
+# 11 residues around it, and the square root of the distance to the next gap; and upper limits of these
+_INTERCEPT, _IDENTITY_SLOPE, _WINDOW_SLOPE, _DISTANCE_SLOPE = 0.123, 0.917, 0.200, 0.076
 _MAX_IDENTITY, _MAX_WINDOW_IDENTITY, _MAX_DISTANCE, _WINDOW = 0.45, 0.8, 10, 5
 _LOOP_LDDT = 0.47
-# The factor of copied residues for what is missing around them: a constant, and the factors of the fraction
-# of the template's neighbours that are aligned, and of the fraction of the query that is modelled
-_COMPLETE, _BY_NEIGHBOURS, _BY_COVERAGE = 0.325, 0.486, 0.236
+# Factor for residues that are missing around a copied one: intercept, and slopes for the fraction of the
+# template's neighbours that are aligned, and for the fraction of the query that is modelled
+_COMPLETENESS_INTERCEPT, _NEIGHBOUR_SLOPE, _COVERAGE_SLOPE = 0.325, 0.486, 0.236
 _NEIGHBOUR_DISTANCE = 15.0  # Å between CA atoms, as in lDDT
 _PDB_CHAIN = re.compile(r"([0-9][0-9a-z]{3})_([0-9a-z]{1,4})", re.ASCII | re.IGNORECASE)
 
@@ -79,7 +79,7 @@ def copy_best_template(hits: TemplateHits) -> HomologyModel | None:
 
 
 def copy_template(query: str, candidate: TemplateCandidate, chain: TemplateChain) -> HomologyModel:
-    """Copy a template's coordinates to the query.
+    """Copy a template's coordinates to the query, in the template's coordinate system.
 
     Args:
         query: the query's residues.
@@ -93,7 +93,6 @@ def copy_template(query: str, candidate: TemplateCandidate, chain: TemplateChain
     expected[candidate.pairs[:, 0]] *= completeness(neighbours, mask[:, CA].mean())
     for start, end in loops:
         expected[start:end] = _LOOP_LDDT
-    # a coordinate system of its own would not change the model; the template's is kept
     expected = (100 * expected.clip(max=1) * mask[:, CA]).astype(np.float32)
     return HomologyModel(candidate, encode_query(query), positions, mask, expected, len(loops))
 
@@ -123,7 +122,7 @@ def _copy_atoms(
 
 
 def _add_beta(aatype: np.ndarray, positions: np.ndarray, mask: np.ndarray, rows: np.ndarray) -> None:
-    """Add an ideal CB to residues that have a backbone but no CB, and are no glycine or unknown."""
+    """Add an ideal CB to residues with a backbone and without CB, other than glycine and unknown residues."""
     needed = rows[(aatype[rows] != GLYCINE) & (aatype[rows] != X) & ~mask[rows, CB]]
     positions[needed, CB] = place_beta(*(positions[needed, atom] for atom in _BACKBONE))
     mask[needed, CB] = True
@@ -133,14 +132,14 @@ def _expected_lddt(candidate: TemplateCandidate, same: np.ndarray, present: np.n
     """Return the expected lDDT-CA of copied residues, 0 to 1, by identity and distance to gaps; else 0."""
     rows = candidate.pairs[:, 0]
     identical = same[rows].astype(np.float64)
-    # mean over a window that is cut off at the ends
+    # mean over a window, which is shorter at the ends
     kernel = np.ones(2 * _WINDOW + 1)
     around = np.convolve(identical, kernel, "same") / np.convolve(np.ones(len(rows)), kernel, "same")
     breaks = np.flatnonzero(np.any(np.diff(candidate.pairs, axis=0) != 1, axis=1))
     edges = np.concatenate([[0], breaks, breaks + 1, [len(rows) - 1]])
     distance = np.abs(np.arange(len(rows))[:, None] - edges).min(axis=1).clip(max=_MAX_DISTANCE)
-    value = _CONSTANT + _BY_IDENTITY * min(candidate.identity, _MAX_IDENTITY)
-    value += _BY_WINDOW * around.clip(max=_MAX_WINDOW_IDENTITY) + _BY_DISTANCE * np.sqrt(distance)
+    value = _INTERCEPT + _IDENTITY_SLOPE * min(candidate.identity, _MAX_IDENTITY)
+    value += _WINDOW_SLOPE * around.clip(max=_MAX_WINDOW_IDENTITY) + _DISTANCE_SLOPE * np.sqrt(distance)
     expected = np.zeros(len(present))
     expected[rows] = np.minimum(value, 1)
     return expected * present
@@ -153,7 +152,7 @@ def completeness(neighbours: np.ndarray, coverage: float) -> np.ndarray:
         neighbours: [n], see `aligned_neighbours`.
         coverage: fraction of the query that is modelled.
     """
-    return _COMPLETE + _BY_NEIGHBOURS * neighbours + _BY_COVERAGE * coverage
+    return _COMPLETENESS_INTERCEPT + _NEIGHBOUR_SLOPE * neighbours + _COVERAGE_SLOPE * coverage
 
 
 def aligned_neighbours(columns: np.ndarray, chain: TemplateChain) -> np.ndarray:

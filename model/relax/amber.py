@@ -24,15 +24,15 @@ from model.residue_constants import ATOM14_NAMES
 
 _KCAL = unit.kilocalories_per_mole
 _MAX_BOND = 2.5  # Å; consecutive residues further apart than this (C-N) are not bonded
-# names that other force fields give to states of protonation
+# names of protonation states in other force fields
 _AMBER_NAMES = {
     "CYX": "CYS", "CYM": "CYS", "HID": "HIS", "HIE": "HIS", "HIP": "HIS", "HSD": "HIS", "HSE": "HIS",
     "HSP": "HIS", "ASH": "ASP", "GLH": "GLU", "LYN": "LYS",
 }  # fmt: skip
 _BACKBONE = ("N", "CA", "C")
 _GPU_PLATFORMS = ("CUDA", "HIP", "OpenCL")
-# more evaluations of the energy per round than any structure has needed, as a multiple of its iterations
-_EVALUATIONS_PER_ITERATION = 10
+# upper limit of the minimizer's energy evaluations, for an estimate of the longest time of a round
+_MAX_EVALUATIONS_PER_ITERATION = 10
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,10 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
     current = positions
     for _ in range(settings.max_rounds):
         restrained = heavy & ~np.isin(residue_of, list(released))
-        first, last, current = _minimize(
+        energy_before, energy_after, current = _minimize(
             fixer.topology, system, current, restrained, settings, platform, deadline
         )
-        energies += [first, last]
+        energies += [energy_before, energy_after]
         after = find_violations(_split(_residues_of(fixer.topology, current), segments))
         if after.residues <= released:
             break
@@ -231,8 +231,8 @@ def _remove_unknown_atoms(residue: gemmi.Residue) -> list[str]:
     return names
 
 
-def _is_bonded(this: gemmi.Residue, following: gemmi.Residue) -> bool:
-    c, n = this.find_atom("C", "*"), following.find_atom("N", "*")
+def _is_bonded(residue: gemmi.Residue, next_residue: gemmi.Residue) -> bool:
+    c, n = residue.find_atom("C", "*"), next_residue.find_atom("N", "*")
     return bool(c.pos.dist(n.pos) <= _MAX_BOND)
 
 
@@ -250,7 +250,7 @@ def _complete(segments: list[_Segment]) -> tuple[pdbfixer.PDBFixer, list[str]]:
     structure = gemmi.Structure()
     structure.add_model(model)
     structure.setup_entities()
-    # mmCIF, because PDB has names for few chains only
+    # mmCIF, because names of chains in PDB files have only one letter
     text = structure.make_mmcif_document().as_string()
     try:
         fixer = pdbfixer.PDBFixer(pdbxfile=io.StringIO(text))
@@ -284,7 +284,7 @@ def select_platform(device: Literal["auto", "cpu", "gpu"]) -> openmm.Platform:
     for name in _GPU_PLATFORMS if device != "cpu" else ():
         if name in names:
             platform = openmm.Platform.getPlatformByName(name)
-            if (reason := _problem(platform)) is None:
+            if (reason := _failure(platform)) is None:
                 return platform
             reasons.append(f"{name}: {reason}")
     if device == "gpu":
@@ -292,9 +292,9 @@ def select_platform(device: Literal["auto", "cpu", "gpu"]) -> openmm.Platform:
     return openmm.Platform.getPlatformByName("CPU")
 
 
-def _problem(platform: openmm.Platform) -> str | None:
-    """Return the reason why a platform cannot compute; None if it can."""
-    # a platform is listed if its libraries load, also without a device that it could use
+def _failure(platform: openmm.Platform) -> str | None:
+    """Return the error of a platform that cannot compute; None if it can."""
+    # OpenMM lists a platform if its libraries load, even if there is no device for it
     system = openmm.System()
     system.addParticle(1.0)
     try:
@@ -355,10 +355,11 @@ def _minimize(
         simulation.context.setPositions(positions / 10)
         start = time.perf_counter()
         before = _energy(simulation)
-        longest = _EVALUATIONS_PER_ITERATION * settings.max_iterations * (time.perf_counter() - start)
+        evaluation_seconds = time.perf_counter() - start
+        max_seconds = _MAX_EVALUATIONS_PER_ITERATION * settings.max_iterations * evaluation_seconds
         tolerance = settings.tolerance * unit.kilojoules_per_mole / unit.nanometer
-        # the reporter gets copies of all positions and gradients in every iteration, which takes time
-        reporter = _Deadline(deadline) if start + longest > deadline else None
+        # a reporter is slow: it gets copies of all positions and gradients in every iteration
+        reporter = _Deadline(deadline) if start + max_seconds > deadline else None
         simulation.minimizeEnergy(tolerance, settings.max_iterations, reporter)
         after = _energy(simulation)
         state = simulation.context.getState(getPositions=True)

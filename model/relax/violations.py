@@ -85,13 +85,13 @@ def find_violations(chains: list[list[gemmi.Residue]]) -> StructureViolations:
     return StructureViolations(bonds, angles, len(pairs), frozenset(violating))
 
 
-def _peptide_violations(this: gemmi.Residue, following: gemmi.Residue) -> tuple[int, int]:
+def _peptide_violations(residue: gemmi.Residue, next_residue: gemmi.Residue) -> tuple[int, int]:
     """Return the number of wrong bond lengths (0 or 1) and angles (0 to 2) between two residues."""
-    atoms = [_find(this, "CA"), _find(this, "C"), _find(following, "N"), _find(following, "CA")]
-    alpha, c, n, next_alpha = atoms
+    alpha, c = _position(residue, "CA"), _position(residue, "C")
+    n, next_alpha = _position(next_residue, "N"), _position(next_residue, "CA")
     if c is None or n is None:
         return 0, 0
-    proline = following.name == "PRO"
+    proline = next_residue.name == "PRO"
     length = np.linalg.norm(n - c)
     bonds = abs(length - BOND_LENGTH[proline]) > TOLERANCE_FACTOR * BOND_DEVIATION[proline]
     angles = 0
@@ -102,7 +102,8 @@ def _peptide_violations(this: gemmi.Residue, following: gemmi.Residue) -> tuple[
     return int(bonds), int(angles)
 
 
-def _find(residue: gemmi.Residue, name: str) -> np.ndarray | None:
+def _position(residue: gemmi.Residue, name: str) -> np.ndarray | None:
+    """Return the position of an atom, [3], or None if the residue does not have it."""
     atom = residue.find_atom(name, "*")
     return None if atom is None else np.array(atom.pos.tolist())
 
