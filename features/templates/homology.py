@@ -22,8 +22,8 @@ MAX_LOOP = 12
 _MAX_FLANK = 5  # residues next to a loop that are rebuilt with it, on each side
 _MAX_BOND = C_N + 0.7  # Å; residues with longer peptide bonds are not connected
 _CLASH = 3.4  # Å between CA atoms that are not neighbours
-# Expected lDDT-CA of a copied residue: intercept, slopes for the identity of the alignment, the identity of the
-# 11 residues around it, and the square root of the distance to the next gap; and upper limits of these
+# Expected lDDT-CA of a copied residue: intercept, slopes for the identity of the alignment, the identity of
+# the 11 residues around it, and the square root of the distance to the next gap; upper limits of these
 _INTERCEPT, _IDENTITY_SLOPE, _WINDOW_SLOPE, _DISTANCE_SLOPE = 0.123, 0.917, 0.200, 0.076
 _MAX_IDENTITY, _MAX_WINDOW_IDENTITY, _MAX_DISTANCE, _WINDOW = 0.45, 0.8, 10, 5
 _LOOP_LDDT = 0.47
