@@ -8,9 +8,9 @@
 For each length and number of ranks it runs `--passes` passes after one that is not counted, with random
 parameters and features, and prints
 
-- the median seconds of a pass, the speed-up over the first number of ranks, and on a GPU the largest peak of
-  allocated memory of a rank; and the root mean square difference of atom positions to those of the first
-  number of ranks;
+- the median seconds of a pass, and of them those until the CPU has launched everything; the speed-up over the
+  first number of ranks; on a GPU the largest peak of allocated memory of a rank; and the root mean square
+  difference of atom positions to those of the first number of ranks;
 - for each kind of communication, per block of the Evoformer stack: received MB and exposed ms of rank 0, the
   time that its computation waited. Communication outside of the stack is counted, too;
 - with --profile, for each GPU kernel and copy, ms per block of rank 0. Those of communication run at the same
@@ -24,6 +24,7 @@ settings come from the environment.
 """
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import statistics
@@ -44,8 +45,10 @@ from cuda.fused.chunking import chunk_budget
 from model.alphafold import AlphaFold
 from model.config import ModelConfig, model_config
 from model.memory_plan import PassSize, plan_memory
+from model.parallel import evoformer, pair, triangle
 from model.parallel.communication import CommunicationRecord, RankGroup, Traffic
 from model.parallel.network import ParallelAlphaFold
+from model.parallel.pair import PIECES
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
 
@@ -62,6 +65,7 @@ class Case:
         residues: length of the protein.
         ranks: number of processes.
         transfers: "nccl", or "copies" for copy engines.
+        pieces: in which exchanges run behind computation.
         options: of the command line.
         store: file through which the processes meet.
     """
@@ -69,6 +73,7 @@ class Case:
     residues: int
     ranks: int
     transfers: str
+    pieces: int
     options: argparse.Namespace
     store: str
 
@@ -79,6 +84,7 @@ class Measured:
 
     Args:
         seconds: of each pass.
+        launched: seconds of each pass until the CPU has launched everything.
         peak_bytes: peak of allocated GPU memory, 0 on a CPU.
         traffic: communication of one pass by kind.
         kernels: milliseconds and calls of one pass by GPU kernel, if it was profiled.
@@ -86,6 +92,7 @@ class Measured:
     """
 
     seconds: list[float]
+    launched: list[float]
     peak_bytes: int
     traffic: dict[str, Traffic]
     kernels: dict[str, tuple[float, int]]
@@ -95,6 +102,7 @@ class Measured:
 def measure(case: Case, rank: int, results: Any) -> None:
     """Measure networks with each number of blocks in one rank, and put the results into a queue."""
     options = case.options
+    evoformer.PIECES = pair.PIECES = triangle.CHANNEL_GROUPS = case.pieces
     on_gpu = options.device == "cuda"
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
     if on_gpu:
@@ -139,18 +147,20 @@ def measure_network(
     tensors = feature_tensors(features, 0, device)
     previous = network.initial_state(tensors)
 
-    def run_pass() -> tuple[float, np.ndarray]:
+    def run_pass() -> tuple[float, float, np.ndarray]:
         if on_gpu:
             torch.cuda.synchronize()
         start = time.perf_counter()
-        positions = network.run_pass(tensors, previous).positions.cpu().numpy()
-        return time.perf_counter() - start, positions
+        positions = network.run_pass(tensors, previous).positions
+        launched = time.perf_counter() - start
+        array = positions.cpu().numpy()
+        return time.perf_counter() - start, launched, array
 
     traffic: dict[str, Traffic] = {}
     spent: dict[str, tuple[float, int]] = {}
     with torch.inference_mode(), chunk_budget(chunk):
         run_pass()
-        seconds, positions = zip(*(run_pass() for _ in range(options.passes)), strict=True)
+        seconds, launched, positions = zip(*(run_pass() for _ in range(options.passes)), strict=True)
         if group is not None:
             group.record = CommunicationRecord()
             run_pass()
@@ -164,7 +174,7 @@ def measure_network(
                 for event in profiler.key_averages()
                 if event.self_device_time_total
             }
-    return Measured(list(seconds), peak, traffic, spent, positions[-1])
+    return Measured(list(seconds), list(launched), peak, traffic, spent, positions[-1])
 
 
 def run_case(case: Case) -> list[list[Measured]]:
@@ -198,7 +208,7 @@ def per_block(
         blocks: these numbers.
     """
     last = measured[-1]
-    first = measured[0] if len(measured) > 1 else Measured([0.0], 0, {}, {}, last.positions)
+    first = measured[0] if len(measured) > 1 else Measured([0.0], [0.0], 0, {}, {}, last.positions)
     count = blocks[-1] - (blocks[0] if len(measured) > 1 else 0)
     seconds = (statistics.median(last.seconds) - statistics.median(first.seconds)) / count
     traffic = {}
@@ -268,6 +278,9 @@ def main() -> None:
         "--transfers", choices=("nccl", "copies"), nargs="+", default=["nccl"],
         help="by NCCL or by copy engines, on GPUs",
     )  # fmt: skip
+    parser.add_argument(
+        "--pieces", type=int, nargs="+", default=[PIECES], help="in which exchanges run behind computation"
+    )
     parser.add_argument("--profile", action="store_true", help="print the time of each kernel, on a GPU")
     options = parser.parse_args()
     blocks = options.blocks or [model_config(options.network).evoformer.blocks]
@@ -278,19 +291,21 @@ def main() -> None:
     for residues in options.residues:
         first: Measured | None = None
         profiles = {}
-        cases = [(r, t) for r in options.ranks for t in (options.transfers if r > 1 else [""])]
-        for ranks, transfers in cases:
+        divided = list(itertools.product(options.transfers, options.pieces))
+        cases = [(r, *case) for r in options.ranks for case in (divided if r > 1 else [("", PIECES)])]
+        for ranks, transfers, pieces in cases:
             with tempfile.TemporaryDirectory() as folder:
-                measured = run_case(Case(residues, ranks, transfers, options, str(Path(folder, "store"))))
+                measured = run_case(Case(residues, ranks, transfers, pieces, options, str(Path(folder, "store"))))
             last = measured[0][-1]
             seconds = statistics.median(last.seconds)
             first = first or last
             speedup = statistics.median(first.seconds) / seconds
             difference = np.sqrt(np.square(last.positions - first.positions).mean())
             peak = max(rank[-1].peak_bytes for rank in measured) / 2**30
-            block_seconds, traffic, profiles[f"{ranks} {transfers}"] = per_block(measured[0], blocks)
+            block_seconds, traffic, profiles[f"{ranks} {transfers} {pieces}"] = per_block(measured[0], blocks)
             print(
-                f"{residues:5d} residues, {ranks} ranks {transfers}: {seconds:8.3f} s a pass, "
+                f"{residues:5d} residues, {ranks} ranks {transfers} {pieces}: {seconds:8.3f} s a pass, "
+                f"launched after {statistics.median(last.launched):.3f} s, "
                 f"{speedup:5.2f} × the speed of {options.ranks[0]}, {block_seconds * 1000:.2f} ms a block, "
                 f"peak {peak:.2f} GiB, positions differ by {difference:.1e} Å",
                 flush=True,
