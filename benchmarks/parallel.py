@@ -295,7 +295,9 @@ def main() -> None:
         cases = [(r, *case) for r in options.ranks for case in (divided if r > 1 else [("", PIECES)])]
         for ranks, transfers, pieces in cases:
             with tempfile.TemporaryDirectory() as folder:
-                measured = run_case(Case(residues, ranks, transfers, pieces, options, str(Path(folder, "store"))))
+                measured = run_case(
+                    Case(residues, ranks, transfers, pieces, options, str(Path(folder, "store")))
+                )
             last = measured[0][-1]
             seconds = statistics.median(last.seconds)
             first = first or last

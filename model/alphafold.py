@@ -287,13 +287,13 @@ def _assign_parameters(
         device: device of the new parameters.
         dtype: dtype of the trunk's parameters; all others are float32.
     """
-    tensors, multimer = {}, network.config.multimer is not None
+    tensors, multimer = {}, network.config.multimer
     for key, array in arrays.items():
         key_dtype = dtype if key.startswith(TRUNK_SCOPE) else torch.float32
         tensors[key] = torch.from_numpy(np.ascontiguousarray(array)).to(device=device, dtype=key_dtype)
     for module_name, module in network.named_modules():
         for name in [name for name, _ in module.named_parameters(recurse=False)]:
-            key, block, half = parameter_key(f"{module_name}.{name}", multimer=multimer)
+            key, block, half = parameter_key(f"{module_name}.{name}", multimer)
             value = tensors[key] if block is None else tensors[key][block]
             if half is not None:
                 value = value.chunk(2, dim=-1)[half].clone(memory_format=torch.contiguous_format)

@@ -127,11 +127,14 @@ class MultimerConfig:
         msa_rows: maximum rows of the MSA representation, without those of templates.
         extra_rows: maximum rows of the extra MSA.
         masked_fraction: fraction of the sampled rows' positions that are masked.
+        joined_projections: whether parameter files store the left and right layers of a triangle
+            multiplication in one array, as those of version 3 do.
     """
 
     msa_rows: int = 508
     extra_rows: int = 2048
     masked_fraction: float = 0.15
+    joined_projections: bool = True
 
 
 @dataclass(frozen=True)
@@ -170,18 +173,23 @@ class ModelConfig:
 
 
 MODEL_NAMES = tuple(f"model_{number}{suffix}" for suffix in ("_ptm", "") for number in range(1, 6))
-MULTIMER_NAMES = tuple(f"model_{number}_multimer_v3" for number in range(1, 6))
-# rows of the extra MSA in the multimer networks 4 and 5
+# versions 3, 2 and 1
+MULTIMER_NAMES = tuple(
+    f"model_{number}_multimer{suffix}" for suffix in ("_v3", "_v2", "") for number in range(1, 6)
+)
+# rows of the extra MSA in the multimer networks 4 and 5 of version 3, and in all of the older versions
 _FEWER_EXTRA_ROWS = 1152
+_OLD_VERSION = MultimerConfig(msa_rows=252, extra_rows=_FEWER_EXTRA_ROWS, joined_projections=False)
 
 
 def model_config(name: str) -> ModelConfig:
     """Return the architecture of a network, given its name.
 
     Args:
-        name: model_1 to model_5, model_1_ptm to model_5_ptm, model_1_multimer_v3 to model_5_multimer_v3,
-            "demo" or "demo_multimer": small untrained networks with the features of model_3_ptm or
-            model_1_multimer_v3, two Evoformer blocks and one extra MSA block.
+        name: model_1 to model_5, model_1_ptm to model_5_ptm, model_1_multimer_v3 to model_5_multimer_v3, the
+            same with _multimer_v2 or _multimer (version 1); or "demo" or "demo_multimer": small untrained
+            networks with the features of model_3_ptm or model_1_multimer_v3, two Evoformer blocks and one
+            extra MSA block.
 
     Raises:
         ValueError: no network has this name.
@@ -205,12 +213,16 @@ def model_config(name: str) -> ModelConfig:
 
 def _multimer_config(name: str) -> ModelConfig:
     monomer = ModelConfig(name)
-    fewer_rows = name.split("_")[1] in "45"
+    multimer = MultimerConfig()
+    if name in MULTIMER_NAMES and not name.endswith("_v3"):
+        multimer = _OLD_VERSION
+    elif name.split("_")[1] in "45":
+        multimer = MultimerConfig(extra_rows=_FEWER_EXTRA_ROWS)
     return replace(
         monomer,
         evoformer=replace(monomer.evoformer, outer_product_first=True),
         extra_msa=replace(monomer.extra_msa, outer_product_first=True),
         template=TemplateConfig(multiplication_first=True),
         structure=StructureConfig(position_scale=20.0, separate_projections=True),
-        multimer=MultimerConfig(extra_rows=_FEWER_EXTRA_ROWS) if fewer_rows else MultimerConfig(),
+        multimer=multimer,
     )

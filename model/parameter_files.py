@@ -20,6 +20,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
+from model.config import MultimerConfig
 from model.errors import ParametersError, ParametersMissing
 
 ROOT_SCOPE = "alphafold/alphafold_iteration"
@@ -41,8 +42,8 @@ _LONG_SCOPES = {
 }
 # modules with other scopes in AlphaFold-Multimer's files
 _MULTIMER_SCOPES = {"affine_update": "quat_rigid/rigid"}
-# layers of triangle multiplication in AlphaFold-Multimer's files: their scope, and their half of the array
-_MULTIMER_TRIANGLE_LAYERS = {
+# layers of triangle multiplication in files that join two of them: their scope, and their half of the array
+_JOINED_TRIANGLE_LAYERS = {
     "layer_norm_input": ("left_norm_input", None),
     "left_projection": ("projection", 0),
     "right_projection": ("projection", 1),
@@ -84,21 +85,21 @@ class ParameterKey(NamedTuple):
     half: int | None
 
 
-def parameter_key(tensor_name: str, *, multimer: bool = False) -> ParameterKey:
+def parameter_key(tensor_name: str, multimer: MultimerConfig | None = None) -> ParameterKey:
     """Return the part of a parameter file that holds a tensor, given its name in the network's state.
 
     Args:
         tensor_name: for example `evoformer.extra_msa_stack.3.msa_transition.transition1.bias`.
-        multimer: whether the network is AlphaFold-Multimer, whose files have other names for some layers.
+        multimer: of an AlphaFold-Multimer network, whose files have other names for some layers.
     """
     *scopes, name = tensor_name.split(".")
     block = next((int(scope) for scope in scopes if scope.isdigit()), None)
     path = [_LONG_SCOPES.get(s, s) for s in scopes if s not in _WITHOUT_SCOPE and not s.isdigit()]
     half: int | None = None
-    if multimer:
+    if multimer is not None:
         path = [_MULTIMER_SCOPES.get(scope, scope) for scope in path]
-        if path[-2].startswith("triangle_multiplication_"):
-            path[-1], half = _MULTIMER_TRIANGLE_LAYERS.get(path[-1], (path[-1], None))
+        if multimer.joined_projections and path[-2].startswith("triangle_multiplication_"):
+            path[-1], half = _JOINED_TRIANGLE_LAYERS.get(path[-1], (path[-1], None))
     return ParameterKey(f"{'/'.join([ROOT_SCOPE, *path])}//{name}", block, half)
 
 

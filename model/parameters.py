@@ -33,7 +33,7 @@ def expected_shapes(config: ModelConfig) -> Mapping[str, tuple[int, ...]]:
         network = AlphaFold(shallow)
     shapes: dict[str, tuple[int, ...]] = {}
     for tensor_name, tensor in network.named_parameters():
-        key, block, half = parameter_key(tensor_name, multimer=config.multimer is not None)
+        key, block, half = parameter_key(tensor_name, config.multimer)
         *leading, last = tensor.shape
         shape = (*leading, last if half is None else 2 * last)
         # blocks are visited in order, so the last index gives their number

@@ -7,7 +7,7 @@ import click
 
 from foldcli.options import common as options
 from foldcli.options.predict import models_type
-from foldcli.params.parameters import ARCHIVE_URL, LICENCE, NOTICE
+from foldcli.params.parameters import ARCHIVE_URL, LICENCE, NOTICE, SUFFIXES_BY_WHICH, archive_url
 
 if TYPE_CHECKING:
     from foldcli.params.parameters import ParameterSource
@@ -31,11 +31,12 @@ def command() -> None:
 @command.command("fetch")
 @click.option(
     "--which",
-    type=click.Choice(["ptm", "monomer", "multimer", "all"]),
+    type=click.Choice(list(SUFFIXES_BY_WHICH)),
     default="ptm",
     show_default=True,
     help="Monomer networks with a head for the predicted aligned error (ptm, preferred by predictions) or "
-    "without it (monomer), networks for complexes (multimer, AlphaFold-Multimer v3), or all of them.",
+    "without it (monomer), networks for complexes (multimer, AlphaFold-Multimer v3), or all of these; or "
+    "older networks for complexes, from archives of their own.",
 )
 @click.option("--models", type=models_type, default="1,2,3,4,5", show_default=True, help="Models to keep.")
 @click.option(
@@ -47,8 +48,7 @@ def command() -> None:
 @click.option(
     "--url",
     metavar="URL",
-    default=ARCHIVE_URL,
-    show_default=True,
+    show_default=f"DeepMind's archive: {ARCHIVE_URL}, or that of an older version",
     help="URL of the archive, for example on a mirror.",
 )
 @click.option(
@@ -77,7 +77,7 @@ def fetch(
     which: str,
     models: tuple[int, ...],
     dest: Path | None,
-    url: str,
+    url: str | None,
     local: Path | None,
     sha256: str | None,
     retries: int,
@@ -97,6 +97,7 @@ def fetch(
     """
     from foldcli.params.download import check_address
 
+    url = url or archive_url(which)
     scheme = url.partition("://")[0].lower()
     if scheme not in ("https", "http"):
         raise click.UsageError(f"--url: expected an https address, got {url!r}; use --from for a file")
@@ -179,10 +180,11 @@ def _show_fetchable(folder: Path) -> None:
         ("monomer", "five monomer networks without a PAE head"),
         ("multimer", "five networks for complexes"),
         ("all", "all fifteen networks"),
+        ("multimer_v2", "five networks for complexes, an older version; also multimer_v1"),
     )
     for which, networks in rows:
         default = " (default)" if which == "ptm" else ""
-        click.echo(f"  foldcli params fetch --which {which:<8} {networks}{default}")
+        click.echo(f"  foldcli params fetch --which {which:<11} {networks}{default}")
     click.echo(f"\nDeepMind's archive, {LICENCE}, a download of 5.3 GB. `--params demo` needs none of them.")
 
 

@@ -35,8 +35,8 @@ def check_parameters(context: CheckContext) -> list[CheckResult]:
         assert source.file is not None
         if problem := find_problem(source.file, source.config_name):
             found = f"{source.file}: {problem}"
-            which = " --which multimer" if source.is_multimer else ""
-            broken.append(CheckResult(name, CheckStatus.BROKEN, found, f"{fetch}{which} --overwrite"))
+            remedy = f"{fetch} --which {source.which} --overwrite"
+            broken.append(CheckResult(name, CheckStatus.BROKEN, found, remedy))
     if broken:
         return broken
     found = f"{', '.join(source.config_name for source in sources)} in {context.params}"

@@ -21,9 +21,13 @@ _MODEL_TYPES = {
     "alphafold2": "alphafold2",
     "alphafold2_ptm": "alphafold2_ptm",
     "alphafold2_multimer_v3": "alphafold2_multimer_v3",
+    "alphafold2_multimer_v2": "alphafold2_multimer_v2",
+    "alphafold2_multimer_v1": "alphafold2_multimer_v1",
     "monomer": "alphafold2",
     "ptm": "alphafold2_ptm",
     "multimer_v3": "alphafold2_multimer_v3",
+    "multimer_v2": "alphafold2_multimer_v2",
+    "multimer_v1": "alphafold2_multimer_v1",
 }
 
 
@@ -145,22 +149,22 @@ prediction_options = combine(
         default="auto",
         show_default=True,
         help="Networks: alphafold2_ptm (or ptm) with a PAE head, alphafold2 (monomer) without, "
-        "alphafold2_multimer_v3 (multimer_v3). auto is multimer_v3 for complexes, and for single chains ptm "
-        "if its parameters exist.",
+        "alphafold2_multimer_v3 (multimer_v3; also v2 and v1). auto is multimer_v3 for complexes, and for "
+        "single chains ptm if its parameters exist.",
     ),
     click.option(
         "--num-recycle",
         "num_recycles",
         type=click.IntRange(0),
         metavar="N",
-        show_default="3; 20 with multimer networks",
+        show_default="3; 20 with multimer_v3 networks",
         help="Maximum number of recycles after the first pass.",
     ),
     click.option(
         "--recycle-early-stop-tolerance",
         type=click.FloatRange(0),
         metavar="ANGSTROM",
-        show_default="0, never; 0.5 with multimer networks",
+        show_default="0, never; 0.5 with multimer_v3 networks",
         help="Stop recycling once Cα distances change by less than this (Å, root mean square).",
     ),
     click.option(

@@ -39,7 +39,7 @@ class FetchSettings:
 
     Args:
         folder: destination.
-        which: "ptm", "monomer", "multimer" or "all"; see `networks_by_file`.
+        which: see `networks_by_file`.
         numbers: model numbers.
         url: URL of the archive.
         local: archive on this machine to read instead of the URL, or None.

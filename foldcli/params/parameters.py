@@ -27,13 +27,27 @@ AlphaFold2's parameters are (c) DeepMind Technologies Limited, under the Creativ
 International licence (CC BY 4.0), https://creativecommons.org/licenses/by/4.0/legalcode, without warranty.
 Cite: Jumper et al., Highly accurate protein structure prediction with AlphaFold, Nature 596, 583 (2021).
 """
+# archives of AlphaFold-Multimer's older versions, by `params fetch --which`; named in AlphaFold's README
+_OLD_ARCHIVES = {
+    "multimer_v2": "https://storage.googleapis.com/alphafold/alphafold_params_2022-03-02.tar",
+    "multimer_v1": "https://storage.googleapis.com/alphafold/alphafold_params_2022-01-19.tar",
+}
+# suffixes of the names of multimer networks, by ColabFold's names of the versions
+_MULTIMER_SUFFIXES = {
+    "alphafold2_multimer_v3": "_multimer_v3",
+    "alphafold2_multimer_v2": "_multimer_v2",
+    "alphafold2_multimer_v1": "_multimer",
+}
+OLD_MULTIMER_TYPES = ("alphafold2_multimer_v2", "alphafold2_multimer_v1")
+_LATEST_MULTIMER = _MULTIMER_SUFFIXES["alphafold2_multimer_v3"]
 # suffixes of network names by `params fetch --which`
-_MULTIMER = "_multimer_v3"
-_SUFFIXES_BY_WHICH: dict[str, tuple[str, ...]] = {
+SUFFIXES_BY_WHICH: dict[str, tuple[str, ...]] = {
     "ptm": ("_ptm",),
     "monomer": ("",),
-    "multimer": (_MULTIMER,),
-    "all": ("_ptm", "", _MULTIMER),
+    "multimer": (_LATEST_MULTIMER,),
+    "multimer_v2": ("_multimer_v2",),
+    "multimer_v1": ("_multimer",),
+    "all": ("_ptm", "", _LATEST_MULTIMER),
 }
 
 MANIFEST_FILE = "parameters.json"
@@ -44,7 +58,14 @@ _DEMO_MULTIMER = "demo_multimer"
 TEMPLATE = "template"
 """The value of --params, and the network's name, for models that are copied from templates."""
 UNTRAINED = "UNTRAINED demonstration network: coordinates and confidences mean nothing."
-ModelType = Literal["auto", "alphafold2_ptm", "alphafold2", "alphafold2_multimer_v3"]
+ModelType = Literal[
+    "auto",
+    "alphafold2_ptm",
+    "alphafold2",
+    "alphafold2_multimer_v3",
+    "alphafold2_multimer_v2",
+    "alphafold2_multimer_v1",
+]
 # multimer networks predict complexes; they also predict single chains if they are requested
 NetworkKind = Literal["monomer", "multimer"]
 # suffixes of the names of monomer networks by --model-type, in order of preference
@@ -76,14 +97,22 @@ class ParameterSource:
         if self.copies_template:
             return "template_copy"
         if self.is_multimer:
-            return f"alphafold2{_MULTIMER}_model_{self.number}"
+            suffix = self.config_name.removeprefix(f"model_{self.number}")
+            own = (name for name, of_name in _MULTIMER_SUFFIXES.items() if of_name == suffix)
+            return f"{next(own, 'alphafold2_multimer_v3')}_model_{self.number}"
         has_ptm = self.file is None or self.config_name.endswith("_ptm")
         return f"{'alphafold2_ptm' if has_ptm else 'alphafold2'}_model_{self.number}"
 
     @property
     def is_multimer(self) -> bool:
         """True for AlphaFold-Multimer's networks, which predict complexes."""
-        return self.config_name.endswith(_MULTIMER) or self.config_name == _DEMO_MULTIMER
+        return "_multimer" in self.config_name
+
+    @property
+    def which(self) -> str:
+        """The value of `params fetch --which` that fetches the file."""
+        suffix = self.config_name.removeprefix(f"model_{self.number}")
+        return next(which for which, suffixes in SUFFIXES_BY_WHICH.items() if suffix in suffixes)
 
     @property
     def untrained(self) -> bool:
@@ -109,7 +138,7 @@ def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -
         complexes: whether some targets have several chains.
     """
     if model_type != "auto":
-        return ("multimer",) if model_type == f"alphafold2{_MULTIMER}" else ("monomer",)
+        return ("multimer",) if model_type in _MULTIMER_SUFFIXES else ("monomer",)
     monomer: tuple[NetworkKind, ...] = ("monomer",) if single_chains or not complexes else ()
     return (*monomer, "multimer") if complexes else monomer
 
@@ -144,10 +173,16 @@ def find_parameters(
         return [ParameterSource(number, names[kind], None) for kind in kinds for number in numbers]
     folder = Path(params) if params is not None else default_folder()
     if not folder.is_dir():
-        remedy = download_instructions(folder, kinds[-1])
+        remedy = download_instructions(folder, _suffixes(kinds[-1], model_type)[0])
         raise MissingError(f"no network parameters: {folder} is not a folder", remedy)
-    suffixes = {kind: (_MULTIMER,) if kind == "multimer" else _MONOMER_SUFFIXES[model_type] for kind in kinds}
-    return [_find(folder, number, suffixes[kind]) for kind in kinds for number in numbers]
+    return [_find(folder, number, _suffixes(kind, model_type)) for kind in kinds for number in numbers]
+
+
+def _suffixes(kind: NetworkKind, model_type: ModelType) -> tuple[str, ...]:
+    """Return the suffixes of the names of suitable networks, in order of preference."""
+    if kind == "multimer":
+        return (_MULTIMER_SUFFIXES.get(model_type, _LATEST_MULTIMER),)
+    return _MONOMER_SUFFIXES[model_type]
 
 
 def default_folder() -> Path:
@@ -158,17 +193,18 @@ def default_folder() -> Path:
 
 def installed_parameters(folder: Path) -> list[ParameterSource]:
     """Return the parameter files in a folder: those with a PAE head, those without, those for complexes."""
-    suffixes = _SUFFIXES_BY_WHICH["all"]
+    suffixes = ("_ptm", "", *_MULTIMER_SUFFIXES.values())
     names = [(number, f"model_{number}{suffix}") for suffix in suffixes for number in range(1, 6)]
     files = [(number, name, _find_file(folder, name)) for number, name in names]
     return [ParameterSource(number, name, file) for number, name, file in files if file is not None]
 
 
-def download_instructions(folder: Path, kind: NetworkKind = "monomer") -> str:
-    """Return instructions for a user whose folder lacks parameters of a kind of networks."""
-    which = "--which multimer " if kind == "multimer" else ""
+def download_instructions(folder: Path, suffix: str = "_ptm") -> str:
+    """Return instructions for a user whose folder lacks parameters of networks with a suffix."""
+    needed = next(which for which, suffixes in SUFFIXES_BY_WHICH.items() if suffix in suffixes)
+    which = f"--which {needed} " if needed != "ptm" else ""
     return (
-        "Get DeepMind's parameters (CC BY 4.0, a download of 5.3 GB) with\n"
+        "Get DeepMind's parameters (CC BY 4.0, a download of several GB) with\n"
         f"  foldcli params fetch {which}--dest {folder}\n"
         f"To try foldcli without them: --params {DEMO} (an untrained network; its structures mean nothing)."
     )
@@ -180,9 +216,8 @@ def _find(folder: Path, number: int, suffixes: tuple[str, ...]) -> ParameterSour
         if file := _find_file(folder, name):
             return ParameterSource(number, name, file)
     expected = " or ".join(f"params_{name}.npz" for name in names)
-    kind: NetworkKind = "multimer" if suffixes == (_MULTIMER,) else "monomer"
     raise MissingError(
-        f"no network parameters: {folder} has no {expected}", download_instructions(folder, kind)
+        f"no network parameters: {folder} has no {expected}", download_instructions(folder, suffixes[0])
     )
 
 
@@ -197,11 +232,17 @@ def networks_by_file(which: str, numbers: Sequence[int]) -> dict[str, str]:
 
     Args:
         which: "ptm", monomer networks with a head for the predicted aligned error; "monomer", without;
-            "multimer", networks for complexes; or "all".
+            "multimer", "multimer_v2" or "multimer_v1", networks for complexes; or "all", which leaves the
+            older versions out.
         numbers: model numbers, 1 to 5.
     """
-    names = [f"model_{number}{suffix}" for suffix in _SUFFIXES_BY_WHICH[which] for number in numbers]
+    names = [f"model_{number}{suffix}" for suffix in SUFFIXES_BY_WHICH[which] for number in numbers]
     return {f"params_{name}.npz": name for name in names}
+
+
+def archive_url(which: str) -> str:
+    """Return the address of DeepMind's archive that has the networks of `params fetch --which`."""
+    return _OLD_ARCHIVES.get(which, ARCHIVE_URL)
 
 
 @dataclass(frozen=True)

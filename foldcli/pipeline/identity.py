@@ -143,7 +143,7 @@ class TargetIdentities:
             return sources
         if any(source.copies_template for source in self.sources):
             raise InputError("a complex of several chains: --params template copies single chains only")
-        raise InputError("a complex of several chains, which needs --model-type multimer_v3 or auto")
+        raise InputError("a complex of several chains, which needs --model-type auto or multimer_v3")
 
     def identity(self, target_input: TargetInput) -> dict[str, Any]:
         """Return everything that all predictions of a target depend on; models and seeds are not part of it.

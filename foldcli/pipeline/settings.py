@@ -10,7 +10,7 @@ from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.templates.settings import TemplateSettings
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
-from foldcli.params.parameters import TEMPLATE, ModelType
+from foldcli.params.parameters import OLD_MULTIMER_TYPES, TEMPLATE, ModelType
 from foldcli.paths import default_feature_cache
 from foldcli.report import ReportSettings
 from model.config import MultimerConfig
@@ -253,6 +253,10 @@ class NetworkOptions:
         max_seq, max_extra_seq = options["max_msa"]
         num_recycles, tolerance = options["num_recycles"], options["recycle_early_stop_tolerance"]
         defaults = PredictSettings
+        # as DeepMind's configurations
+        old = options["model_type"] in OLD_MULTIMER_TYPES
+        multimer_recycles = defaults.num_recycles if old else defaults.multimer_num_recycles
+        multimer_tolerance = 0.0 if old else defaults.multimer_tolerance
         return cls(
             **{name: options[name] for name in own},
             models=models[:num_models],
@@ -266,8 +270,8 @@ class NetworkOptions:
                 extras=tuple(extra for extra in EXTRAS if options[f"save_{extra}"]),
                 stop_at_score=options["stop_at_score"],
                 rank=options["rank"],
-                multimer_num_recycles=_given(num_recycles, defaults.multimer_num_recycles),
-                multimer_tolerance=_given(tolerance, defaults.multimer_tolerance),
+                multimer_num_recycles=_given(num_recycles, multimer_recycles),
+                multimer_tolerance=_given(tolerance, multimer_tolerance),
             ),
         )
 

@@ -5,13 +5,15 @@ import runpy
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from model.alphafold import AlphaFold
-from model.config import MODEL_NAMES, MULTIMER_NAMES, ModelConfig, model_config
+from model.config import MODEL_NAMES, MULTIMER_NAMES, ModelConfig, MultimerConfig, model_config
 from model.errors import ParametersError, ParametersMissing
 from model.parameter_files import foreign_bytes, parameter_key, read_arrays
 from model.parameters import check_npz, expected_shapes, load_npz, random_parameters
@@ -234,9 +236,11 @@ def test_parameter_counts_of_published_networks() -> None:
 
 
 def test_parameter_counts_of_multimer_networks() -> None:
+    # the older versions store four arrays more for each of two triangle multiplications in three stacks
     for name in MULTIMER_NAMES:
+        arrays = 330 if name.endswith("_v3") else 330 + 3 * 2 * 4
         shapes = expected_shapes(model_config(name))
-        assert (len(shapes), sum(int(np.prod(shape)) for shape in shapes.values())) == (330, 93223705)
+        assert (len(shapes), sum(int(np.prod(shape)) for shape in shapes.values())) == (arrays, 93223705)
 
 
 def test_keys_and_shapes_of_published_networks(shared_dir: Path) -> None:
@@ -273,9 +277,9 @@ def test_multimer_parameter_keys() -> None:
         ("right_gate.bias", "gate//bias", 1),
         ("gating_linear.bias", "gating_linear//bias", None),
     ):
-        assert parameter_key(f"{name}.{layer}", multimer=True) == (f"{key}/{published}", 3, half)
+        assert parameter_key(f"{name}.{layer}", MultimerConfig()) == (f"{key}/{published}", 3, half)
     outer = "evoformer.extra_msa_stack.0.outer_product_mean.layer_norm_input.scale"
-    assert parameter_key(outer, multimer=True) == parameter_key(outer)
+    assert parameter_key(outer, MultimerConfig()) == parameter_key(outer)
 
 
 def test_halves_of_fused_arrays_become_layers(tiny_multimer_config: ModelConfig) -> None:
@@ -289,6 +293,30 @@ def test_halves_of_fused_arrays_become_layers(tiny_multimer_config: ModelConfig)
             assert all(half.is_contiguous() for half in halves)
             joined = np.concatenate([half.numpy() for half in halves], axis=-1)
             assert np.array_equal(joined, arrays[f"{scope}/{published}//{name}"][1])
+
+
+def test_older_multimer_files_have_the_same_layers(tiny_multimer_config: ModelConfig) -> None:
+    arrays = random_parameters(tiny_multimer_config)
+    names = {"left_norm_input": "layer_norm_input", "center_norm": "center_layer_norm"}
+    older = {}
+    for key, array in arrays.items():
+        scope, name = key.split("//")
+        parent, layer = scope.rsplit("/", 1)
+        if "triangle_multiplication" in parent and layer in ("projection", "gate"):
+            for side, half in zip(("left", "right"), np.split(array, 2, axis=-1), strict=True):
+                older[f"{parent}/{side}_{layer}//{name}"] = half
+        elif "triangle_multiplication" in parent:
+            older[f"{parent}/{names.get(layer, layer)}//{name}"] = array
+        else:
+            older[key] = array
+    assert tiny_multimer_config.multimer is not None
+    multimer = replace(tiny_multimer_config.multimer, joined_projections=False)
+    config = replace(tiny_multimer_config, multimer=multimer)
+    assert {key: array.shape for key, array in older.items()} == dict(expected_shapes(config))
+    expected = AlphaFold.from_parameters(tiny_multimer_config, arrays).state_dict()
+    found = AlphaFold.from_parameters(config, older).state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
 def test_random_parameters_depend_only_on_seed_and_key(tiny_config: ModelConfig) -> None:

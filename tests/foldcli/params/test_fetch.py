@@ -14,7 +14,14 @@ import pytest
 from foldcli.params.archive import expected_sha256
 from foldcli.params.download import Unreachable
 from foldcli.params.fetch import FetchReporter, FetchSettings, fetch
-from foldcli.params.parameters import default_folder, find_parameters, installed_parameters, networks_by_file
+from foldcli.params.parameters import (
+    SUFFIXES_BY_WHICH,
+    archive_url,
+    default_folder,
+    find_parameters,
+    installed_parameters,
+    networks_by_file,
+)
 from foldcli.params.verify import parameter_bytes, verify
 from foldcli.progress import Progress
 from msa.errors import InputError, MissingError
@@ -232,6 +239,27 @@ def test_files_of_each_kind_of_network() -> None:
     assert list(networks_by_file("monomer", (5,)).values()) == ["model_5"]
     assert list(networks_by_file("multimer", (1,))) == ["params_model_1_multimer_v3.npz"]
     assert list(networks_by_file("all", (5,)).values()) == ["model_5_ptm", "model_5", "model_5_multimer_v3"]
+    assert list(networks_by_file("multimer_v1", (2,))) == ["params_model_2_multimer.npz"]
+
+
+def test_older_multimer_networks_are_in_archives_of_their_own(tmp_path: Path) -> None:
+    assert {which: archive_url(which)[-14:-4] for which in SUFFIXES_BY_WHICH} == {
+        "ptm": "2022-12-06",
+        "monomer": "2022-12-06",
+        "multimer": "2022-12-06",
+        "multimer_v2": "2022-03-02",
+        "multimer_v1": "2022-01-19",
+        "all": "2022-12-06",
+    }
+    for name in ("model_3_multimer", "model_3_multimer_v2"):
+        (tmp_path / f"params_{name}.npz").touch()
+    for version in (1, 2):
+        (source,) = find_parameters(str(tmp_path), (3,), f"alphafold2_multimer_v{version}", ["multimer"])  # type: ignore[arg-type]
+        assert source.label == f"alphafold2_multimer_v{version}_model_3"
+        assert source.which == f"multimer_v{version}" and source.is_multimer
+    with pytest.raises(MissingError, match="multimer_v3") as missing:
+        find_parameters(str(tmp_path), (3,), "auto", ["multimer"])
+    assert "--which multimer --dest" in str(missing.value.remedy)
 
 
 def test_networks_for_complexes_are_listed_last_and_not_used_for_monomers(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_multimer_networks_take_the_features_of_a_single_chain(tmp_path: Path) -
 def test_complex_needs_multimer_networks(tmp_path: Path) -> None:
     target = AlignmentTarget("pair", ("pair.a3m",), PAIR.encode(), is_complex=True)
     monomer = run_settings(tmp_path, model_type="alphafold2_ptm").identities
-    with pytest.raises(InputError, match="needs --model-type multimer_v3 or auto"):
+    with pytest.raises(InputError, match="needs --model-type auto or multimer_v3"):
         monomer.jobs(target)
     copies = TargetIdentities([TEMPLATE_COPY], check_parameters([TEMPLATE_COPY]), SETTINGS)
     with pytest.raises(InputError, match="--params template copies single chains only"):
