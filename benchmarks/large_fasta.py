@@ -2,7 +2,7 @@
 
     python benchmarks/large_fasta.py FASTA [--residues 1e9] [--mutated 0.1] [--processes 2] > STREAM.fasta
 
-In each copy of the file, a fraction of the residues is replaced by random ones, and every fourth sequence is
+In each copy of the file, every tenth residue or so is replaced by a random one, and every fourth sequence is
 cut in two. A copy depends on its number only, so the stream does not depend on the number of processes.
 """
 
@@ -58,13 +58,14 @@ def template(path: Path) -> Template:
 
 
 def copy_of(path: Path, number: int, mutated: float) -> bytes:
-    """Return one copy as FASTA."""
+    """Return one copy as FASTA; see the module's documentation."""
     source = template(path)
     rng = np.random.default_rng(number)
     text = source.text.copy()
     letters = np.frombuffer(STANDARD.encode(), np.uint8)
-    changed = rng.integers(0, len(source.residues), int(mutated * len(source.residues)), np.int32)
-    text[source.residues[changed]] = letters[rng.integers(0, len(letters), len(changed), np.uint8)]
+    step = max(1, round(1 / mutated))
+    changed = source.residues[rng.integers(step) :: step]
+    text[changed] = letters[rng.integers(0, len(letters), len(changed), np.uint8)]
     for k, digit in enumerate(b"%0*d" % (_DIGITS, number)):
         text[source.numbers + k] = digit
     return text.tobytes()
@@ -95,7 +96,7 @@ def main() -> None:
     )
     parser.add_argument("fasta", type=Path)
     parser.add_argument("--residues", type=float, default=1e9)
-    parser.add_argument("--mutated", type=float, default=0.1, help="fraction of replaced residues")
+    parser.add_argument("--mutated", type=float, default=0.1, help="fraction of replaced residues, evenly spaced")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     try:
