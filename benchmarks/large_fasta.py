@@ -96,7 +96,9 @@ def main() -> None:
     )
     parser.add_argument("fasta", type=Path)
     parser.add_argument("--residues", type=float, default=1e9)
-    parser.add_argument("--mutated", type=float, default=0.1, help="fraction of replaced residues, evenly spaced")
+    parser.add_argument(
+        "--mutated", type=float, default=0.1, help="fraction of replaced residues, evenly spaced"
+    )
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     try:
