@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import yaml
-
 from msa.errors import InputError
 
 # Python refuses to convert longer numbers, whose conversion takes quadratic time
@@ -123,6 +121,7 @@ def parse_yaml(data: bytes, path: str) -> Any:
         InputError: invalid YAML, several documents, a repeated key in a mapping, half of a surrogate pair, or
             nesting that is too deep; names the line.
     """
+    import yaml  # takes longer to import than a search with one query, and few jobs are YAML files
 
     class Loader(yaml.BaseLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> MappingWithLines:

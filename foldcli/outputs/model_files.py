@@ -21,7 +21,6 @@ from foldcli.logs import logger
 from foldcli.outputs.layout import ModelKind, TargetFiles, model_kinds, unranked_name
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
-from model.output import Provenance, format_contacts, format_mmcif, format_pdb, format_scores
 from model.prediction import EXTRAS, Extra
 from msa.io.atomic import atomic_write
 from msa.io.json_files import read_json
@@ -166,6 +165,9 @@ def write_model(model: PredictedModel) -> ModelResult:
     Raises:
         OSError: a file cannot be written.
     """
+    # imports gemmi, which runs without predictions do not need
+    from model.output import Provenance, format_contacts, format_mmcif, format_pdb, format_scores
+
     prediction, origin, tag = model.prediction, model.origin, model.tag
     provenance = Provenance(
         name=origin.target,

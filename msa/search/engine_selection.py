@@ -18,7 +18,6 @@ from msa.gpu.devices import (
 from msa.gpu.engine import GpuEngine
 from msa.gpu.interface import GpuSettings, GpuWorker
 from msa.gpu.process_state import without_collection
-from msa.gpu.remote_worker import start_remote_workers
 from msa.progress import CompileProgress
 from msa.search.engine import Engine
 
@@ -93,6 +92,8 @@ def _single_gpu_engine(
         # in GPU memory, starting that process would take too long.
         if worker.fits(targets):
             return None
+        from msa.gpu.remote_worker import start_remote_workers  # imports multiprocessing
+
         return start_remote_workers([gpu.number], gpu_settings, compile_progress)
 
     return GpuEngine([worker], replacement_workers)
@@ -102,6 +103,8 @@ def _multi_gpu_engine(
     gpus: Sequence[int], settings: EngineSettings, compile_progress: CompileProgress
 ) -> Engine:
     """Create the engine for several GPUs, each with its own process."""
+    from msa.gpu.remote_worker import start_remote_workers  # imports multiprocessing
+
     workers = start_remote_workers(gpus, _gpu_settings(settings), compile_progress)
     gpu_by_capability = {worker.gpu.capability: worker.gpu for worker in workers}
     if len(gpu_by_capability) > 1:
