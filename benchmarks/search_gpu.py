@@ -12,6 +12,9 @@ several GPUs, and on the CPU. The m8 files of all queries must be equal byte for
 `search --gpu 1 --prefilter-mode 1` with the same -e and --max-seqs, and with identities like in our m8
 (--alignment-mode 3), then convertalis. With --device cpu everything, including MMseqs2's gapless prefilter,
 runs on the CPU.
+
+`--bars` also searches with one query and an empty kernel cache, and with all queries in three iterations;
+prints the phases of the commands (search_phases.py); and compares the times with the bars.
 """
 
 import argparse
@@ -30,6 +33,16 @@ from pathlib import Path
 from msa.io.compression import read_bytes
 from msa.io.fasta import read_fasta
 
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("cuda", "features", "foldcli", "model", "msa")
+# figure, unit, bar, and whether it is a minimum
+BARS = {
+    "first search ever, all queries": ("s", 10.0, False),
+    "one query": ("s", 0.7, False),
+    "all queries, one iteration": ("s", 3.1, False),
+    "all queries, three iterations": ("s", 8.0, False),
+    "streamed ÷ resident speed": ("", 0.9, True),
+}
 ARRAY_FILES = ("residues.u8", "offsets.i64", "lengths.i32")
 SETTINGS = ["--max-seqs", "300", "-e", "1e-3"]
 
@@ -90,14 +103,41 @@ class Foldcli:
         self._environment = os.environ | {
             "FOLDCLI_CACHE": str(folder / "cache"),
             "NUMBA_CACHE_DIR": str(folder / "numba"),
+            "PYTHONPATH": str(ROOT),
         }
+        # installations have bytecode
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        compile_all = [sys.executable, "-m", "compileall", "-q", *(str(ROOT / name) for name in PACKAGES)]
+        subprocess.run(compile_all, env=self._environment, check=False)
 
-    def search(self, name: str, queries: Path, device: str, max_gpu_bytes: int | None = None) -> Run:
-        """Search, optionally with limited GPU memory for the database; write the table to FOLDER/NAME.m8."""
-        command = [sys.executable, "-m", "foldcli", "search", str(queries), str(self._database)]
+    def search(
+        self,
+        name: str,
+        queries: Path,
+        device: str,
+        max_gpu_bytes: int | None = None,
+        cache: str = "cache",
+        iterations: int | None = None,
+        phases: bool = False,
+    ) -> Run:
+        """Search in a process of its own; write the table to FOLDER/NAME.m8.
+
+        Args:
+            name: of the table.
+            queries: FASTA file.
+            device: value of `--device`.
+            max_gpu_bytes: limit of GPU memory for the database.
+            cache: folder of compiled kernels.
+            iterations: replaces the number of iterations of the settings.
+            phases: report the phases of the command.
+        """
+        program = [str(ROOT / "benchmarks" / "search_phases.py")] if phases else ["-m", "foldcli"]
+        command = [sys.executable, *program, "search", str(queries), str(self._database)]
         command += ["-o", str(self.table(name)), "--device", device, "--overwrite", "-v", "--log-json"]
         command += ["--threads", str(self._threads), *self._settings]
-        environment = self._environment
+        if iterations is not None:
+            command += ["--num-iterations", str(iterations)]
+        environment = self._environment | {"FOLDCLI_CACHE": str(self._folder / cache)}
         if max_gpu_bytes is not None:
             environment = environment | {"FOLDCLI_GPU_MEMORY": str(max_gpu_bytes)}
         return timed(command, environment)
@@ -187,38 +227,76 @@ def best(search: Callable[[], Run], repeats: int) -> Run:
     return min((search() for _ in range(repeats)), key=lambda run: run.seconds)
 
 
-def run_on_device(options: argparse.Namespace, foldcli: Foldcli, one: Path) -> tuple[Run, list[str]]:
+def print_phases(label: str, run: Run) -> None:
+    """Print the table of search_phases.py."""
+    print(f"phases of {label}, seconds after the start of the process:")
+    lines = [text.rstrip() for _, text in run.messages]
+    first = next(k for k, text in enumerate(lines) if text.startswith("phase "))
+    print("\n".join(f"    {text}" for text in lines[first:]), flush=True)
+
+
+def run_on_device(
+    options: argparse.Namespace, foldcli: Foldcli, one: Path
+) -> tuple[Run, list[str], dict[str, float]]:
     """Run all of our searches on a device.
 
     Returns:
-        The run with all queries, and the names of all searches with the same queries.
+        The run with all queries, the names of all searches with the same queries, and figures to compare with
+        BARS.
     """
     queries, device, repeats = options.queries, options.device, options.repeats
-    print_run("first start", foldcli.search("first", queries, device))
+    first = foldcli.search("first", queries, device)
+    print_run("first start", first)
     print_run("second start", foldcli.search("second", queries, device))
-    one_query = best(lambda: foldcli.search("one", one, device), repeats)
+    one_query = best(lambda: foldcli.search("one", one, device), 2 * repeats)
     print_run(f"one query ({len(next(iter(read_fasta(one))).sequence)} residues)", one_query)
     print_stages(one_query)
     all_queries = best(lambda: foldcli.search("all", queries, device), repeats)
     print_run(f"all queries, {device}", all_queries)
     print_stages(all_queries)
     names = ["first", "second", "all"]
+    figures = {
+        "first search ever, all queries": first.seconds,
+        "one query": one_query.seconds,
+        "all queries, one iteration": all_queries.seconds,
+    }
 
-    def compared(name: str, label: str, search: Callable[[], Run]) -> None:
+    def compared(name: str, label: str, search: Callable[[], Run]) -> float:
         run = best(search, repeats)
-        print_run(
-            f"all queries, {label}", run, f"{all_queries.seconds / run.seconds:.2f} × the speed of {device}"
-        )
+        share = all_queries.seconds / run.seconds
+        print_run(f"all queries, {label}", run, f"{share:.2f} × the speed of {device}")
         print_stages(run)
         names.append(name)
+        return share
 
     quarter = foldcli.database_bytes // 4
     label = f"streamed through {quarter / 2**20:.0f} MiB"
-    compared("streamed", label, lambda: foldcli.search("streamed", queries, device, quarter))
+    share = compared("streamed", label, lambda: foldcli.search("streamed", queries, device, quarter))
+    figures["streamed ÷ resident speed"] = share
     for devices in options.devices:
         name = devices.replace(":", "_").replace(",", "_")
         compared(name, devices, lambda d=devices, n=name: foldcli.search(n, queries, d))  # type: ignore[misc]
-    return all_queries, names
+    if options.bars:
+        print_run("first start, one query", foldcli.search("first_one", one, device, cache="empty"))
+        three = best(lambda: foldcli.search("three", queries, device, iterations=3), repeats)
+        print_run("all queries, three iterations", three)
+        figures["all queries, three iterations"] = three.seconds
+        for name, fasta, iterations in (("one", one, 1), ("all", queries, 1), ("three", queries, 3)):
+            label = f"{fasta.name}, {iterations} iterations"
+            print_phases(label, foldcli.search(name, fasta, device, iterations=iterations, phases=True))
+    return all_queries, names, figures
+
+
+def print_bars(figures: dict[str, float]) -> None:
+    """Print each figure next to its bar."""
+    for name, value in figures.items():
+        unit, bar, minimum = BARS[name]
+        met = value >= bar if minimum else value <= bar
+        sign = "≥" if minimum else "≤"
+        print(
+            f"{name:44s}{value:9.2f} {unit:2s} bar: {sign} {bar} {unit} {'met' if met else 'MISSED'}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -233,6 +311,7 @@ def main() -> None:
     parser.add_argument("--devices", nargs="*", default=[], help="several GPUs, such as cuda:0,1")
     parser.add_argument("--mmseqs", help="MMseqs2's program; one with GPU support unless --device cpu")
     parser.add_argument("--cpu", action="store_true", help="also run the CPU engine")
+    parser.add_argument("--bars", action="store_true", help="compare with the bars; print phases")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="working folder; default: TMPDIR")
@@ -251,12 +330,14 @@ def main() -> None:
 
         settings = [*SETTINGS, "--num-iterations", str(options.num_iterations)]
         foldcli = Foldcli(folder, database, options.threads, settings)
-        all_queries, names = run_on_device(options, foldcli, one)
+        all_queries, names, figures = run_on_device(options, foldcli, one)
         if options.cpu and options.device != "cpu":
             run = foldcli.search("cpu", options.queries, "cpu")
             print_run(f"all queries, CPU, {options.threads} threads", run)
             names.append("cpu")
         assert_equal(foldcli, names)
+        if options.bars:
+            print_bars(figures)
 
         if options.mmseqs:
             on_gpu = options.device != "cpu"

@@ -235,11 +235,13 @@ def entry_bytes() -> np.ndarray:
     high = np.array([b for b in range(256) if b & 0x7F < 0x7C], np.uint8)
     bits = high[:, None].astype(np.uint16) << 8 | np.arange(256, dtype=np.uint16)
     added = -bits.view(np.float16).astype(np.float64) * _SCALE  # [high bytes, low bytes], in scores
-    entries = np.empty((MAX_PENALTY + 1 + MAX_SCORE, 256), np.uint8)
-    for score in range(-MAX_PENALTY, MAX_SCORE + 1):
-        # a sum that is short by exactly half a score may round either way
-        enough = np.where(added > score - 0.5, added, np.inf)
-        entries[score + MAX_PENALTY] = high[enough.argmin(axis=0)]
+    # a sum that is short by exactly half a score may round either way
+    limits = np.arange(-MAX_PENALTY, MAX_SCORE + 1) - 0.5
+    order = added.argsort(axis=0, kind="stable")
+    entries = np.empty((len(limits), 256), np.uint8)
+    for low in range(256):
+        least = np.searchsorted(added[order[:, low], low], limits, side="right")
+        entries[:, low] = high[order[least, low]]
     entries.setflags(write=False)
     return entries
 
