@@ -7,11 +7,10 @@ import numpy as np
 from features.complexes.entities import Entity, group_chains
 from features.complexes.merge import merge_entities
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
-from features.complexes.rows import ComplexRows, pair_chains, rows_of_file
+from features.complexes.rows import ComplexRows, pair_chains
 from features.residues import encode_query
 from features.schema import COMPLEX
 from features.templates.template_features import no_templates
-from msa.io.complex_a3m import ComplexAlignment
 
 
 def complex_features(
@@ -40,24 +39,6 @@ def complex_features(
     return features_of_rows(
         pair_chains(chains, settings, pairing), [chains[group[0]] for group in groups], min_rows
     )
-
-
-def colabfold_features(
-    alignment: ComplexAlignment,
-    templates: Sequence[Mapping[str, np.ndarray]] | None = None,
-    min_rows: int = 512,
-) -> dict[str, np.ndarray]:
-    """Compute the features of a complex from its A3M file: of ColabFold's as ColabFold does.
-
-    Args:
-        alignment: result of `msa.io.complex_a3m.parse_complex_a3m`.
-        templates: see `features_of_rows`.
-        min_rows: see `merge_entities`. ColabFold has the number of rows that the network samples, plus 4.
-
-    Returns:
-        The features in `features.schema.COMPLEX`.
-    """
-    return features_of_rows(rows_of_file(alignment), templates, min_rows)
 
 
 def features_of_rows(

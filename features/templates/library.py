@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -236,8 +235,3 @@ def is_library(path: str | os.PathLike[str]) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and content.get("format") == FORMAT
-
-
-def library_chains(library: StructureLibrary) -> Iterator[TemplateChain]:
-    """Yield all chains of a library."""
-    return (library.chain(index) for index in range(len(library)))

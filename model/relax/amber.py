@@ -19,17 +19,10 @@ import pdbfixer
 from openmm import app, unit
 
 from model.errors import RelaxError
+from model.relax.segments import Segment, make_structure, read_segments, residues_of, split_by_segment
 from model.relax.violations import StructureViolations, find_violations
-from model.residue_constants import ATOM14_NAMES
 
 _KCAL = unit.kilocalories_per_mole
-_MAX_BOND = 2.5  # Å; consecutive residues further apart than this (C-N) are not bonded
-# names of protonation states in other force fields
-_AMBER_NAMES = {
-    "CYX": "CYS", "CYM": "CYS", "HID": "HIS", "HIE": "HIS", "HIP": "HIS", "HSD": "HIS", "HSE": "HIS",
-    "HSP": "HIS", "ASH": "ASP", "GLH": "GLU", "LYN": "LYS",
-}  # fmt: skip
-_BACKBONE = ("N", "CA", "C")
 _GPU_PLATFORMS = ("CUDA", "HIP", "OpenCL")
 # upper limit of the minimizer's energy evaluations, for an estimate of the longest time of a round
 _MAX_EVALUATIONS_PER_ITERATION = 10
@@ -131,7 +124,7 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
     """
     settings = settings or RelaxSettings()
     start = time.perf_counter()
-    segments, changes = _read_segments(structure)
+    segments, changes = read_segments(structure)
     before = find_violations([segment.residues for segment in segments])
     fixer, added = _complete(segments)
     platform = select_platform(settings.device)
@@ -149,14 +142,14 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
             fixer.topology, system, current, restrained, settings, platform, deadline
         )
         energies += [energy_before, energy_after]
-        after = find_violations(_split(_residues_of(fixer.topology, current), segments))
+        after = find_violations(split_by_segment(residues_of(fixer.topology, current), segments))
         if after.residues <= released:
             break
         released |= after.residues
     if not energies[-1] <= energies[0]:
         raise RelaxError(f"the energy rose from {energies[0]:.0f} to {energies[-1]:.0f} kcal/mol")
     return RelaxResult(
-        structure=_make_structure(structure, _residues_of(fixer.topology, current), segments),
+        structure=make_structure(structure, residues_of(fixer.topology, current), segments),
         energy_before=energies[0],
         energy_after=energies[-1],
         rmsd=float(np.sqrt(np.mean(np.sum((current - positions)[heavy] ** 2, axis=1)))),
@@ -169,74 +162,7 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
     )
 
 
-@dataclass(frozen=True)
-class _Segment:
-    """A bonded stretch of residues of one chain."""
-
-    chain: str
-    residues: list[gemmi.Residue]
-
-
-def _read_segments(structure: gemmi.Structure) -> tuple[list[_Segment], list[str]]:
-    """Return the bonded stretches of protein residues without hydrogens, and what was left out."""
-    if len(structure) == 0:
-        raise RelaxError("no coordinates")
-    structure = structure.clone()
-    structure.remove_alternative_conformations()
-    structure.remove_hydrogens()
-    structure.setup_entities()
-    segments: list[_Segment] = []
-    left_out: list[str] = []
-    for chain in structure[0]:
-        previous: gemmi.Residue | None = None
-        for residue in chain:
-            residue.name = _AMBER_NAMES.get(residue.name, residue.name)
-            known = gemmi.find_tabulated_residue(residue.name)
-            backbone = [residue.find_atom(name, "*") for name in _BACKBONE]
-            if not known.is_amino_acid() or None in backbone:
-                if not known.is_water():
-                    left_out.append(f"{residue.name} {chain.name}{residue.seqid}")
-                previous = None
-                continue
-            left_out += [
-                f"atom {name} of {residue.name} {chain.name}{residue.seqid}"
-                for name in _remove_unknown_atoms(residue)
-            ]
-            coordinates = np.array([atom.pos.tolist() for atom in residue])
-            if not np.isfinite(coordinates).all():
-                raise RelaxError(f"{residue.name} {chain.name}{residue.seqid} has invalid coordinates")
-            if previous is not None and _is_bonded(previous, residue):
-                segments[-1].residues.append(residue)
-            else:
-                segments.append(_Segment(chain.name, [residue]))
-            previous = residue
-    # the force field has no template for a residue that is both ends of a chain
-    for segment in segments:
-        if len(segment.residues) == 1:
-            left_out.append(f"{segment.residues[0].name} {segment.chain}{segment.residues[0].seqid}")
-    segments = [segment for segment in segments if len(segment.residues) > 1]
-    if not segments:
-        raise RelaxError("no protein chain with at least 2 residues")
-    names = ", ".join(left_out[:5]) + (f" and {len(left_out) - 5} more" if len(left_out) > 5 else "")
-    return segments, [f"left out: {names}"] if left_out else []
-
-
-def _remove_unknown_atoms(residue: gemmi.Residue) -> list[str]:
-    """Remove the atoms that a residue of its type does not have, and return their names."""
-    known = ATOM14_NAMES.get(residue.name)
-    unknown = [k for k, atom in enumerate(residue) if known and atom.name not in (*known, "OXT")]
-    names = [residue[k].name for k in unknown]
-    for k in reversed(unknown):
-        del residue[k]
-    return names
-
-
-def _is_bonded(residue: gemmi.Residue, next_residue: gemmi.Residue) -> bool:
-    c, n = residue.find_atom("C", "*"), next_residue.find_atom("N", "*")
-    return bool(c.pos.dist(n.pos) <= _MAX_BOND)
-
-
-def _complete(segments: list[_Segment]) -> tuple[pdbfixer.PDBFixer, list[str]]:
+def _complete(segments: list[Segment]) -> tuple[pdbfixer.PDBFixer, list[str]]:
     """Add missing atoms and hydrogens, and return the changes in words."""
     model = gemmi.Model(1)
     for number, segment in enumerate(segments):
@@ -375,62 +301,3 @@ def _minimize(
 def _energy(simulation: app.Simulation) -> float:
     state = simulation.context.getState(getEnergy=True)
     return float(state.getPotentialEnergy().value_in_unit(_KCAL))
-
-
-def _residues_of(topology: app.Topology, positions: np.ndarray) -> list[gemmi.Residue]:
-    """Return the residues of a topology."""
-    residues = []
-    for residue in topology.residues():
-        result = gemmi.Residue()
-        result.name = residue.name
-        for atom in residue.atoms():
-            new = gemmi.Atom()
-            new.name, new.element = atom.name, gemmi.Element(atom.element.symbol)
-            new.pos = gemmi.Position(*positions[atom.index])
-            new.occ = 1.0
-            result.add_atom(new)
-        residues.append(result)
-    return residues
-
-
-def _split(residues: list[gemmi.Residue], segments: list[_Segment]) -> list[list[gemmi.Residue]]:
-    """Divide residues into their segments."""
-    remaining = iter(residues)
-    return [[next(remaining) for _ in segment.residues] for segment in segments]
-
-
-def _make_structure(
-    original: gemmi.Structure, residues: list[gemmi.Residue], segments: list[_Segment]
-) -> gemmi.Structure:
-    """Return relaxed residues with their original chains, numbers and B-factors."""
-    chains: dict[str, gemmi.Chain] = {}
-    relaxed = iter(residues)
-    for segment in segments:
-        chain = chains.setdefault(segment.chain, gemmi.Chain(segment.chain))
-        for old in segment.residues:
-            new = next(relaxed)
-            new.seqid, new.entity_type = old.seqid, gemmi.EntityType.Polymer
-            for atom in new:
-                atom.b_iso = old[0].b_iso
-            chain.add_residue(new)
-    model = gemmi.Model(1)
-    for chain in chains.values():
-        model.add_chain(chain)
-    structure = gemmi.Structure()
-    structure.name = original.name
-    structure.raw_remarks = original.raw_remarks
-    structure.add_model(model)
-    structure.setup_entities()
-    _copy_sequences(original, structure)
-    structure.assign_serial_numbers()
-    return structure
-
-
-def _copy_sequences(original: gemmi.Structure, relaxed: gemmi.Structure) -> None:
-    """Give the chains of a structure the full sequences that the original records for them."""
-    for chain in relaxed[0]:
-        source = original[0].find_chain(chain.name)
-        before = None if source is None else original.get_entity_of(source.get_polymer())
-        after = relaxed.get_entity_of(chain.get_polymer())
-        if before is not None and after is not None:
-            after.full_sequence = before.full_sequence

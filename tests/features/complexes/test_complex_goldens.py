@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.complexes.features import colabfold_features, complex_features
+from features.complexes.features import complex_features, features_of_rows
+from features.complexes.rows import rows_of_file
 from features.deterministic import distinct_rows, make_features
 from features.schema import COMPLEX
 from features.templates.template_features import process_templates
@@ -89,7 +90,7 @@ def test_features_equal_deepminds(name: str) -> None:
 def test_features_equal_colabfolds(name: str) -> None:
     golden = case("colabfold", name)
     alignment = parse_complex_a3m(golden["a3m"].tobytes())
-    ours = colabfold_features(alignment, min_rows=int(golden["max_seq"]) + 4)
+    ours = features_of_rows(rows_of_file(alignment), min_rows=int(golden["max_seq"]) + 4)
     recorded = recorded_features(golden)
     # ColabFold counts an empty template that stands for none
     assert recorded.pop("num_templates") == 1 and ours["num_templates"] == 0
@@ -127,6 +128,6 @@ def test_parity_sets_equal_colabfolds(name: str, shared_dir: Path) -> None:
     folder = shared_dir / "parity" / "multimer" / "colabfold_a3m"
     alignment = parse_complex_a3m((folder / f"{name}.a3m").read_bytes())
     theirs = dict(np.load(folder / f"{name}.npz"))
-    ours = colabfold_features(alignment, min_rows=16)
+    ours = features_of_rows(rows_of_file(alignment), min_rows=16)
     assert theirs.pop("num_templates") == 1
     assert_features(ours, theirs | {"num_templates": ours["num_templates"]})

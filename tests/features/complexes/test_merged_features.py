@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from features.complexes.a3m import write_paired_a3m
 from features.complexes.entities import group_chains
-from features.complexes.features import colabfold_features, complex_features
+from features.complexes.features import complex_features, features_of_rows
 from features.complexes.pairing import PairingSettings, PairMode, PairStrategy
 from features.complexes.rows import rows_of_file
 from features.deterministic import make_features
@@ -119,7 +119,7 @@ def test_features_of_the_written_a3m_are_those_of_the_chains(
         return
     assert is_complex_a3m(data)
     alignment = parse_complex_a3m(data)
-    read = colabfold_features(alignment, min_rows=1)
+    read = features_of_rows(rows_of_file(alignment), min_rows=1)
     for name, value in complex_features(entries(chains), chosen, min_rows=1).items():
         np.testing.assert_array_equal(read[name], value, err_msg=name)
     assert rows_of_file(alignment).chains == [parse_alignment(chain).query for chain in chains]

@@ -9,7 +9,7 @@ import pytest
 
 from features.residues import CA
 from features.templates.build import LibrarySettings, write_library
-from features.templates.library import StructureLibrary, library_chains
+from features.templates.library import StructureLibrary
 from features.templates.search import (
     alignment_query,
     hit_features,
@@ -140,7 +140,7 @@ def test_profile_of_an_alignment_finds_more_than_its_query(library: StructureLib
 
 
 def test_many_queries_give_the_same_as_one(library: StructureLibrary) -> None:
-    queries = [FastaRecord(chain.id, chain.sequence) for chain in library_chains(library)]
+    queries = [FastaRecord(chain.id, chain.sequence) for chain in map(library.chain, range(len(library)))]
     results = list(search_templates_many(queries, library, replace(ALL, threads=3)))
     assert [query for query, _ in results] == queries
     for query, hits in results:

@@ -40,7 +40,7 @@ def write_hits(
     """Write a file without hits for one part of two."""
     whole = WholeDatabase(part, 2, 9, 9, residues, {"residues.u8": "ab"})
     none = np.empty(0, np.int64)
-    filtered = FilteredTargets(none, np.empty(0, np.int32))
+    filtered = FilteredTargets.of_query(none, np.empty(0, np.int32))
     hits = PartHits(Hits.from_sequence(5, []), none, np.empty(0, bool), filtered)
     about = {"whole": asdict(whole), "search": search, "iteration": iteration}
     with path.open("wb") as stream, PartHitsWriter(stream, about) as writer:

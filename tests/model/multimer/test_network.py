@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from cuda.fused.chunking import chunk_budget
-from features.complexes.features import colabfold_features
+from features.complexes.features import features_of_rows
+from features.complexes.rows import rows_of_file
 from model.alphafold import AlphaFold
 from model.memory_plan import PassSize, plan_memory
 from model.multimer.draws import PhiloxDraws
@@ -51,7 +52,7 @@ def test_predict_recycles_passes_with_samples_of_their_own(
 
 def test_features_of_a_complex_alignment_are_inputs(tiny_multimer: AlphaFold) -> None:
     alignment = b"#4,3\t1,2\n>101\t102\nACDEFGH\n>101\nACDE---\n>x\nAC-E---\n>102\n----FGH\n>y\n----FgGH\n"
-    features = colabfold_features(parse_complex_a3m(alignment))
+    features = features_of_rows(rows_of_file(parse_complex_a3m(alignment)))
     assert features["msa"].shape[0] >= 512  # padded
     prediction = predict(tiny_multimer, features, RecyclingSettings(0))
     assert prediction.asym_id is not None and prediction.asym_id.tolist() == [1] * 4 + [2] * 3 + [3] * 3
