@@ -32,7 +32,7 @@ from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TargetTemplates
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
-from model.config import ModelConfig, MultimerConfig, model_config
+from model.config import ModelConfig, model_config
 from model.embedders import RECYCLED_BINS, distance_bins
 from model.errors import OutOfMemory
 from model.memory_plan import CPU_CHUNK_ELEMENTS
@@ -371,7 +371,7 @@ def load_network(
     Raises:
         ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
     """
-    config = _with_rows(model_config(source.config_name), settings)
+    config = limit_rows(model_config(source.config_name), settings)
     if source.file is None:
         arrays = random_parameters(config, seed=source.number)
     elif preloaded is not None:
@@ -384,13 +384,15 @@ def load_network(
     return AlphaFold.from_parameters(config, arrays, device, _DTYPES[settings.precision], settings.kernels)
 
 
-def _with_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:
+def limit_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:
     """Return a network's configuration with at most as many rows as the settings allow."""
     if config.multimer is None:
         return config
     own = settings.for_network(True)
-    rows = MultimerConfig(
-        min(config.multimer.msa_rows, own.max_seq), min(config.multimer.extra_rows, own.max_extra_seq)
+    rows = replace(
+        config.multimer,
+        msa_rows=min(config.multimer.msa_rows, own.max_seq),
+        extra_rows=min(config.multimer.extra_rows, own.max_extra_seq),
     )
     return replace(config, multimer=rows)
 

@@ -43,6 +43,7 @@ from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import CacheTask, cache_features
 from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities, chain_query
 from foldcli.pipeline.locks import LockOwner, TargetLocks
+from foldcli.pipeline.predictor import limit_rows
 from foldcli.pipeline.run import RunSettings, run_targets
 from foldcli.pipeline.search_run import SearchRun
 from foldcli.pipeline.search_stage import SearchStage
@@ -50,6 +51,7 @@ from foldcli.pipeline.searcher import LocalSearcher
 from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, OutputSettings, PredictSettings
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.report import ReportSettings
+from model.config import MultimerConfig, model_config
 from model.prediction import Prediction
 from model.recycling import MULTIMER_RECYCLING
 from msa.cpu.engine import CpuEngine
@@ -128,6 +130,12 @@ def find_targets(folder: Path, **files: str) -> list[tuple[str, PredictInput]]:
 
 
 @pytest.mark.slow
+def test_older_networks_keep_their_file_format_with_fewer_rows() -> None:
+    config = limit_rows(model_config("model_1_multimer_v2"), PredictSettings(max_seq=8))
+    assert config.multimer == MultimerConfig(8, 1152, joined_projections=False)
+    assert limit_rows(model_config("model_1_ptm"), PredictSettings()) == model_config("model_1_ptm")
+
+
 def test_complex_is_predicted_next_to_a_single_chain_and_a_damaged_file(tmp_path: Path) -> None:
     wrong = PAIR.replace("#12,9", "#12,10")
     targets = find_targets(tmp_path, pair=PAIR, wrong=wrong, single=f">q\n{FIRST}\n>x\nMKVLAAGIVQWD\n")
