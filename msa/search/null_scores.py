@@ -79,9 +79,25 @@ class ShuffledTargets:
         Returns:
             > 0; 1 if the parameters predict the number correctly.
         """
-        targets, indices = self._targets, np.arange(len(self._targets))
-        scores = corrected_alignment_scores(profile, targets, indices, settings, parameters)
-        # each target counts as a database by itself
-        expected = evalues(scores, len(profile), targets.lengths, 1, parameters) * targets.lengths
-        observed = (np.count_nonzero(expected <= _MAX_EVALUE) + 0.5) / (len(targets) + 1)
+        targets, length = self._targets, len(profile)
+
+        def is_significant(indices: np.ndarray, scores: np.ndarray) -> np.ndarray:
+            # each target counts as a database by itself
+            lengths = targets.lengths[indices]
+            expected = evalues(scores, length, lengths, 1, parameters) * lengths
+            return np.asarray(expected <= _MAX_EVALUE)
+
+        gap_costs_and_threads = settings.gap_open, settings.gap_extend, settings.threads
+        indices = np.arange(len(targets))
+        scores = alignment_scores(profile, targets, indices, *gap_costs_and_threads)
+        significant = is_significant(indices, scores)
+        if settings.comp_bias_corr:
+            # the correction does not raise scores, so it cannot make others significant
+            indices, scores = indices[significant], scores[significant]
+            reversed_scores = alignment_scores(profile[::-1], targets, indices, *gap_costs_and_threads)
+            lengths = targets.lengths[indices]
+            significant = is_significant(
+                indices, corrected_scores(scores, reversed_scores, length, lengths, parameters)
+            )
+        observed = (np.count_nonzero(significant) + 0.5) / (len(targets) + 1)
         return -math.log1p(-observed) / _MAX_EVALUE * _SHUFFLING_BIAS
