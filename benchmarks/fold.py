@@ -7,7 +7,8 @@ network is model_3_ptm with random parameters, 3 recycles. The rows:
 
     first run     a fresh cache: kernels are compiled
     fold          a fresh feature cache, and compiled kernels
-    network       the same predictions alone: random features are sampled before, nothing is written
+    network       the same predictions alone: random features are sampled before, nothing is written; one
+                  after the other, and each started before the one before has finished, as in a run
 
 For each run, the phases of its start are printed. Python's bytecode is compiled before, as installers do. The
 GPU's load is the share of samples (nvidia-smi, ten a second) with any kernel running, between the beginning
@@ -36,7 +37,7 @@ from foldcli.pipeline.device import choose_device, choose_kernels, choose_precis
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.parameters import random_parameters
-from model.recycling import RecyclingSettings, predict
+from model.recycling import RecyclingSettings, predict, start_prediction
 from msa.io.alignments import read_alignment
 from msa.io.fasta import FastaRecord, read_fasta
 
@@ -155,8 +156,12 @@ def read_phases(log: str) -> list[tuple[float, str]]:
     return sorted((float(seconds), phase) for phase, seconds in found)
 
 
-def network_seconds(folder: Path, name: str, options: argparse.Namespace) -> float:
-    """Return the seconds of the network alone for the targets of a finished run, the longest first."""
+def network_seconds(folder: Path, name: str, options: argparse.Namespace) -> tuple[float, float]:
+    """Return the seconds of the network alone for the targets of a finished run, the longest first.
+
+    Returns:
+        Seconds if each prediction is started when the one before has finished, and if it is started earlier.
+    """
     device = choose_device("auto")
     config = model_config("demo" if options.demo else "model_3_ptm")
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[choose_precision(None, device)]
@@ -174,7 +179,14 @@ def network_seconds(folder: Path, name: str, options: argparse.Namespace) -> flo
     start = time.perf_counter()
     for sample in samples:
         predict(network, sample, recycling)
-    return time.perf_counter() - start
+    middle = time.perf_counter()
+    collect = start_prediction(network, samples[0], recycling)
+    for sample in samples[1:]:
+        following = start_prediction(network, sample, recycling)
+        collect()
+        collect = following
+    collect()
+    return middle - start, time.perf_counter() - middle
 
 
 def write_targets(path: Path, records: list[FastaRecord], targets: int) -> float:
@@ -217,16 +229,22 @@ def main() -> None:
         print_row(*rows[0])
         rows.append(("fold", run_fold(folder, "second", folder / "cache", options, options.targets)))
         print_row(*rows[1])
-        network = network_seconds(folder, "second", options)
-        print(
-            f"network alone: {network:.1f} s; fold takes {rows[1][1].seconds / network:.2f} of it", flush=True
-        )
+        print_network(rows[1][1], network_seconds(folder, "second", options))
         if options.many:
             write_targets(folder / f"{options.many}.fasta", records, options.many)
             many = run_fold(folder, "many", folder / "cache", options, options.many)
             print_row(f"{options.many} targets", many)
-            alone = network_seconds(folder, "many", options)
-            print(f"network alone: {alone:.1f} s; fold takes {many.seconds / alone:.2f} of it")
+            print_network(many, network_seconds(folder, "many", options))
+
+
+def print_network(measured: Measured, seconds: tuple[float, float]) -> None:
+    """Print the seconds of the network alone, and the ratio of a run to the first of them."""
+    alone, overlapping = seconds
+    print(
+        f"network alone: {alone:.1f} s, {overlapping:.1f} s with overlapping predictions; "
+        f"fold takes {measured.seconds / alone:.2f} of the former",
+        flush=True,
+    )
 
 
 def print_row(name: str, measured: Measured) -> None:
