@@ -269,6 +269,8 @@ class _Run:
         self.positions = {target.name: position for position, target in enumerate(targets, 1)}
         self.stop = Event()
         self.locks = TargetLocks(self.stop)
+        self.num_workers = max(1, min(_MAX_WORKERS, available_cores() // 2, len(targets)))
+        self.pool = WorkerPool(self.num_workers, partial(load_libraries, settings.output.report))
         self.progress = RunProgress(len(targets), _most_passes(settings))
         self.chains: ChainStore | None = None
         self.alignments: TargetStore | None = None
@@ -290,6 +292,8 @@ class _Run:
                     self._execute_here()
             finally:
                 self.stop.set()
+                # they may have been started for targets that failed
+                self.pool.terminate()
 
     def _execute_here(self) -> None:
         """Predict with the predictor of this process."""
@@ -363,11 +367,9 @@ class _Run:
 
     def _start_results(self) -> ResultStage:
         output, predictor = self.settings.output, self.settings.predictor
-        workers = max(1, min(_MAX_WORKERS, available_cores() // 2, len(self.targets)))
-        pool = WorkerPool(workers, partial(load_libraries, output.report))
         relaxation = RelaxStage.start(output.relaxation, len(self.targets))
         return ResultStage(
-            pool, workers, predictor.settings.rank, output.report, output.archive, relaxation,
+            self.pool, self.num_workers, predictor.settings.rank, output.report, output.archive, relaxation,
             on_model=self._model_written, on_finished=self._finished, on_failed=self._fail,
         )  # fmt: skip
 
@@ -409,8 +411,9 @@ class _Run:
         plan = self._plan(target)
         if plan.is_finished:
             return None
+        # both take seconds to start, in which the target is searched
+        self.pool.start()
         if plan.jobs and not self.settings.workers:
-            # while the target is searched
             self.settings.predictor.warm_up(plan.jobs[0].source)
         return plan
 

@@ -45,12 +45,22 @@ class WorkerPool:
     Args:
         processes: largest number of workers, at least 1.
         warm_up: called without arguments by each worker when it starts, for example to import libraries.
-            Workers start at once if it is given, otherwise with their first call.
+            If it is given, `start` or the first call starts all workers, otherwise each starts with its first
+            call.
     """
 
     def __init__(self, processes: int, warm_up: Callable[[], None] | None = None) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], bytes] | None] = SimpleQueue()
-        self._workers = [_Worker(self._calls, warm_up) for _ in range(processes)]
+        self._processes, self._warm_up = processes, warm_up
+        self._workers: list[_Worker] = []
+        self._terminated = False
+        self._lock = Lock()
+
+    def start(self) -> None:
+        """Start the workers, unless they have been started or ended; may be called by any thread."""
+        with self._lock:
+            if not (self._workers or self._terminated):
+                self._workers = [_Worker(self._calls, self._warm_up) for _ in range(self._processes)]
 
     def submit(self, function: Callable[[T], R], item: T) -> Future[R]:
         """Queue the call `function(item)`.
@@ -62,6 +72,7 @@ class WorkerPool:
         Returns:
             The result. The worker's messages are logged before it is set.
         """
+        self.start()
         future: Future[R] = Future()
         # pickled here, because a worker must not import the function's module before it is set up
         self._calls.put((future, pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL)))
@@ -76,6 +87,8 @@ class WorkerPool:
 
     def terminate(self) -> None:
         """End the workers at once; they remove their temporary files, and their calls fail."""
+        with self._lock:
+            self._terminated = True
         for worker in self._workers:
             worker.terminate()
 

@@ -101,6 +101,24 @@ def test_pool_calls_functions_in_warmed_up_workers() -> None:
     pool.close()
 
 
+def test_started_workers_warm_up_without_calls(tmp_path: Path) -> None:
+    marks = [tmp_path / "first", tmp_path / "second"]
+    pool = WorkerPool(1, functools.partial(os.mkdir, str(marks[0])))
+    for _ in range(2):
+        pool.start()
+    deadline = time.monotonic() + 20
+    while not marks[0].exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    pool.terminate()
+    # a pool that has ended starts no workers
+    ended = WorkerPool(1, functools.partial(os.mkdir, str(marks[1])))
+    ended.terminate()
+    ended.start()
+    ended.close()
+    assert not marks[1].exists()
+
+
 def start_main(script: Path) -> "subprocess.Popen[str]":
     """Start a process that has workers, as a user's script."""
     environment = os.environ | {"PYTHONPATH": str(Path(foldcli.__file__).parents[1])}
