@@ -27,7 +27,7 @@ FUNCTIONS = {
         "open_search_engine": "engine opened, GPU included",
         "DatabaseSource.open": "database opened",
     },
-    "msa.gpu.devices": {"create_context": "driver and context"},
+    "msa.gpu.opening": {"create_context": "driver and context"},
     "msa.gpu.kernel_compiler": {"KernelCompiler._compile_stage": "kernels looked for and compiled"},
     "cuda.alignment.kernel_cache": {"load_binary": "kernel loaded"},
     "msa.gpu.database_stream": {"DatabaseStream._copy_chunk": "chunk of the database queued"},

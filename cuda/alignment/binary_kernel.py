@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from cuda.alignment import driver
+from cuda import driver
 from cuda.alignment.device import stream_handle
-from cuda.alignment.driver import DriverError, call, handle, number
+from cuda.driver import DriverError, call, handle, number
 
 _DESCRIPTION = "_foldcli_description"
 """Attribute of an array that caches its type and launch words; computing them takes as long as a launch."""

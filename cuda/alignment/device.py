@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from cuda.alignment import driver
-from cuda.alignment.driver import DriverError, call, handle, number
+from cuda import driver
+from cuda.driver import DriverError, call, handle, number
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 """True if kernels run as Python functions in numba's simulator."""
@@ -48,8 +48,6 @@ _MIN_SHARED_KIB = 99
 _SIMULATED_BLOCKS, _SIMULATED_THREADS = 2, 32
 
 _thread = threading.local()
-_contexts: dict[int, int] = {}
-_contexts_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -235,11 +233,7 @@ def select_device(gpu: int) -> None:
     Raises:
         DriverError: there is no such GPU, or it cannot be opened.
     """
-    with _contexts_lock:
-        if gpu not in _contexts:
-            call("cuInit", 0)
-            _contexts[gpu] = handle("cuDevicePrimaryCtxRetain", number("cuDeviceGet", gpu))
-    call("cuCtxSetCurrent", _contexts[gpu])
+    call("cuCtxSetCurrent", driver.primary_context(gpu))
     _thread.device = gpu
 
 

@@ -13,7 +13,6 @@ import importlib.util
 import os
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -239,7 +238,7 @@ def _write_atomically(path: Path, content: bytes) -> None:
         OSError: if the folder is not writable.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)
-    Path(temporary).replace(path)
+    # unlike tempfile's, readable for others, as far as the umask allows: users may share a cache
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    temporary.write_bytes(content)
+    temporary.replace(path)

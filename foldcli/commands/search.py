@@ -133,7 +133,7 @@ def command(
       foldcli search proteins.fasta uniref50 -o hits.m8
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
     """
-    from msa.gpu.devices import open_in_background
+    from msa.gpu.opening import open_in_background
 
     if server is None:
         # while everything else is imported

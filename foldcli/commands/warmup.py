@@ -76,7 +76,8 @@ def command(
     from foldcli.pipeline.kernels import compile_for_gpu, compile_search_kernels, triton_version
     from foldcli.process_state import keep_bytecode
     from msa.errors import MissingError
-    from msa.gpu.devices import gpu_numbers, name_and_capability
+    from msa.gpu.devices import name_and_capability
+    from msa.gpu.opening import gpu_numbers
 
     if not triton_version():
         raise MissingError("Triton is not installed", "pip install triton")

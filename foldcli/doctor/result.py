@@ -5,7 +5,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from msa.gpu.devices import gpu_numbers, has_nvidia_hardware
+from msa.gpu.devices import has_nvidia_hardware
+from msa.gpu.opening import gpu_numbers
 
 REPORT_REQUEST = "Report it with this output."
 

@@ -6,14 +6,13 @@ times as long, so users should learn what to fix.
 This module does not import numba.
 """
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cuda.alignment import driver
+from cuda import driver
 from cuda.alignment.device import SIMULATED, Device, device_properties, memory_info, select_device
-from cuda.alignment.driver import DriverError
+from cuda.driver import DriverError
 from msa.errors import MissingError
 from msa.gpu.toolkit import runs_compiled_code, toolkit_version
 
@@ -58,11 +57,6 @@ class Gpu:
     toolkit: Version
     free_bytes: int
     total_bytes: int
-
-
-def gpu_numbers(device: str) -> list[int]:
-    """Return the GPU numbers of a device such as "cuda:0,1"; [0] if it has none."""
-    return [int(number) for number in (device.partition(":")[2] or "0").split(",")]
 
 
 def has_nvidia_hardware() -> bool:
@@ -110,30 +104,6 @@ def find_gpu(number: int = 0) -> Gpu:
     started = _start_driver()
     check_driver(started, number)
     return _open_gpu(number, started.cuda)
-
-
-def open_in_background(device: str) -> None:
-    """Start the driver, which takes 0.2 s, and create the context of the only GPU of a device in a thread.
-
-    Args:
-        device: value of `--device`. Several GPUs have processes of their own, and the CPU needs no driver.
-    """
-    numbers = gpu_numbers(device)
-    if device != "cpu" and len(numbers) == 1 and not SIMULATED:
-        threading.Thread(target=create_context, args=tuple(numbers), daemon=True).start()
-
-
-def create_context(number: int) -> bool:
-    """Start the driver and create a GPU's primary context.
-
-    Returns:
-        False if that fails; `find_gpu` then fails, too, and reports the reason.
-    """
-    try:
-        select_device(number)
-    except (DriverError, OSError, AttributeError):
-        return False
-    return True
 
 
 def name_and_capability(number: int) -> tuple[str, Version] | None:

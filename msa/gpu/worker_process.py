@@ -26,8 +26,9 @@ import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import OutOfGpuMemory
-from msa.gpu.devices import GpuUnavailable, find_gpu, open_in_background
+from msa.gpu.devices import GpuUnavailable, find_gpu
 from msa.gpu.interface import FilterLimits, GpuSettings
+from msa.gpu.opening import open_in_background
 from msa.gpu.process_state import SWITCH_SECONDS, without_collection
 from msa.search.engine import QueryProfile
 

@@ -8,15 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.devices import (
-    GpuUnavailable,
-    find_gpu,
-    gpu_numbers,
-    has_nvidia_hardware,
-    open_in_background,
-)
+from msa.gpu.devices import GpuUnavailable, find_gpu, has_nvidia_hardware
 from msa.gpu.engine import GpuEngine
 from msa.gpu.interface import GpuSettings, GpuWorker
+from msa.gpu.opening import gpu_numbers, open_in_background
 from msa.gpu.process_state import without_collection
 from msa.progress import CompileProgress
 from msa.search.engine import Engine

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cuda.alignment import DeviceSequences, device, driver, kernel_cache
+from cuda import driver
+from cuda.alignment import DeviceSequences, device, kernel_cache
 from cuda.alignment.binary_kernel import BinaryKernel
 from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
 from msa.database.database import TargetDatabase

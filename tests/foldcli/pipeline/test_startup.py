@@ -54,6 +54,8 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
         # imported by `search --server`, which needs no search engine
         ("foldcli.pipeline.search_run, foldcli.server.client", {"torch", "numba"}),
         ("foldcli.pipeline.cache_run", {"torch"}),
+        # imported by `search` before everything else
+        ("msa.gpu.opening", {"torch", "numba", "numpy"}),
         # imported by `search` on a GPU
         (
             "foldcli.pipeline.searcher, msa.search.engine_selection, msa.search.iterations",

@@ -1,9 +1,11 @@
 """The functions of the CUDA driver that searches call, through ctypes.
 
-Importing NVIDIA's bindings, or numba, takes longer than searching a database with one query.
+Importing NVIDIA's bindings, or numba, takes longer than searching a database with one query. This module does
+not import numpy either, so that the driver starts while other modules are imported.
 """
 
 import ctypes
+import threading
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from functools import cache
 from typing import Any
@@ -58,6 +60,10 @@ LOCAL_SIZE_BYTES, MAX_DYNAMIC_SHARED_BYTES, PREFERRED_SHARED_CARVEOUT = 3, 8, 9
 """Attributes of kernels."""
 NON_BLOCKING = 1
 """Flag of a stream that does not wait for the default stream."""
+
+
+_contexts: dict[int, int] = {}
+_contexts_lock = threading.Lock()
 
 
 class DriverError(RuntimeError):
@@ -122,3 +128,20 @@ def result_name(status: int) -> str:
     get_name.argtypes, get_name.restype = (c_int, POINTER(c_char_p)), c_int
     name = c_char_p()
     return name.value.decode() if not get_name(status, ctypes.byref(name)) and name.value else str(status)
+
+
+def primary_context(gpu: int) -> int:
+    """Start the driver, and return the primary context of a GPU, which is created on the first call.
+
+    Args:
+        gpu: index among the GPUs visible to this process.
+
+    Raises:
+        DriverError: there is no such GPU, or it cannot be opened.
+        OSError, AttributeError: see `functions`.
+    """
+    with _contexts_lock:
+        if gpu not in _contexts:
+            call("cuInit", 0)
+            _contexts[gpu] = handle("cuDevicePrimaryCtxRetain", number("cuDeviceGet", gpu))
+        return _contexts[gpu]

@@ -1,0 +1,39 @@
+"""The start of a GPU in the background, for commands that import other modules meanwhile.
+
+Neither this module nor its imports need numpy.
+"""
+
+import os
+import threading
+
+from cuda import driver
+
+
+def gpu_numbers(device: str) -> list[int]:
+    """Return the GPU numbers of a device such as "cuda:0,1"; [0] if it has none."""
+    return [int(number) for number in (device.partition(":")[2] or "0").split(",")]
+
+
+def open_in_background(device: str) -> None:
+    """Start the driver, which takes 0.2 s, and create the context of the only GPU of a device in a thread.
+
+    Args:
+        device: value of `--device`. Several GPUs have processes of their own, and the CPU needs no driver.
+    """
+    numbers = gpu_numbers(device)
+    simulated = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+    if device != "cpu" and len(numbers) == 1 and not simulated:
+        threading.Thread(target=create_context, args=tuple(numbers), daemon=True).start()
+
+
+def create_context(number: int) -> bool:
+    """Start the driver and create a GPU's primary context.
+
+    Returns:
+        False if that fails; `msa.gpu.devices.find_gpu` then fails, too, and reports the reason.
+    """
+    try:
+        driver.primary_context(number)
+    except (driver.DriverError, OSError, AttributeError):
+        return False
+    return True
