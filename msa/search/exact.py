@@ -40,7 +40,7 @@ def exact_search(
         database: the database; its clusters have no effect.
         settings: `evalue` and the thresholds select hits, `max_seqs` is the maximum number of hits, `matrix`
             and gap costs define scores and bits.
-        progress: called with the number of bytes of residues scanned so far, and of all.
+        progress: called with the number of targets scanned so far, and of all.
 
     Returns:
         An iterator over each query with its hits, one for each occurrence, in the order of the database. The
@@ -82,7 +82,7 @@ def _find(
             inside = starts + len(pattern) <= arrays.lengths[targets]
             own.append(np.stack([targets[inside], starts[inside]], axis=1))
         if progress is not None:
-            progress(end, total)
+            progress(int(np.searchsorted(arrays.offsets, end)), len(arrays))
     return [(each[:, 0], each[:, 1]) for each in map(np.concatenate, found)]
 
 
