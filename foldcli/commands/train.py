@@ -13,6 +13,7 @@ from foldcli.options.command import GroupedCommand
 
 if TYPE_CHECKING:
     from model.training.data import ChainSet
+    from model.training.settings import TrainingSettings
     from model.training.trainer import StepReport
 
 _LOG_EVERY = 10  # steps
@@ -112,11 +113,26 @@ def command(
     chains = _prepare(folder, prepared)
     if unpack_only or run is None:
         return
+    _run(config, settings, chains, run, resume, device, max_seconds, max_steps)
+
+
+def _run(
+    config: Path,
+    settings: "TrainingSettings",
+    chains: "ChainSet",
+    run: Path,
+    resume: bool,
+    device: str,
+    max_seconds: float | None,
+    max_steps: int | None,
+) -> None:
+    """Start or continue a run, and train until its end, a limit or a signal."""
     import torch
 
     from foldcli.logs import logger
     from foldcli.paths import make_writable_folder
     from foldcli.process_state import on_stop_signals
+    from model.errors import ConfigError
     from model.training.checkpoint import stored_progress
     from model.training.data import read_split
     from model.training.trainer import Trainer, Workers

@@ -74,8 +74,7 @@ def target_page(
     """
     best, done = result.models[0], result.done
     data = page_data(result, alignment.coverage if alignment else None)
-    settings, stages = done.get("settings", {}), done.get("stages", [])
-    header = settings.get("header")
+    header = done.get("settings", {}).get("header")
     return render_page(
         "target.html",
         SCRIPTS,
@@ -103,14 +102,7 @@ def target_page(
             f"{result.confidence} along the chain; best model: median {statistics.median(best.plddt):.1f}, "
             f"lowest {best.plddt.min():.1f} at residue {_residue_label(result, int(best.plddt.argmin()))}"
         ),
-        pae=None
-        if best.pae is None
-        else {
-            "mean": f"{best.pae.mean:.1f}",
-            "block": best.pae.block,
-            "step": PAE_STEP,
-            "maximum": MAX_PAE,
-        },
+        pae=_pae_values(best),
         sequence=result.sequence,
         secondary=data["models"][0]["secondary"],
         no_alignment=missing,
@@ -118,20 +110,40 @@ def target_page(
         **_template_values(result),
         **_interface_values(best),
         files=_file_rows(result),
-        has_record=bool(done),
-        stages=[
+        **_record_values(done),
+        data=data,
+    )
+
+
+def _pae_values(model: RankedModel) -> dict[str, Any] | None:
+    """Return the template's values about the PAE of a model; None without a PAE."""
+    if model.pae is None:
+        return None
+    return {
+        "mean": f"{model.pae.mean:.1f}",
+        "block": model.pae.block,
+        "step": PAE_STEP,
+        "maximum": MAX_PAE,
+    }
+
+
+def _record_values(done: dict[str, Any]) -> dict[str, Any]:
+    """Return the template's values about how the target was made, from the content of its done.json."""
+    settings = done.get("settings", {})
+    return {
+        "has_record": bool(done),
+        "stages": [
             (
                 _STAGE_NAMES.get(stage["stage"], stage["stage"]),
                 format_duration(stage["seconds"]),
                 format_bytes(stage["peak_memory_bytes"]),
             )
-            for stage in stages
+            for stage in done.get("stages", [])
         ],
-        versions=list(done.get("versions", {}).items()),
-        facts=_fact_rows(done.get("facts", {})),
-        settings=_flatten({key: settings[key] for key in settings if key not in ("query", "header")}),
-        data=data,
-    )
+        "versions": list(done.get("versions", {}).items()),
+        "facts": _fact_rows(done.get("facts", {})),
+        "settings": _flatten({key: settings[key] for key in settings if key not in ("query", "header")}),
+    }
 
 
 def _tiles(result: TargetResult, alignment: AlignmentSummary | None) -> list[tuple[str, str]]:

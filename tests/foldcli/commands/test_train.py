@@ -1,0 +1,133 @@
+"""`foldcli train`: packed data are unpacked, trained on, continued and exported; wrong arguments."""
+
+import json
+import lzma
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.command_process import run_foldcli
+
+CONFIG = """
+network:
+  name: tiny
+  evoformer:
+    blocks: 1
+    msa: {channels: 8, attention_heads: 2, attention_channels: 8, outer_channels: 4, transition_factor: 1}
+    pair: {channels: 8, multiplication_channels: 8, attention_heads: 2, attention_channels: 8,
+           transition_factor: 1}
+  extra_msa:
+    blocks: 1
+    msa: {channels: 8, attention_heads: 2, attention_channels: 8, outer_channels: 4, transition_factor: 1,
+          global_column_attention: true}
+    pair: {channels: 8, multiplication_channels: 8, attention_heads: 2, attention_channels: 8,
+           transition_factor: 1}
+  structure: {channels: 8, iterations: 1, heads: 2}
+sampling: {msa_rows: 3, extra_rows: 2, templates: 0}
+phases: [{steps: 4, crop: 16, micro_batch: 1}]
+batch: 1
+max_recycles: 0
+validate_every: 0
+checkpoint_every: 0
+compile: false
+workers: 0
+"""
+LENGTHS = np.array([20, 24])
+
+
+def pack(path: Path, **arrays: np.ndarray) -> None:
+    stream = BytesIO()
+    np.savez(stream, **arrays)  # type: ignore[arg-type]
+    path.write_bytes(lzma.compress(stream.getvalue(), preset=0))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a folder of packed data: two full-atom chains of glycines, one with a backbone only."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    total = int(LENGTHS.sum())
+    glycine = np.full(total, 7, np.uint8)
+    mask = np.zeros((total, 14), bool)
+    mask[:, :4] = True
+    offsets = np.array([[-146, 0, 0], [0, 0, 0], [90, 120, 0], [60, 230, 0]], np.int16)
+    pack(
+        folder / "chains.npz.xz",
+        ids=np.array(["1abc_A", "2abc_A"]),
+        length=LENGTHS,
+        aatype=glycine,
+        cluster30=np.array([0, 1]),
+        chain_break=np.zeros(total, np.uint8),
+        ca_delta_centi=np.tile(np.array([380, 0, 0], np.int16), (total, 1)),
+        atom14_mask=np.packbits(mask, axis=1),
+        atom_offset_centi=np.tile(offsets, (total, 1)),
+    )
+    alpha = np.arange(18)[:, None] * [380, 0, 0]
+    atoms = np.stack([alpha + offset for offset in offsets[:3]], axis=1)
+    pack(
+        folder / "cgdms_backbone_chains.npz.xz",
+        ids=np.array(["3abc_A"]),
+        length=np.array([18]),
+        aatype=np.full(18, 7, np.uint8),
+        n_ca_c_centroid_centi=np.concatenate([atoms, atoms[:, :1]], axis=1).astype(np.int16),
+    )
+    rows = np.full((20, 2), 22, np.uint8)  # as the query
+    rows[:, 1] = 21
+    pack(
+        folder / "msas.npz.xz",
+        ids=np.array(["1abc_A"]),
+        rows=np.array([2]),
+        length=np.array([20]),
+        tokens=rows.reshape(-1),
+    )
+    hit = "1abc_A\t2abc_A\t1.0\t1\t20\t1\t20\t1e-9\t60\t20M\n"
+    (folder / "chain_vs_chain_hits.m8.xz").write_bytes(lzma.compress(hit.encode()))
+    (folder / "homology_groups.tsv").write_text("chain\tgroup\n1abc_A\t0\n2abc_A\t1\n")
+    return folder
+
+
+@pytest.mark.slow
+def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
+    config, run, unpacked = tmp_path / "tiny.yaml", tmp_path / "run", tmp_path / "unpacked"
+    config.write_text(CONFIG)
+    arguments = ("train", config, "--data", data, "--prepared", unpacked, "-o", run, "--device", "cpu")
+    first = run_foldcli([*arguments, "--max-steps", "2"])
+    assert first.returncode == 0, first.stderr
+    assert np.load(unpacked / "chain_offset.npy").tolist() == [0, 20, 44, 62]
+    assert np.load(unpacked / "tokens.npy")[:40].tolist() == [7] * 20 + [21] * 20
+    assert np.load(unpacked / "columns.npy").tolist() == [[k, k] for k in range(20)]
+    # consecutive CA atoms are 3.8 Å apart
+    assert (np.diff(np.load(unpacked / "atom14.npy")[:20, 1, 0]) == 380).all()
+    second = run_foldcli([*arguments, "--resume"])
+    assert second.returncode == 0, second.stderr
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3, 4]
+    exported = run_foldcli(["train", config, "-o", run, "--export", tmp_path / "network.npz"])
+    assert exported.returncode == 0, exported.stderr
+    with np.load(tmp_path / "network.npz") as parameters:
+        assert all(np.isfinite(parameters[name]).all() for name in parameters.files)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (("homology_groups.tsv", b"1abc_A\t0\n"), "1 chains have no group"),
+        (("msas.npz.xz", b"x"), "not a numpy archive inside xz"),
+        (("chain_vs_chain_hits.m8.xz", lzma.compress(b"1abc_A\t2abc_A\n")), "line 1: expected ten fields"),
+    ],
+)
+def test_damaged_data_is_refused_in_one_line(
+    data: Path, tmp_path: Path, damage: tuple[str, bytes], reason: str
+) -> None:
+    config = tmp_path / "tiny.yaml"
+    config.write_text(CONFIG)
+    name, content = damage
+    (data / name).write_bytes(content)
+    result = run_foldcli(
+        ["train", config, "--data", data, "--prepared", tmp_path / "unpacked", "--unpack-only"]
+    )
+    assert result.returncode == 3
+    assert result.stderr.count("\n") == 1 and reason in result.stderr and name in result.stderr
+    assert not (tmp_path / "unpacked").exists()
