@@ -24,8 +24,10 @@ _CHANCE_FRACTION = 0.2
 _MIN_PAIR_COUNT = math.exp(9.0)
 """Lower limit of the pair count in this threshold, which makes it ≥ 33.7 half-bits for gap costs 11/1."""
 
-_MAX_INTERPRETED = 100_000
-"""Values that this process computes without compiled code."""
+_MAX_INTERPRETED = 1_000_000
+"""Values that this process computes without compiled code; they take about as long as importing numba."""
+_ROUNDING = 1 - 1e-9
+"""Factor that makes lower bounds of E-values smaller than their rounding errors."""
 
 
 def bit_scores(scores: np.ndarray, parameters: GumbelParameters) -> np.ndarray:
@@ -39,6 +41,7 @@ def evalues(
     target_lengths: np.ndarray,
     database_residues: int,
     parameters: GumbelParameters,
+    max_evalue: float = math.inf,
 ) -> np.ndarray:
     """Compute the expected number of chance alignments with at least each score in the whole database.
 
@@ -48,10 +51,19 @@ def evalues(
         target_lengths: int [n], residues.
         database_residues: residues of the whole database, even if only a part of it is searched.
         parameters: see GumbelParameters.
+        max_evalue: larger values need not be computed, and may be returned as infinity.
 
     Returns:
         float64 [n], ≥ 0.
     """
+    if max_evalue < math.inf:
+        # far fewer than the values of all candidates of a search
+        least = _least_evalues(scores, query_length, target_lengths, database_residues, parameters)
+        expected, small = np.full(len(scores), math.inf), np.flatnonzero(least <= max_evalue)
+        expected[small] = evalues(
+            scores[small], query_length, target_lengths[small], database_residues, parameters
+        )
+        return expected
     arrays = scores.astype(np.int64), query_length, target_lengths.astype(np.int64), database_residues
     if not _interpreted.accepts(len(scores)):
         from msa.profile import compiled_statistics  # imports numba
@@ -102,6 +114,25 @@ def corrected_scores(
         thresholds = np.array([math.ceil(math.log(each) / lambda_) for each in pairs.tolist()], np.int64)
     excess = weight * np.maximum(reversed_scores - thresholds, 0)
     return np.maximum(scores.astype(np.int64) - excess, 0)
+
+
+def _least_evalues(
+    scores: np.ndarray,
+    query_length: int,
+    target_lengths: np.ndarray,
+    residues: int,
+    parameters: GumbelParameters,
+) -> np.ndarray:
+    """Return lower bounds of E-values, float64 [n].
+
+    The expected number of start positions is at least the residues that an alignment of mean length leaves.
+    """
+    p = parameters
+    mean_lengths = p.a * scores + p.b
+    query_starts = np.maximum(query_length - mean_lengths, 0.0)
+    target_starts = np.maximum(target_lengths - mean_lengths, 0.0)
+    areas = _ROUNDING * query_starts * target_starts
+    return areas * p.k * np.exp(-p.lambda_ * scores) * residues / target_lengths
 
 
 def _interpreted_evalues(

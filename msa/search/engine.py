@@ -40,7 +40,7 @@ class EvalueFunction(Protocol):
         reversed_scores: np.ndarray | None = None,
         /,
     ) -> np.ndarray:
-        """Return E-values, float64 [n].
+        """Return E-values, float64 [n]; those above `Selection.max_evalue` may be infinite.
 
         Args:
             query: index of the query.

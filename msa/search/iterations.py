@@ -2,6 +2,7 @@
 
 import contextlib
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -135,9 +136,11 @@ class IteratedSearch:
                 parameters.append(replace(base, k=base.k * k_factor))
                 yield profile
 
-        def target_evalues(query: int, indices: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        def target_evalues(
+            query: int, indices: np.ndarray, scores: np.ndarray, limit: float = math.inf
+        ) -> np.ndarray:
             target_lengths, residues = targets.lengths[indices], database.total_residues
-            return evalues(scores, lengths[query], target_lengths, residues, parameters[query])
+            return evalues(scores, lengths[query], target_lengths, residues, parameters[query], limit)
 
         def correct(
             query: int, indices: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray, weight: int = 1
@@ -151,7 +154,7 @@ class IteratedSearch:
         ) -> np.ndarray:
             if reversed_scores is not None:
                 scores = correct(query, indices, scores, reversed_scores)
-            return target_evalues(query, indices, scores)
+            return target_evalues(query, indices, scores, max_evalue)
 
         # hits below the thresholds of identity or coverage, which only the alignment shows, must not take the
         # place of others

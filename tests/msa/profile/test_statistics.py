@@ -163,7 +163,7 @@ def test_array_of_evalues_equals_single_ones() -> None:
     assert array.tolist() == single and evalues(scores[:0], 76, lengths[:0], 10**8, DEFAULT).shape == (0,)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(0, 2**32), st.integers(2, 40_000), st.sampled_from([(11, 1), (10, 1), (9, 2)]))
 def test_compiled_formulas_give_the_same_bits(seed: int, query: int, gap_costs: tuple[int, int]) -> None:
     rng = np.random.default_rng(seed)
@@ -178,6 +178,21 @@ def test_compiled_formulas_give_the_same_bits(seed: int, query: int, gap_costs: 
             results.append([expected, corrected_scores(scores, reverse, query, lengths, parameters, 2)])
     for interpreted, compiled in zip(*results, strict=True):
         assert interpreted.dtype == compiled.dtype and interpreted.tolist() == compiled.tolist()
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(0, 2**32), st.integers(2, 5000), st.integers(-12, 4), st.sampled_from(sorted(GUMBEL_TABLES))
+)
+def test_only_evalues_above_the_limit_are_infinite(seed: int, query: int, exponent: int, matrix: str) -> None:
+    rng = np.random.default_rng(seed)
+    scores, lengths = rng.integers(1, 400, 300), rng.integers(2, 3000, 300).astype(np.int32)
+    for gap_costs in GUMBEL_TABLES[matrix].gapped:
+        parameters, limit = gumbel_parameters(*gap_costs, matrix), 10.0**exponent
+        values = evalues(scores, query, lengths, 10**9, parameters)
+        limited = evalues(scores, query, lengths, 10**9, parameters, limit)
+        assert np.array_equal(limited[values <= limit], values[values <= limit])
+        assert set(limited[limited != values].tolist()) <= {math.inf}
 
 
 @settings(deadline=None)
