@@ -50,13 +50,18 @@ def _is_distinct(rows, max_identity):  # type: ignore[no-untyped-def]
     kept_count = 0
     for i in range(count):
         row, residues = rows[i], 0
+        first, end = columns, 0
         for c in range(columns):
-            residues += row[c] != GAP
+            if row[c] != GAP:
+                residues += 1
+                first, end = min(first, c), c + 1
+        # rows of other domains of a long query have all their residues elsewhere
+        row = row[first:end]
         allowed = residues - max_identity * residues
         new = residues > 0
         # backwards, because rows are sorted by E-value, in which similar rows are neighbours
         for k in range(kept_count - 1, -1, -1):
-            if _count_differences(row, rows[kept_indices[k]], allowed) <= allowed:
+            if _count_differences(row, rows[kept_indices[k], first:end], allowed) <= allowed:
                 new = False
                 break
         if new or i == 0:
