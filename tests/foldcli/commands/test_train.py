@@ -2,12 +2,16 @@
 
 import json
 import lzma
+import signal
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from foldcli.commands.train import command
 from tests.command_process import run_foldcli
 
 CONFIG = """
@@ -88,24 +92,35 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def stop_signals_restored() -> Iterator[None]:
+    """Restore the handlers of the signals that stop a run."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("stop_signals_restored")
 def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
+    def train(*arguments: object) -> None:
+        result = CliRunner().invoke(command, [str(config), "-o", str(run), *map(str, arguments)])
+        assert result.exit_code == 0, result.output
+
     config, run, unpacked = tmp_path / "tiny.yaml", tmp_path / "run", tmp_path / "unpacked"
     config.write_text(CONFIG)
-    arguments = ("train", config, "--data", data, "--prepared", unpacked, "-o", run, "--device", "cpu")
-    first = run_foldcli([*arguments, "--max-steps", "2"])
-    assert first.returncode == 0, first.stderr
+    options = ("--data", data, "--prepared", unpacked, "--device", "cpu")
+    train(*options, "--max-steps", 2)
     assert np.load(unpacked / "chain_offset.npy").tolist() == [0, 20, 44, 62]
     assert np.load(unpacked / "tokens.npy")[:40].tolist() == [7] * 20 + [21] * 20
     assert np.load(unpacked / "columns.npy").tolist() == [[k, k] for k in range(20)]
     # consecutive CA atoms are 3.8 Å apart
     assert (np.diff(np.load(unpacked / "atom14.npy")[:20, 1, 0]) == 380).all()
-    second = run_foldcli([*arguments, "--resume"])
-    assert second.returncode == 0, second.stderr
+    train(*options, "--resume")
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 2, 3, 4]
-    exported = run_foldcli(["train", config, "-o", run, "--export", tmp_path / "network.npz"])
-    assert exported.returncode == 0, exported.stderr
+    train("--export", tmp_path / "network.npz")
     with np.load(tmp_path / "network.npz") as parameters:
         assert all(np.isfinite(parameters[name]).all() for name in parameters.files)
 
