@@ -27,7 +27,7 @@ from model.alphafold import AlphaFold
 from model.complex_scores import complex_scores
 from model.config import MultimerConfig, model_config
 from model.embedders import Features, RecycledState
-from model.heads import compute_aligned_error, compute_plddt
+from model.heads import AlignedError, compute_plddt, expected_errors
 from model.multimer.draws import Draws
 from model.multimer.inputs import MultimerInputs
 from model.parameters import random_parameters
@@ -253,7 +253,8 @@ def _confidences(result: Mapping[str, torch.Tensor], asym_id: torch.Tensor | Non
     scores: dict[str, Any] = {"plddt": compute_plddt(result["predicted_lddt/logits"])}
     if "predicted_aligned_error/logits" in result:
         logits = result["predicted_aligned_error/logits"]
-        error = compute_aligned_error(logits, torch.nn.Identity())
+        expected = expected_errors(logits, torch.nn.Identity())
+        error = AlignedError.from_expected(*(x.cpu().numpy() for x in expected))
         scores["aligned_confidence_probs"] = torch.softmax(logits, dim=-1).cpu().numpy()
         scores["predicted_aligned_error"] = error.pae
         scores["max_predicted_aligned_error"] = error.max_pae

@@ -4,7 +4,7 @@
                                           [--blocks 3] [--tune]
 
 check: errors of gradients against float64, relative to those of plain PyTorch in bfloat16 (at most 2).
-attention: what is between the projections of triangle attention, 4 heads × 32.
+attention: the core of triangle attention, without its projections, 4 heads × 32.
 multiplication: triangle multiplication of 128 channels with its LayerNorm.
 transition: the transition of 384² rows of 128 channels with its LayerNorm.
 block: one Evoformer block with 256 MSA and 128 pair channels, compiled by torch.compile, with the fused
