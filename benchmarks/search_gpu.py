@@ -19,6 +19,7 @@ prints the phases of the commands (search_phases.py); and compares the times wit
 
 import argparse
 import filecmp
+import importlib.util
 import json
 import os
 import re
@@ -35,6 +36,7 @@ from msa.io.fasta import read_fasta
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("cuda", "features", "foldcli", "model", "msa")
+LIBRARIES = ("click", "cuda.bindings", "cuda.core", "llvmlite", "numba", "numba_cuda", "numpy", "tqdm")
 # figure, unit, bar, and whether it is a minimum
 BARS = {
     "first search ever, all queries": ("s", 10.0, False),
@@ -105,10 +107,13 @@ class Foldcli:
             "NUMBA_CACHE_DIR": str(folder / "numba"),
             "PYTHONPATH": str(ROOT),
         }
-        # installations have bytecode
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        compile_all = [sys.executable, "-m", "compileall", "-q", *(str(ROOT / name) for name in PACKAGES)]
-        subprocess.run(compile_all, env=self._environment, check=False)
+        # installed packages have bytecode
+        specs = [importlib.util.find_spec(name) for name in LIBRARIES]
+        libraries = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
+        folders = [*(ROOT / name for name in PACKAGES), *libraries]
+        command = [sys.executable, "-m", "compileall", "-q", "-j", "0", *map(str, folders)]
+        subprocess.run(command, env=self._environment, capture_output=True, check=False)
 
     def search(
         self,
