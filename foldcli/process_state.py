@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,11 +70,6 @@ def keep_bytecode() -> None:
         return
     if sys.dont_write_bytecode or not os.access(Path(torch.origin).parent, os.W_OK):
         sys.pycache_prefix, sys.dont_write_bytecode = str(cache_dir() / "bytecode"), False
-
-
-def ignore_small_launch_warnings() -> None:
-    """Ignore numba's warnings about small GPU launches, which short queries cause."""
-    warnings.filterwarnings("ignore", message=".*GPU under-utilization due to low occupancy")
 
 
 def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:

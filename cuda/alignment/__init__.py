@@ -1,8 +1,8 @@
 """GPU kernels for sequence alignment, written with numba.cuda, and the arrays that they take and return.
 
 `gapless` scores targets without gaps, `top_k` selects the best-scoring targets of a query, and
-`smith_waterman` computes gapped alignments. This module itself does not import numba, so that a process that
-only exchanges arrays stays light.
+`smith_waterman` computes gapped alignments. numba is imported only to compile a kernel; `device` holds arrays
+and queues work through the CUDA driver.
 """
 
 from collections.abc import Sequence

@@ -160,7 +160,8 @@ def compile_search_kernels(gpu_name: str, capability: tuple[int, int], max_lengt
     except Exception as error:  # the compiler's errors have no common base class
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise MissingError(
-            f"the kernels of searches cannot be compiled: {reason}", "foldcli doctor checks this machine."
+            f"the kernels of searches cannot be compiled: {reason}",
+            "pip install 'foldcli[cuda]', or leave them out: --max-length 0.",
         ) from error
 
 

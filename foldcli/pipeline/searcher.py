@@ -9,7 +9,6 @@ from typing import TypeVar
 from foldcli.logs import logger
 from foldcli.options.common import parse_size
 from foldcli.paths import cache_dir
-from foldcli.process_state import ignore_small_launch_warnings
 from foldcli.progress import CompilationProgress, Progress, progress_bar
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST
@@ -218,7 +217,6 @@ def open_search_engine(device: str, gpu_share: float = 0.9) -> Engine:
         GpuUnavailable: the requested GPU cannot be used.
         InputError: $FOLDCLI_GPU_MEMORY is not a size.
     """
-    ignore_small_launch_warnings()
     settings = EngineSettings(device, cache_dir() / "kernels", gpu_share, max_gpu_bytes())
     return create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress())
 

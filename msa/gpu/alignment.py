@@ -38,7 +38,7 @@ class AlignmentContext:
         kernels: folder of compiled kernels.
         compiler: compiles the kernels.
         allocate: allocates GPU memory.
-        stream: numba stream to launch on.
+        stream: stream to launch on.
         targets: the database.
         single_chunk: returns the chunk with all targets if it is on the GPU, else None.
     """

@@ -95,7 +95,7 @@ class GaplessBounder:
                 order, and the total number of bytes is a multiple of 4. Lengths may be 0.
             bounds: device int16 [n], written: no less than the score. UNBOUNDED where the kernel cannot
                 guarantee that: for bounds from 1,024 on, and everywhere if a profile score exceeds 127.
-            stream: numba stream, or 0 for the default stream.
+            stream: a stream, or 0 for the default stream.
         """
         if not targets.lengths.size:
             return
@@ -157,13 +157,13 @@ def _border(buffers: StreamBuffers, residues: int) -> Any:
         residues: bytes of all targets.
 
     Raises:
-        Exception: the error of numba, if memory is too short even for _MIN_BORDER_SPAN.
+        Exception: the error of the driver, if memory is too short even for _MIN_BORDER_SPAN.
     """
     span = BORDER_SPAN
     while True:
         try:
             return buffers.array("border", max(min(residues, span + BORDER_OVERHANG) // 2, 2))
-        except Exception as error:  # numba's and cuda-core's errors have no common base class
+        except Exception as error:  # the driver's, or the simulator's
             if "OUT_OF_MEMORY" not in str(error).upper().replace(" ", "_") or span <= _MIN_BORDER_SPAN:
                 raise
             span //= 2

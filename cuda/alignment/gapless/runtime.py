@@ -26,7 +26,7 @@ class StreamBuffers:
     Launches on a stream run one after the other, and each resets its counters to zero.
 
     Args:
-        stream: numba stream, or 0.
+        stream: a stream, or 0.
     """
 
     stream: Any
@@ -55,7 +55,7 @@ _buffers: dict[tuple[int, int], StreamBuffers] = {}
 
 
 def stream_buffers(device: Device, stream: Any) -> StreamBuffers:
-    """Return the buffers of a numba stream, or of the default stream 0."""
+    """Return the buffers of a stream, or of the default stream 0."""
     buffers = _buffers.setdefault((device.number, stream_handle(stream)), StreamBuffers(stream))
     buffers.stream = stream  # the driver may reuse the handle for a later stream
     return buffers
@@ -141,7 +141,7 @@ class PreparedKernel:
         """Return a function that queues the kernel with some arguments on a stream.
 
         Args:
-            stream: numba stream, or 0.
+            stream: a stream, or 0.
             small_grid: launch one block per multiprocessor instead of as many as fit.
         """
         grid, threads = self.device.grid(1 if small_grid else self.blocks, self.launch.threads)

@@ -99,7 +99,7 @@ class GaplessScorer:
             targets: sequences as in a target database: each starts at a multiple of four bytes, and the total
                 number of bytes is a multiple of 4. Lengths may be 0.
             scores: device int32 [n], written.
-            stream: numba stream, or 0 for the default stream.
+            stream: a stream, or 0 for the default stream.
         """
         if not targets.lengths.size:
             return
@@ -125,7 +125,7 @@ class GaplessScorer:
             listed: device int32 [n + 1], the number of listed targets, then their indices: distinct, in any
                 order.
             scores: device int32 [n], written: scores[k] is that of target listed[1 + k].
-            stream: numba stream, or 0.
+            stream: a stream, or 0.
             small_grid: use few blocks: enough for a few hundred targets, and other work can run, too.
         """
         count = targets.lengths.size

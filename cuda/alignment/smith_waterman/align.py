@@ -45,7 +45,7 @@ def end_positions(
         pairs: the pairs to align.
         gap_open: cost of a gap's first residue, half-bits.
         gap_extend: cost of each further residue, half-bits; gap_open ≥ gap_extend ≥ 1.
-        stream: numba stream to launch on.
+        stream: stream to launch on.
         budget: bytes of GPU memory for intermediate results; a single pair may need more. 40 bytes per pair,
             and 4 KiB and a few times the profile per query, are needed in addition.
         shapes: kernel shapes; by default those for the current GPU.

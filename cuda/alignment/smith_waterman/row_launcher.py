@@ -109,7 +109,7 @@ class RowLauncher:
         targets: the sequences that the pairs refer to.
         gap_open, gap_extend: half-bits.
         shapes: the shapes to choose from.
-        stream: numba stream on which everything is queued.
+        stream: stream on which everything is queued.
         kernels: folder of compiled kernels.
         allocate: allocates all GPU memory; its exceptions are passed on.
     """

@@ -115,7 +115,7 @@ class TopKSelector:
         k: maximum number of selected targets, ≥ 1.
         min_score: minimum score of a selected target, half-bits.
         capacity: maximum number of targets per chunk.
-        stream: numba stream to launch on, or 0; the buffers belong to it.
+        stream: stream to launch on, or 0; the buffers belong to it.
         allocate: (count, dtype) → device array of at least `count` elements; may raise.
     """
 
