@@ -134,16 +134,18 @@ def command(
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
     """
     from msa.gpu.opening import open_in_background
+    from msa.gpu.process_state import without_collection
 
-    if server is None:
+    if server is None and not exact:
         # while everything else is imported
         open_in_background(device)
-    from foldcli.inputs.queries import QuerySources
-    from foldcli.paths import default_feature_cache
-    from foldcli.pipeline.search_run import SearchRun
-    from foldcli.pipeline.settings import AlignmentSettings
-    from msa.io.m8 import DEFAULT_COLUMNS, parse_columns
-    from msa.search.settings import AlignmentFilter
+    with without_collection():
+        from foldcli.inputs.queries import QuerySources
+        from foldcli.paths import default_feature_cache
+        from foldcli.pipeline.search_run import SearchRun
+        from foldcli.pipeline.settings import AlignmentSettings
+        from msa.io.m8 import DEFAULT_COLUMNS, parse_columns
+        from msa.search.settings import AlignmentFilter
 
     inputs, db = list(queries), None
     if server is not None:
@@ -179,7 +181,7 @@ def command(
         raise click.UsageError("--previous is for --partial.")
     if partial:
         _check_partial(server, out, save_profile)
-        # imports numba
+        # they import the search engines
         from foldcli.pipeline.searcher import DatabaseSource
         from foldcli.pipeline.split_runs import PartSearchRun, ResultFormat
 
@@ -240,8 +242,11 @@ def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[],
         return RemoteSearcher(server)
 
     def open_here() -> "Searcher":
-        # imports numba, which takes longer than a complete search of a client
-        from foldcli.pipeline.searcher import DatabaseSource
+        # a client of a server needs no search engine
+        from msa.gpu.process_state import without_collection
+
+        with without_collection():
+            from foldcli.pipeline.searcher import DatabaseSource
 
         return DatabaseSource(db, device).open_searcher()
 
