@@ -77,7 +77,7 @@ def command(
     from foldcli.process_state import keep_bytecode
     from msa.errors import MissingError
     from msa.gpu.devices import name_and_capability
-    from msa.gpu.opening import gpu_numbers
+    from msa.gpu.hardware import gpu_numbers
 
     if not triton_version():
         raise MissingError("Triton is not installed", "pip install triton")

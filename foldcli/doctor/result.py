@@ -5,8 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from msa.gpu.devices import has_nvidia_hardware
-from msa.gpu.opening import gpu_numbers
+from msa.gpu.hardware import gpu_numbers, has_nvidia_hardware
 
 REPORT_REQUEST = "Report it with this output."
 

@@ -18,7 +18,6 @@ from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.options.common import available_cores
 from foldcli.paths import cache_dir, hiding_file
 from foldcli.report.viewer import PACKAGE, load_viewer
-from msa.gpu.devices import GpuUnavailable, find_gpu
 
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 # modules that are not named like their package
@@ -204,6 +203,9 @@ def _driver_version() -> CheckResult:
 
 
 def _check_search_gpu(number: int, context: CheckContext) -> CheckResult:
+    # imports the package `cuda`, which another one may hide
+    from msa.gpu.devices import GpuUnavailable, find_gpu
+
     name = f"GPU {number} for the search"
     try:
         gpu = find_gpu(number)

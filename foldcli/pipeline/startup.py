@@ -25,7 +25,8 @@ from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.kernels import KernelCompilation, compile_for_run
 from foldcli.pipeline.settings import NetworkOptions
 from foldcli.process_state import keep_bytecode, set_triton_cache_folder
-from msa.gpu.opening import create_context, gpu_numbers
+from msa.gpu.hardware import gpu_numbers
+from msa.gpu.opening import create_context
 from msa.gpu.process_state import without_collection
 
 if TYPE_CHECKING:

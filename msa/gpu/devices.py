@@ -8,7 +8,6 @@ This module does not import numba.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from cuda import driver
 from cuda.alignment.device import SIMULATED, Device, device_properties, memory_info, select_device
@@ -22,7 +21,6 @@ MIN_CAPABILITY = (8, 0)
 MIN_FREE_BYTES = 512 * 2**20
 """GPU memory that a search needs even for the smallest database."""
 
-_NVIDIA_VENDOR = "0x10de"
 _SUCCESS = "CUDA_SUCCESS"
 _REMEDY = "Use --device cpu, or --device auto to use a GPU if one works."
 
@@ -57,21 +55,6 @@ class Gpu:
     toolkit: Version
     free_bytes: int
     total_bytes: int
-
-
-def has_nvidia_hardware() -> bool:
-    """Return whether this machine has an NVIDIA GPU, with or without a driver for it."""
-    if any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version")):
-        return True
-    # a display controller has class 0x03…; NVIDIA also makes network cards
-    for device in Path("/sys/bus/pci/devices").glob("*"):
-        try:
-            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
-        except OSError:
-            continue
-        if vendor == _NVIDIA_VENDOR and kind.startswith("0x03"):
-            return True
-    return False
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,7 @@ import os
 import threading
 
 from cuda import driver
-
-
-def gpu_numbers(device: str) -> list[int]:
-    """Return the GPU numbers of a device such as "cuda:0,1"; [0] if it has none."""
-    return [int(number) for number in (device.partition(":")[2] or "0").split(",")]
+from msa.gpu.hardware import gpu_numbers
 
 
 def open_in_background(device: str) -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.devices import GpuUnavailable, find_gpu, has_nvidia_hardware
+from msa.gpu.devices import GpuUnavailable, find_gpu
 from msa.gpu.engine import GpuEngine
+from msa.gpu.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.interface import GpuSettings, GpuWorker
-from msa.gpu.opening import gpu_numbers, open_in_background
+from msa.gpu.opening import open_in_background
 from msa.gpu.process_state import without_collection
 from msa.progress import CompileProgress
 from msa.search.engine import Engine

@@ -6,7 +6,7 @@ import pytest
 from foldcli.options.common import DeviceType, SizeType
 from foldcli.pipeline.searcher import max_gpu_bytes
 from msa.errors import InputError
-from msa.gpu.opening import gpu_numbers
+from msa.gpu.hardware import gpu_numbers
 
 
 @pytest.mark.parametrize("text", ["auto", "cpu", "cuda", "cuda:0", "cuda:0,1", "cuda:3,1,2"])
