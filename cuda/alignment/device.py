@@ -42,7 +42,7 @@ _SHARED_KIB = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227
 """Maximum shared memory per block by compute capability (CUDA C++ Programming Guide, "Technical
 Specifications per Compute Capability")."""
 _MIN_SHARED_KIB = 99
-"""That of all other GPUs from compute capability 8.0 on."""
+"""Maximum shared memory per block of all other GPUs from compute capability 8.0 on."""
 # blocks of one warp, as the simulator's shuffles are barriers of the block; two blocks, so that they share
 # work
 _SIMULATED_BLOCKS, _SIMULATED_THREADS = 2, 32

@@ -97,8 +97,7 @@ class ParameterSource:
         if self.copies_template:
             return "template_copy"
         if self.is_multimer:
-            suffix = self.config_name.removeprefix(f"model_{self.number}")
-            own = (name for name, of_name in _MULTIMER_SUFFIXES.items() if of_name == suffix)
+            own = (name for name, suffix in _MULTIMER_SUFFIXES.items() if suffix == self._suffix)
             return f"{next(own, 'alphafold2_multimer_v3')}_model_{self.number}"
         has_ptm = self.file is None or self.config_name.endswith("_ptm")
         return f"{'alphafold2_ptm' if has_ptm else 'alphafold2'}_model_{self.number}"
@@ -111,8 +110,12 @@ class ParameterSource:
     @property
     def which(self) -> str:
         """The value of `params fetch --which` that fetches the file."""
-        suffix = self.config_name.removeprefix(f"model_{self.number}")
-        return next(which for which, suffixes in SUFFIXES_BY_WHICH.items() if suffix in suffixes)
+        return _which(self._suffix)
+
+    @property
+    def _suffix(self) -> str:
+        """The network's name without the model's number."""
+        return self.config_name.removeprefix(f"model_{self.number}")
 
     @property
     def untrained(self) -> bool:
@@ -201,13 +204,18 @@ def installed_parameters(folder: Path) -> list[ParameterSource]:
 
 def download_instructions(folder: Path, suffix: str = "_ptm") -> str:
     """Return instructions for a user whose folder lacks parameters of networks with a suffix."""
-    needed = next(which for which, suffixes in SUFFIXES_BY_WHICH.items() if suffix in suffixes)
+    needed = _which(suffix)
     which = f"--which {needed} " if needed != "ptm" else ""
     return (
         "Get DeepMind's parameters (CC BY 4.0, a download of several GB) with\n"
         f"  foldcli params fetch {which}--dest {folder}\n"
         f"To try foldcli without them: --params {DEMO} (an untrained network; its structures mean nothing)."
     )
+
+
+def _which(suffix: str) -> str:
+    """Return the value of `params fetch --which` that fetches networks with a suffix."""
+    return next(which for which, suffixes in SUFFIXES_BY_WHICH.items() if suffix in suffixes)
 
 
 def _find(folder: Path, number: int, suffixes: tuple[str, ...]) -> ParameterSource:

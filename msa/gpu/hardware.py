@@ -1,4 +1,7 @@
-"""Which GPUs are requested, and whether there is one; imports nothing, so that problems can be reported."""
+"""The GPUs that a command requests, and detection of NVIDIA hardware.
+
+This module imports nothing of foldcli, so that `foldcli doctor` starts where a package is hidden.
+"""
 
 from pathlib import Path
 
