@@ -105,7 +105,7 @@ class Foldcli:
         self._environment = os.environ | {
             "FOLDCLI_CACHE": str(folder / "cache"),
             "NUMBA_CACHE_DIR": str(folder / "numba"),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         # installed packages have bytecode

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         # last, since it lists the files of the target
         viewer = load_viewer()
         if viewer.missing:
-            logger.warning("%s: the report has no cartoon: %s", files.name, viewer.missing)
+            _warn_of_missing_viewer(viewer.missing)
         copy = copy_viewer(viewer, viewer_folder(files))
         script = "" if copy is None else link_from_page(files, copy)
         page = files.path("report")
@@ -55,6 +56,12 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
             stream.write(target_page(result, alignment, missing, viewer, script))
         written.append(page)
     return written
+
+
+@cache
+def _warn_of_missing_viewer(reason: str) -> None:
+    """Say once per process why reports have no cartoon."""
+    logger.warning("the reports have no cartoon: %s", reason)
 
 
 def viewer_folder(files: TargetFiles) -> Path:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 # shorter proteins finish sooner with NCCL, whose transfers take less time of the CPU
-MIN_COPIED_RESIDUES = 1536
+MIN_COPIED_RESIDUES = 1024
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ GPU = pytest.param("cuda", marks=pytest.mark.gpu)
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("terms", [1, 4096, 4097, 4225, 16129, 36864])
 def test_long_sums_are_not_rounded_to_16_bits(
-    device: str, dtype: torch.dtype, batch: tuple[int, ...]
+    device: str, dtype: torch.dtype, batch: tuple[int, ...], terms: int
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     first, second = (
-        torch.randn(*batch, 4225, columns, generator=generator).to(device, dtype) for columns in (24, 16)
+        torch.randn(*batch, terms, columns, generator=generator).to(device, dtype) for columns in (24, 16)
     )
     product = wide_product(first.mT, second)
     assert product.dtype == torch.promote_types(dtype, torch.float32)
