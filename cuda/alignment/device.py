@@ -353,8 +353,12 @@ class _Pool:
     def allocate(self, size: int) -> _Block:
         """Return a block of at least this many bytes."""
         block, thread = _block_size(size), threading.get_ident()
-        free = self._free[thread][block]
-        return _Block(free.pop() if free else self._allocate(block), self, block, thread)
+        try:
+            # not after a check, because another thread may call `trim`
+            address = self._free[thread][block].pop()
+        except IndexError:
+            address = self._allocate(block)
+        return _Block(address, self, block, thread)
 
     def take_back(self, block: _Block) -> None:
         """Keep a block for the thread that allocated it, or free it if it is large."""
@@ -367,8 +371,9 @@ class _Pool:
         """Return free blocks of at least a size to the driver."""
         for sizes in list(self._free.values()):
             for size, addresses in list(sizes.items()):
-                while size >= min_size and addresses:
-                    _ignore_errors("cuMemFree_v2", addresses.pop())
+                with contextlib.suppress(IndexError):
+                    while size >= min_size:
+                        _ignore_errors("cuMemFree_v2", addresses.pop())
 
     def _allocate(self, size: int) -> int:
         address = ctypes.c_size_t()

@@ -182,6 +182,21 @@ def compile_into(folder: Path, source: KernelSource, capability: tuple[int, int]
     return name, code
 
 
+def load_compiler(capability: tuple[int, int]) -> None:
+    """Import the compiler and use it once; the first use takes as long as the import."""
+    if not SIMULATED:
+        from cuda.core import Linker  # noqa: F401
+        from numba import cuda
+
+        cuda.compile_ptx(_first_kernel, "void(int32[::1])", cc=capability)
+
+
+def _first_kernel(numbers: Any) -> None:
+    """Do something with each operation that most kernels use; never launched."""
+    for k in range(numbers.shape[0]):
+        numbers[k] = max(numbers[k], 0)
+
+
 def _compile(source: KernelSource, capability: tuple[int, int]) -> tuple[str, bytes]:
     """Return the name of a kernel's symbol and its cubin."""
     from cuda.core import Linker, LinkerOptions, ObjectCode  # takes long to import, as numba does

@@ -1,7 +1,7 @@
 """Alignment of a batch's queries to their candidates on one GPU, in smaller pieces if memory is short."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from cuda.alignment import AlignmentPaths, DeviceSequences
 from cuda.alignment import device as gpu
 from cuda.alignment.device import release_unused
 from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
-from cuda.alignment.smith_waterman.plan import MANY_PAIRS
+from cuda.alignment.smith_waterman.plan import available_shapes
 from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import OutOfGpuMemory
 from msa.gpu.database_stream import Chunk
@@ -23,8 +23,6 @@ from msa.search.engine import QueryProfile
 _INTERMEDIATE_BYTES = 2**30
 """GPU memory for intermediate results."""
 _MIN_INTERMEDIATE_BYTES = 2**20
-_COMPILE_MANY_PAIRS = 4 * MANY_PAIRS
-"""Minimum pairs of a batch for which compiling the separate kernels for many pairs pays off."""
 
 Result = TypeVar("Result")
 
@@ -55,10 +53,9 @@ class AlignmentContext:
 class BatchAligner:
     """The alignment of a batch's queries to targets: first all scores, then the paths of some pairs.
 
-    Used in the GPU's alignment thread.
+    Each call runs in one of the GPU's alignment threads, with that thread's context.
 
     Args:
-        context: GPU and targets.
         queries: the batch.
         owners: int32 [n], index of the query of each pair.
         targets: int64 [n], database index of the target of each pair.
@@ -67,34 +64,30 @@ class BatchAligner:
 
     def __init__(
         self,
-        context: AlignmentContext,
         queries: Sequence[QueryProfile],
         owners: np.ndarray,
         targets: np.ndarray,
         gap_costs: tuple[int, int],
     ) -> None:
-        self._context, self._gap_costs = context, gap_costs
+        self._gap_costs = gap_costs
         self._profiles = [query.profile for query in queries]
         self._codes = [query.codes for query in queries]
         self._owners, self._targets = owners, targets
         self._ends = np.empty((0, 3), np.int32)
 
-    def scores(self) -> np.ndarray:
+    def scores(self, context: AlignmentContext) -> np.ndarray:
         """Compute the scores of all pairs, int32 [n], half-bits."""
-        self._context.compiler.compile_alignment(
-            map(len, self._codes), many=len(self._owners) >= _COMPILE_MANY_PAIRS
-        )
 
         def score(
             indices: np.ndarray, sequences: DeviceSequences, pairs: Pairs, options: dict[str, Any]
         ) -> np.ndarray:
             return end_positions(self._profiles, sequences, pairs, **options)
 
-        pieces = self._in_pieces(np.arange(len(self._owners)), score)
+        pieces = self._in_pieces(context, np.arange(len(self._owners)), score)
         self._ends = np.concatenate([self._ends, *pieces])
         return self._ends[:, 0]
 
-    def paths(self, selected: np.ndarray) -> AlignmentPaths:
+    def paths(self, context: AlignmentContext, selected: np.ndarray) -> AlignmentPaths:
         """Compute the alignments of the pairs with some indices, int64; call `scores` first."""
 
         def trace(
@@ -103,34 +96,39 @@ class BatchAligner:
             ends = self._ends[indices]
             return trace_paths(self._profiles, self._codes, sequences, pairs, ends, **options)
 
-        pieces = list(self._in_pieces(selected, trace))
+        pieces = list(self._in_pieces(context, selected, trace))
         records = np.concatenate([np.empty((0, 8), np.int32), *(piece.records for piece in pieces)])
         runs = np.concatenate([np.empty(0, np.int32), *(piece.runs for piece in pieces)])
         counts = np.concatenate([np.zeros(1, np.int64), *(np.diff(piece.run_offsets) for piece in pieces)])
         return AlignmentPaths(records, runs, np.cumsum(counts))
 
-    def _in_pieces(self, indices: np.ndarray, work: Callable[..., Result]) -> Iterator[Result]:
+    def _in_pieces(
+        self, context: AlignmentContext, indices: np.ndarray, work: Callable[..., Result]
+    ) -> Iterator[Result]:
         """Process pairs, and retry with fewer pairs and less memory when GPU memory is exhausted.
 
         Args:
+            context: GPU and targets.
             indices: int64 [m], of the pairs.
             work: called with indices of a piece, the targets on the GPU, the pairs, and options for
                 `end_positions` and `trace_paths`.
         """
-        max_pairs = len(indices) if len(self._owners) >= _COMPILE_MANY_PAIRS else MANY_PAIRS - 1
-        budget, first = _INTERMEDIATE_BYTES, 0
-        context = self._context
+        shapes = available_shapes()
+        if not context.compiler.compile_alignment(map(len, self._codes)):
+            shapes = replace(shapes, packed=shapes.low_latency)
+        max_pairs, budget, first = len(indices), _INTERMEDIATE_BYTES, 0
         while first < len(indices):
             piece = indices[first : first + max_pairs]
             try:
                 targets = self._targets[piece]
-                sequences, device_indices = self._sequences_on_gpu(targets)
+                sequences, device_indices = _sequences_on_gpu(context, targets)
                 pairs = Pairs(self._owners[piece], device_indices, context.targets.lengths[targets])
                 options = {
                     "gap_open": self._gap_costs[0],
                     "gap_extend": self._gap_costs[1],
                     "stream": context.stream,
                     "budget": budget,
+                    "shapes": shapes,
                     "kernels": context.kernels,
                     "allocate": context.allocate,
                 }
@@ -151,16 +149,17 @@ class BatchAligner:
             first += len(piece)
             yield result
 
-    def _sequences_on_gpu(self, targets: np.ndarray) -> tuple[DeviceSequences, np.ndarray]:
-        """Return sequences on the GPU that include the targets, and the targets' indices in them."""
-        chunk, stream = self._context.single_chunk(), self._context.stream
-        if chunk is not None:
-            # the copy may still be in progress
-            chunk.ready.wait(stream)
-            return chunk.sequences, targets - chunk.first
-        unique, device_indices = np.unique(targets, return_inverse=True)
-        arrays = self._context.targets.gather(unique)
-        copies = [
-            gpu.to_device(array, stream=stream) for array in (arrays.residues, arrays.offsets, arrays.lengths)
-        ]
-        return DeviceSequences(*copies), device_indices
+
+def _sequences_on_gpu(context: AlignmentContext, targets: np.ndarray) -> tuple[DeviceSequences, np.ndarray]:
+    """Return sequences on the GPU that include the targets, and the targets' indices in them."""
+    chunk, stream = context.single_chunk(), context.stream
+    if chunk is not None:
+        # the copy may still be in progress
+        chunk.ready.wait(stream)
+        return chunk.sequences, targets - chunk.first
+    unique, device_indices = np.unique(targets, return_inverse=True)
+    arrays = context.targets.gather(unique)
+    copies = [
+        gpu.to_device(array, stream=stream) for array in (arrays.residues, arrays.offsets, arrays.lengths)
+    ]
+    return DeviceSequences(*copies), device_indices

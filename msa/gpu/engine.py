@@ -38,6 +38,10 @@ one twice the size of the one before, so that the GPU starts sooner."""
 _ALIGNED_PAIRS = 8192
 """Target pairs of a batch that is aligned without a filter; a single query may have more."""
 
+_MANY_PAIRS = 2_000_000
+"""Minimum number of alignments of a search for which the kernels for many pairs are compiled, in 30 s of CPU
+time."""
+
 _REPLICATED_BYTES = 2**30
 """Maximum residues of a database that is copied to every GPU, which takes 0.1 s. No GPU then waits for
 another: in a small part of a database, the last targets of each query take a large share of the time."""
@@ -83,11 +87,11 @@ class GpuEngine:
         """Yield the candidates of each query, in order; takes queries in batches."""
         targets, settings = request.targets, request.settings
         groups = self._groups_for(targets)
+        max_targets = max(1, min(settings.max_candidates, len(targets)))
         announced, self._announced = self._announced, ()
         if announced:
             for worker in self.workers:
-                worker.prepare(announced)
-        max_targets = max(1, min(settings.max_candidates, len(targets)))
+                worker.prepare(announced, len(announced) * max_targets >= _MANY_PAIRS)
         limits = FilterLimits(max_targets, settings.min_ungapped_score)
         gap_costs = settings.gap_open, settings.gap_extend
         cancelled = threading.Event()

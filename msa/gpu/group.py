@@ -12,7 +12,7 @@ import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.interface import AlignmentBatch, FilteredBatch, FilterLimits, GpuWorker
+from msa.gpu.interface import ALIGNMENT_THREADS, AlignmentBatch, FilteredBatch, FilterLimits, GpuWorker
 from msa.search.engine import Candidates, QueryProfile, Selection, merge_best_targets
 
 
@@ -60,7 +60,7 @@ class GpuGroup:
 
     def __init__(self, workers: Sequence[GpuWorker], targets: SequenceArrays) -> None:
         self._workers = workers
-        self._thread = ThreadPoolExecutor(1, "candidates")
+        self._threads = ThreadPoolExecutor(ALIGNMENT_THREADS, "candidates")
         total, count = len(targets.residues), len(workers)
         boundaries = [total * part // count for part in range(1, count)]
         cuts = np.searchsorted(targets.offsets, boundaries).tolist()
@@ -75,16 +75,16 @@ class GpuGroup:
         return all(worker.resident for worker in self._workers)
 
     def search(self, request: BatchRequest) -> "Future[list[Candidates]]":
-        """Search with a batch; batches are processed in the order of the calls."""
+        """Search with a batch; the filter processes batches in the order of the calls."""
         batches = [
             worker.filter(request.queries, request.limits, request.more_follow, request.cancelled)
             for worker in self._workers
         ]
-        return self._thread.submit(self._candidates, request, batches)
+        return self._threads.submit(self._candidates, request, batches)
 
     def close(self) -> None:
-        """End the thread; the GPUs keep their targets until they load others."""
-        self._thread.shutdown()
+        """End the threads; the GPUs keep their targets until they load others."""
+        self._threads.shutdown()
 
     def _candidates(self, request: BatchRequest, batches: Sequence[FilteredBatch]) -> list[Candidates]:
         best = [batch.best() for batch in batches]

@@ -18,6 +18,10 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import Gpu
 from msa.search.engine import QueryProfile
 
+ALIGNMENT_THREADS = 3
+"""Batches that are aligned at once on a GPU. An alignment takes several steps, which wait for blocks of the
+filter to end, and for the host."""
+
 
 @dataclass(frozen=True)
 class GpuSettings:
@@ -139,8 +143,13 @@ class GpuWorker(Protocol):
         """
         ...
 
-    def prepare(self, lengths: Sequence[int]) -> "Future[None]":
-        """Compile all kernels for queries of these lengths, before the filter of later calls begins."""
+    def prepare(self, lengths: Sequence[int], many_pairs: bool) -> "Future[None]":
+        """Compile all kernels for queries of these lengths, before the filter of later calls begins.
+
+        Args:
+            lengths: residues of the queries.
+            many_pairs: include the kernels that only pay off for many pairs.
+        """
         ...
 
     def filter(

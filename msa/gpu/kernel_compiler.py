@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from cuda.alignment.kernel_cache import (
     compile_into,
     is_cached,
     kernels_identity,
+    load_compiler,
     set_cache_folder,
 )
 from cuda.alignment.smith_waterman.generator import Shape
@@ -38,11 +40,12 @@ from msa.io.atomic import atomic_write
 from msa.progress import CompileProgress
 
 _FILTER, _ALIGNMENT, _MANY_ALIGNMENTS = "filter", "alignment", "many alignments"
-_ALL = "all"
+_USUAL, _ALL = "filter and alignment", "all"
 _STAGES = {
     _FILTER: (_FILTER,),
     _ALIGNMENT: (_ALIGNMENT,),
     _MANY_ALIGNMENTS: (_MANY_ALIGNMENTS,),
+    _USUAL: (_FILTER, _ALIGNMENT),
     _ALL: (_FILTER, _ALIGNMENT, _MANY_ALIGNMENTS),
 }
 """The stages of the search whose kernels are compiled together."""
@@ -83,7 +86,7 @@ class KernelCompiler:
     ) -> None:
         self._folder, self._progress, self._share = folder, progress, share
         self._given_device = device
-        self._lock = threading.Lock()
+        self._lock, self._alignment_lock = threading.Lock(), threading.Lock()
         self._compiled = self._needed = 0
         self._complete_lengths: dict[str, set[int]] | None = None
 
@@ -105,12 +108,17 @@ class KernelCompiler:
         check_capability(name or "the GPU", capability)
         return cls(folder, progress, device=Device.of_architecture(name, capability))
 
-    def compile_search(self, lengths: Iterable[int]) -> None:
-        """Compile all kernels for queries of these lengths, including those for many pairs."""
-        lengths = list(lengths)
-        new = sorted(set().union(*(self._incomplete_lengths(stage, lengths) for stage in _STAGES[_ALL])))
+    def compile_search(self, lengths: Iterable[int], many: bool = True) -> None:
+        """Compile the kernels of filter and alignment for queries of these lengths.
+
+        Args:
+            lengths: residues of the queries.
+            many: include the kernels for many pairs.
+        """
+        stage, lengths = _ALL if many else _USUAL, list(lengths)
+        new = sorted(set().union(*(self._incomplete_lengths(part, lengths) for part in _STAGES[stage])))
         if new:
-            self._compile_stage(_ALL, new)
+            self._compile_stage(stage, new)
 
     def compile_filter(self, lengths: Iterable[int]) -> None:
         """Compile the filter's kernels for queries of these lengths."""
@@ -118,12 +126,20 @@ class KernelCompiler:
         if new:
             self._compile_stage(_FILTER, new)
 
-    def compile_alignment(self, lengths: Iterable[int], many: bool) -> None:
-        """Compile the alignment kernels for these query lengths, with `many` also those for many pairs."""
-        stage = _MANY_ALIGNMENTS if many else _ALIGNMENT
-        new = self._incomplete_lengths(stage, lengths)
-        if new:
-            self._compile_stage(stage, new)
+    def compile_alignment(self, lengths: Iterable[int]) -> bool:
+        """Compile the alignment kernels for queries of these lengths, except those for many pairs.
+
+        Returns:
+            Whether those for many pairs have been compiled, too.
+        """
+        lengths = list(lengths)
+        if self._incomplete_lengths(_ALIGNMENT, lengths):
+            # several threads align, and should not compile the same kernels
+            with self._alignment_lock:
+                new = self._incomplete_lengths(_ALIGNMENT, lengths)
+                if new:
+                    self._compile_stage(_ALIGNMENT, new)
+        return not self._incomplete_lengths(_MANY_ALIGNMENTS, lengths)
 
     def _incomplete_lengths(self, stage: str, lengths: Iterable[int]) -> list[int]:
         """Return the lengths for which kernels may be missing."""
@@ -223,47 +239,56 @@ class _Job:
 def _run_job(job: _Job, indices: Sequence[int], processes: int) -> Iterator[int]:
     """Compile some of a job's kernels in processes; yield the number of compiled kernels as it grows.
 
-    The processes take indices from a pipe. A process that fails leaves its kernel uncompiled.
+    One process loads the compiler, which takes seconds, and then forks. All of them take indices from a pipe.
+    A process that fails leaves its kernel uncompiled.
     """
     queue, queued = os.pipe()
     with os.fdopen(queued, "wb") as stream:
         stream.write(b"".join(index.to_bytes(_INDEX_BYTES, "big") for index in indices))
     reading, writing = os.pipe()
-    started = []
+    process = None
     try:
         with os.fdopen(reading) as lines:
             try:
-                for _ in range(processes):
-                    process = subprocess.Popen(
-                        [*_COMMAND, *sys.path], pass_fds=[queue], text=True,
-                        stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.DEVNULL,
-                    )  # fmt: skip
-                    started.append(process)
-                    assert process.stdin is not None
-                    with contextlib.suppress(BrokenPipeError), process.stdin:
-                        json.dump([queue, asdict(job)], process.stdin)
+                # a session of its own, so that its forks can be killed together
+                process = subprocess.Popen(
+                    [*_COMMAND, *sys.path], pass_fds=[queue], text=True, start_new_session=True,
+                    stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.DEVNULL,
+                )  # fmt: skip
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError), process.stdin:
+                    json.dump([queue, processes, asdict(job)], process.stdin)
             finally:
                 os.close(writing)
                 os.close(queue)
             for compiled, _ in enumerate(lines, 1):
                 yield compiled
     finally:
-        for process in started:
-            process.kill()
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
 def main() -> None:
     """Compile kernels of the job on standard input until the queue is empty; write a line after each."""
-    queue, fields = json.load(sys.stdin)
+    queue, processes, fields = json.load(sys.stdin)
     job = _Job(**fields)
     device, folder = Device(**{**job.device, "capability": tuple(job.device["capability"])}), Path(job.folder)
     kernels = _stage_kernels(job.stage, job.lengths, folder, device)
+    load_compiler(device.capability)
+    for _ in range(processes - 1):
+        if os.fork() == 0:
+            break
     while len(record := os.read(queue, _INDEX_BYTES)) == _INDEX_BYTES:
         kernel = kernels[int.from_bytes(record, "big")]
         if not is_cached(kernel, device.capability, folder):
             compile_into(folder, kernel, device.capability)
-        print(flush=True)
+        os.write(sys.stdout.fileno(), b"\n")
+    # those that were forked; they have none of their own
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
 
 
 def _stage_kernels(stage: str, lengths: Sequence[int], folder: Path, device: Device) -> list[KernelSource]:
@@ -271,8 +296,8 @@ def _stage_kernels(stage: str, lengths: Sequence[int], folder: Path, device: Dev
     kernels: list[KernelSource] = []
     # those of the alignment take longer to compile, so they come first
     if stage != _FILTER:
-        kernels += alignment_kernels(lengths, folder, device, many=stage != _ALIGNMENT)
-    if stage in (_FILTER, _ALL):
+        kernels += alignment_kernels(lengths, folder, device, _MANY_ALIGNMENTS in _STAGES[stage])
+    if _FILTER in _STAGES[stage]:
         kernels += filter_kernels(lengths, folder, device)
     return list(dict.fromkeys(kernels))
 

@@ -1,7 +1,7 @@
 """One GPU driven by threads of this process.
 
-Four threads build the tables of queries, queue the filter, wait for its results, and align; the filter and
-the alignment have their own streams. So the filter of the next queries is queued, and runs, while the host
+Threads build the tables of queries, queue the filter, wait for its results, and align; the filter and each
+alignment thread have their own streams. So the filter of the next queries is queued, and runs, while the host
 and the GPU align the candidates of earlier ones.
 """
 
@@ -23,7 +23,7 @@ from msa.gpu.alignment import AlignmentContext, BatchAligner
 from msa.gpu.database_stream import DEFAULT_CHUNK_BYTES, DatabaseStream, resident_bytes
 from msa.gpu.devices import Gpu
 from msa.gpu.filtering import BatchFilter, PendingFilter, upload_query
-from msa.gpu.interface import BestTargets, FilterLimits, GpuSettings
+from msa.gpu.interface import ALIGNMENT_THREADS, BestTargets, FilterLimits, GpuSettings
 from msa.gpu.kernel_compiler import KernelCompiler
 from msa.gpu.memory import Allocate, allocate_on_gpu, is_out_of_memory
 from msa.progress import CompileProgress
@@ -59,17 +59,19 @@ class LocalWorker:
     ) -> None:
         self.gpu, self.settings, self.allocate = gpu, settings, allocate
         self._compile_progress, self._share = compile_progress, share
-        self._table_thread, self._filter_thread, self._result_thread, self._alignment_thread = (
-            ThreadPoolExecutor(1, f"{name} on GPU {gpu.number}", gpu_device.select_device, (gpu.number,))
-            for name in ("tables", "filter", "candidates", "alignment")
-        )
+        self._table_thread, self._filter_thread, self._result_thread, self._alignment_threads = (
+            ThreadPoolExecutor(count, f"{name} on GPU {gpu.number}", gpu_device.select_device, (gpu.number,))
+            for name, count in (
+                ("tables", 1), ("filter", 1), ("candidates", 1), ("alignment", ALIGNMENT_THREADS),
+            )
+        )  # fmt: skip
         self._database: DatabaseStream | None = None
         self._targets: SequenceArrays | None = None
         self._part = 0, 0
         self._filter: BatchFilter | None = None
         self._compiler: KernelCompiler | None = None
-        self._compiler_lock = threading.Lock()
-        self._alignment_stream: Any = None
+        self._compiler_lock, self._seconds_lock = threading.Lock(), threading.Lock()
+        self._alignment_streams = threading.local()
         self._seconds = {"queueing": 0.0, "alignment": 0.0}
 
     @property
@@ -96,9 +98,9 @@ class LocalWorker:
         """Use these targets from now on."""
         return self._filter_thread.submit(self._load, targets, part)
 
-    def prepare(self, lengths: Sequence[int]) -> "Future[None]":
+    def prepare(self, lengths: Sequence[int], many_pairs: bool) -> "Future[None]":
         """Compile all kernels for queries of these lengths, before the filter of later calls begins."""
-        return self._table_thread.submit(lambda: self._kernel_compiler().compile_search(lengths))
+        return self._table_thread.submit(lambda: self._kernel_compiler().compile_search(lengths, many_pairs))
 
     def filter(
         self,
@@ -126,41 +128,42 @@ class LocalWorker:
 
     def release_unused(self) -> "Future[None]":
         """Release GPU memory that is not needed between searches."""
-        return self._alignment_thread.submit(release_unused)
+        return self._alignment_threads.submit(release_unused)
 
     def close(self) -> None:
         """Release the targets' GPU memory and end the threads."""
-        for thread in (self._table_thread, self._result_thread, self._alignment_thread):
+        for thread in (self._table_thread, self._result_thread, self._alignment_threads):
             thread.shutdown()
         if self._database is not None:
             self._filter_thread.submit(self._database.close).result()
         self._filter_thread.shutdown()
 
     def submit_alignment(self, work: Callable[[], Result]) -> "Future[Result]":
-        """Run a function in the alignment thread."""
+        """Run a function in an alignment thread."""
 
         def timed() -> Result:
             started = time.perf_counter()
             with _simulator_lock:
                 result = work()
-            self._seconds["alignment"] += time.perf_counter() - started
+            with self._seconds_lock:
+                self._seconds["alignment"] += time.perf_counter() - started
             return result
 
-        return self._alignment_thread.submit(timed)
+        return self._alignment_threads.submit(timed)
 
     def alignment_context(self, targets: SequenceArrays | None) -> AlignmentContext:
         """Return the context for alignment to some targets, or to the loaded ones.
 
-        For use in the alignment thread.
+        For use in an alignment thread, which has its own stream.
         """
-        if self._alignment_stream is None:
+        if not hasattr(self._alignment_streams, "own"):
             # alignment has priority over the filter, because it is short
-            self._alignment_stream = new_stream(urgent=True)
+            self._alignment_streams.own = new_stream(urgent=True)
         sequences = self._targets if targets is None else targets
         assert sequences is not None
         return AlignmentContext(
             self.gpu.name, self.settings.kernels, self._kernel_compiler(), self.allocate,
-            self._alignment_stream, sequences, self._single_chunk if targets is None else lambda: None,
+            self._alignment_streams.own, sequences, self._single_chunk if targets is None else lambda: None,
         )  # fmt: skip
 
     def _single_chunk(self) -> Any:
@@ -240,12 +243,11 @@ class LocalAlignmentBatch:
         """Compute alignment scores, int32 [n]."""
 
         def score() -> np.ndarray:
-            context = self._worker.alignment_context(self._targets)
             queries = _reversed_queries(self._queries) if reverse else self._queries
-            aligner = BatchAligner(context, queries, owners, targets, gap_costs)
+            aligner = BatchAligner(queries, owners, targets, gap_costs)
             if not reverse:
                 self._aligner = aligner
-            return aligner.scores()
+            return aligner.scores(self._worker.alignment_context(self._targets))
 
         return self._worker.submit_alignment(score)
 
@@ -254,7 +256,7 @@ class LocalAlignmentBatch:
 
         def trace() -> AlignmentPaths:
             assert self._aligner is not None
-            return self._aligner.paths(selected)
+            return self._aligner.paths(self._worker.alignment_context(self._targets), selected)
 
         return self._worker.submit_alignment(trace)
 

@@ -112,9 +112,9 @@ class RemoteWorker:
         """Use these targets from now on."""
         return self._process.request("load", share_sequences(targets), part)
 
-    def prepare(self, lengths: Sequence[int]) -> "Future[None]":
+    def prepare(self, lengths: Sequence[int], many_pairs: bool) -> "Future[None]":
         """Compile all kernels for queries of these lengths, before the filter of later calls begins."""
-        return self._process.request("prepare", list(lengths))
+        return self._process.request("prepare", list(lengths), many_pairs)
 
     def filter(
         self,

@@ -203,9 +203,9 @@ class _Server:
         """See GpuWorker.load."""
         return self._open_worker.load(open_sequences(targets), part)
 
-    def prepare(self, lengths: Sequence[int]) -> "Future[None]":
+    def prepare(self, lengths: Sequence[int], many_pairs: bool) -> "Future[None]":
         """See GpuWorker.prepare."""
-        return self._open_worker.prepare(lengths)
+        return self._open_worker.prepare(lengths, many_pairs)
 
     def filter(
         self, number: int, queries: Sequence[QueryProfile], limits: FilterLimits, more_follow: bool

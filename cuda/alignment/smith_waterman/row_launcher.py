@@ -1,5 +1,6 @@
 """Preparation and launch of the row kernels for one call: uploads, sorting, profiles and streams."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -81,8 +82,9 @@ class PreparedRows:
 
 
 @cache
-def _side_stream(device: int, number: int) -> Any:
-    return gpu.stream()
+def _side_stream(device: int, thread: int, number: int) -> Any:
+    """Return a stream of a thread; urgent, as it would wait for the filter with the same priority."""
+    return gpu.new_stream(urgent=True)
 
 
 def split_by_cost(costs: np.ndarray, max_cost: int) -> Iterator[tuple[int, int]]:
@@ -205,12 +207,12 @@ class RowLauncher:
             for k in range(count):
                 self.launch(prepared, k, self.stream)
             return
-        device = Device.current().number
+        device, thread = Device.current().number, threading.get_ident()
         ready = gpu.event()
         ready.record(self.stream)
         finished = []
         for k in range(count):
-            stream, done = _side_stream(device, k), gpu.event()
+            stream, done = _side_stream(device, thread, k), gpu.event()
             ready.wait(stream)
             self.launch(prepared, k, stream)
             done.record(stream)
