@@ -99,10 +99,10 @@ def measure(
         def run(iteration: int) -> None:
             network.run_pass(inputs(iteration), state)
 
-        passes = [seconds_of(partial(run, i), options.device) for i in range(options.repeats + 2)]
+        passes = [seconds_of(partial(run, i), options.device) for i in range(options.warm_up + options.repeats)]
         sampling = [seconds_of(partial(inputs, i), options.device) for i in range(options.repeats)]
     peak = 0 if plan is None else torch.cuda.max_memory_allocated()
-    return Measured(median(passes[2:]), median(sampling), peak, 0 if plan is None else plan.peak_bytes)
+    return Measured(median(passes[options.warm_up :]), median(sampling), peak, 0 if plan is None else plan.peak_bytes)
 
 
 def seconds_of(call: Callable[[], Any], device: str) -> float:
@@ -122,6 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--lengths", default="1024,2048,4096")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--warm-up", type=int, default=2, help="passes that are not counted")
     parser.add_argument("--templates", type=int, choices=range(SLOTS + 1), default=0)
     parser.add_argument("--blocks", type=int, default=48)
     parser.add_argument("--device", default="cuda:0")
