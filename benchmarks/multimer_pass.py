@@ -1,11 +1,11 @@
 """Time and peak memory of a pass of AlphaFold-Multimer and of the monomer network with the same rows.
 
     python benchmarks/multimer_pass.py [--lengths 1024,2048,4096] [--repeats 3] [--templates 0] [--blocks 48]
-                                       [--device cuda:0] [--precision bf16] [--kernels fused]
+                                       [--device cuda:0] [--precision bf16] [--kernels fused] [--warm-up 2]
 
 Random parameters and features: a complex of two chains of equal length, 508 sampled and 2,048 extra rows,
---templates of four slots filled. The time is the median of --repeats passes after two others; that of the
-multimer network includes the sampling of its rows, which is also given alone. The bar is 1.05 × the monomer.
+--templates of four slots filled. The time is the median of --repeats passes after --warm-up others; that of
+the multimer network includes the sampling of its rows, which is also given alone. The bar is 1.05 × the monomer.
 """
 
 import argparse
@@ -99,10 +99,12 @@ def measure(
         def run(iteration: int) -> None:
             network.run_pass(inputs(iteration), state)
 
-        passes = [seconds_of(partial(run, i), options.device) for i in range(options.warm_up + options.repeats)]
+        for iteration in range(options.warm_up):
+            run(iteration)
+        passes = [seconds_of(partial(run, i), options.device) for i in range(options.repeats)]
         sampling = [seconds_of(partial(inputs, i), options.device) for i in range(options.repeats)]
     peak = 0 if plan is None else torch.cuda.max_memory_allocated()
-    return Measured(median(passes[options.warm_up :]), median(sampling), peak, 0 if plan is None else plan.peak_bytes)
+    return Measured(median(passes), median(sampling), peak, 0 if plan is None else plan.peak_bytes)
 
 
 def seconds_of(call: Callable[[], Any], device: str) -> float:
