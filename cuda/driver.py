@@ -5,7 +5,6 @@ not import numpy either, so that the driver starts while other modules are impor
 """
 
 import ctypes
-import os
 import threading
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from functools import cache
@@ -143,8 +142,6 @@ def primary_context(gpu: int) -> int:
     """
     with _contexts_lock:
         if gpu not in _contexts:
-            # streams that share a hardware queue wait for each other; the driver has 8 unless told otherwise
-            os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
             call("cuInit", 0)
             _contexts[gpu] = handle("cuDevicePrimaryCtxRetain", number("cuDeviceGet", gpu))
         return _contexts[gpu]
