@@ -119,6 +119,12 @@ def is_bug(error: BaseException) -> bool:
     return exit_code_of(error) is ExitCode.UNEXPECTED and not isinstance(error, known)
 
 
+def log_bug(error: BaseException) -> None:
+    """Log the traceback of an error if it is a bug; see `is_bug`."""
+    if is_bug(error):
+        logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
+
+
 def describe(error: BaseException) -> str:
     """Return one line about an error for the user, without a traceback."""
     if isinstance(error, Terminated):

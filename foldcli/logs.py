@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 logger = logging.getLogger("foldcli")
 
-# all but tab and line feed
+# all control characters but tab and line feed
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def escape_control_characters(text: str) -> str:
-    """Return text whose control characters a terminal shows instead of obeying them."""
+    """Escape control characters, so that a terminal shows them instead of obeying them."""
     return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 

@@ -10,14 +10,14 @@ _PACKAGES_FOLDER = Path(__file__).resolve().parents[1]
 
 def cache_dir() -> Path:
     """Return `$FOLDCLI_CACHE`, else `$XDG_CACHE_HOME/foldcli`, else `~/.cache/foldcli`."""
-    if own := os.environ.get("FOLDCLI_CACHE"):
-        return Path(own)
+    if folder := os.environ.get("FOLDCLI_CACHE"):
+        return Path(folder)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "foldcli"
 
 
 def default_feature_cache() -> Path:
-    """Return the folder of the feature cache of commands that are not given another one."""
+    """Return the folder of the feature cache that commands use without --cache."""
     return cache_dir() / "features"
 
 

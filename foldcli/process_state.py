@@ -27,8 +27,8 @@ _SA_SIGINFO = 4
 
 
 _BUS_ERROR_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-# the system calls the handler as long as the process lives
-_kept: list[object] = []
+# keeps the handler alive, because the system may call it until the process ends
+_live_handlers: list[object] = []
 
 
 class _SignalAction(ctypes.Structure):
@@ -73,11 +73,12 @@ def keep_bytecode() -> None:
 
 
 def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
-    """Prepare a worker process: one thread for its libraries, signal handlers, and an end with its parent.
+    """Prepare a worker process: limit libraries to one thread, set signal handlers, and end with the parent.
 
     The system kills the process when the thread that started it ends, so that no worker of a killed run
-    writes files while the next run continues. If that thread has ended before, the process ends here: a call
-    that it finds in its pipe must not begin. Call it before numpy is imported, which reads the thread counts.
+    writes files while the next run continues. If that thread has already ended, the process exits here, so
+    that it does not begin a call left in its pipe. Call this before numpy is imported, which reads the thread
+    counts.
 
     Args:
         parent: id of the process that starts the worker.
@@ -127,7 +128,7 @@ def exit_on_bus_error() -> None:
         os._exit(ExitCode.BAD_INPUT)
 
     handler = _BUS_ERROR_HANDLER(report)
-    _kept.append(handler)
+    _live_handlers.append(handler)
     action = _SignalAction(handler=ctypes.cast(handler, ctypes.c_void_p), flags=_SA_SIGINFO)
     ctypes.CDLL(None).sigaction(signal.SIGBUS, ctypes.byref(action), None)
 
@@ -143,7 +144,7 @@ def _mapped_file(address: int) -> str | None:
 
 
 def on_stop_signals(handler: SignalHandler) -> None:
-    """Call a handler on SIGTERM and SIGINT, instead of the handler before."""
+    """Call a handler on SIGTERM and SIGINT, instead of the previous handler."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
 

@@ -28,7 +28,7 @@ def progress_bar(description: str, unit: str) -> Iterator[Progress]:
         file=sys.stderr,
         disable=not shows_progress(),
         leave=False,
-        delay=0.5,  # what is done sooner needs no bar
+        delay=0.5,  # shorter work needs no bar
     ) as bar:
 
         def update(done: int, total: int | None) -> None:
@@ -42,7 +42,7 @@ def progress_bar(description: str, unit: str) -> Iterator[Progress]:
 
 
 class RunProgress:
-    """The bar of a run of `fold` or `predict`: passes through the network, and what is being done.
+    """The progress bar of a run of `fold` or `predict`: passes through the network, and the current step.
 
     Args:
         targets: number of targets.
@@ -66,15 +66,12 @@ class RunProgress:
         self._bar.close()
 
     def show(self, text: str) -> None:
-        """Show what is being done now."""
+        """Show the current step as text."""
         with self._lock:
             self._bar.set_postfix_str(text)
 
     def begin_job(self, name: str, residues: int, tag: str) -> Progress:
-        """Show the job of a target that the network begins; return the callback that counts its passes.
-
-        A job that stops early counts all of its passes.
-        """
+        """Show a target's job that the network begins; return the callback that counts its passes."""
         text, counted = f"{name} ({residues} residues): {tag}", 0
         self.show(f"{text}, first pass")
 

@@ -204,10 +204,10 @@ class AlphaFold(nn.Module):
                 extra_has_deletion and extra_deletion_value [E, N]; the masks msa_mask [S, N], seq_mask [N]
                 and extra_msa_mask [E, N], each absent if it is all ones; and optionally, for networks with
                 templates, template_aatype [T, N], template_all_atom_positions [T, N, 37, 3] in Å,
-                template_all_atom_masks [T, N, 37] and, on the CPU, template_mask [T]. For multimer networks,
-                which `model.multimer.inputs.MultimerInputs` makes them for, target_feat has 21 channels, and
-                there are also asym_id, entity_id, sym_id [N], template_chains [T, N] and, on the CPU,
-                template_weights [T].
+                template_all_atom_masks [T, N, 37] and, on the CPU, template_mask [T]. Multimer networks take
+                the features that `model.multimer.inputs.MultimerInputs` draws: target_feat then has 21
+                channels, and there are also asym_id, entity_id, sym_id [N], template_chains [T, N] and, on
+                the CPU, template_weights [T].
             previous: state recycled from the previous pass, or None for zeros.
 
         Returns:
@@ -220,7 +220,7 @@ class AlphaFold(nn.Module):
     def results(self, output: PassOutput) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the results of a pass one by one, those of all heads included; see `forward` for the names.
 
-        Each is computed when it is requested, so that not all large ones need memory at once.
+        Each result is computed on request, so that the large ones need not be in memory at the same time.
         """
         representations = output.representations
         yield "representations/msa", representations.msa

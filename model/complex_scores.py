@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from cuda.fused.chunking import row_slices
+from model.heads import bin_centers
 from model.prediction import CONTACT_DISTANCE, ComplexScores, InterfaceContacts
 from model.residue_constants import ATOM_ORDER
 
@@ -45,7 +46,7 @@ class _Chains:
     size: torch.Tensor
 
     @classmethod
-    def of(cls, asym_id: np.ndarray, device: torch.device) -> "_Chains":
+    def from_asym_id(cls, asym_id: np.ndarray, device: torch.device) -> "_Chains":
         index = torch.from_numpy(np.unique(asym_id, return_inverse=True)[1]).to(device)
         member = torch.nn.functional.one_hot(index).double()
         return cls(index, member, member.sum(0))
@@ -80,34 +81,33 @@ def complex_scores(
         budget: maximum number of intermediate elements in memory at once; does not affect the result.
 
     Returns:
-        The scores, and the PAE, [N, N] float32, Å; row: aligned on.
+        The scores, and the PAE, [N, N] float32, Å; rows are the residues that are aligned on.
     """
-    chains = _Chains.of(asym_id, atom_positions.device)
-    rows_of_pae = _as_rows(pae_logits)
-    interface = _interface_residues(_as_rows(distogram_logits), distogram_edges, chains, budget)
-    terms = _sum_tm_terms(rows_of_pae, pae_edges, interface, chains, budget)
-    distances = _contact_scores(terms.pae, atom_positions, atom_mask, plddt, chains, budget)
-    own = chains.member
-    others = 1.0 - own
+    chains = _Chains.from_asym_id(asym_id, atom_positions.device)
+    interface = _interface_residues(_row_function(distogram_logits), distogram_edges, chains, budget)
+    terms = _sum_tm_terms(_row_function(pae_logits), pae_edges, interface, chains, budget)
+    contact_scores = _contact_scores(terms.pae, atom_positions, atom_mask, plddt, chains, budget)
+    others = 1.0 - chains.member
     by_chain = chains.maximum(terms.total / chains.size)
     active = terms.active_total / (1e-8 + terms.active_weight)
     active_all = (terms.active_total * others).sum(1) / (1e-8 + (terms.active_weight * others).sum(1))
     scores = ComplexScores(
-        ptm=float((terms.total.sum(1) / len(own)).max()),
+        ptm=float((terms.total.sum(1) / len(chains.index)).max()),
         iptm=float(((terms.total * others).sum(1) / (others @ chains.size).clamp_min(1)).max()),
         per_chain_ptm=chains.maximum(terms.own_chain).cpu().numpy(),
         pairwise_iptm=_pairs(torch.maximum(by_chain, by_chain.T)),
         actifptm=float(active_all.max()),
         pairwise_actifptm=_pairs(torch.maximum(chains.maximum(active), chains.maximum(active).T)),
         ipsae=_pairs(chains.maximum(_ipsae(terms.pae, chains, budget))),
-        pdockq=_pairs(distances.pdockq),
-        pdockq2=_pairs(distances.pdockq2),
-        contacts=distances.contacts,
+        pdockq=_pairs(contact_scores.pdockq),
+        pdockq2=_pairs(contact_scores.pdockq2),
+        contacts=contact_scores.contacts,
     )
     return scores, terms.pae
 
 
-def _as_rows(logits: torch.Tensor | LogitRows) -> LogitRows:
+def _row_function(logits: torch.Tensor | LogitRows) -> LogitRows:
+    """Return a function that returns rows of the logits."""
     return logits.__getitem__ if isinstance(logits, torch.Tensor) else logits
 
 
@@ -119,7 +119,7 @@ def _pairs(scores: torch.Tensor) -> np.ndarray:
 def _interface_residues(
     rows_of_logits: LogitRows, edges: torch.Tensor, chains: _Chains, budget: int | None
 ) -> torch.Tensor:
-    """Return whether each residue has a confident contact with each chain, [N, C] float64, 0 or 1.
+    """Return 1 where a residue has a confident contact with a chain, else 0: [N, C] float64.
 
     Bins count as contacts if their lower edge is below CONTACT_DISTANCE, as in ColabFold.
     """
@@ -137,11 +137,11 @@ class _TmTerms:
     """Expected TM-score terms of the pairs of residues, summed over chains, and the PAE.
 
     Args:
-        total: [N, C] float64, sums over the residues of each chain, for d0 of all residues.
-        own_chain: [N] float64, mean over the residue's own chain, for d0 of that chain.
-        active_total: [N, C] float64, as `total`, over the pairs of residues of actifpTM.
+        total: [N, C] float64, sums over the residues of each chain, with d0 of the whole complex.
+        own_chain: [N] float64, mean over the residue's own chain, with d0 of that chain.
+        active_total: [N, C] float64, like `total`, but only over the pairs of residues that actifpTM counts.
         active_weight: [N, C] float64, number of these pairs.
-        pae: [N, N] float32, Å; row: aligned on.
+        pae: [N, N] float32, Å; rows are the residues that are aligned on.
     """
 
     total: torch.Tensor
@@ -159,9 +159,7 @@ def _sum_tm_terms(
     budget: int | None,
 ) -> _TmTerms:
     length = len(chains.index)
-    edges = edges.double()
-    step = edges[1] - edges[0]
-    centers = torch.cat([edges + step / 2, edges[-1:] + 1.5 * step])  # the last bin has no upper edge
+    centers = bin_centers(edges)
     whole = _tm_term(centers, _d0(torch.full_like(centers[:1], length), 19.0))  # [bins]
     by_chain = _tm_term(centers, _d0(chains.size, 19.0)[:, None])  # [C, bins]
     total, active_total, active_weight = (torch.zeros_like(chains.member) for _ in range(3))
@@ -193,7 +191,7 @@ def _d0(length: torch.Tensor, shortest: float) -> torch.Tensor:
 
 
 def _ipsae(pae: torch.Tensor, chains: _Chains, budget: int | None) -> torch.Tensor:
-    """Return ipSAE of each residue, aligned on, with each chain, [N, C] float64."""
+    """Return ipSAE of each chain when aligned on each residue, [N, C] float64."""
     result = torch.zeros_like(chains.member)
     for rows in row_slices(pae, 16 * len(pae), budget):
         errors = pae[rows].double()
@@ -207,6 +205,8 @@ def _ipsae(pae: torch.Tensor, chains: _Chains, budget: int | None) -> torch.Tens
 
 @dataclass(frozen=True)
 class _ContactScores:
+    """Scores of pairs of chains, [C, C] float64, that depend on their contacts, and the contacts."""
+
     pdockq: torch.Tensor
     pdockq2: torch.Tensor
     contacts: InterfaceContacts
@@ -222,16 +222,16 @@ def _contact_scores(
 ) -> _ContactScores:
     """Find the contacts between chains, and compute the scores that depend on them."""
     points = _contact_points(atom_positions, atom_mask)
-    touching, count, tm_terms = (torch.zeros_like(chains.member) for _ in range(3))
+    has_contact, count, tm_terms = (torch.zeros_like(chains.member) for _ in range(3))
     first, second = (torch.zeros(0, dtype=torch.int64, device=pae.device) for _ in range(2))
     distance = pae.new_zeros(0)
     for rows in row_slices(pae, 16 * len(pae), budget):
-        # the exact distance: the fast way loses digits where it matters, at short distances
+        # the fast method, by matrix products, loses digits at short distances
         distances = torch.cdist(points[rows], points, compute_mode="donot_use_mm_for_euclid_dist")
         chain = chains.index[rows][:, None]
         close = (distances <= CONTACT_DISTANCE) & (chain != chains.index)  # [n, N]; False for NaN
         count[rows] = close.double() @ chains.member
-        touching[rows] = count[rows].clamp_max(1)
+        has_contact[rows] = count[rows].clamp_max(1)
         tm_terms[rows] = (close * _tm_term(pae[rows].double(), pae.new_tensor(_PDOCKQ2_D0))) @ chains.member
         i, j = torch.nonzero(close & (chain < chains.index), as_tuple=True)
         first, second = torch.cat([first, i + rows.start]), torch.cat([second, j])
@@ -241,7 +241,8 @@ def _contact_scores(
             first, second, distance = first[kept], second[kept], distance[kept]
     between = chains.member.T @ count  # [C, C]
     confidence = torch.from_numpy(np.asarray(plddt, np.float64)).to(pae.device)
-    summed, residues = (chains.member.T @ (x[:, None] * touching) for x in (confidence, confidence * 0 + 1))
+    summed = chains.member.T @ (confidence[:, None] * has_contact)
+    residues = chains.member.T @ has_contact
     mean_plddt = (summed + summed.T) / (residues + residues.T).clamp_min(1)
     mean_term = (chains.member.T @ tm_terms) / between.clamp_min(1)
     pdockq = 0.724 * torch.sigmoid(0.052 * (mean_plddt * between.clamp_min(1).log10() - 152.611)) + 0.018

@@ -22,7 +22,7 @@ MAX_RELATIVE_POSITION = 32
 # bins of the previous pass's CB distances: first and last lower edge in Å, and their number
 RECYCLED_BINS = (3.25, 20.75, 15)
 
-# a slice that selects a whole axis; other slices select what one of several ranks has (`model.parallel`)
+# a slice that selects a whole axis; other slices select the part of one rank (`model.parallel`)
 ALL = slice(None)
 
 # Tensors of one recycling iteration. The masks msa_mask, extra_msa_mask and seq_mask are absent if they are

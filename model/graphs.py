@@ -2,9 +2,9 @@
 
 For short proteins, launching the kernels takes longer than running them. Replaying a graph avoids that.
 
-The blocks of a stack differ only in their weights. One of them is captured, with memory of its own for its
-weights, and replayed for all blocks: before each replay the weights of a block are copied there, which takes
-the GPU about as long as one small kernel. So a protein of a new length costs the capture of one block.
+The blocks of a stack differ only in their weights. One block is captured, with separate memory for weights,
+and replayed for all blocks: before each replay, a block's weights are copied to that memory, which takes the
+GPU about as long as one small kernel. A protein of a new length therefore costs the capture of one block.
 
 A graph always uses the same memory: inputs are copied into its own tensors, and results out of them. Graphs
 run the same kernels as normal calls, with bit-identical results.
@@ -34,8 +34,8 @@ class GraphedModules:
     """Modules of one structure, called one after another with the same arguments, as CUDA graphs if possible.
 
     Graphs are used in inference mode, for tensors on a GPU and modules without hooks; otherwise the modules
-    are called normally. So are modules whose weights have not been prepared for the kernels yet
-    (`cuda.fused.weights.cached_weights`), and the first one for arguments of other shapes, which loads the
+    are called normally. A normal call is also needed for each module whose weights have not been prepared for
+    the kernels yet (`cuda.fused.weights.cached_weights`), and once for arguments of new shapes, to load the
     kernels.
 
     Args:
@@ -128,10 +128,10 @@ class GraphedModules:
 
 
 class SharedModule:
-    """A module with memory of its own for its weights, into which those of other modules are copied.
+    """A module with separate memory for its weights, to which the weights of other modules are copied.
 
-    Its weights are inference tensors, whose changes do not make the weights prepared from them outdated:
-    those are copied, too. A single module is used itself, without copies.
+    Its weights are inference tensors. Changing them does not invalidate the tensors prepared from them, so
+    those are copied too. If there is only one module, it is used directly, without copies.
 
     Args:
         modules: modules of one structure.
@@ -148,17 +148,17 @@ class SharedModule:
         self._copies: dict[int, _Copies] = {}
 
     def find_prepared(self) -> None:
-        """Copy from now on what the shared module's calls have prepared; use this after a normal call."""
+        """Find what a normal call has prepared from the shared weights; `load` copies it from now on."""
         prepared = prepared_tensors(self._shared_weights)
         if prepared.keys() != self._prepared.keys():
             self._prepared = prepared
             self._copies.clear()
 
     def load(self, index: int) -> bool:
-        """Copy the weights of a module, and what was prepared from them.
+        """Copy the weights of a module, and the tensors prepared from them.
 
         Returns:
-            False if the module must be called itself first, which prepares its weights.
+            False if the module itself must be called first, to prepare its weights.
         """
         if len(self._weights) == 1:
             return True
@@ -192,7 +192,7 @@ class _Copies(NamedTuple):
 def _by_dtype(
     targets: Iterable[torch.Tensor], sources: Iterable[torch.Tensor]
 ) -> list[tuple[list[torch.Tensor], list[torch.Tensor]]]:
-    """Return pairs of lists of tensors of one dtype, which one kernel can copy."""
+    """Group targets and sources by dtype: one kernel can copy the tensors of one dtype."""
     groups: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = defaultdict(lambda: ([], []))
     for target, source in zip(targets, sources, strict=True):
         for tensors, tensor in zip(groups[target.dtype], (target, source), strict=True):

@@ -114,13 +114,13 @@ class AlignedError:
 
     @classmethod
     def from_expected(cls, pae: np.ndarray, tm_score: np.ndarray) -> "AlignedError":
-        """Return the error, given `ExpectedErrors` of all residues."""
-        return cls(pae, float(_error_centers(None)[-1]), float(tm_score.max()))
+        """Return the error, given the arrays of `ExpectedErrors` of all residues."""
+        return cls(pae, float(bin_centers(aligned_error_edges())[-1]), float(tm_score.max()))
 
     @classmethod
     def from_tensor(cls, pae: torch.Tensor, ptm: float) -> "AlignedError":
         """Return the error, given the PAE on any device."""
-        return cls(pae.cpu().numpy(), float(_error_centers(None)[-1]), ptm)
+        return cls(pae.cpu().numpy(), float(bin_centers(aligned_error_edges())[-1]), ptm)
 
 
 def compute_plddt(logits: torch.Tensor) -> np.ndarray:
@@ -147,7 +147,7 @@ class ExpectedErrors(NamedTuple):
 
     Args:
         pae: [n, N] float32, Å.
-        tm_score: [n] float64, the mean over j of the expected TM-score when aligned on each residue i.
+        tm_score: [n] float64, expected TM-score when aligned on each residue.
     """
 
     pae: torch.Tensor
@@ -168,7 +168,7 @@ def expected_errors(
         budget: maximum number of intermediate elements in memory at once; does not affect the result.
     """
     count, length, _ = pair.shape
-    centers = _error_centers(pair.device)
+    centers = bin_centers(aligned_error_edges(pair.device))
     d0 = 1.24 * (max(length, 19) - 15) ** (1.0 / 3.0) - 1.8
     values = torch.stack([centers, 1.0 / (1.0 + (centers / d0).square())], dim=1)  # [64, 2]
     pae = torch.empty(count, length, device=pair.device)
@@ -182,8 +182,12 @@ def expected_errors(
     return ExpectedErrors(pae, per_residue)
 
 
-def _error_centers(device: torch.device | None) -> torch.Tensor:
-    """Return the centres of the 64 bins of the aligned error, Å, float64; the last has no upper edge."""
-    edges = aligned_error_edges(device).double()
+def bin_centers(edges: torch.Tensor) -> torch.Tensor:
+    """Return the centres of the aligned error's bins, Å, float64 [bins]; the last bin has no upper edge.
+
+    Args:
+        edges: [bins - 1], inner edges, evenly spaced, Å.
+    """
+    edges = edges.double()
     step = edges[1] - edges[0]
     return torch.cat([edges + step / 2, edges[-1:] + 1.5 * step])

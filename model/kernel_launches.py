@@ -1,7 +1,8 @@
-"""Every kernel launch of a network, made with the smallest sizes that launch the same kernels as all others.
+"""Calls that launch every kernel of a network once, with sizes as small as possible.
 
-Kernels are compiled for the types of their arguments, and few of them for sizes: whether the residues fill
-whole tiles, whether rows are shorter than a tile, and the sizes from which other kernels are faster.
+Kernels are compiled for the types of their arguments. Only a few depend on sizes too: on whether residues
+fill whole tiles, on whether rows are shorter than a tile, or because another kernel is faster for large
+sizes.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,10 +18,10 @@ from model.embedders import MSA_FEATURES, TARGET_FEATURES, Features
 from model.kernels import Kernels
 from model.multimer.inputs import TARGET_CODES
 
-# residues: a multiple of the padding, a number that is none, at least a tile of positions, and enough for the
-# attention kernel for long rows
+# numbers of residues: a multiple of the padding, one that is not, one that fills a tile of positions, and one
+# that needs the attention kernel for long rows
 ALIGNED, UNALIGNED, WHOLE_TILE, LONG = 16, 17, 128, 384
-# rows of an MSA: few, and more than the kernel for the outer product mean of shallow MSAs takes
+# numbers of MSA rows: few, and too many for the outer product mean's kernel for shallow MSAs
 SHALLOW, DEEP = 4, 513
 
 
@@ -64,7 +65,7 @@ def network_launches(
     for block, stack in stacks:
         msa, pair = (DEEP, ALIGNED, stack.msa.channels), (ALIGNED, ALIGNED, stack.pair.channels)
         yield partial(call, block, "outer_product_mean", pair, msa, None)
-        # the rows of templates are masked, and then so are all rows
+        # template rows need a mask, and then all rows have one
         if config.template is not None and block is main:
             yield partial(call, block, "outer_product_mean", pair, msa, torch.ones(DEEP, ALIGNED))
     yield from multiplications(ALIGNED)
@@ -92,7 +93,7 @@ def _small_network(config: ModelConfig, dtype: torch.dtype, kernels: Kernels) ->
 
 
 def _features(config: ModelConfig, residues: int, templates: int) -> Features:
-    """Return features of zeros, as `AlphaFold.forward` takes them, for multimer networks with a template."""
+    """Return all-zero features for `AlphaFold.forward`; those of multimer networks have at least one slot."""
     features = {
         "aatype": torch.zeros(residues, dtype=torch.int64),
         "residue_index": torch.zeros(residues, dtype=torch.int64),

@@ -1,7 +1,7 @@
 """The process that compiles the network's kernels: it finds them, and forked workers compile them.
 
-It never starts CUDA, as a process that has cannot be forked. It reads a `KernelRequest` from standard input
-and writes a `CompilationStatus` to standard output, as a line of JSON, whenever one changes.
+It never initialises CUDA, because a process that has done so cannot be forked. It reads a `KernelRequest`
+from standard input, and writes a `CompilationStatus` as a line of JSON to standard output after each change.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ def main() -> None:
     """Compile the kernels of the request on standard input."""
     request = KernelRequest.from_json(sys.stdin.readline())
     gpu = GpuModel(request.gpu_name, request.capability)
-    # what workers need is loaded before they are forked
+    # loaded before the workers are forked, so that each need not load it again
     provide_driver_library()
     triton_key()
     with assume_gpu(gpu):
@@ -43,7 +43,7 @@ def main() -> None:
     progress = _Progress()
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(request.processes, context, _set_up_worker) as pool:
-        # forks all workers now: later this thread holds locks that they would inherit
+        # fork all workers now: later this thread holds locks that they would inherit
         pool.submit(int)
 
         def submit(variant: KernelVariant) -> None:
@@ -92,7 +92,7 @@ class _Progress:
     def fail(self, error: BaseException) -> None:
         """Count a kernel that could not be compiled."""
         if isinstance(error, BrokenProcessPool):
-            # all kernels that are not finished fail with it
+            # all unfinished kernels fail with this error
             self._update(done=1, error="the compiler has crashed")
         else:
             self._update(done=1, error=f"{type(error).__name__}: {error}".splitlines()[0])

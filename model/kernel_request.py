@@ -40,7 +40,7 @@ class CompilationStatus:
     """The state of a compilation.
 
     Args:
-        done: kernels that are compiled, were already, or failed.
+        done: kernels that were compiled, were in the cache already, or failed.
         total: kernels found so far.
         compiled: kernels that were not in the cache.
         error: the first error; "" if there was none.

@@ -222,7 +222,7 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
     if config.predicted_aligned_error:
         steps["aligned error"] = 4 * squared + chunk(rows, 16 * length * PAE_BINS)
         if config.multimer is not None:
-            # PAE once more, and the pair representation of all ranks
+            # a second copy of the PAE, and the pair representation of all ranks
             whole_pair = 0 if size.ranks == 1 else squared * stack.pair.channels * itemsize
             steps["complex scores"] = 2 * 4 * squared + whole_pair + chunk(length, 16 * length * PAE_BINS)
     if config.template is not None and size.templates:
@@ -233,7 +233,7 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
             steps["templates"] = 4 * 2 * positions * PAIR_FEATURES + (4 + 2 * size.templates) * template_pair
         else:
             features = 3 * template.channels + 2 * stack.pair.channels + 6 * GEOMETRY_FEATURES
-            # the sum, the template being embedded, and what embeds it
+            # the mean over templates, the template being embedded, and the intermediates of embedding it
             multiplication = 3 * positions * template.multiplication_channels * itemsize
             steps["templates"] = 2 * template_pair + max(multiplication, chunk(rows, length * features))
             steps["template output"] = template_pair + pair

@@ -71,7 +71,7 @@ def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
     confidence = provenance.confidence[0].lower() + provenance.confidence[1:]
     lines += [f"{provenance.program}, {provenance.network}", f"B-factor: {confidence}"]
     structure.raw_remarks = [f"REMARK   6 {wrapped}" for line in lines for wrapped in _wrap(line)]
-    # of several chains, only SEQRES tells how long those are whose last residues have no atoms
+    # among several chains, only SEQRES gives the length of a chain whose last residues have no atoms
     options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=prediction.num_chains > 1)
     return structure.make_pdb_string(options)
 

@@ -90,7 +90,8 @@ def parameter_key(tensor_name: str, multimer: MultimerConfig | None = None) -> P
 
     Args:
         tensor_name: for example `evoformer.extra_msa_stack.3.msa_transition.transition1.bias`.
-        multimer: of an AlphaFold-Multimer network, whose files have other names for some layers.
+        multimer: configuration of an AlphaFold-Multimer network, whose files name some layers differently;
+            None for monomer networks.
     """
     *scopes, name = tensor_name.split(".")
     block = next((int(scope) for scope in scopes if scope.isdigit()), None)
@@ -125,7 +126,7 @@ def read_headers(path: Path) -> tuple[ArrayHeaders, str]:
             key = entry.filename.removesuffix(".npy")
             if key in headers:
                 raise ParametersError(f"{key} occurs twice", path)
-            # other types are refused whatever their size; that of objects is unknown
+            # other types are refused later, whatever their size
             if dtype.kind == "f" and entry.file_size != start.tell() + math.prod(shape) * dtype.itemsize:
                 reason = f"{key} has {entry.file_size} bytes, which are not those of {dtype} {list(shape)}"
                 raise ParametersError(reason, path)
@@ -142,15 +143,15 @@ def foreign_bytes(path: Path) -> int:
     with zipfile.ZipFile(path) as archive, pathlib.Path(path).open("rb") as stream:
         stream.seek(-_END_BYTES - _ZIP64_LOCATOR_BYTES, os.SEEK_END)
         has_zip64_end = stream.read(len(_ZIP64_LOCATOR)) == _ZIP64_LOCATOR
-        own = _END_BYTES + has_zip64_end * (_ZIP64_LOCATOR_BYTES + _ZIP64_END_BYTES)
+        known = _END_BYTES + has_zip64_end * (_ZIP64_LOCATOR_BYTES + _ZIP64_END_BYTES)
         for entry in archive.infolist():
             stream.seek(entry.header_offset + _LOCAL_LENGTHS_OFFSET)
             name, extra = (int.from_bytes(stream.read(2), "little") for _ in range(2))
-            own += _LOCAL_HEADER_BYTES + name + extra + entry.compress_size
-            own += _DESCRIPTOR_BYTES if entry.flag_bits & _HAS_DESCRIPTOR else 0
-            own += _DIRECTORY_ENTRY_BYTES + name + len(entry.extra) + len(entry.comment)
+            known += _LOCAL_HEADER_BYTES + name + extra + entry.compress_size
+            known += _DESCRIPTOR_BYTES if entry.flag_bits & _HAS_DESCRIPTOR else 0
+            known += _DIRECTORY_ENTRY_BYTES + name + len(entry.extra) + len(entry.comment)
         size = stream.seek(0, os.SEEK_END)
-    return max(size - own, 0)
+    return max(size - known, 0)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

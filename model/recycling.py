@@ -127,7 +127,7 @@ def _copy_to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Passes:
-    """The passes of a prediction that were queued, of which some are finished.
+    """The queued passes of a prediction, with the results of those that are finished.
 
     Args:
         total: largest number of passes.
@@ -195,8 +195,8 @@ def start_prediction(
     device = network.evoformer.single_activations.bias.device
     queue = _Passes(passes, progress)
     structures: list[PassStructure] = []
-    # otherwise the host waits for the pass before the one that the GPU computes
-    waits_at_once = device.type == "cpu" or settings.early_stop_tolerance > 0
+    # Otherwise the host stays one pass behind, so that the GPU never waits for it.
+    waits_for_current = device.type == "cpu" or settings.early_stop_tolerance > 0
     with torch.inference_mode(), chunk_budget(chunk_elements):
         inputs = _pass_inputs(network, features, settings, device)
         current = inputs(0)
@@ -211,8 +211,8 @@ def start_prediction(
             if "recycles" in settings.extras:
                 plddt = compute_plddt(network.heads["predicted_lddt_head"](output.structure_activations))
                 structures.append(PassStructure(output.positions.cpu().numpy().copy(), plddt))
-            changes = queue.wait(iteration + waits_at_once)
-            if waits_at_once and changes and changes[-1] < settings.early_stop_tolerance:
+            changes = queue.wait(iteration + waits_for_current)
+            if waits_for_current and changes and changes[-1] < settings.early_stop_tolerance:
                 break
             if iteration + 1 < passes:
                 previous = output.recycled_state()
@@ -249,14 +249,14 @@ _RESULT_NAMES: dict[Extra, str] = {"single": "representations/single", "pair": "
 
 
 def _results(network: AlphaFold, output: PassOutput, extras: frozenset[Extra]) -> dict[str, np.ndarray]:
-    """Return the results of a pass that the extras consist of, as float32 arrays on the CPU."""
+    """Return the results of a pass that the extras contain, as float32 arrays on the CPU."""
     if not extras:
         return {}
     names = {_RESULT_NAMES[extra] for extra in extras if extra in _RESULT_NAMES}
     results: dict[str, np.ndarray] = {}
     for name, result in network.results(output):
         if "all" not in extras and names <= results.keys():
-            # computes no further heads
+            # stop before further heads are computed
             break
         if "all" in extras or name in names:
             results[name] = result.cpu().float().numpy().copy()
@@ -267,7 +267,7 @@ def _queue_scores(network: AlphaFold, inputs: Features, output: PassOutput) -> C
     """Queue the computation of the confidence scores after the last pass.
 
     Returns:
-        A function that waits for the prediction and returns it, without the facts about its passes.
+        A function that waits for the prediction and returns it, without the values that describe its passes.
     """
     asym_id = inputs["asym_id"].cpu().numpy().copy() if "asym_id" in inputs else None
     if asym_id is not None and len(np.unique(asym_id)) == 1:

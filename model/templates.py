@@ -137,12 +137,12 @@ class TemplatePointwiseAttention(nn.Module):
         """Compute the update of the pair representation.
 
         Args:
-            pair: [N, N, Z], or any of its rows [n, N, Z], as in the result.
-            templates: [T, N, N, C], embedded templates.
+            pair: [N, N, Z], or some of its rows [n, N, Z].
+            templates: [T, N, N, C], embedded templates, with the same rows.
             budget: maximum number of intermediate elements in memory at once; does not affect the result.
 
         Returns:
-            [N, N, Z].
+            The update, in the shape of `pair`.
         """
         _, length, channels = pair.shape
         heads, width = self.query_w.shape[1:]
@@ -246,7 +246,7 @@ def torsion_angles(aatype: torch.Tensor, positions: torch.Tensor, mask: torch.Te
         mask: [T, N, 37], 1 for atoms that are present.
     """
     aatype = aatype.clip(max=residue_constants.UNKNOWN)
-    # atoms of the previous residue follow those of the residue itself
+    # the atoms of each residue, then those of the previous residue
     both = torch.cat([positions, F.pad(positions, (0, 0, 0, 0, 1, 0))[:, :-1]], dim=2)  # [T, N, 74, 3]
     both_mask = torch.cat([mask, F.pad(mask, (0, 0, 1, 0))[:, :-1]], dim=2)  # [T, N, 74]
     backbone = _backbone_torsion_atoms(aatype.device)

@@ -71,9 +71,9 @@ def command(
     from foldcli.pipeline.relaxation import choose_device, relax_settings
     from msa.errors import InputError
 
-    relax_settings()
-    chosen = choose_device("gpu" if use_gpu_relax else device)
-    settings = relax_settings(chosen, threads, max_rounds, max_seconds)
+    relax_settings()  # a missing OpenMM is reported before a device is looked for
+    platform = choose_device("gpu" if use_gpu_relax else device)
+    settings = relax_settings(platform, threads, max_rounds, max_seconds)
     outputs = [out / output_name(Path(file).name) for file in files]
     for file, output in zip(files, outputs, strict=True):
         if outputs.count(output) > 1:

@@ -60,7 +60,7 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
             raise InputError("no finished target here: no NAME_scores_rank_*.json", out)
         for files in [] if tables_only else targets:
             if files.lock.exists() or files.work_folder.exists():
-                # its files may be of two runs
+                # its files may come from two different runs
                 logger.warning("%s: no report, because its run has not ended or was interrupted", files.name)
                 continue
             total += 1

@@ -137,7 +137,7 @@ def command(
     from msa.gpu.process_state import without_collection
 
     if server is None and not exact:
-        # while everything else is imported
+        # the GPU opens while everything else is imported
         open_in_background(device)
     with without_collection():
         from foldcli.inputs.queries import QuerySources
@@ -181,7 +181,7 @@ def command(
         raise click.UsageError("--previous is for --partial.")
     if partial:
         _check_partial(server, out, save_profile)
-        # they import the search engines
+        # imported here, because they import the search engines
         from foldcli.pipeline.searcher import DatabaseSource
         from foldcli.pipeline.split_runs import PartSearchRun, ResultFormat
 

@@ -71,8 +71,8 @@ class AlignmentTarget:
         name: file-safe name.
         files: alignment files, in the order in which their rows are concatenated; `-` is standard input.
         content: content of standard input, if it has already been read.
-        is_complex: whether the target is a complex: an A3M file, a cache entry, or a folder.
-        chains: the chains of a folder of AlphaFold-Multimer, whose list of chains is the first of `files`.
+        is_complex: whether the target is a complex, given as an A3M file, a cache entry or a folder.
+        chains: the chains of an AlphaFold-Multimer folder; the first of `files` is then its list of chains.
     """
 
     name: str
@@ -104,15 +104,15 @@ class AlignmentTarget:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The files by which a cache entry names the target."""
+        """The files that a cache entry records as the target's sources."""
         return self.files[:1] if self.chains else self.files
 
     def parse_complex(self, contents: list[bytes]) -> ComplexRows | None:
-        """Return the rows in the contents of all files if they are of a complex; None for others.
+        """Return the rows of a complex, given the contents of all files; None for a single chain.
 
         Raises:
-            InputError: see `msa.io.complex_a3m.parse_complex_a3m`; a chain has none of the twenty residues
-                or alignments of another sequence; or only some chains have rows to be paired.
+            InputError: see `msa.io.complex_a3m.parse_complex_a3m`; a chain has none of the twenty residues,
+                or an alignment of another sequence; or only some chains have rows to be paired.
         """
         (content, *others), file = contents, self.files[0]
         if self.chains:
@@ -152,9 +152,9 @@ class AlignmentTarget:
 
 
 def starts_as_complex(target: AlignmentTarget) -> bool:
-    """Return whether a target's file starts as an A3M or a cache entry of a complex.
+    """Return True if a target's file starts like an A3M file or a cache entry of a complex.
 
-    False if it cannot be read.
+    Return False if it cannot be read.
     """
     file = target.files[0]
     if len(target.files) > 1:
@@ -188,7 +188,7 @@ def target_name(path: str) -> str:
 
 
 def common_target_name(files: Sequence[str | None]) -> str | None:
-    """Return the name of the target with these files; None if one is not a file or the names differ."""
+    """Return the name that all files give their target; None if one is not a file or the names differ."""
     names = {None if file in (None, "-") else target_name(str(file)) for file in files}
     return names.pop() if len(names) == 1 else None
 
@@ -243,9 +243,9 @@ def find_alphafold_files(folder: Path) -> tuple[str, ...]:
 
 def _find_in_folder(folder: Path, suffixes: Sequence[str]) -> Iterator[AlignmentTarget]:
     """Yield the target of a target folder; for any other folder, the targets of its files and subfolders."""
-    whole = _target_of_folder(folder)
-    if whole is not None:
-        yield whole
+    folder_target = _target_of_folder(folder)
+    if folder_target is not None:
+        yield folder_target
         return
     endings = file_endings(suffixes)
     empty = True

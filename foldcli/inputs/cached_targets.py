@@ -41,7 +41,7 @@ class CachedTarget:
         name: file-safe name.
         path: path of the entry.
         key: key of the entry, a hash of everything that its features depend on.
-        sources: files from which it was computed; None and `-` are not files.
+        sources: files from which it was computed; None or `-` for other sources.
         is_complex: whether the entry is of a complex.
     """
 
@@ -87,7 +87,7 @@ class CachedTarget:
             return FeatureCache(self.path.parents[1]).load_or_make(alignments, overwrite=True)[0]
 
     def complex_rows(self, verify: bool = True) -> "ComplexRows":
-        """Return the rows of a complex, as `features` does for a single chain."""
+        """Return the rows of a complex; arguments and exceptions are those of `features`."""
         from features.cache import FeatureCache
         from features.complexes.cache import add_rows, complex_key
 

@@ -23,7 +23,7 @@ class Complex:
     Args:
         name: id of the target, one word.
         chains: the chains in the order of the input; copies are repeated.
-        stop_codons: see FastaRecord; of all different chains.
+        stop_codons: see FastaRecord; the sum over all distinct chains.
         path, line: location in the input.
     """
 
@@ -35,7 +35,7 @@ class Complex:
 
     @property
     def id(self) -> str:
-        """The name, under the attribute that other queries have."""
+        """The name; other kinds of queries call it `id`."""
         return self.name
 
     @property
@@ -44,7 +44,7 @@ class Complex:
         return ":".join(chain.sequence for chain in self.chains)
 
     def distinct_chains(self) -> dict[str, FastaRecord]:
-        """Return the chains of different sequences by the names of their first copies, such as A."""
+        """Return the first copy of each distinct sequence, by its chain name, such as A."""
         named: dict[str, tuple[str, FastaRecord]] = {}
         for name, chain in zip(chain_names(len(self.chains)), self.chains, strict=True):
             named.setdefault(chain.sequence, (name, chain))
@@ -79,7 +79,7 @@ def name_chains(name: str, chains: Sequence[FastaRecord]) -> tuple[FastaRecord, 
 def refuse_complexes(
     targets: Iterable[tuple[str, FastaRecord | Complex]],
 ) -> list[tuple[str, FastaRecord]]:
-    """Return (name, target) pairs with an UnsupportedRecord for each complex, so that only these fail."""
+    """Replace the complexes among (name, target) pairs by UnsupportedRecords, so that only these fail."""
     return [
         (
             name,
@@ -107,7 +107,7 @@ def pair_all(first: Sequence[FastaRecord], second: Sequence[FastaRecord]) -> lis
     for one in first:
         for other in second:
             key = frozenset(((one.id, one.sequence), (other.id, other.sequence)))
-            pairs.setdefault(key, _joined((one, other)))
+            pairs.setdefault(key, _join_chains((one, other)))
     return list(pairs.values())
 
 
@@ -157,10 +157,10 @@ def _read_pair(content: str, chains: Mapping[str, FastaRecord], path: str, line:
             close = get_close_matches(name, chains, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise InputError(f"no sequence has the id {name!r}{hint}", path, line)
-    return _joined([chains[name] for name in names], path=path, line=line)
+    return _join_chains([chains[name] for name in names], path=path, line=line)
 
 
-def _joined(chains: Sequence[FastaRecord], path: str = "", line: int | None = None) -> Complex:
+def _join_chains(chains: Sequence[FastaRecord], path: str = "", line: int | None = None) -> Complex:
     stop_codons = sum(chain.stop_codons for chain in dict.fromkeys(chains))
     name = "_and_".join(chain.id for chain in chains)
     return Complex(name, tuple(chains), stop_codons=stop_codons, path=path, line=line)

@@ -112,7 +112,7 @@ def _add_alphafold3_protein(job: "_JobBuilder", entity: MappingWithLines) -> Non
 
 
 def _alphafold3_copies(entity: MappingWithLines, path: str) -> int:
-    """Return the number of copies of a chain: the server gives a count, the program a list of ids."""
+    """Return the number of copies of a chain: AlphaFold Server has a count, AlphaFold 3 a list of ids."""
     identifiers: Any = entity.get("id")
     if isinstance(identifiers, list):
         return len(identifiers)
@@ -264,8 +264,8 @@ class _JobBuilder:
         if self.paired and len(self.chains) > 1:
             content.append("a paired alignment (pairedMsa)")
         if content:
-            different = ":".join(chain.sequence for chain in dict.fromkeys(self.chains))
-            return UnsupportedRecord(self.header, different, ", ".join(content), self.path, self.line)
+            sequence = ":".join(chain.sequence for chain in dict.fromkeys(self.chains))
+            return UnsupportedRecord(self.header, sequence, ", ".join(content), self.path, self.line)
         if len(self.chains) == 1:
             return self.chains[0]
         return Complex(

@@ -50,9 +50,9 @@ _NEXT_STOCKHOLM = re.compile(rb"^# STOCKHOLM", re.MULTILINE)
 _YAML_START = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*(?:---\s+)?(?:version|sequences)[ \t]*:")
 _JOB_FORMATS = {".csv": "table", ".tsv": "table", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 _NOT_UPPER = bytes(byte for byte in range(256) if not 65 <= byte <= 90)
-# queries that a warning names
-_MAX_NAMED = 5
 _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
+# maximum number of queries that a warning names
+_MAX_NAMED = 5
 
 
 Query: TypeAlias = FastaRecord | Complex
@@ -137,23 +137,24 @@ def name_fold_targets(queries: Iterable[Query]) -> list[tuple[str, Query]]:
             seen.add((query.id, query.sequence))
         kept.append(query)
     ids = unique_names([query.id for query in kept])
-    changed = [f"{query.id} → {new}" for query, new in zip(kept, ids, strict=True) if new != query.id]
-    named = [query if new == query.id else _rename(query, new) for query, new in zip(kept, ids, strict=True)]
+    new_ids = list(zip(kept, ids, strict=True))
+    changed = [f"{query.id} → {new_id}" for query, new_id in new_ids if new_id != query.id]
+    named = [query if new_id == query.id else _rename(query, new_id) for query, new_id in new_ids]
     _warn("left out, because an earlier query has the same id and sequence", repeated)
     _warn("renamed, because an earlier query has the same id", changed)
     _warn("with stop codons ('*') read as X", [query.id for query in named if query.stop_codons])
     for query in named:
         if isinstance(query, ProfileQuery):
             logger.debug("%s: searching with the profile of %s", query.id, query.source)
-    names = unique_names([file_safe_name(new) for new in ids])
+    names = unique_names([file_safe_name(new_id) for new_id in ids])
     return list(zip(names, named, strict=True))
 
 
-def _rename(query: Query, new: str) -> Query:
+def _rename(query: Query, new_id: str) -> Query:
     """Return a query with another id."""
     if isinstance(query, Complex):
-        return replace(query, name=new)
-    return replace(query, header=new + query.header[len(query.id) :])
+        return replace(query, name=new_id)
+    return replace(query, header=new_id + query.header[len(query.id) :])
 
 
 def _warn(reason: str, queries: Sequence[str]) -> None:
@@ -186,7 +187,7 @@ def read_queries(
         OSError: the file cannot be read.
     """
     if os.fspath(path) != "-" and is_mmseqs(path):
-        # imports numba, which takes a second and which other queries do not need
+        # imports numba, which takes a second and is not needed by other queries
         from msa.io.mmseqs_records import read_mmseqs_queries
 
         return list(read_mmseqs_queries(path, comp_bias_corr, matrix))
@@ -215,7 +216,7 @@ def read_queries(
 
 
 def split_complexes(records: Iterable[Query]) -> list[Query]:
-    """Return records with the chains of complexes split."""
+    """Convert records of several joined chains to complexes; keep the others."""
     return [split_chains(record) if isinstance(record, JoinedRecord) else record for record in records]
 
 
@@ -232,7 +233,7 @@ def query_from_alignment(
     Returns:
         A ProfileQuery; a FastaRecord of the first row if no other row differs enough from it.
     """
-    # imports numba, which takes a second and which plain sequences do not need
+    # imports numba, which takes a second and is not needed by plain sequences
     from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 
     header, sequence = alignment.names[0], alignment.query
@@ -246,7 +247,7 @@ def query_from_alignment(
 
 
 def is_unaligned_fasta(data: bytes) -> bool:
-    """Return whether a file's content is FASTA of one or more unaligned sequences."""
+    """Return True if a file's content is FASTA of one or more unaligned sequences."""
     text = data.removeprefix(UTF8_BOM).lstrip()
     return text.startswith(b">") and not _looks_like_alignment(text)
 
@@ -297,7 +298,7 @@ def _with_profile(record: FastaRecord, comp_bias_corr: bool, matrix: str) -> Fas
 
 
 def _looks_like_alignment(text: bytes) -> bool:
-    """Return whether text that begins like FASTA is an alignment."""
+    """Return True if text that begins like FASTA is an alignment."""
     if not text.startswith(b">") or b"\n>" not in text:
         return False
     if _GAP_IN_SEQUENCE.search(text):

@@ -19,23 +19,23 @@ def find_screen_targets(
     """Return the (name, complex) pairs of a screen.
 
     Args:
-        files: sequence files. Without `pairs` one or two: all pairs of different chains of one, or each chain
-            of the first with each of the second.
+        files: sequence files; without `pairs`, one or two of them. One file gives all pairs of its different
+            chains, two files each chain of the first with each of the second.
         pairs: a table of complexes, see `foldcli.inputs.complexes.read_pairs`; None for all pairs.
         comp_bias_corr: see `read_queries`.
         matrix: see `read_queries`.
-        failures: receives files that cannot be read, records that are no chain, and rows of the table that
-            name unknown chains.
+        failures: receives files that cannot be read, records that are not single chains, and rows of the
+            table that name unknown chains.
 
     Raises:
-        InputError: a file of the table has no rows, two chains of the table have the same id, or a folder is
+        InputError: the table has no rows, two files have different sequences with the same id, or a folder is
             empty.
     """
     chains = [_read_chains(file, comp_bias_corr, matrix, failures) for file in files]
     if pairs is not None:
-        complexes = read_pairs(pairs, _by_id(chains), failures)
+        complexes = read_pairs(pairs, _chains_by_id(chains), failures)
     elif len(chains) == 1:
-        complexes = [each for each in pair_all(chains[0], chains[0]) if each.chains[0] != each.chains[1]]
+        complexes = [pair for pair in pair_all(chains[0], chains[0]) if pair.chains[0] != pair.chains[1]]
     else:
         complexes = pair_all(*chains)
     return [(name, target) for name, target in name_fold_targets(complexes) if isinstance(target, Complex)]
@@ -58,8 +58,8 @@ def _describe(query: Query) -> str:
     return "a complex" if isinstance(query, Complex) else "an alignment or a profile"
 
 
-def _by_id(files: Sequence[Sequence[FastaRecord]]) -> dict[str, FastaRecord]:
-    """Return all chains by id.
+def _chains_by_id(files: Sequence[Sequence[FastaRecord]]) -> dict[str, FastaRecord]:
+    """Return the chains of all files by id.
 
     Raises:
         InputError: two files have different chains of the same id.

@@ -22,7 +22,7 @@ class Shard:
         """Parse "I/N".
 
         Raises:
-            ValueError: the text has another form, or not 1 ≤ I ≤ N.
+            ValueError: the text has another form, or I is not between 1 and N.
         """
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if match is None:
@@ -34,7 +34,7 @@ class Shard:
 
     @property
     def suffix(self) -> str:
-        """The part of file names by which array jobs with one folder do not overwrite each other's files."""
+        """The suffix of file names that keeps array jobs from overwriting each other's files."""
         return f".{self.index}-of-{self.count}" if self.count > 1 else ""
 
     def select(self, items: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:

@@ -12,7 +12,7 @@ _FILE_COLUMNS = {"a3mpath": "an alignment", "templatepath": "a template"}
 
 
 def looks_like_table(text: bytes) -> bool:
-    """Return whether the first line names the columns of a table of queries."""
+    """Return True if the first line names the columns of a table of queries."""
     return {"id", "sequence"} <= set(_read_column_names(text[:4096])[1])
 
 

@@ -43,7 +43,7 @@ FeatureInput: TypeAlias = FastaRecord | Complex | AlignmentTarget
 
 
 def is_complex(target: TargetInput) -> bool:
-    """Return whether a target has several chains."""
+    """Return True if a target has several chains."""
     return isinstance(target, Complex) or (not isinstance(target, FastaRecord) and target.is_complex)
 
 

@@ -1,4 +1,4 @@
-"""A click command whose help lists options in groups, and whose errors say what replaces unknown options."""
+"""A click command with options in groups, whose errors name replacements of unknown options."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

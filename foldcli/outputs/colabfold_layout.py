@@ -70,24 +70,24 @@ def _config(
 ) -> dict[str, Any]:
     """Return ColabFold's settings for this run, with the keys of its config.json.
 
-    Settings that foldcli does not have get the value that describes what foldcli does:
-    one ensemble, no server. In runs with single chains and complexes, those of single chains are listed.
+    Settings that foldcli does not have get the value that describes what foldcli does, such as one ensemble
+    and no server. A run of single chains and complexes lists the settings of single chains.
     """
     complexes = any(source.is_multimer for source in sources)
-    own = sources_of(sources, is_complex=False)
-    predict = predict.for_network(own[0].is_multimer)
-    automatic_rank = "multimer" if own[0].is_multimer else "plddt"
+    listed = sources_of(sources, is_complex=False)
+    predict = predict.for_network(listed[0].is_multimer)
+    automatic_rank = "multimer" if listed[0].is_multimer else "plddt"
     return {
         "num_queries": num_targets,
         "use_templates": use_templates,
         "num_relax": output.relaxation.num_models,
         "msa_mode": "custom",
-        "model_type": own[0].label.partition("_model_")[0],
-        "num_models": len(own),
+        "model_type": listed[0].label.partition("_model_")[0],
+        "num_models": len(listed),
         "num_recycles": predict.num_recycles,
         "recycle_early_stop_tolerance": predict.recycle_early_stop_tolerance or None,
         "num_ensemble": 1,
-        "model_order": [source.number for source in own],
+        "model_order": [source.number for source in listed],
         "keep_existing_results": not output.overwrite,
         "rank_by": automatic_rank if predict.rank == "auto" else predict.rank,
         "max_seq": predict.max_seq,

@@ -26,8 +26,8 @@ _MODEL_TYPES: dict[str, Any] = {
 }  # fmt: skip
 _STAGE_TYPES: dict[str, Any] = {"stage": str, "seconds": int | float, "peak_memory_bytes": int}
 _FACT_TYPES: dict[str, Any] = {"residues": int, "alignment_rows": int, "search": dict, "alignment": str}
-# may be null
-_OPTIONAL = ("ptm", "iptm", "search", "header")
+# keys whose values may be null
+_NULLABLE = ("ptm", "iptm", "search", "header")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class DoneRecord:
     Args:
         name: file-safe name of the target.
         fingerprint: hash of `settings`.
-        settings: everything that all predictions of the target depend on, readable.
+        settings: everything that all predictions of the target depend on, as JSON values.
         rank_by: the score that ranked the models; see `PredictSettings.rank`.
         ranking: models, best first.
         costs: time and memory of each stage of the run that finished the target, in order.
@@ -158,7 +158,7 @@ class FinishedTarget:
 
 
 def read_done_record(path: Path) -> dict[str, Any]:
-    """Return the content of a done.json of any format; values that it has are of the right types.
+    """Return the content of a done.json of any format version, after checking the types of its values.
 
     Raises:
         ValueError: it is damaged.
@@ -182,7 +182,7 @@ def read_done_record(path: Path) -> dict[str, Any]:
 
 
 def _check_types(content: Any, types: dict[str, Any], name: str) -> None:
-    """Raise ValueError if `content` is not an object, or a value that it has is of another type."""
+    """Raise ValueError if `content` is not a JSON object, or one of its values has the wrong type."""
     if not isinstance(content, dict):
         raise ValueError(f"{name} is not a JSON object")
     for key, expected in types.items():
@@ -190,7 +190,7 @@ def _check_types(content: Any, types: dict[str, Any], name: str) -> None:
         wrong = not isinstance(value, expected) or isinstance(value, bool)
         if value is not None and (wrong or (isinstance(value, float) and not math.isfinite(value))):
             raise ValueError(f"{key} in {name} has the wrong type")
-        if value is None and key in content and key not in _OPTIONAL:
+        if value is None and key in content and key not in _NULLABLE:
             raise ValueError(f"{key} in {name} is null")
 
 

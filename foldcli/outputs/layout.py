@@ -1,9 +1,9 @@
 """Paths of a target's files in the layouts that foldcli writes and reads.
 
-In the default layout everything is in OUT/NAME/. In ColabFold's layout, files that ColabFold writes too are
-in OUT under ColabFold's names, and all others in OUT/foldcli/NAME/, so that scripts which list OUT find what
-they expect. The layout "single_folder" has all files together: ColabFold's own results, for example, or the
-folder of one target without its run.
+In the default layout everything is in OUT/NAME/. In ColabFold's layout, OUT has the files that ColabFold also
+writes, under its names, so that scripts which list OUT find what they expect; all other files are in
+OUT/foldcli/NAME/. The layout "single_folder" has all files in one folder, such as ColabFold's own results, or
+the folder of one target without the rest of its run.
 """
 
 import re
@@ -126,7 +126,7 @@ class TargetFiles:
 
     @property
     def structures_folder(self) -> Path:
-        """The folder of the structures that users look at."""
+        """The folder of the structure files."""
         return self._folder_of(colabfold_writes=True)
 
     def path(self, kind: FileKind) -> Path:
@@ -164,7 +164,7 @@ class TargetFiles:
         return sorted(found)
 
     def archived(self) -> list[Path]:
-        """Return the existing files of the target that belong into its archive, without done.json."""
+        """Return the existing files of the target that belong in its archive, without done.json."""
         others = ("archive", "done", "finished_mark")
         paths = [self.path(kind) for kind in get_args(FileKind) if kind not in others]
         return [path for path in paths if path.is_file()] + self.models()
@@ -178,7 +178,7 @@ class TargetFiles:
         )
 
     def shared_prefixes(self) -> list[str]:
-        """Return prefixes of the names of the files that are in one folder with those of other targets."""
+        """Return the name prefixes of this target's files in a folder that all targets share."""
         if self.layout != "colabfold":
             return []
         single = [f"{self.name}{ending}" for ending, colabfold_writes in _FILES.values() if colabfold_writes]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from foldcli.outputs.layout import LAYOUTS, TargetFiles, find_done_files
-from foldcli.outputs.summary import finished_models, in_order, write_table
+from foldcli.outputs.summary import finished_models, order_models, write_table
 from msa.errors import InputError
 from msa.io.atomic import atomic_write
 from msa.io.json_files import parse_json
@@ -17,7 +17,7 @@ class MergedTable:
     """A merged table.
 
     Args:
-        path: of the table.
+        path: path of the table.
         targets: number of targets in it.
         rows: number of rows.
     """
@@ -43,7 +43,7 @@ def merge_summaries(out: Path) -> MergedTable | None:
         OSError: the file cannot be written.
     """
     found = [finished_models(files) for files in _finished_targets(out)]
-    models = in_order(found)
+    models = order_models(found)
     if not models:
         return None
     path = out / "summary.tsv"

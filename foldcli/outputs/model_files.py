@@ -191,16 +191,18 @@ def write_model(model: PredictedModel) -> ModelResult:
         iptm=None if prediction.scores is None else prediction.scores.iptm,
         num_chains=prediction.num_chains,
     )
-    formats: dict[ModelKind, Callable[[], str]] = {
+    formatters: dict[ModelKind, Callable[[], str]] = {
         "pdb": partial(format_pdb, prediction, provenance),
         "cif": partial(format_mmcif, prediction, provenance),
         "scores": partial(format_scores, prediction, extra),
         "contacts": partial(format_contacts, prediction),
     }
     for index in range(len(prediction.passes)):
-        own = replace(provenance, network=f"{provenance.network}, structure after {index} of them")
-        formats[f"recycle_{index}"] = partial(format_pdb, prediction.after_pass(index), own)
-    for kind, format_file in formats.items():
+        pass_provenance = replace(
+            provenance, network=f"{provenance.network}, structure after {index} of them"
+        )
+        formatters[f"recycle_{index}"] = partial(format_pdb, prediction.after_pass(index), pass_provenance)
+    for kind, format_file in formatters.items():
         if kind in result.kinds:
             with atomic_write(model.folder / unranked_name(kind, tag)) as stream:
                 stream.write(format_file())

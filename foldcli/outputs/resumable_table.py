@@ -1,8 +1,8 @@
 """Tables of search results that a later run continues after an interruption.
 
-The finished queries of an unfinished table OUT are in `.OUT.unfinished`. For each of them,
-`.OUT.unfinished.index` has a line of JSON, written later: a key of the query and everything that its lines
-depend on, the end and the CRC-32 of its lines, and whether its hits were limited.
+While a table OUT is unfinished, `.OUT.unfinished` holds the lines of the finished queries. After the lines of
+a query, one line of JSON is written to `.OUT.unfinished.index`: a key of the query and of everything that its
+lines depend on, the end offset and the CRC-32 of the lines, and whether the number of hits was limited.
 """
 
 import contextlib
@@ -158,7 +158,7 @@ class _ResumableTable:
         self.finished = self.capped = self.bytes_written = 0
         index_bytes = 0
         for key, line in zip(keys, files.index.readall().splitlines(keepends=True), strict=False):
-            entry = _parse(line)
+            entry = _parse_index_entry(line)
             if entry is None or entry["key"] != key:
                 break
             size = entry["end"] - self.bytes_written
@@ -201,7 +201,7 @@ def _write_all(stream: io.FileIO, content: bytes) -> None:
         remaining = remaining[stream.write(remaining) :]
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def _parse_index_entry(line: bytes) -> dict[str, Any] | None:
     """Return an entry of the index, or None if it was not written completely."""
     try:
         entry = json.loads(line)

@@ -1,4 +1,4 @@
-"""The summary of a run: summary.tsv with one line per model, and a screen with one line per target."""
+"""The summary of a run: summary.tsv with one line per model, and a logged table with one line per target."""
 
 import statistics
 import time
@@ -20,9 +20,9 @@ MAX_LINES = 16
 NUM_BEST, NUM_WORST = 8, 5
 MAX_FAILED = 5
 MAX_NAME_WIDTH = 32
-# starts of the names of files that belong to no single target
+# prefixes of the names of files that belong to the whole run
 _RUN_FILES = ("summary", "failures", "index.html", "config.json", "cite.bibtex")
-# writing one of them never takes so long
+# a temporary file of theirs that is older was left by a killed run
 _OLD_SECONDS = 60.0
 # the columns of summary.tsv, and the keys of its JSON form
 COLUMNS = (
@@ -88,7 +88,7 @@ class RunSummary:
         single chain, `hits` without a search.
         """
         finished = [files for files in self._files if files.name not in failed]
-        return in_order([finished_models(files) for files in finished])
+        return order_models([finished_models(files) for files in finished])
 
     def write(self, failed: Sequence[str]) -> None:
         """Write summary.tsv, unless no target is finished.
@@ -102,7 +102,7 @@ class RunSummary:
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """Remove temporary files of the whole run that killed runs left; other runs may be writing theirs."""
+        """Remove temporary files of the whole run that killed runs have left; other runs may write theirs."""
         # compared with the file just written, because the file server's clock may differ from this one
         before = self._path.stat().st_mtime - _OLD_SECONDS
         for name in _RUN_FILES:
@@ -176,13 +176,13 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
 
 
 def _confidence(model: dict[str, Any]) -> float | None:
-    """Return the confidence by which models of a complex are ranked; None for a single chain."""
+    """Return the confidence that ranks the models of a complex; None for a single chain."""
     if model.get("iptm") is None:
         return None
     return round(ranking_confidence(model["ptm"], model["iptm"]), 3)
 
 
-def in_order(targets: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def order_models(targets: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Return the models of all targets; if all are complexes, those with the highest confidence first.
 
     Args:
@@ -206,7 +206,7 @@ def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
     """Write the table of a summary.
 
     Args:
-        path: of the table.
+        path: path of the table.
         models: values of COLUMNS; see `finished_models`.
 
     Raises:
@@ -248,7 +248,7 @@ def _table(targets: list[TargetSummary]) -> list[str]:
         return []
     shown, omitted = targets, None
     if len(targets) > MAX_LINES:
-        ranked = sorted(targets, key=_rank)
+        ranked = sorted(targets, key=_rank_key)
         shown = [*ranked[:NUM_BEST], *ranked[-NUM_WORST:]]
         omitted = _omitted_line(ranked[NUM_BEST:-NUM_WORST])
     width = min(MAX_NAME_WIDTH, max(len("target"), *(len(target.name) for target in shown)))
@@ -261,8 +261,8 @@ def _table(targets: list[TargetSummary]) -> list[str]:
     return [heading, *lines]
 
 
-def _rank(target: TargetSummary) -> tuple[float, float]:
-    """Return a key that sorts complexes by their confidence, before single chains by pLDDT."""
+def _rank_key(target: TargetSummary) -> tuple[float, float]:
+    """Return a key that sorts complexes by confidence, then single chains by pLDDT, best first."""
     confidence = 0.0 if target.iptm is None else ranking_confidence(target.ptm, target.iptm)
     return -confidence, -(target.plddt or 0.0)
 

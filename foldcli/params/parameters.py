@@ -97,8 +97,8 @@ class ParameterSource:
         if self.copies_template:
             return "template_copy"
         if self.is_multimer:
-            own = (name for name, suffix in _MULTIMER_SUFFIXES.items() if suffix == self._suffix)
-            return f"{next(own, 'alphafold2_multimer_v3')}_model_{self.number}"
+            types = (name for name, suffix in _MULTIMER_SUFFIXES.items() if suffix == self._suffix)
+            return f"{next(types, 'alphafold2_multimer_v3')}_model_{self.number}"
         has_ptm = self.file is None or self.config_name.endswith("_ptm")
         return f"{'alphafold2_ptm' if has_ptm else 'alphafold2'}_model_{self.number}"
 
@@ -147,7 +147,7 @@ def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -
 
 
 def sources_of(sources: Sequence[ParameterSource], is_complex: bool) -> list[ParameterSource]:
-    """Return the models of a run that predict a complex or a single chain; none if there are none."""
+    """Return the sources of a run's models that predict a complex, or a single chain; may be empty."""
     multimer = [source for source in sources if source.is_multimer]
     if is_complex:
         return multimer
@@ -160,7 +160,7 @@ def find_parameters(
     model_type: ModelType,
     kinds: Sequence[NetworkKind] = ("monomer",),
 ) -> list[ParameterSource]:
-    """Return the parameters to use for each model number, of one kind of networks after the other.
+    """Return the parameters to use for each model number, grouped by kind of network.
 
     Args:
         params: a folder, "demo", or None for `default_folder()`.
@@ -190,8 +190,8 @@ def _suffixes(kind: NetworkKind, model_type: ModelType) -> tuple[str, ...]:
 
 def default_folder() -> Path:
     """Return `$FOLDCLI_PARAMS`, for example a folder shared by a site, else `$FOLDCLI_CACHE/params`."""
-    own = os.environ.get("FOLDCLI_PARAMS")
-    return Path(own) if own else cache_dir() / "params"
+    folder = os.environ.get("FOLDCLI_PARAMS")
+    return Path(folder) if folder else cache_dir() / "params"
 
 
 def installed_parameters(folder: Path) -> list[ParameterSource]:

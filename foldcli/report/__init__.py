@@ -6,7 +6,7 @@ They use only the files of a finished target, so they can be regenerated at any 
 from dataclasses import dataclass
 
 
-# here because runs read their settings before they import numpy, which the other modules need
+# defined here, because runs create their settings before they import numpy, which the other modules need
 @dataclass(frozen=True)
 class ReportSettings:
     """The parts of a report to write.

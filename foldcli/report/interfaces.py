@@ -27,9 +27,10 @@ class Contact:
 
     Args:
         residues: the residues, such as "A:K12".
-        plddt: their pLDDT.
-        distance: of their CB atoms, Å.
-        pae: of the second when aligned on the first, and of the first when aligned on the second, Å.
+        plddt: pLDDT of each residue.
+        distance: distance of their CB atoms, Å.
+        pae: PAE of the second residue when aligned on the first, and of the first when aligned on the second,
+            Å.
     """
 
     residues: tuple[str, str]
@@ -44,7 +45,8 @@ class Interface:
 
     Args:
         chains: names of the chains.
-        scores: by key of SCORE_COLUMNS, as far as the score file has them; the larger of both directions.
+        scores: scores by key of SCORE_COLUMNS, as far as the score file has them; the larger of both
+            directions.
         contacts: None if there is no table of contacts.
     """
 
@@ -69,8 +71,8 @@ def read_interfaces(scores: dict[str, Any], path: Path) -> tuple[Interface, ...]
     for key in SCORE_COLUMNS:
         for name, value in dict(scores.get(key) or {}).items():
             first, second = name.split("-")
-            known = pairs.setdefault(_ordered(first, second), {})
-            known[key] = max(float(value), known.get(key, 0.0))
+            pair_scores = pairs.setdefault(_ordered_pair(first, second), {})
+            pair_scores[key] = max(float(value), pair_scores.get(key, 0.0))
     contacts = _read_contacts(path) if path.is_file() else None
     interfaces = [
         Interface(pair, pairs.get(pair, {}), None if contacts is None else contacts.get(pair, ()))
@@ -79,7 +81,7 @@ def read_interfaces(scores: dict[str, Any], path: Path) -> tuple[Interface, ...]
     return tuple(sorted(interfaces, key=_sort_key))
 
 
-def _ordered(first: str, second: str) -> tuple[str, str]:
+def _ordered_pair(first: str, second: str) -> tuple[str, str]:
     # chains are named A to Z, a to z, 0 to 9, AA and so on
     def key(name: str) -> tuple[int, bool, bool, str]:
         return len(name), name.isdigit(), name.islower(), name

@@ -1,12 +1,11 @@
 """Reports of finished targets; a failed report does not make its target fail."""
 
-import traceback
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from foldcli.errors import describe, is_bug
+from foldcli.errors import describe, log_bug
 from foldcli.logs import logger
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
@@ -75,8 +74,8 @@ def _read_alignment(
     files: TargetFiles, done: dict[str, Any], chains: Sequence[str]
 ) -> tuple[AlignmentSummary | None, str]:
     """Return the summary of a target's alignment; None and the reason if there is none."""
-    own, recorded = files.path("alignment"), done.get("facts", {}).get("alignment")
-    path = own if own.is_file() or not recorded else Path(recorded)
+    written, recorded = files.path("alignment"), done.get("facts", {}).get("alignment")
+    path = written if written.is_file() or not recorded else Path(recorded)
     if not path.is_file():
         return None, "The alignment is not shown, because its file is not next to the structures."
     m8 = files.path("hits")
@@ -96,7 +95,7 @@ def try_report(files: TargetFiles, done: dict[str, Any], settings: ReportSetting
     try:
         make_report(files, done, settings)
     except Exception as error:
-        _log_bug(error)
+        log_bug(error)
         logger.error("%s: predicted, but its report could not be made: %s", files.name, describe(error))
         return f"the report could not be made: {describe(error)}"
     return None
@@ -109,11 +108,5 @@ def try_index(out: Path, settings: ReportSettings) -> None:
     try:
         write_index(out)
     except Exception as error:
-        _log_bug(error)
+        log_bug(error)
         logger.error("the index of %s could not be made: %s", out, describe(error))
-
-
-def _log_bug(error: Exception) -> None:
-    """Log the traceback of an error that is a bug."""
-    if is_bug(error):
-        logger.error("%s", "".join(traceback.format_exception(error)).rstrip())

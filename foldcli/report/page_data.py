@@ -48,8 +48,8 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
     """Return the data that the page's scripts read.
 
     Coordinates are integers in units of `step` Å, oriented by `superpositions`. pLDDT is in units of 0.01,
-    PAE in units of PAE_STEP. `residueTypes` lists the distinct residues (name, atoms in order), and `types`
-    of a model has an index in it for each residue.
+    PAE in units of PAE_STEP. `residueTypes` lists the distinct residue types (name, and atom names in order);
+    `types` of a model has the index of each residue's type.
     """
     moves = superpositions([model.atoms.ca for model in result.models])
     atoms = _stored_atoms(result.models)
@@ -93,7 +93,7 @@ def _stored_atoms(models: Sequence[RankedModel]) -> list[ModelAtoms]:
 def _model_data(
     model: RankedModel, atoms: ModelAtoms, coordinates: np.ndarray, types: dict[tuple[str, bytes], int]
 ) -> dict[str, Any]:
-    """Return the data of a model; adds its residues to the types."""
+    """Return the data of a model; add its new residue types to `types`."""
     pae = None
     if model.pae is not None:
         pae = {

@@ -80,7 +80,7 @@ def _colormap(name: str, stops: tuple[str, ...]) -> LinearSegmentedColormap:
 
 
 def _title_pad(chains: Chains) -> float:
-    """Return the space between axes and title, points: names of several chains are in between."""
+    """Return the space between axes and title in points, with room for the names of several chains."""
     return float(matplotlib.rcParams["axes.titlepad"]) if len(chains) == 1 else 18.0
 
 
@@ -95,9 +95,9 @@ def _stamp_untrained(figure: Figure, result: TargetResult) -> None:
 
 
 def _mark_chains(axes: Axes, chains: Chains, both_axes: bool = False) -> None:
-    """Draw the borders between chains, and write their names above the axes (for both, also right of them).
+    """Draw the borders between chains, and write their names above the axes.
 
-    Of names that would overlap, the later ones are left out.
+    With `both_axes`, also mark the y axis, with names to its right. Names that would overlap are left out.
     """
     if len(chains) == 1:
         return

@@ -75,7 +75,7 @@ def _read_asset(name: str) -> str:
 
 
 def _checked(text: str) -> str:
-    """Return a style or script that is written into its element without being escaped."""
+    """Return a style or script unchanged, or raise ValueError if it cannot be inlined without escaping."""
     if "</style" in text.lower() or "</script" in text.lower():
         raise ValueError("a script or style that ends its element cannot be inlined")
     return text

@@ -127,7 +127,7 @@ def finished_targets(out: Path) -> list[TargetFiles]:
     subfolders = sorted(path for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
     found = [files for folder in (out, *subfolders) for files in find_targets(folder)]
     return [
-        # the folder of a target in a run, with the same paths
+        # the folder of a target in the default layout of a run, whose paths are the same
         TargetFiles(files.name, out) if files.folder == out / files.name != out else files
         for files in found
     ]

@@ -53,7 +53,7 @@ def assign_secondary_structure(
     for turn, letter in ((4, ALPHA_HELIX), (3, HELIX_310)):
         is_turn = (donors - acceptors == turn) & (segment[acceptors] == segment[donors])
         turns = np.unique(acceptors[is_turn])
-        # two consecutive turns, before the first residue of a minimal helix and at it
+        # a minimal helix begins at the second of two consecutive turns
         for start in turns[np.isin(turns - 1, turns)]:
             part = slice(start, start + turn)
             # DSSP prefers α-helices to strands, and both to 3-10 helices
@@ -103,7 +103,8 @@ def _strands(acceptors: np.ndarray, donors: np.ndarray, segment: np.ndarray) -> 
         inside = (acceptor >= 0) & (donor >= 0) & (acceptor < length) & (donor < length)
         return inside & np.isin(acceptor * length + donor, bonds)
 
-    # each pattern of two hydrogen bonds, by its first one; patterns with i and j exchanged are found by j
+    # Each bridge of residues i and j is a pattern of two hydrogen bonds, found from its first one. Patterns
+    # with i and j exchanged are found in the same way, as every bond is tried as the first.
     parallel = bonded(donors, acceptors + 2)
     narrow = bonded(donors, acceptors)
     wide = bonded(donors - 2, acceptors + 2)

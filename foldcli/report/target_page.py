@@ -300,7 +300,7 @@ def _interface_values(model: RankedModel) -> dict[str, Any]:
     return {
         "interfaces": rows[:MAX_INTERFACES],
         "interface_columns": ("chains", "contacts", "mean PAE", *(SCORE_COLUMNS[key] for key in keys)),
-        "interfaces_caption": _shown("pairs of chains", MAX_INTERFACES, len(rows)),
+        "interfaces_caption": _caption("pairs of chains", MAX_INTERFACES, len(rows)),
         "contacts": [
             {
                 "residues": " and ".join(contact.residues),
@@ -310,13 +310,13 @@ def _interface_values(model: RankedModel) -> dict[str, Any]:
             }
             for contact in contacts[:MAX_CONTACTS]
         ],
-        "contacts_caption": _shown("pairs of residues, lowest PAE first", MAX_CONTACTS, len(contacts)),
+        "contacts_caption": _caption("pairs of residues, lowest PAE first", MAX_CONTACTS, len(contacts)),
     }
 
 
-def _shown(what: str, most: int, count: int) -> str:
-    """Return the caption of a table that shows at most `most` of `count` rows."""
-    return f"All {what}" if count <= most else f"The first {most} of {count:,} {what}"
+def _caption(rows: str, limit: int, count: int) -> str:
+    """Return the caption of a table that shows at most `limit` of `count` rows."""
+    return f"All {rows}" if count <= limit else f"The first {limit} of {count:,} {rows}"
 
 
 def _residue_label(result: TargetResult, index: int) -> str:

@@ -39,7 +39,7 @@ _HELLO_BYTES = 1 << 16
 
 
 class RemoteSearcher:
-    """A server's database; see foldcli.pipeline.search_stage.Searcher.
+    """A searcher whose database is in a server; see foldcli.pipeline.search_stage.Searcher.
 
     Args:
         path: socket of the server.
@@ -139,7 +139,7 @@ class RemoteSearcher:
             yield queries[start:]
 
     def _reconnect_if_closed(self) -> None:
-        """Connect again if the server has closed this connection, inactive until now, in favour of others.
+        """Connect again if the server has closed this connection because it was inactive.
 
         Raises:
             ServerLost: the server is gone, or serves another database now.

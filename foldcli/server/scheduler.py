@@ -6,14 +6,13 @@ turn, so a client with one query waits for a chunk of another client's 500 queri
 
 import itertools
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from threading import Condition
 from typing import Protocol
 
-from foldcli.errors import ExitCode, describe, exit_code_of, is_bug
+from foldcli.errors import ExitCode, describe, exit_code_of, log_bug
 from foldcli.logs import logger
 from foldcli.server.protocol import SearchRequest, encode_message, end_message, error_message, hits_messages
 from msa.io.fasta import FastaRecord
@@ -144,8 +143,7 @@ class Scheduler:
                     if scheduled.cancelled:
                         break
         except Exception as error:
-            if is_bug(error):
-                logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
+            log_bug(error)
             logger.error("%s: %s", receiver.name, describe(error))
             receiver.finish(encode_message(error_message(error)))
             return exit_code_of(error) is not ExitCode.UNEXPECTED

@@ -10,14 +10,13 @@ import selectors
 import socket
 import struct
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
-from foldcli.errors import ExitCode, ServerError, describe, is_bug
+from foldcli.errors import ExitCode, ServerError, describe, log_bug
 from foldcli.logs import logger
 from foldcli.server.protocol import Hello, MessageDecoder, SearchRequest, encode_message, error_message
 from foldcli.server.scheduler import MAX_CHUNK_HITS, ScheduledRequest, Scheduler
@@ -89,7 +88,7 @@ class ClientConnection:
         self._discards_messages = False
 
     def accepts_results(self) -> bool:
-        """Return True unless too many results are unread; log when this starts."""
+        """Return True unless too many results are unread; log it when the search pauses."""
         was_paused, self._paused = self._paused, self.full
         if self._paused and not was_paused:
             logger.debug("%s: its search waits until more of its results are read", self.name)
@@ -141,7 +140,7 @@ class ClientConnection:
 
     @property
     def inactive_seconds(self) -> float:
-        """Seconds since the client last completed a request or read something; 0 while it is searched for."""
+        """Seconds since the client last completed a request or read something; 0 while its request runs."""
         with self._lock:
             waiting = self.scheduled is None or self._unsent_bytes
             return time.monotonic() - self._last_active if waiting else 0.0
@@ -259,7 +258,7 @@ class Server:
             self._close(connection)
 
     def _close_inactive(self) -> float | None:
-        """Close clients that have been inactive for long, if no more are accepted.
+        """Close the connections of clients that have long been inactive, while new clients have to wait.
 
         Returns:
             Seconds until the next connection may be closed; None if clients are accepted.
@@ -292,8 +291,7 @@ class Server:
             self._close(connection)
         except Exception as error:
             # whatever a client has sent, the server continues for the others
-            if is_bug(error):
-                logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
+            log_bug(error)
             self._refuse(connection, error)
         else:
             if mask & _WRITE:

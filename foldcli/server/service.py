@@ -57,7 +57,7 @@ class Service:
             Exception: the error that stopped the engine.
         """
         search_thread: _SearchThread | None = None
-        # until the server is ready there is nothing to drain: a signal just ends the startup
+        # there is nothing to drain before the server is ready, so a signal ends the startup at once
         startup = _Startup()
         on_stop_signals(startup.interrupt)
         try:
@@ -78,7 +78,7 @@ class Service:
                 raise
             logger.info("stopped before it was ready")
         if search_thread is not None and not search_thread.try_to_stop():
-            # the thread is in a search that nobody waits for, and the interpreter cannot exit while it runs
+            # the thread still searches for clients that are gone, and Python cannot exit while it runs
             sys.stderr.flush()
             os._exit(ExitCode.DONE)
 
@@ -145,7 +145,7 @@ class _SearchThread(Thread):
             self.failed.set_exception(error)
 
     def try_to_stop(self) -> bool:
-        """Tell the thread to stop, and return True if it has within a second."""
+        """Ask the thread to stop; return True if it ends within a second."""
         self.scheduler.stop()
         self.join(_JOIN_SECONDS)
         return not self.is_alive()
@@ -185,7 +185,7 @@ class _Verification(Thread):
 
 
 class _StartupInterrupted(BaseException):
-    """A signal arrived before the server was ready.
+    """The arrival of a signal before the server is ready.
 
     Not a KeyboardInterrupt: after one has passed through `exec`, as it may during an import, Python kills
     itself with SIGINT instead of returning an exit code.

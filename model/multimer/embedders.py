@@ -76,8 +76,8 @@ class MultimerInputEmbedding(nn.Module):
         left = left[rows]
         pair = left.new_empty(len(left), length, channels)
         first = rows.start or 0
-        for own in row_slices(left, 4 * length * channels):
-            pair[own] = self.relative_encoding(features, slice(first + own.start, first + own.stop))
-            pair[own] += left[own, None]
-            pair[own] += right[None]
+        for chunk in row_slices(left, 4 * length * channels):
+            pair[chunk] = self.relative_encoding(features, slice(first + chunk.start, first + chunk.stop))
+            pair[chunk] += left[chunk, None]
+            pair[chunk] += right[None]
         return msa, pair

@@ -23,8 +23,8 @@ _TEMPLATE_NAMES = {
 class MultimerInputs:
     """The features of a complex on the network's device, from which each pass draws its own inputs.
 
-    Rows of padding are left out, and equal empty template slots, which DeepMind's network embeds like any
-    other, are kept once with their weight in the mean over slots. Results are the same.
+    Padding rows are left out. DeepMind's network embeds empty template slots like any other; here equal ones
+    are embedded once, with their joint weight in the mean over slots. Results are the same.
 
     Args:
         features: DeepMind's features of the merged chains, without a leading axis: aatype, residue_index
@@ -47,7 +47,7 @@ class MultimerInputs:
         self._config, self._draws, self._device = config, draws, device
         mask = features.get("msa_mask", np.ones(features["msa"].shape)).astype(np.float32)
         first_row = np.arange(len(mask)) == 0
-        # up to the last row that is not padding: leaving out others would change the random order
+        # keep all rows up to the last that is not padding: leaving out others would change the random order
         rows = slice(1 + np.flatnonzero(mask.any(axis=1)).max(initial=0))
         self._mask = mask[rows]
         self._complete: np.ndarray = np.all(self._mask, axis=1)  # [M]
@@ -62,14 +62,13 @@ class MultimerInputs:
         """Draw the inputs of a pass, as `model.alphafold.AlphaFold.forward` takes them."""
         config, draws = self._config, self._draws(iteration)
         order = order_rows(self._mask, self._preferred, draws.rows(len(self._mask)))
-        chosen, others = order[: config.msa_rows], order[config.msa_rows :]
-        masked = draws.positions(len(chosen), self._mask.shape[1]) < config.masked_fraction
-        if not self._complete[chosen].all():
-            masked &= self._mask[chosen] > 0
-        sampled, rest = self._tensor(chosen), self._tensor(others)
-        mask, deletions = self._row_mask[sampled], self._deletions[sampled]
-        msa = replace_masked(self._msa[sampled], self._profile, masked, draws.codes(masked)) * (mask > 0)
-        extra, extra_mask, extra_deletions = self._msa[rest], self._row_mask[rest], self._deletions[rest]
+        sampled, others = order[: config.msa_rows], order[config.msa_rows :]
+        masked = draws.positions(len(sampled), self._mask.shape[1]) < config.masked_fraction
+        if not self._complete[sampled].all():
+            masked &= self._mask[sampled] > 0
+        msa, mask, deletions = self._rows(sampled)
+        msa = replace_masked(msa, self._profile, masked, draws.codes(masked)) * (mask > 0)
+        extra, extra_mask, extra_deletions = self._rows(others)
         profiles, mean_deletions = cluster_profiles(msa, mask, deletions, extra, extra_mask, extra_deletions)
         inputs = {
             **self._constant,
@@ -78,11 +77,16 @@ class MultimerInputs:
             **_extra_features(*(x[: config.extra_rows] for x in (extra, extra_mask, extra_deletions))),
         }
         # masks of all ones are left out
-        if self._complete[chosen].all():
+        if self._complete[sampled].all():
             del inputs["msa_mask"]
         if len(others) and self._complete[others[: config.extra_rows]].all():
             del inputs["extra_msa_mask"]
         return inputs
+
+    def _rows(self, indices: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return rows of the alignment with their mask and deletions."""
+        index = self._tensor(indices)
+        return self._msa[index], self._row_mask[index], self._deletions[index]
 
     def _constant_features(self, features: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
         """Return the inputs that all passes share."""
@@ -92,9 +96,9 @@ class MultimerInputs:
             constant["seq_mask"] = self._tensor(seq_mask.astype(np.float32))
         slots, weights = distinct_slots(features)
         filled = features["template_all_atom_mask"][slots].any(axis=(1, 2))
-        for name, own_name in _TEMPLATE_NAMES.items():
+        for name, input_name in _TEMPLATE_NAMES.items():
             dtype = np.int64 if name == "template_aatype" else np.float32
-            constant[own_name] = self._tensor(features[name][slots].astype(dtype))
+            constant[input_name] = self._tensor(features[name][slots].astype(dtype))
         # used to decide what is computed, so they stay on the CPU
         constant["template_mask"] = torch.from_numpy(filled.astype(np.float32))
         constant["template_weights"] = torch.from_numpy(weights)

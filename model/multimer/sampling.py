@@ -17,7 +17,7 @@ _GAP, _MASK = 21, 22
 _UNIFORM, _PROFILE, _SAME = 0.1, 0.1, 0.1
 # added to the Gumbel noise of preferred rows, and subtracted from that of empty rows
 _ROW_PREFERENCE = np.float32(1e6)
-# weight of one agreement in the softmax over clusters: rows that agree equally well share a sequence
+# weight of one agreement in the softmax over clusters, so large that only ties share a sequence
 _AGREEMENT_SHARPNESS = 1e3
 
 

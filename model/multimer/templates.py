@@ -37,22 +37,22 @@ class SingleTemplateEmbedding(nn.Module):
 
     def __init__(self, config: TemplateConfig, channels: int, kernels: Kernels) -> None:
         super().__init__()
-        own = config.pair.channels
+        inner = config.pair.channels
         self.query_embedding_norm = LayerNorm(channels, kernels)
-        self.template_pair_embedding_0 = Linear(TEMPLATE_BINS[2], own)
-        self.template_pair_embedding_1 = ScalarLinear(own)
-        self.template_pair_embedding_2 = OneHotLinear(RESIDUE_TYPES, own)
-        self.template_pair_embedding_3 = OneHotLinear(RESIDUE_TYPES, own)
-        self.template_pair_embedding_4 = ScalarLinear(own)
-        self.template_pair_embedding_5 = ScalarLinear(own)
-        self.template_pair_embedding_6 = ScalarLinear(own)
-        self.template_pair_embedding_7 = ScalarLinear(own)
-        self.template_pair_embedding_8 = Linear(channels, own)
+        self.template_pair_embedding_0 = Linear(TEMPLATE_BINS[2], inner)
+        self.template_pair_embedding_1 = ScalarLinear(inner)
+        self.template_pair_embedding_2 = OneHotLinear(RESIDUE_TYPES, inner)
+        self.template_pair_embedding_3 = OneHotLinear(RESIDUE_TYPES, inner)
+        self.template_pair_embedding_4 = ScalarLinear(inner)
+        self.template_pair_embedding_5 = ScalarLinear(inner)
+        self.template_pair_embedding_6 = ScalarLinear(inner)
+        self.template_pair_embedding_7 = ScalarLinear(inner)
+        self.template_pair_embedding_8 = Linear(channels, inner)
         self.template_embedding_iteration = nn.ModuleList(
             TemplatePairBlock(config.pair, kernels, multiplication_first=config.multiplication_first)
             for _ in range(config.blocks)
         )
-        self.output_layer_norm = LayerNorm(own, kernels)
+        self.output_layer_norm = LayerNorm(inner, kernels)
 
     def forward(self, pair: torch.Tensor, template: Features, pair_mask: Mask) -> torch.Tensor:
         """Embed one template's features, without template axis, as [N, N, C], given pair [N, N, Z]."""
@@ -65,18 +65,18 @@ class SingleTemplateEmbedding(nn.Module):
         """Return rows [n, N, C] of the stack's input, given those of pair [n, N, Z]."""
         aatype = template["template_aatype"]
         geometry_weights, bias = self._geometry_layer()
-        columns = self.template_pair_embedding_2(aatype) + bias  # [N, C]
-        lines = self.template_pair_embedding_3(aatype)
-        length, channels = columns.shape
-        result = columns.new_empty(pair.shape[0], length, channels)
+        types_of_columns = self.template_pair_embedding_2(aatype) + bias  # [N, C]
+        types_of_rows = self.template_pair_embedding_3(aatype)
+        length, channels = types_of_columns.shape
+        result = types_of_columns.new_empty(pair.shape[0], length, channels)
         first = rows.start or 0
-        for own in row_slices(pair, length * (3 * channels + 2 * pair.shape[-1] + 6 * GEOMETRY_FEATURES)):
-            residues = slice(first + own.start, first + own.stop)
-            geometry = template_geometry(template, residues).to(columns.dtype)  # [n, N, 44]
-            act = self.template_pair_embedding_8(self.query_embedding_norm(pair[own]))
+        for chunk in row_slices(pair, length * (3 * channels + 2 * pair.shape[-1] + 6 * GEOMETRY_FEATURES)):
+            residues = slice(first + chunk.start, first + chunk.stop)
+            geometry = template_geometry(template, residues).to(types_of_columns.dtype)  # [n, N, 44]
+            act = self.template_pair_embedding_8(self.query_embedding_norm(pair[chunk]))
             act += geometry @ geometry_weights
-            act += lines[residues, None]
-            result[own] = act.add_(columns)
+            act += types_of_rows[residues, None]
+            result[chunk] = act.add_(types_of_columns)
         return result
 
     def _geometry_layer(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -27,8 +27,7 @@ MIN_COPIED_RESIDUES = 1024
 class Shards:
     """The division of an axis among ranks, in their order.
 
-    Every rank has ceil(total / ranks) consecutive elements, but the last ones have fewer or none. No division
-    has a smaller largest shard.
+    Every rank has ceil(total / ranks) consecutive elements, except that the last ones may have fewer or none.
 
     Args:
         total: size of the axis.
@@ -49,9 +48,9 @@ class Shards:
 
     def piece_of(self, rank: int, index: int, pieces: int) -> slice:
         """Return one of several pieces of the elements of a rank."""
-        own = self.of(rank)
-        piece = Shards(own.stop - own.start, pieces).of(index)
-        return slice(own.start + piece.start, own.start + piece.stop)
+        shard = self.of(rank)
+        piece = Shards(shard.stop - shard.start, pieces).of(index)
+        return slice(shard.start + piece.start, shard.start + piece.stop)
 
     @property
     def slices(self) -> list[slice]:
@@ -148,7 +147,7 @@ class Pending(Generic[T]):
         return result()
 
     def then(self, function: Callable[[T], R]) -> "Pending[R]":
-        """Return this communication with a function applied to its result; it replaces this object."""
+        """Return a communication that applies a function to this one's result, and use it instead of this."""
         wait, result = self._take()
         return Pending(wait, lambda: function(result()))
 
@@ -297,15 +296,15 @@ class RankGroup:
             row_shards: division of the N rows.
             column_shards: division of the M columns.
             kind: what is communicated, for the record.
-            piece: index and number; only this piece of each rank's rows is exchanged.
+            piece: index and number of pieces; only this piece of each rank's rows is exchanged.
         """
-        own = row_shards.piece_of(self.rank, *piece)
+        own_rows = row_shards.piece_of(self.rank, *piece)
         start = row_shards.of(self.rank).start
-        source = rows[own.start - start : own.stop - start]
+        source = rows[own_rows.start - start : own_rows.stop - start]
         sent = {rank: source[:, column_shards.of(rank)].contiguous() for rank in self.others}
         received = {rank: columns[row_shards.piece_of(rank, *piece)] for rank in self.others}
         pending = self.transfer(sent, received, kind)
-        columns[own] = source[:, column_shards.of(self.rank)]
+        columns[own_rows] = source[:, column_shards.of(self.rank)]
         return pending
 
     def to_rows(
@@ -328,20 +327,20 @@ class RankGroup:
         Returns:
             [n, M, ...], this rank's rows.
         """
-        own, rest = row_shards.of(self.rank), columns.shape[2:]
-        count = own.stop - own.start
+        own_rows, rest = row_shards.of(self.rank), columns.shape[2:]
+        count = own_rows.stop - own_rows.start
         result = columns.new_empty(count, column_shards.total, *rest) if rows is None else rows
         sent = {rank: columns[row_shards.of(rank)] for rank in self.others}
         received = {rank: columns.new_empty(count, column_shards.counts[rank], *rest) for rank in self.others}
         pending = self.transfer(sent, received, kind)
-        result[:, column_shards.of(self.rank)] = columns[own]
+        result[:, column_shards.of(self.rank)] = columns[own_rows]
 
-        def joined(_: None) -> torch.Tensor:
+        def join(_: None) -> torch.Tensor:
             for rank, x in received.items():
                 result[:, column_shards.of(rank)] = x
             return result
 
-        return pending.then(joined)
+        return pending.then(join)
 
     def broadcast(self, x: torch.Tensor, source: int, kind: str) -> torch.Tensor:
         """Overwrite a contiguous tensor with that of another rank, and return it."""

@@ -2,8 +2,8 @@
 
 Each rank has whole rows of the MSA for attention along rows, and whole columns for attention along columns.
 The pair representation is divided by rows (`model.parallel.pair`), but the last operations of a block work on
-columns. The exchange of these for rows overlaps with the next block's operations on the MSA, and the exchange
-of MSA columns for rows with attention on pairs.
+its columns. Exchanging these for rows overlaps with the next block's operations on the MSA; exchanging MSA
+columns for rows overlaps with attention on pairs.
 """
 
 from collections.abc import Callable, Iterable
@@ -82,7 +82,7 @@ class _State:
         rows: the MSA's rows [s, N, C] of this rank, or None if it is in columns.
         columns: the MSA's columns [S, n, C] of this rank, or None if it is in rows.
         pair: this rank's rows of the pair representation [n, N, Z].
-        bias: of the block's attention along MSA rows, or None if it is still to be computed.
+        bias: bias of the block's attention along MSA rows, or None if it is still to be computed.
     """
 
     rows: Pending[torch.Tensor] | None

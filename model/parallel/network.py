@@ -60,7 +60,7 @@ class ParallelAlphaFold(AlphaFold):
             features["aatype"],
             features.get("seq_mask"),
         )
-        # ranks on different devices may round differently, but must agree when to stop recycling
+        # ranks on different devices may round differently, but must stop recycling after the same pass
         positions = self.group.broadcast(positions.contiguous(), 0, "positions")
         return PassOutput(representations, activations, positions, atom_mask)
 
@@ -83,9 +83,9 @@ class ParallelAlphaFold(AlphaFold):
         self, output: PassOutput, asym_id: np.ndarray, plddt: np.ndarray
     ) -> tuple[ComplexScores, AlignedError]:
         """Compute the scores of a complex after a pass, on every rank; see `AlphaFold.complex_scores`."""
-        own = _sharded(output)
-        pair = self.group.gather(own.pair, own.residues, "complex scores").wait()
-        whole = Representations(own.msa, pair, own.single)
+        sharded = _sharded(output)
+        pair = self.group.gather(sharded.pair, sharded.residues, "complex scores").wait()
+        whole = Representations(sharded.msa, pair, sharded.single)
         return super().complex_scores(replace(output, representations=whole), asym_id, plddt)
 
     def initial_state(self, features: Features) -> RecycledState:
@@ -120,11 +120,11 @@ class ShardedPointAttention(nn.Module):
     def forward(
         self, single: torch.Tensor, pair: torch.Tensor, pair_logits: torch.Tensor, frames: Rigid, mask: Mask
     ) -> torch.Tensor:
-        """Compute the update [N, C]; arguments as for the attention, but pairs with this rank's rows."""
+        """Compute the update [N, C]; see `PointAttention.forward`, but pairs have this rank's rows only."""
         shards = self.group.shards(len(single))
         if len(pair):
-            own = shards.of(self.group.rank)
-            update = self.attention(single, pair, pair_logits, frames, mask, residues=own)
+            residues = shards.of(self.group.rank)
+            update = self.attention(single, pair, pair_logits, frames, mask, residues=residues)
         else:
             update = single[:0]
         return self.group.gather(update, shards, "point attention").wait()

@@ -13,7 +13,7 @@ from model.layers import LayerNorm
 from model.parallel.communication import Pending, RankGroup, Shards
 from model.parallel.triangle import multiply_factors
 
-# pieces in which attention's result is exchanged
+# number of pieces in which attention's result is exchanged
 PIECES = 4
 BIAS = "pair bias"
 
@@ -49,23 +49,23 @@ class PairShard:
         Returns:
             [H, N, N], or with more keys as the kernels return it.
         """
-        own = norm.kernels.rows.pair_bias(rows, norm.scale, norm.offset, weights)  # [H, n, N]
-        gathered = self.group.gather(own.transpose(0, 1), self.residues, BIAS)
+        own_bias = norm.kernels.rows.pair_bias(rows, norm.scale, norm.offset, weights)  # [H, n, N]
+        gathered = self.group.gather(own_bias.transpose(0, 1), self.residues, BIAS)
         return gathered.then(lambda bias: bias.transpose(0, 1))
 
     def start_column_bias(
         self, columns: torch.Tensor, norm: LayerNorm, weights: torch.Tensor
     ) -> Pending[torch.Tensor]:
         """Start to compute the bias of attention from columns [N, n, C] of all ranks; see `start_bias`."""
-        own = norm.kernels.rows.pair_bias(columns, norm.scale, norm.offset, weights)  # [H, N, n]
-        own = own[:, :, : columns.shape[1]].contiguous()
-        gathered = self.group.gather_blocks(own, 2, self.residues, BIAS)
+        own_bias = norm.kernels.rows.pair_bias(columns, norm.scale, norm.offset, weights)  # [H, N, n]
+        own_bias = own_bias[:, :, : columns.shape[1]].contiguous()
+        gathered = self.group.gather_blocks(own_bias, 2, self.residues, BIAS)
 
-        def joined(blocks: dict[int, torch.Tensor]) -> torch.Tensor:
-            blocks[self.group.rank] = own
+        def join(blocks: dict[int, torch.Tensor]) -> torch.Tensor:
+            blocks[self.group.rank] = own_bias
             return torch.cat([blocks[rank] for rank in sorted(blocks)], dim=2)
 
-        return gathered.then(joined)
+        return gathered.then(join)
 
     def multiply(self, module: TriangleMultiplication, pair: torch.Tensor) -> None:
         """Add triangle multiplication to pair [n, N, C] in place."""
@@ -86,7 +86,7 @@ class PairShard:
         Args:
             module: the attention.
             pair: [n, N, C], changed in place.
-            bias: of the attention, if `start_bias` was called before.
+            bias: bias of the attention, if `start_bias` was called before.
 
         Returns:
             [N, n, C], this rank's columns.

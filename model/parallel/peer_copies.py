@@ -25,13 +25,13 @@ import torch
 from torch import distributed
 
 HANDLE_BYTES = 64
-# announcements between two ranks that exist at the same time
+# maximum number of pending announcements from one rank to another
 ENTRIES = 1024
 ANNOUNCEMENT = np.dtype(
     [("handle", np.uint8, HANDLE_BYTES), ("offset", np.uint64), ("number", np.uint64)], align=True
 )
-# each flag has its own cache line; a rank has two for each other rank: it is ready to receive from this rank,
-# and its tensor has arrived
+# Each flag has its own cache line. A rank has two flags for each other rank: that rank is ready to receive,
+# and its tensor has arrived.
 FLAG_BYTES = 128
 # cuStreamWaitValue32 waits until the flag is at least the value, cyclically
 GREATER_OR_EQUAL = 0
@@ -42,7 +42,7 @@ SHARED_MEMORY = "/dev/shm"
 
 
 class PeerCopyError(RuntimeError):
-    """The driver does not support these copies, or has failed."""
+    """The lack of support for these copies in the driver, or a failure of the driver."""
 
 
 class _Handle(ctypes.Structure):
@@ -225,7 +225,7 @@ class PeerCopies:
         available, copied = current.record_event(), []
         for rank, x in sent.items():
             self._sent[rank] += 1
-            target = self._announced(rank, self._sent[rank])
+            target = self._wait_for_address(rank, self._sent[rank])
             stream = self._streams[rank]
             stream.wait_event(available)
             self._driver.wait_value(
@@ -250,15 +250,15 @@ class PeerCopies:
         return wait
 
     def _announce(self, sender: int, x: torch.Tensor, number: int) -> None:
-        """Tell a sender where its transfer with a number goes."""
+        """Announce to a sender the memory for its transfer with a number."""
         entry = self.rank, sender, number % ENTRIES
         handle, self._offsets[entry] = self._locate(x)
         self._handles[entry] = np.frombuffer(handle, np.uint8)
         # last, since the sender reads the rest when it finds the number
         self._numbers[entry] = number
 
-    def _announced(self, receiver: int, number: int) -> int:
-        """Wait for the announcement of a receiver, and return the address."""
+    def _wait_for_address(self, receiver: int, number: int) -> int:
+        """Wait for a receiver's announcement of a transfer, and return the address."""
         entry = receiver, self.rank, number % ENTRIES
         while self._numbers[entry] != number:
             time.sleep(0)

@@ -1,4 +1,4 @@
-"""The place of a process among the ranks of a run. Imports nothing heavy: commands ask for it first."""
+"""The place of a process among the ranks of a run. Imports nothing heavy, because commands read it early."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class RankPlace:
         local_rank: index among the ranks of its host.
         local_size: number of ranks of its host.
         address: host of rank 0.
-        port: port of the store there; 0 is any, for rank 0 alone.
+        port: port of the store there; 0 lets rank 0 use any free port.
     """
 
     rank: int
@@ -26,7 +26,7 @@ class RankPlace:
 
     @classmethod
     def from_environment(cls) -> "RankPlace | None":
-        """Return the place that torchrun has given this process, or None if it has not started it."""
+        """Return the place that torchrun has given this process, or None if torchrun has not started it."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size < 2 or "MASTER_PORT" not in os.environ:
             return None

@@ -1,8 +1,9 @@
-"""The ranks of a run: how they meet, check each other, and notice that one of them has failed.
+"""The ranks of a run: connection, check for equal settings, and detection of failures.
 
-All ranks share a key-value store of torch.distributed. Each writes what must be equal on all ranks before the
-first prediction, and a sign of life once per second. A rank that fails, dies or makes no progress ends all
-others: a thread of each rank looks for failures, because the main thread may wait for the failed rank.
+All ranks share a key-value store of torch.distributed. Before the first prediction, each writes the values
+that must be equal on all ranks; then it writes a sign of life once per second. A rank that fails, dies or
+makes no progress ends all others: a thread of each rank looks for failures, because the main thread may wait
+for the failed rank.
 """
 
 import json
@@ -23,7 +24,7 @@ from model.parallel.communication import RankGroup
 from model.parallel.place import RankPlace
 
 BEAT_SECONDS = 1.0
-# A rank without a sign of life for this long is taken for dead. Only Python code that holds the interpreter's
+# A rank without a sign of life for this long is considered dead. Only Python code that holds the interpreter
 # lock delays the signs.
 DEAD_SECONDS = 15.0
 # time for a rank to import torch, open its GPU and reach the others
@@ -178,7 +179,7 @@ class RankSession:
 
     @contextmanager
     def predicting(self) -> Iterator[None]:
-        """Mark the time in which all ranks must make progress."""
+        """Mark a period in which all ranks must make progress."""
         self._busy = True
         try:
             yield
@@ -208,7 +209,7 @@ class RankSession:
         self._watch_store.compare_set("failure", "", json.dumps(asdict(failure)))
 
     def wait_for_failure(self, seconds: float) -> bool:
-        """Wait until the failure of a rank was noticed; return whether there is one."""
+        """Wait up to `seconds` for the failure of a rank to be noticed; return True if there is one."""
         return self._failed.wait(seconds)
 
     def close(self) -> None:
@@ -235,13 +236,13 @@ class RankSession:
         self._store.set(f"identity/{self.place.rank}", json.dumps(own))
         first: dict[str, str] = {}
         for rank in range(self.place.size):
-            theirs = json.loads(wait_for_rank(self._store, f"identity/{rank}", rank))
-            first = first or theirs
-            self.hosts[rank] = theirs["host"]
+            other = json.loads(wait_for_rank(self._store, f"identity/{rank}", rank))
+            first = first or other
+            self.hosts[rank] = other["host"]
             for name in identity:
-                if theirs.get(name) != first.get(name):
+                if other.get(name) != first.get(name):
                     raise RankMismatch(
-                        f"rank {rank} on {theirs['host']} has {name} {theirs.get(name)}, "
+                        f"rank {rank} on {other['host']} has {name} {other.get(name)}, "
                         f"rank 0 on {first['host']} has {first.get(name)}"
                     )
 
@@ -249,7 +250,7 @@ class RankSession:
         watch = _Watch(self._watch_store, self.place, self.hosts, self._stall_seconds)
         while not self._stop.wait(BEAT_SECONDS):
             operations = 0 if self._group is None else self._group.operations
-            failure = watch.look(operations, self._busy)
+            failure = watch.check(operations, self._busy)
             if failure is not None and not self._stop.is_set():
                 self._failed.set()
                 reporter = 1 if failure.rank == 0 and not failure.own_report else 0
@@ -258,7 +259,7 @@ class RankSession:
 
 
 class _Watch:
-    """Looks for failures of the other ranks, and writes signs of life of this one."""
+    """A watch for failures of the other ranks, which also writes this rank's signs of life."""
 
     def __init__(
         self, store: distributed.TCPStore, place: RankPlace, hosts: list[str], stall_seconds: float
@@ -267,13 +268,13 @@ class _Watch:
         self._stall_seconds = stall_seconds
         self._beats = 0
         now = time.monotonic()
-        # by rank: last sign of life, and when it came
+        # by rank: last sign of life, and the time when it came
         self._seen = dict.fromkeys(range(place.size), ("", now))
         self._progress: tuple[list[int], float] = ([], now)
-        # when rank 0 was seen to have ended
+        # time when the end of rank 0 was noticed
         self._ended: float | None = None
 
-    def look(self, operations: int, busy: bool) -> RankFailure | None:
+    def check(self, operations: int, busy: bool) -> RankFailure | None:
         """Write a sign of life and return a failure, if there is one.
 
         Args:
@@ -281,12 +282,12 @@ class _Watch:
             busy: whether a prediction runs.
         """
         try:
-            return self._look(operations, busy)
+            return self._find_failure(operations, busy)
         except RuntimeError:
             # the store has ended, and with it the process that held it
             return RankFailure(0, self._hosts[0], "its process has ended")
 
-    def _look(self, operations: int, busy: bool) -> RankFailure | None:
+    def _find_failure(self, operations: int, busy: bool) -> RankFailure | None:
         store, own = self._store, self._place.rank
         self._beats += 1
         store.set(f"beat/{own}", f"{self._beats} {operations}")

@@ -58,7 +58,7 @@ def multiply_factors(
 
 
 def exchanged_elements(ranks: int, length: int, channels: int) -> int:
-    """Return about the maximum number of elements that `multiply_factors` allocates for its work.
+    """Estimate the maximum number of elements that `multiply_factors` allocates for its exchanges.
 
     Args:
         ranks: number of ranks.
@@ -163,9 +163,9 @@ def _multiply_by_channels(
 
 def _in_flight(items: Iterator[T]) -> Iterator[T]:
     """Yield the items of an iterator, computing GROUPS_IN_FLIGHT - 1 items ahead."""
-    made: deque[T] = deque()
+    ready: deque[T] = deque()
     for item in items:
-        made.append(item)
-        if len(made) == GROUPS_IN_FLIGHT:
-            yield made.popleft()
-    yield from made
+        ready.append(item)
+        if len(ready) == GROUPS_IN_FLIGHT:
+            yield ready.popleft()
+    yield from ready

@@ -16,14 +16,14 @@ from model.templates import active_templates
 
 @dataclass(frozen=True)
 class ShardedRepresentations(Representations):
-    """The part of one rank of the trunk's output.
+    """One rank's part of the trunk's output.
 
     Args:
-        msa: [s, N, C], the rank's rows, which include those of templates.
+        msa: [s, N, C], the rank's rows, template rows included.
         pair: [n, N, Z], the rank's rows.
         single: [N, C'], whole.
         query_row: [N, C], the whole first row of the MSA representation.
-        num_sequences: number of rows of all ranks, without those of templates.
+        num_sequences: number of rows of all ranks, without template rows.
         msa_rows: division of all rows.
         residues: division of the rows of the pair representation.
     """

@@ -24,7 +24,7 @@ from model.relax.violations import StructureViolations, find_violations
 
 _KCAL = unit.kilocalories_per_mole
 _GPU_PLATFORMS = ("CUDA", "HIP", "OpenCL")
-# upper limit of the minimizer's energy evaluations, for an estimate of the longest time of a round
+# upper limit of the minimizer's energy evaluations per iteration, to estimate the longest time of a round
 _MAX_EVALUATIONS_PER_ITERATION = 10
 
 
@@ -56,7 +56,7 @@ class RelaxResult:
     """A relaxed structure.
 
     Args:
-        structure: with hydrogens; B-factors are those of the input.
+        structure: the relaxed structure with hydrogens; B-factors are those of the input.
         energy_before, energy_after: kcal/mol, restraints included, after hydrogens were added.
         rmsd: root mean square displacement of heavy atoms, Å.
         before, after: violations of the input and of the result.

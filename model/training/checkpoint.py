@@ -4,9 +4,9 @@ A full checkpoint holds parameters, their average and both moments of Adam in fl
 A run continues from it bit for bit on the same kind of device.
 
 The carried form moves a run between machines, in files under 16 MiB with 3.03 bytes per parameter: the
-average in bfloat16, which the final network is made of, and the difference of the parameters from it in 8
-bits per element with one scale for 64 elements. It does not hold Adam's moments: after a restart they form
-anew while the learning rate rises again over some steps.
+average in bfloat16, from which the final network is exported, and the difference between the parameters and
+the average in 8 bits per element, with one scale per 64 elements. It lacks Adam's moments: after a restart
+they start from zero, and the learning rate rises again over some steps.
 """
 
 import json
@@ -42,8 +42,8 @@ class Progress:
     Args:
         step: optimiser steps done.
         samples: training samples used.
-        seconds: spent in training, over all sessions.
-        moments_from: step since which Adam's moments are continuous.
+        seconds: time spent in training, over all sessions.
+        moments_from: step at which Adam's moments last started from zero.
     """
 
     step: int = 0

@@ -58,7 +58,8 @@ class ChainSet:
             rows, the first of which is the chain itself.
         tokens: alignments, each [rows, length] uint8: 0 to 19 amino acids, 20 unknown, 21 gap.
         hit_offset: [chains + 1] int64, first hit of each chain in the next arrays.
-        hit_target, hit_identity, hit_evalue: of each hit, int32, float32, float32.
+        hit_target, hit_identity, hit_evalue: target chain, identity and E-value of each hit; int32, float32,
+            float32.
         column_offset: [hits + 1] int64, first aligned column of each hit in `columns`.
         columns: [aligned columns, 2] int16, aligned residues of query and target, counted from 0.
     """
@@ -147,18 +148,18 @@ def read_split(chains: ChainSet) -> Split:
     Lines are `set<TAB>id`; the set is A, B, or X for chains that are related to one of A or B and are not
     trained on.
     """
-    members: dict[str, list[int]] = {"A": [], "B": [], "X": []}
+    chains_of_set: dict[str, list[int]] = {"A": [], "B": [], "X": []}
     index_of = {name: index for index, name in enumerate(chains.ids)}
     for line in files("model.training").joinpath("heldout.tsv").read_text().splitlines():
         if line and not line.startswith("#"):
-            kind, name = line.split("\t")
+            set_name, name = line.split("\t")
             if name in index_of:
-                members[kind].append(index_of[name])
-    out = {index for kind in members.values() for index in kind}
-    kept = [index for index in range(len(chains.ids)) if index not in out]
+                chains_of_set[set_name].append(index_of[name])
+    held_out = {index for indices in chains_of_set.values() for index in indices}
+    kept = [index for index in range(len(chains.ids)) if index not in held_out]
     return Split(
         train=np.array([index for index in kept if index < chains.full_atom], np.int64),
         train_backbone=np.array([index for index in kept if index >= chains.full_atom], np.int64),
-        without_relative=np.array(members["A"], np.int64),
-        distant_template=np.array(members["B"], np.int64),
+        without_relative=np.array(chains_of_set["A"], np.int64),
+        distant_template=np.array(chains_of_set["B"], np.int64),
     )

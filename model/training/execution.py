@@ -15,7 +15,7 @@ class Execution:
     """Options of running the network: dtype, checkpointing and compilation.
 
     Args:
-        dtype: of the trunk's activations.
+        dtype: dtype of the trunk's activations.
         checkpoint_blocks: recompute each Evoformer block in the backward pass instead of storing its
             intermediates.
         compile: compile the functions that take most of the time. Each is compiled once for all blocks that
@@ -46,7 +46,7 @@ class Execution:
 
 
 def make_execution(settings: TrainingSettings, device: torch.device) -> Execution:
-    """Return how the network runs on a device: bfloat16 activations on a GPU, float32 on the CPU."""
+    """Return the options for a device: bfloat16 activations on a GPU, float32 on the CPU."""
     if settings.compile:
         torch._dynamo.config.recompile_limit = 64
         if settings.memory_budget < 1.0:

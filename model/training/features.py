@@ -36,8 +36,8 @@ def network_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor
     """Make the features of `model.training.network.run_network`.
 
     Args:
-        batch: as `model.training.sampling` makes it, on the device.
-        dtype: of the largest features.
+        batch: arrays of `model.training.sampling`, on the device.
+        dtype: dtype of the largest features.
 
     Returns:
         aatype and residue_index [B, N] int64; seq_mask [B, N], target_feat [B, N, 22], msa_feat
@@ -77,7 +77,7 @@ def _msa_features(batch: Batch, seq_mask: torch.Tensor, dtype: torch.dtype) -> t
     rows = msa.shape[1]
     agreement = msa[..., :GAP].flatten(2) @ extra[..., :GAP].flatten(2).transpose(1, 2)  # [B, S, E]
     agreement = agreement - 1e9 * (1.0 - batch["row_mask"].float()[:, :, None])
-    # of equally similar rows the first
+    # among equally similar rows, the first wins
     agreement = agreement - torch.arange(rows, device=msa.device)[:, None] / (2 * rows)
     assigned = F.one_hot(agreement.argmax(dim=1), rows).float()  # [B, E, S]
     assigned = assigned * batch["extra_row_mask"].float()[..., None]

@@ -54,8 +54,8 @@ def initialize(network: AlphaFold, seed: int) -> None:
     """Draw all parameters; each depends on the seed and its own name alone.
 
     Args:
-        network: on the CPU, float32.
-        seed: of the draw.
+        network: a network on the CPU, float32.
+        seed: seed of the draw.
     """
     for name, parameter in network.named_parameters():
         generator = torch.Generator().manual_seed((seed * 2654435761 + zlib.crc32(name.encode())) % 2**63)

@@ -41,9 +41,9 @@ def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) 
 
     Args:
         x: the update of a residual.
-        rate: probability of an entry to become 0; the others are divided by 1 − rate.
+        rate: probability that an entry becomes 0; the others are divided by 1 − rate.
         shared_axis: ROWS or COLUMNS.
-        dropout: scalar that multiplies the rate.
+        dropout: scalar that multiplies the rate: 1 to apply dropout, 0 for none.
     """
     shape = [1 if axis == shared_axis else size for axis, size in enumerate(x.shape)]
     kept = 1.0 - rate * dropout

@@ -33,9 +33,9 @@ def total_loss(
     """Return the weighted sum of all losses and the terms.
 
     Args:
-        output: of the network.
+        output: output of the network.
         targets: the experimental structure.
-        weights: of the terms.
+        weights: weights of the terms.
         execution: how to run the terms that take most of the time.
 
     Returns:
@@ -93,10 +93,10 @@ def frame_aligned_point_error(
     """Return the frame aligned point error (Algorithm 28) in units of LENGTH_SCALE.
 
     Args:
-        frames: predicted, of shape [..., F].
-        true_frames: of shape [..., F].
+        frames: predicted frames, shape [..., F].
+        true_frames: true frames, shape [..., F].
         frames_mask: [..., F].
-        points: predicted, [..., P, 3].
+        points: predicted points, [..., P, 3].
         true_points: [..., P, 3].
         points_mask: [..., P].
         clamp: largest error, or None for no limit.
@@ -128,8 +128,8 @@ def backbone_fape(backbone: Rigid, targets: Targets) -> torch.Tensor:
     """Return the FAPE of CA atoms in backbone frames, the mean over iterations, [B].
 
     Args:
-        backbone: of shape [I, B, N].
-        targets: whose `clamped` says in which samples errors are at most 10 Å.
+        backbone: backbone frames of all iterations, shape [I, B, N].
+        targets: the experimental structure; `clamped` marks samples whose errors are clamped at 10 Å.
     """
     true, mask = targets.backbone, targets.backbone_mask
     arguments = (
@@ -152,7 +152,7 @@ def use_alternative_names(
     mask: torch.Tensor,
     ambiguous: torch.Tensor,
 ) -> torch.Tensor:
-    """Return for each residue whether the exchange of symmetric atoms' names fits better (Algorithm 26).
+    """Find the residues that fit better with the names of symmetric atoms exchanged (Algorithm 26).
 
     Args:
         predicted: [B, N, 14, 3].
@@ -162,11 +162,11 @@ def use_alternative_names(
         ambiguous: [B, N, 14], 1 for atoms that have a symmetric partner.
 
     Returns:
-        [B, N] float32, 1 where it does.
+        [B, N] float32, 1 for these residues.
     """
     distances = _atom_distances(predicted)
     errors = [torch.sqrt(1e-10 + (distances - _atom_distances(x)).square()) for x in (true, alternative)]
-    # of ambiguous atoms to all atoms that have one name only
+    # errors of the distances between ambiguous and unambiguous atoms
     rows, columns = (mask * ambiguous).flatten(1), (mask * (1.0 - ambiguous)).flatten(1)
     pairs = rows[:, :, None] * columns[:, None]
     named, exchanged = ((error * pairs).sum(dim=-1).unflatten(1, (-1, 14)).sum(dim=-1) for error in errors)
@@ -213,9 +213,9 @@ def _choose(condition: torch.Tensor, yes: torch.Tensor, no: torch.Tensor) -> tor
 
 
 def torsion_loss(structure: FoldedStructure, targets: Targets) -> torch.Tensor:
-    """Return the loss of chi angles and of all angles' norms (Algorithm 27), [B].
+    """Return the loss of the chi angles and of the norms of all angles (Algorithm 27), [B].
 
-    Angles of symmetric side chains count with the better of their two names.
+    For symmetric side chains, the better of the two equivalent angles counts.
     """
     predicted = structure.sin_cos[..., 3:, :]  # [I, B, N, 4, 2]
     true, shifted = targets.chi_sin_cos, targets.alternative_chi_sin_cos
@@ -318,11 +318,11 @@ def aligned_error_loss(logits: torch.Tensor, backbone: Rigid, targets: Targets) 
 
 
 def experimentally_resolved_loss(logits: torch.Tensor, targets: Targets) -> torch.Tensor:
-    """Return the binary cross-entropy of which atoms are resolved (section 1.9.10), [B].
+    """Return the binary cross-entropy of the prediction whether atoms are resolved (section 1.9.10), [B].
 
     Args:
         logits: [B, N, 37].
-        targets: samples without side chains count with 0.
+        targets: the experimental structure; the loss is 0 for samples without side chains.
     """
     flat = targets.aatype.flatten()
     _, exists = atom14_to_atom37_positions(flat, targets.atom14.flatten(0, 1))

@@ -62,7 +62,7 @@ class NetworkOutput:
 
     Args:
         structure: all iterations of the structure module.
-        logits: of the heads, by the head's name.
+        logits: logits of the heads, by the head's name.
         recycled: input of the next pass.
     """
 
@@ -224,7 +224,7 @@ def _embed(
 
     index = features["residue_index"]
     offset = (index[:, :, None] - index[:, None]).clip(-MAX_RELATIVE_POSITION, MAX_RELATIVE_POSITION)
-    # a product with one-hot rows: the backward pass of a lookup would add 65 rows from all pairs
+    # a product with one-hot rows: the backward pass of a lookup would have to sum all pairs into 65 rows
     positions = F.one_hot(offset.long() + MAX_RELATIVE_POSITION, 2 * MAX_RELATIVE_POSITION + 1).to(dtype)
     pair = linear(positions, inputs.pair_activiations)
     pair = (

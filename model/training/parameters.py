@@ -20,7 +20,7 @@ class FlatParameters:
     Args:
         network: its parameters are replaced by views of the buffer; gradients are accumulated in views of
             `gradients`.
-        device: of the buffers.
+        device: device of the buffers.
 
     Attributes:
         values: [size] float32, requires no gradient itself.
@@ -38,16 +38,16 @@ class FlatParameters:
         self.gradients = torch.zeros_like(self.values)
         for name, (where, shape) in self.slices.items():
             self.values[where] = network.get_parameter(name).detach().flatten().to(device)
-            module_name, _, own = name.rpartition(".")
+            module_name, _, attribute = name.rpartition(".")
             view = nn.Parameter(self.values[where].view(shape))
             view.grad = self.gradients[where].view(shape)
-            setattr(network.get_submodule(module_name), own, view)
+            setattr(network.get_submodule(module_name), attribute, view)
         self.average = self.values.clone()
         self.count = sum(shape.numel() for _, shape in self.slices.values())
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
-        """Give the network the averaged parameters for a while."""
+        """Give the network the averaged parameters while the context is open."""
         kept = self.values.clone()
         self.values.copy_(self.average)
         try:

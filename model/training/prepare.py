@@ -33,13 +33,13 @@ _CIGAR = re.compile(r"(\d+)([MID])")
 
 
 def prepare(source: Path, folder: Path) -> ChainSet:
-    """Decode the source files into `folder`, unless that has been done, and open the result.
+    """Decode the source files into `folder`, unless it already has them, and open the result.
 
     The folder appears whole or not at all, so that several processes may prepare it at the same time.
 
     Args:
         source: the folder of the packed files.
-        folder: where the arrays go.
+        folder: destination of the arrays.
 
     Raises:
         DataError: a file is missing or unreadable.
@@ -130,7 +130,7 @@ def _backbone_chains(archive: dict[str, np.ndarray]) -> tuple[list[str], dict[st
     bonds = np.linalg.norm(np.diff(position, axis=1), axis=-1)  # [R, 2]: N-CA, CA-C
     bad = (np.abs(position) > 320).any(axis=(1, 2)) | (bonds < 1.2).any(axis=1) | (bonds > 1.8).any(axis=1)
     keep = np.bincount(chain, bad, minlength=len(length)) == 0
-    chosen = keep[chain]
+    kept_residues = keep[chain]
     n, ca, c = position[:, 0], position[:, 1], position[:, 2]
     beta = ca + _ideal_beta(ca - n, c - ca)
     atoms = np.repeat(ca[:, None], 14, axis=1)  # [R, 14, 3]
@@ -145,10 +145,10 @@ def _backbone_chains(archive: dict[str, np.ndarray]) -> tuple[list[str], dict[st
     ids = [str(name) for name, kept in zip(archive["ids"], keep, strict=True) if kept]
     arrays = {
         "length": length[keep],
-        "aatype": aatype[chosen],
-        "atom14": np.round(atoms[chosen] / CENTI).clip(-32767, 32767).astype(np.int16),
-        "atom_bits": _bits(mask[chosen]),
-        "break_before": breaks[chosen],
+        "aatype": aatype[kept_residues],
+        "atom14": np.round(atoms[kept_residues] / CENTI).clip(-32767, 32767).astype(np.int16),
+        "atom_bits": _bits(mask[kept_residues]),
+        "break_before": breaks[kept_residues],
     }
     return ids, arrays
 

@@ -27,7 +27,7 @@ class SamplingSettings:
     """Settings of the samples: rows, templates, and the rates of reduced inputs.
 
     Args:
-        msa_rows: rows of the MSA representation, the template rows among them.
+        msa_rows: rows of the MSA representation, template rows included.
         extra_rows: rows of the extra MSA.
         templates: template slots.
         masked_fraction: share of alignment positions that are masked.
@@ -37,7 +37,7 @@ class SamplingSettings:
         few_clusters_rate: share of the samples in which rows beyond a random number become extra rows.
         backbone_rate: share of the samples taken from chains with a backbone only.
         clamped_rate: share of the samples whose backbone FAPE is clamped.
-        max_template_identity: hits above are not used as templates.
+        max_template_identity: hits with a higher identity are not used as templates.
     """
 
     msa_rows: int = 64
@@ -88,8 +88,8 @@ class Sampler:
 
     Args:
         chains: the data.
-        split: which of them to train on.
-        settings: how samples are drawn.
+        split: the chains to train on.
+        settings: settings of the samples.
         seed: 0 ≤ seed < 2⁶⁴.
     """
 
@@ -98,7 +98,7 @@ class Sampler:
         self._pools = tuple(
             (pool, _cumulative_weights(chains, pool)) for pool in (split.train, split.train_backbone)
         )
-        # held-out chains are no templates either
+        # held-out chains may not be templates either
         self._may_be_template = np.zeros(len(chains.ids), bool)
         self._may_be_template[split.train] = True
 
@@ -133,8 +133,8 @@ class Sampler:
         return arrays
 
     def _draw_chain(self, random: np.random.Generator) -> int:
-        backbone = len(self._pools[1][0]) > 0 and random.random() < self.settings.backbone_rate
-        pool, weights = self._pools[int(backbone)]
+        backbone_only = len(self._pools[1][0]) > 0 and random.random() < self.settings.backbone_rate
+        pool, weights = self._pools[int(backbone_only)]
         return int(pool[np.searchsorted(weights, random.random() * weights[-1], side="right")])
 
     def _fill(
@@ -234,11 +234,11 @@ class Sampler:
                 continue
             target = int(chains.hit_target[hit])
             source = chains.chain_offset[target] + columns[:, 1]
-            at = columns[:, 0] - start
+            positions = columns[:, 0] - start
             sample["template_aatype"][slot] = GAP
-            sample["template_aatype"][slot, at] = chains.aatype[source]
-            sample["template_atom14"][slot, at] = chains.atom14[source]
-            sample["template_atom_bits"][slot, at] = chains.atom_bits[source]
+            sample["template_aatype"][slot, positions] = chains.aatype[source]
+            sample["template_atom14"][slot, positions] = chains.atom14[source]
+            sample["template_atom_bits"][slot, positions] = chains.atom_bits[source]
             sample["template_mask"][slot] = 1
             slot += 1
 

@@ -28,12 +28,12 @@ class OptimizerSettings:
     """Adam with warm-up and cosine decay.
 
     Args:
-        learning_rate: at its highest.
-        final_learning_rate: at the last step.
-        warmup_steps: over which the rate rises from 0.
-        beta1, beta2, epsilon: of Adam.
-        clip_norm: largest norm of the gradient of a step.
-        ema_decay: of the moving average of the parameters, per step.
+        learning_rate: highest learning rate.
+        final_learning_rate: learning rate of the last step.
+        warmup_steps: steps over which the rate rises from 0.
+        beta1, beta2, epsilon: constants of Adam.
+        clip_norm: largest norm of a step's gradient.
+        ema_decay: decay of the moving average of the parameters, per step.
         spike_factor: a step whose gradient norm exceeds the recent median by this factor is skipped.
         max_skipped: consecutive skipped steps after which training stops.
     """
@@ -58,7 +58,8 @@ class LossWeights:
         backbone: FAPE of the backbone frames, mean over all iterations of the structure module.
         side_chain: FAPE of all rigid groups and atoms of the last iteration.
         torsion: chi angles and the norm of all angles.
-        distogram, masked_msa, predicted_lddt, predicted_aligned_error, experimentally_resolved: of the heads.
+        distogram, masked_msa, predicted_lddt, predicted_aligned_error, experimentally_resolved: cross-entropy
+            of the head of this name.
         violation: bonds, angles and clashes of the predicted structure.
     """
 
@@ -81,8 +82,8 @@ class Phase:
         steps: optimiser steps.
         crop: residues of a sample.
         micro_batch: samples that one GPU computes at once.
-        learning_rate_factor: multiplies the rate.
-        losses: weights.
+        learning_rate_factor: factor of the learning rate.
+        losses: weights of the losses.
     """
 
     steps: int = 12000
@@ -99,14 +100,14 @@ class TrainingSettings:
     Args:
         network: the shape of the network.
         data: folder of the packed training data, or empty.
-        seed: of parameters, samples and dropout.
+        seed: seed of parameters, samples and dropout.
         batch: samples per step, over all GPUs.
-        max_recycles: passes before the one that is trained are uniform in 0 to this number.
-        phases: one after the other.
-        sampling: of the training samples.
-        optimizer: of the parameters.
+        max_recycles: largest number of passes before the one that is trained; the number is drawn uniformly.
+        phases: phases of the run, in order.
+        sampling: settings of the training samples.
+        optimizer: settings of the optimiser.
         validate_every: steps between validations, 0 for none.
-        validation_chains: chains of each held-out set that are scored, the first ones.
+        validation_chains: number of chains that are scored from each held-out set, the first ones.
         checkpoint_every: steps between checkpoints.
         checkpoint_blocks: recompute each block in the backward pass to save memory.
         memory_budget: share of the intermediates that compiled blocks keep for the backward pass; less is
@@ -164,8 +165,8 @@ def learning_rate(settings: TrainingSettings, step: int, moments_from: int = 0) 
     """Return the learning rate of a step, counted from 0: linear warm-up, then a cosine.
 
     Args:
-        settings: of the run.
-        step: 0-based.
+        settings: settings of the run.
+        step: 0-based index of the step.
         moments_from: step at which Adam's moments started from zero; the rate rises again from there.
     """
     options = settings.optimizer
@@ -191,7 +192,7 @@ def read_settings(path: Path) -> TrainingSettings:
         content = yaml.safe_load(text)
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deeply") from error
-    # text that is not UTF-8, or a number, date or character that does not exist, raises the other two
+    # invalid UTF-8, and numbers, dates or characters that do not exist, raise ValueError or OverflowError
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split()):.300})") from error
     try:
@@ -206,7 +207,7 @@ def from_mapping(kind: type[Settings], content: Any, path: str = "") -> Settings
     Args:
         kind: the dataclass.
         content: its fields by name; those left out keep their defaults.
-        path: where the mapping is in the file, for errors.
+        path: keys that lead to the mapping, joined by dots, for errors.
 
     Raises:
         ConfigError: an unknown key, a missing one, or a value of the wrong type.

@@ -51,9 +51,9 @@ class Workers:
     """The processes of a run, one for each GPU.
 
     Args:
-        rank: of this process.
-        count: of all.
-        device: of this process.
+        rank: index of this process.
+        count: number of processes.
+        device: device of this process.
     """
 
     rank: int
@@ -91,17 +91,17 @@ class StepReport:
     """One optimiser step.
 
     Args:
-        step: steps done after it.
-        total_steps: of the run.
+        step: number of steps done, this one included.
+        total_steps: number of steps of the run.
         terms: mean of each loss term over this process's samples, and their weighted sum as `loss`.
-        gradient_norm: before clipping.
-        skipped: the step changed nothing, because its gradient was not finite or a spike.
-        learning_rate: of the step.
-        seconds: of the step.
-        waited: seconds of the step spent waiting for samples.
-        samples_per_second: over all processes.
-        recycles: passes before the one that was trained.
-        validation: scores on the held-out chains by set, where the step was followed by a validation.
+        gradient_norm: norm of the gradient before clipping.
+        skipped: True if the step changed nothing, because its gradient was not finite or a spike.
+        learning_rate: learning rate of the step.
+        seconds: wall time of the step.
+        waited: part of `seconds` spent waiting for samples.
+        samples_per_second: speed of all processes together.
+        recycles: number of passes before the one that was trained.
+        validation: scores on the held-out chains, by set, if a validation followed the step.
     """
 
     step: int
@@ -123,9 +123,9 @@ class Trainer:
     Worker processes that make samples are started first, before anything uses a GPU.
 
     Args:
-        settings: of the run.
+        settings: settings of the run.
         chains: the training data.
-        split: which of them are held out.
+        split: roles of the chains.
         run: folder of checkpoints and metrics, or None to write nothing.
         workers: the processes of the run.
         resume: continue from the state in the run's folder; without one, start anew.
@@ -275,7 +275,7 @@ class Trainer:
         settings, step = self.settings, self.progress.step
         phase = settings.phase_at(step)
         if phase is not self._last_phase:
-            # other losses have other gradients
+            # norms of another phase's losses are not comparable
             self._norms.clear()
             self._last_phase = phase
         # dropout depends on seed, step and process alone, so that no generator's state is kept
@@ -290,7 +290,7 @@ class Trainer:
             for name, value in self._backward(batch, phase, recycles).items():
                 value = value / accumulated
                 sums[name] = sums[name] + value if name in sums else value
-            # while the GPU works
+            # fetch the next batch while the GPU works
             begin = time.monotonic()
             self._next_batch = next(self._batches)
             waited += time.monotonic() - begin
@@ -360,9 +360,9 @@ class Trainer:
         """Clip, make one step of Adam, and update the average.
 
         Args:
-            norm: of the gradient.
+            norm: norm of the gradient.
             rate: learning rate.
-            count: steps since the moments were zero, this one included.
+            count: number of steps since the moments were zero, this one included.
         """
         options, flat = self.settings.optimizer, self.flat
         gradient = flat.gradients
@@ -372,14 +372,14 @@ class Trainer:
         second.mul_(options.beta2).addcmul_(gradient, gradient, value=1.0 - options.beta2)
         denominator = (second / (1.0 - options.beta2**count)).sqrt_().add_(options.epsilon)
         flat.values.addcdiv_(first, denominator, value=-rate / (1.0 - options.beta1**count))
-        # a young average forgets its start faster
+        # a smaller decay at first, so that the average soon forgets the initial parameters
         done = self.progress.step + 1
         decay = min(options.ema_decay, (1.0 + done) / (10.0 + done))
         flat.average.lerp_(flat.values, 1.0 - decay)
 
     @property
     def _stopping(self) -> bool:
-        """True if a process requested a stop before the last exchange, or this one if it is alone."""
+        """True if any process requested a stop before the last exchange; one process alone needs none."""
         if self.workers.count == 1:
             return self._stop
         return bool(self._stop_votes > 0)

@@ -7,13 +7,13 @@ import torch
 
 from model.alphafold import AlphaFold
 from model.heads import distogram_edges
+from model.prediction import CONTACT_DISTANCE
 from model.training.execution import Execution
 from model.training.features import Targets, make_targets, network_features
 from model.training.losses import distogram_loss, lddt_ca
 from model.training.network import NetworkOutput, first_recycled, run_network
 from model.training.sampling import Sampler
 
-CONTACT_DISTANCE = 8.0  # Å
 LONG_RANGE = 24  # residues
 PASSES = 3
 # columns of `chain_scores`
@@ -25,8 +25,8 @@ class HeldOutSet:
     """Chains to score under one name.
 
     Args:
-        name: in the metrics.
-        chains: indices.
+        name: name in the metrics.
+        chains: indices of the chains.
     """
 
     name: str
@@ -47,17 +47,17 @@ def validate(
 ) -> torch.Tensor:
     """Score the centres of chains, without dropout.
 
-    Shapes are those of training, so that compiled functions are used again.
+    Shapes are those of training, so that functions compiled for training are reused.
 
     Args:
-        network: with the parameters to score.
+        network: the network with the parameters to score.
         sampler: makes the inputs.
         held_out: the chains.
         crop: residues of a sample, as in training.
         batch: samples at once, as in training.
         execution: how to run the network.
-        device: of the network.
-        rank: this process takes the batches `rank`, `rank + world`, ...
+        device: device of the network.
+        rank: index of this process, which takes the batches `rank`, `rank + world`, ...
         world: number of processes.
 
     Returns:
@@ -122,9 +122,9 @@ def contact_precision(logits: torch.Tensor, beta: torch.Tensor, mask: torch.Tens
     index = torch.arange(length, device=mask.device)
     apart = (index[None] - index[:, None] >= LONG_RANGE).float()
     pairs = mask[:, :, None] * mask[:, None] * apart
-    chosen = torch.where(pairs > 0, probability, -1.0).flatten(1).topk(max(1, length // 5), dim=1).indices
+    best = torch.where(pairs > 0, probability, -1.0).flatten(1).topk(max(1, length // 5), dim=1).indices
     true = (beta[:, :, None] - beta[:, None]).square().sum(dim=-1) < CONTACT_DISTANCE**2
-    hits = torch.gather((true * pairs).flatten(1), 1, chosen)
+    hits = torch.gather((true * pairs).flatten(1), 1, best)
     count = (mask.sum(dim=1) / 5).floor().clip(min=1.0)
-    within = torch.arange(chosen.shape[1], device=mask.device) < count[:, None]
+    within = torch.arange(best.shape[1], device=mask.device) < count[:, None]
     return (hits * within).sum(dim=1) / count

@@ -38,7 +38,7 @@ class Violations:
 
     Args:
         loss: [B], the sum of all terms.
-        bond: [B, N-1], 1 for peptide bonds over 12 standard deviations off, in length or angles.
+        bond: [B, N-1], 1 for peptide bonds whose length or angles are more than 12 standard deviations off.
         peptide: [B, N-1], 1 for pairs of neighbours that are bonded.
         clashes: [B], pairs of atoms of different residues that overlap by more than 1.5 Å.
     """
