@@ -18,7 +18,7 @@ from msa.io.temporary_names import file_system_time, is_abandoned, process_tag
 # age in seconds at which the file of a writer that cannot be checked is removed; writing takes seconds
 ABANDONED_AFTER = 3600
 
-_FOLDER = "tmp"
+_TEMPORARY_FOLDER = "tmp"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def remove_entry(entry: CacheEntry) -> bool:
 
 def temporary_prefix(root: Path, key: str) -> Path:
     """Return the start of the path of an entry's temporary file, for `msa.io.atomic.atomic_write`."""
-    return root / _FOLDER / f"{key}.{process_tag()}."
+    return root / _TEMPORARY_FOLDER / f"{key}.{process_tag()}."
 
 
 def find_abandoned(root: Path, include_legacy: bool = False) -> list[Path]:
@@ -99,7 +99,7 @@ def find_abandoned(root: Path, include_legacy: bool = False) -> list[Path]:
     Raises:
         OSError: a folder cannot be read.
     """
-    paths = list((root / _FOLDER).glob("*.tmp"))
+    paths = list((root / _TEMPORARY_FOLDER).glob("*.tmp"))
     if include_legacy:
         paths += [*root.glob("[0-9a-f][0-9a-f]/.*.tmp"), *root.glob(".failures*.tmp")]
     if not paths:

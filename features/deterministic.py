@@ -21,9 +21,11 @@ def make_features(
 
     Alignments are concatenated, and only the first of identical rows is kept, as in DeepMind's
     `make_msa_features`. Unlike in that function, residues have the network's codes (0 to 19, X 20, gap 21)
-    and not those of HHblits. The header of the first query becomes `domain_name`. `species` and `species_row`
-    list the rows of known species, as indices of distinct rows, each once; a row that several species have in
-    common is listed for each of them, and the queries are not listed.
+    and not those of HHblits. The header of the first query becomes `domain_name`.
+
+    `species_row` (the index of a distinct row) and `species` list all rows of known species except the
+    queries. Each pair of row and species is listed once, so a row that several species have in common is
+    listed for each of them.
 
     Args:
         alignments: at least one, all of the same query. A query alone is an alignment of one row.
@@ -84,9 +86,11 @@ def _encode_rows(
 def _first_occurrences(
     alignments: Sequence[Alignment],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return, for each alignment, the indices of rows that equal no earlier row, and all rows' distinct rows.
+    """Find the distinct rows of all alignments.
 
-    The second list has, for every row of every alignment, the index of its letters among the distinct rows.
+    Returns:
+        For each alignment, the indices of the rows that equal no earlier row.
+        For each alignment, the index of each of its rows among the distinct rows of all alignments.
     """
     # rows are compared by 128-bit digests, to save memory
     digests = bytearray()

@@ -63,7 +63,7 @@ def encode_query(sequence: str) -> np.ndarray:
 
 
 def check_foldable(sequence: str) -> None:
-    """Check that a prediction of a query has atoms; the network has none for letters like X.
+    """Check that a query has at least one of the twenty residues; the network predicts no atoms for others.
 
     Raises:
         InputError: no letter is one of the twenty residues.

@@ -1,4 +1,4 @@
-"""The lists of features that are cached, that are sampled for each seed and iteration, and of complexes.
+"""Names, dtypes and shapes of features: cached ones, sampled ones, and those of complexes.
 
 Names and meanings are AlphaFold2's (Jumper et al. 2021, Supplementary Information 1.2.9, Table 1), except for
 `species_row` and `species`, by which the rows of chains are paired. No feature is both cached and sampled.

@@ -14,7 +14,7 @@ MASK_BIT = 0b0010_0000
 # Padding between the sequences of a database: a masked X, whose score is never positive. Kernels that read
 # four bytes at a time may read past the end of a sequence; the padding cannot increase its score.
 PAD = X | MASK_BIT
-# code of a column of an alignment in which a row has no residue
+# code of a gap in a row of an alignment
 GAP = 31
 INVALID = 0xFF
 

@@ -11,7 +11,7 @@ class InputError(ValueError):
     The message is one line, `path:line:column: reason`, without the parts that are unknown.
 
     Args:
-        reason: the problem, in a few words; what it quotes from a file may be long, and is cut.
+        reason: the problem, in a few words; shortened if it is long, because it may quote a file.
         path: the file; `-` stands for standard input.
         line: 1-based line number.
         column: 1-based column in that line.

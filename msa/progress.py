@@ -6,4 +6,4 @@ Progress = Callable[[int, int | None], None]
 """A callback (done, total); the total is None while it is unknown."""
 
 CompileProgress = Callable[[int, int], None]
-"""A callback (compiled kernels, kernels to compile), as far as is known."""
+"""A callback (kernels compiled so far, kernels known to be needed)."""

@@ -43,6 +43,11 @@ class AlignmentPaths:
     runs: np.ndarray
     run_offsets: np.ndarray
 
+    @classmethod
+    def of_records(cls, records: np.ndarray, runs: np.ndarray) -> "AlignmentPaths":
+        """Return alignments whose runs are in the order of the records."""
+        return cls(records, runs, np.concatenate([[0], np.cumsum(records[:, 7], dtype=np.int64)]))
+
     def __len__(self) -> int:
         return len(self.records)
 
@@ -61,5 +66,4 @@ class AlignmentPaths:
             return parts[0]
         records = np.concatenate([np.empty((0, 8), np.int32), *(part.records for part in parts)])
         runs = np.concatenate([np.empty(0, np.int32), *(part.runs for part in parts)])
-        run_offsets = np.concatenate([[0], np.cumsum(records[:, 7], dtype=np.int64)])
-        return AlignmentPaths(records, runs, run_offsets)
+        return AlignmentPaths.of_records(records, runs)

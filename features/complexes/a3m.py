@@ -30,11 +30,11 @@ def write_paired_a3m(
     parsed = {data: parse_alignment(data) for data in chains}
     queries = [parsed[data].query for data in chains]
     groups = group_chains(queries)
-    firsts = [chains[group[0]] for group in groups]
-    entities = [make_features([parsed[data]]) for data in firsts]
+    first_copies = [chains[group[0]] for group in groups]
+    entities = [make_features([parsed[data]]) for data in first_copies]
     pairs = pair_entities(entities, [len(group) for group in groups], settings)[1:]
     texts = []
-    for data in firsts:
+    for data in first_copies:
         rows = a3m_rows(data)
         texts.append([rows[row] for row in distinct_rows(parsed[data])])
     paired = [

@@ -41,7 +41,7 @@ def add_rows(
     overwrite: bool = False,
     verify: bool = True,
 ) -> bool:
-    """Add the rows of a complex to a cache, and return whether it had them.
+    """Add the rows of a complex to a cache, and return whether it already had them.
 
     Args:
         cache: the cache.
@@ -101,8 +101,8 @@ def features_to_rows(features: Mapping[str, np.ndarray]) -> ComplexRows:
 
     def rows(entity: int, number: int) -> AlignedRows:
         codes, deletions = blocks[number]
-        chosen = features["row_entity"] == entity
-        return AlignedRows(codes[chosen], deletions[chosen])
+        selected = features["row_entity"] == entity
+        return AlignedRows(codes[selected], deletions[selected])
 
     return ComplexRows(
         sequences,

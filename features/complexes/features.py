@@ -26,11 +26,11 @@ def complex_features(
     used. See `features.complexes.entities.group_chains` for the order of the chains in the result.
 
     Args:
-        chains: of each chain the features in `features.schema.CACHED`, with its own templates.
+        chains: for each chain, the features in `features.schema.CACHED` with its own templates.
         settings: which rows are paired.
         min_rows: see `merge_entities`.
-        pairing: of each chain the same features of another alignment, such as AlphaFold's of UniProt, whose
-            rows are paired instead; by default the same rows are paired and unpaired.
+        pairing: for each chain, the same features of another alignment from which the paired rows are taken,
+            such as AlphaFold's alignment with UniProt; by default they are taken from `chains`.
 
     Returns:
         The features in `features.schema.COMPLEX`.
@@ -48,13 +48,13 @@ def features_of_rows(
 ) -> dict[str, np.ndarray]:
     """Compute the features of a complex from the rows of its alignment.
 
-    Of complete alignments, unpaired rows that equal a paired row of their chain are dropped, as in DeepMind's
-    pipeline; otherwise all rows are kept, as in ColabFold.
+    If the unpaired rows are complete alignments, those that equal a paired row of their chain are dropped, as
+    in DeepMind's pipeline; otherwise all rows are kept, as in ColabFold.
 
     Args:
-        rows: the rows, which decide what is paired.
-        templates: of each entity the features of
-            `features.templates.template_features.no_templates`; default no templates.
+        rows: paired and unpaired rows.
+        templates: for each entity, the features that
+            `features.templates.template_features.no_templates` returns; default no templates.
         min_rows: see `merge_entities`.
 
     Returns:
@@ -77,24 +77,23 @@ def features_of_rows(
 def in_input_order(features: Mapping[str, np.ndarray], rows: ComplexRows) -> dict[str, np.ndarray]:
     """Return the features of a complex with the chains in the order of the input instead of by entity.
 
-    The network takes chains in any order; predictions have the same.
+    The network accepts any order; its predictions have the same one.
 
     Args:
         features: result of `features_of_rows`.
-        rows: its rows.
+        rows: the rows that it was computed from.
     """
-    by_entity = [
+    chains_by_entity = [
         chain
         for entity in range(len(rows.sequences))
         for chain, other in enumerate(rows.order)
         if other == entity
     ]
-    if by_entity == sorted(by_entity):
+    if chains_by_entity == sorted(chains_by_entity):
         return dict(features)
     lengths = [len(sequence) for sequence in rows.chains]
-    starts = dict(
-        zip(by_entity, np.cumsum([0, *(lengths[chain] for chain in by_entity[:-1])]).tolist(), strict=True)
-    )
+    ends = np.cumsum([lengths[chain] for chain in chains_by_entity]).tolist()
+    starts = dict(zip(chains_by_entity, [0, *ends[:-1]], strict=True))
     residues = np.concatenate(
         [np.arange(starts[chain], starts[chain] + length) for chain, length in enumerate(lengths)]
     )

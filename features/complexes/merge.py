@@ -19,12 +19,13 @@ def merge_entities(entities: Sequence[Entity], min_rows: int = 512) -> dict[str,
     """Merge the entities of a complex.
 
     The merged alignment has the paired rows, then the unpaired rows of each entity, with gaps in all other
-    chains. Copies of an entity have the same row. With one entity, all rows are its unpaired rows.
+    chains. Copies of an entity have the same residues in each row. With one entity, all rows are its unpaired
+    rows.
 
     Args:
         entities: at least one.
-        min_rows: number of rows up to which masked rows are added, so that the network finds as many as it
-            samples.
+        min_rows: minimum number of rows, reached by adding masked rows, so that the network finds as many as
+            it samples.
 
     Returns:
         The features in `features.schema.COMPLEX`.
@@ -101,7 +102,7 @@ def _merge_alignments(entities: Sequence[Entity], min_rows: int) -> dict[str, np
 
 
 def _unpaired_rows(entity: Entity, paired_rows: int) -> int:
-    """Return the number of unpaired rows of an entity that fit next to its paired rows that are not empty."""
+    """Return how many unpaired rows of an entity fit into MAX_ROWS after its non-empty paired rows."""
     occupied = (entity.paired.codes[:paired_rows] != GAP).any(axis=1).sum()
     return MAX_ROWS - int(occupied)
 
@@ -111,7 +112,7 @@ def _first_rows(alignment: AlignedRows, rows: int) -> AlignedRows:
 
 
 def _merge_templates(entities: Sequence[Entity]) -> dict[str, np.ndarray]:
-    """Return the templates of all chains; template k of each chain is in slot k, and the others are zeros."""
+    """Return the templates of all chains: template k of each chain is in slot k, and unused slots are 0."""
     merged = {}
     for name, dtype in (
         ("template_aatype", np.int64),

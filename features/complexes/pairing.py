@@ -23,11 +23,12 @@ _MAX_ROWS_OF_SPECIES = 600
 
 @dataclass(frozen=True)
 class PairingSettings:
-    """The rows that the alignment of a complex has; names and values are ColabFold's.
+    """The choice of rows for the alignment of a complex; names and values are ColabFold's.
 
     Args:
-        mode: rows paired by species and rows of single chains, or only one of the two. Both always have the
-            queries. A complex of one entity has no paired rows, because its copies have the same rows anyway.
+        mode: whether the alignment has rows paired by species, unpaired rows of single chains, or both; it
+            always has the queries. A complex of one entity has no paired rows, because its copies have the
+            same rows anyway.
         strategy: `greedy` pairs species that at least two chains have, `complete` those that all chains have.
     """
 
@@ -55,7 +56,7 @@ class PairingCandidates:
     copies: int = 1
 
     def by_species(self) -> dict[bytes, np.ndarray]:
-        """Return the rows of each species, the most similar to the query first, equal ones as they are."""
+        """Return the rows of each species, the most similar to the query first; ties keep their order."""
         order = np.lexsort((-self.identities, self.species))
         names, starts = np.unique(self.species[order], return_index=True)
         edges = pairwise([*starts.tolist(), len(order)])
@@ -79,17 +80,17 @@ def pairing_candidates(features: Mapping[str, np.ndarray], copies: int = 1) -> P
 def pair_rows(entities: Sequence[PairingCandidates], strategy: PairStrategy = "greedy") -> np.ndarray:
     """Pair rows of the same species.
 
-    Rows with more chains come first, then those with the smaller product of the chains' row indices, and ties
-    in the order of species. These are DeepMind's rules and order, except that DeepMind leaves the order of
-    ties to an unstable sort. Chains of one entity count separately, and always have the same row.
+    Paired rows with more chains come first, then those with a smaller product of the chains' row indices;
+    ties are in the order of species. These are DeepMind's rules and order, except that DeepMind leaves the
+    order of ties to an unstable sort. Chains of one entity count separately, and always have the same row.
 
     Args:
         entities: at least two.
         strategy: see `PairingSettings`.
 
     Returns:
-        int64 [rows, entities], indices of rows, -1 for an entity without a row of the species. No row occurs
-        twice; the first has the queries.
+        int64 [paired rows, entities]: row indices, -1 for an entity without a row of the species. No paired
+        row occurs twice; the first consists of the queries.
     """
     groups = [entity.by_species() for entity in entities]
     copies = [entity.copies for entity in entities]

@@ -21,7 +21,8 @@ class ComplexRows:
     Attributes:
         sequences: residues of each entity.
         order: entity of each chain in the order of the input, from 0.
-        paired: rows of which row k belongs to row k of all other entities, the query first.
+        paired: each entity's part of the paired rows: row k of all entities belongs together, and row 0 is
+            the query.
         unpaired: the other rows, the query first; see `is_complete`.
         is_complete: whether `unpaired` is each entity's complete alignment, which repeats the paired rows.
             False for rows of ColabFold's files, which do not say this.
@@ -63,26 +64,26 @@ def pair_chains(
     """
     sequences = [chain["sequence"][0].decode() for chain in chains]
     groups = group_chains(sequences)
-    firsts, copies = [group[0] for group in groups], [len(group) for group in groups]
-    candidates = [(chains if pairing is None else pairing)[first] for first in firsts]
+    first_copies, copies = [group[0] for group in groups], [len(group) for group in groups]
+    candidates = [(chains if pairing is None else pairing)[chain] for chain in first_copies]
     pairs = pair_entities(candidates, copies, settings)
-    own = [aligned_rows(chains[first]) for first in firsts]
-    names = {sequences[first]: number for number, first in enumerate(firsts)}
+    complete = [aligned_rows(chains[chain]) for chain in first_copies]
+    entity_of = {sequences[chain]: entity for entity, chain in enumerate(first_copies)}
     return ComplexRows(
-        tuple(names),
-        tuple(names[sequence] for sequence in sequences),
+        tuple(entity_of),
+        tuple(entity_of[sequence] for sequence in sequences),
         tuple(aligned_rows(each).take(pairs[:, number]) for number, each in enumerate(candidates)),
-        tuple(rows.take(_QUERY) if settings.mode == "paired" else rows for rows in own),
+        tuple(rows.take(_QUERY) if settings.mode == "paired" else rows for rows in complete),
         is_complete=True,
     )
 
 
 def rows_of_file(alignment: ComplexAlignment) -> ComplexRows:
-    """Return the rows of an A3M file of a complex, with the order of copies that the file has."""
-    by_entity = [number for number, count in enumerate(alignment.copies) for _ in range(count)]
+    """Return the rows of an A3M file of a complex; if it has no list of chains, copies are adjacent."""
+    default_order = [number for number, count in enumerate(alignment.copies) for _ in range(count)]
     return ComplexRows(
         alignment.queries,
-        tuple(by_entity) if alignment.order is None else alignment.order,
+        tuple(default_order) if alignment.order is None else alignment.order,
         tuple(map(_encode, alignment.paired)),
         tuple(map(_encode, alignment.unpaired)),
         alignment.order is not None,

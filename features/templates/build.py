@@ -30,7 +30,7 @@ from features.templates.library import (
 )
 from features.templates.structure_files import find_structure_files, read_chains
 from msa.database.build import BuildSettings, build_database
-from msa.database.build_files import publish, restore_replaced, temporary_folder
+from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST, DatabasePart
 from msa.errors import InputError
@@ -89,7 +89,7 @@ def build_library(
     """
     settings = settings or LibrarySettings()
     final = Path(output)
-    _check_output(final, settings.overwrite)
+    check_output(final, settings.overwrite, is_library, "structure library")
     files = find_structure_files(inputs)
     batches = [files[k : k + _FILES_PER_BATCH] for k in range(0, len(files), _FILES_PER_BATCH)]
     folder = final.parent / f".{final.name}.batches"
@@ -139,7 +139,7 @@ def write_library(
     """
     settings = settings or LibrarySettings()
     final = Path(output)
-    _check_output(final, settings.overwrite)
+    check_output(final, settings.overwrite, is_library, "structure library")
     final.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(final.parent / f"{final.name}.batches") as folder:
         paths: list[Path] = []
@@ -158,17 +158,6 @@ def _batches(chains: Iterable[TemplateChain]) -> Iterator[list[TemplateChain]]:
             batch = []
     if batch:
         yield batch
-
-
-def _check_output(final: Path, overwrite: bool) -> None:
-    """Raise InputError if the output exists, unless it is an empty folder or a library to overwrite."""
-    restore_replaced(final)
-    if not os.path.lexists(final) or (final.is_dir() and not any(final.iterdir())):
-        return
-    if not overwrite:
-        raise InputError("already exists; --overwrite replaces it", final)
-    if not is_library(final):
-        raise InputError("exists and is not a structure library, so it is not overwritten", final)
 
 
 def _batch_key(files: Sequence[Path], settings: LibrarySettings) -> str:

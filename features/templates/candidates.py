@@ -26,7 +26,8 @@ class TemplateCandidate:
         query_start, query_end, template_start, template_end: ends of the alignment, from 1, inclusive.
         pairs: int64 [n, 2], aligned residues of query and template, from 0.
         query_coverage: aligned residues of the query as a fraction of its length.
-        expected_pairs: expected number of correctly aligned pairs; None if the hit was rejected before.
+        expected_pairs: expected number of correctly aligned pairs; None if the hit was
+            rejected before they were computed.
         rejection: the reason why the hit is not used; None for templates.
     """
 

@@ -45,7 +45,7 @@ class TemplateChain:
 
 
 def complete_atoms(sequence: str, backbone_only: bool = False) -> np.ndarray:
-    """Return the atoms of residues without missing atoms: bool [residues, 37].
+    """Return the atoms that each residue has if none is missing: bool [residues, 37].
 
     Args:
         sequence: residues as letters; unknown residues have no atoms.

@@ -35,7 +35,7 @@ def encode_coordinates(
     Args:
         positions: float [residues, 37, 3], Å, within ±`MAX_COORDINATE`.
         mask: bool [residues, 37], atoms that are present.
-        complete: bool [residues, 37], atoms that are expected; only differences to it take space.
+        complete: bool [residues, 37], atoms that are expected; only deviations of `mask` from it take space.
         units_per_angstrom: grid points per Å.
     """
     grid = np.rint(np.asarray(positions, np.float64) * units_per_angstrom).astype(np.int64)

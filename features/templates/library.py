@@ -27,7 +27,7 @@ PARTS = (COORDINATES, COORDINATE_INDEX, SEQUENCES_MANIFEST)
 EMBEDDED = Path(__file__).parent / "embedded"
 """The library that comes with the package."""
 UNKNOWN = "-"
-"""Release date of a chain, in its header, if it is unknown."""
+"""Placeholder of an unknown release date in the header of a chain."""
 _HASH_CHUNK_BYTES = 1 << 22
 
 
@@ -137,7 +137,7 @@ class StructureLibrary:
         return parse_header(self.database.header(index))[2]
 
     def find(self, chain_id: str) -> int | None:
-        """Return the index of a chain by its id, or None; upper and lower case of the entry are equal."""
+        """Return the index of a chain by its id, or None; the case of the entry's id is ignored."""
         return self._index_by_id.get(normalized_id(chain_id))
 
     @cached_property
@@ -177,7 +177,7 @@ def parse_header(header: str) -> tuple[str, str | None, str]:
 
 
 def normalized_id(chain_id: str) -> str:
-    """Return a chain's id with its entry in lower case: chain names of the PDB depend on the case."""
+    """Return a chain's id with its entry in lower case; the case of chain names has a meaning in the PDB."""
     entry, separator, chain = chain_id.rpartition("_")
     return f"{entry.lower()}{separator}{chain}"
 

@@ -12,18 +12,17 @@ from features.templates.library import StructureLibrary
 from features.templates.selection import select_templates
 from features.templates.settings import TemplateSettings
 from features.templates.template_features import make_template_features
-from msa.alphabet import encode
+from msa.alphabet import GAP, encode
 from msa.io.alignments import Alignment
 from msa.io.fasta import FastaRecord
-from msa.profile.family_profile import GAP, distinct_rows, family_profile
+from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.pssm import ProfileQuery
 from msa.search.engine import Engine, QueryProfile
-from msa.search.families import MAX_MEMBER_IDENTITY
 from msa.search.search import search_many
 from msa.search.settings import SearchSettings
 
 _MAX_PROFILE_ROWS = 4096
-"""Rows of an alignment that a profile is made of; more rows change little and take much longer."""
+"""Maximum number of rows that a profile is computed from; more change little and take much longer."""
 
 
 def alignment_query(alignment: Alignment, name: str = "query") -> ProfileQuery:

@@ -2,7 +2,7 @@
 
 The rules are AlphaFold2's (Jumper et al. 2021, Supplementary Information 1.2.3, and its template code): at
 least 10 aligned residues, more than a tenth of the query aligned, released before a cut-off date, no broken
-chains; of at most 20 remaining hits, the four with most correctly aligned pairs to be expected.
+chains; of the first 20 remaining hits, the four with the largest expected number of correctly aligned pairs.
 """
 
 from collections.abc import Iterator, Sequence

@@ -12,7 +12,7 @@ class TemplateSettings:
     """Settings of a template search.
 
     Args:
-        evalue: largest E-value of a hit; infinity where all chains are to be tried. Most hits up to 0.01 have
+        evalue: largest E-value of a hit; infinity to try all chains. Most hits up to 0.01 have
             the query's fold; see docs/templates.md.
         max_hits: hits that are considered, by E-value, after unusable ones have been rejected.
         max_templates: templates that are used.

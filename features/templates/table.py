@@ -19,7 +19,7 @@ def write_template_table(
     Args:
         stream: text stream.
         hits: result of the template search.
-        unusable: names and reasons of templates that a user asked for and that could not be read.
+        unusable: names and reasons of templates that a user selected and that could not be read.
     """
     for row in [COLUMNS, *_rows(hits, unusable)]:
         stream.write("\t".join(row) + "\n")
@@ -32,7 +32,7 @@ def write_complex_template_table(
 
     Args:
         stream: text stream.
-        chains: of each distinct chain its name, and `hits` and `unusable` of `write_template_table`.
+        chains: for each distinct chain, its name, and `hits` and `unusable` of `write_template_table`.
     """
     stream.write("\t".join(("chain", *COLUMNS)) + "\n")
     for name, hits, unusable in chains:

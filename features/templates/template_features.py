@@ -33,7 +33,7 @@ def make_template_features(
 
     Args:
         length: residues of the query, R.
-        templates: of each template the chain, the aligned residues of query and chain from 0 (int [n, 2]),
+        templates: for each template, the chain, the aligned residues of query and chain from 0 (int [n, 2]),
             and the expected number of correctly aligned pairs.
 
     Returns:

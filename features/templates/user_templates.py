@@ -20,7 +20,7 @@ MAX_HITS = 20
 """Hits of a hit file that are read, as in ColabFold."""
 # all digits of structure files, so that features are exactly those of the files
 _SETTINGS = LibrarySettings(units_per_angstrom=1000)
-# where a PDB mirror has an entry; ColabFold's folders `divided` and `obsolete` included
+# paths of an entry in a PDB mirror; `divided` and `obsolete` are folders of ColabFold's mirrors
 _MIRROR_FOLDERS = ("{entry}", "{middle}/{entry}", "divided/{middle}/{entry}", "obsolete/{middle}/{entry}")
 _MIRROR_SUFFIXES = (".cif", ".cif.gz", ".pdb", ".pdb.gz", ".ent", ".ent.gz")
 
@@ -47,7 +47,7 @@ def open_or_build_library(
     and times.
 
     Args:
-        path: a library, a folder that is searched for structure files of any name, or one such file.
+        path: a library, a folder that is searched for structure files, or one structure file of any name.
         cache_dir: folder for built libraries.
         threads: worker processes.
         progress: called with (files read, all files).
@@ -110,7 +110,7 @@ def hits_of_query(hits: dict[str, list[str]], query: str, number: int = 0) -> li
         number: index of the query in the run; ColabFold's search calls the first query 101.
 
     Returns:
-        The hits; of a file with a single query, its hits whatever the name is. Empty if there are none.
+        The hits; if the file has a single query, its hits, whatever its name is. Empty if there are none.
     """
     for name in (query, str(101 + number)):
         if name in hits:

@@ -190,8 +190,8 @@ class _UnrolledProfile:
 
     Args:
         scores: int8 or int16 [letters, period + lanes of the largest block].
-        rows: int64 [256], byte offset in `scores` of each residue byte's row; masked residues use the row
-            of X, and bytes of a damaged database any.
+        rows: int64 [256], byte offset in `scores` of each residue byte's row. Masked residues use the row
+            of X, and invalid bytes (of a damaged database) an arbitrary one.
         period: number of query positions and reset rows, a multiple of 32.
     """
 

@@ -24,14 +24,14 @@ def expected_correct_pairs(
 
     Args:
         profile: int16 [length, 32], scores; column = letter code.
-        targets: uint8 [target length] each, letter codes without mask bits.
-        alignments: of each target int [n, 2], aligned positions of query and target from 0, ascending.
+        targets: letter codes of each target without mask bits, uint8 [target length].
+        alignments: for each target, the aligned positions of query and target from 0, int [n, 2], ascending.
         gap_open: cost of a gap's first residue.
         gap_extend: cost of each further residue.
         lambda_: nats per unit of score.
 
     Returns:
-        For each target 0 to n.
+        One number for each target, from 0 to n.
     """
     weights = np.exp(lambda_ * profile.astype(np.float64))
     opening, extension = math.exp(-lambda_ * gap_open), math.exp(-lambda_ * gap_extend)

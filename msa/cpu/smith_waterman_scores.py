@@ -179,7 +179,7 @@ def _group_by_length(lengths: np.ndarray, lanes: int) -> np.ndarray:
     order = np.argsort(-lengths, kind="stable")
     ends = np.minimum(np.arange(len(order)) + lanes, len(order))
     residues = np.concatenate([[0], np.cumsum(lengths[order], dtype=np.int64)])
-    # of the group that would start at each target
+    # residues of the group that would start at each target
     group_residues = residues[ends] - residues[:-1]
     is_empty = (group_residues < _MIN_OCCUPANCY * lanes * lengths[order]).tolist()
     starts = []

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from msa.database.build_files import publish, restore_replaced, temporary_folder
+from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.clusters import ClusterBuilder
 from msa.database.database import TargetDatabase
 from msa.database.length_sort import LengthSorter
@@ -147,7 +147,7 @@ def _build(
     open_source: Callable[[], _Source], final: Path, settings: BuildSettings, progress: Progress | None
 ) -> DatabaseManifest:
     """Build in a temporary folder, then rename it to its final name."""
-    _check_output(final, settings.overwrite)
+    check_output(final, settings.overwrite, _is_database, "target database")
     source = open_source()
     with temporary_folder(final) as folder:
         try:
@@ -165,15 +165,9 @@ def _build(
     return manifest
 
 
-def _check_output(final: Path, overwrite: bool) -> None:
-    """Raise InputError if the output exists, unless it is an empty folder or a database to overwrite."""
-    restore_replaced(final)
-    if not os.path.lexists(final) or (final.is_dir() and not any(final.iterdir())):
-        return
-    if not overwrite:
-        raise InputError("already exists; --overwrite replaces it", final)
-    if not (final / MANIFEST).is_file() and not (final / SPLIT).is_file():
-        raise InputError("exists and is not a target database, so it is not overwritten", final)
+def _is_database(path: Path) -> bool:
+    """Return whether a path is a database, split or not."""
+    return (path / MANIFEST).is_file() or (path / SPLIT).is_file()
 
 
 def _build_split(

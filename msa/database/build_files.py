@@ -5,13 +5,14 @@ import ctypes
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from msa.errors import InputError
 from msa.io.temporary_names import find_abandoned, temporary_path
 
 _BUILDING, _OLD = ".building", ".old"
-# of renameat2(2)
+# constants of renameat2(2)
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
@@ -38,6 +39,27 @@ def temporary_folder(final: Path) -> Iterator[Path]:
         yield folder
     finally:
         _remove(folder)
+
+
+def check_output(final: Path, overwrite: bool, is_output: Callable[[Path], bool], kind: str) -> None:
+    """Check that a folder may be written, after cleaning up with `restore_replaced`.
+
+    Args:
+        final: must not exist or must be an empty folder, unless it may be overwritten.
+        overwrite: whether an earlier output may be overwritten.
+        is_output: returns whether an existing path is an earlier output.
+        kind: name of the output for error messages, such as "target database".
+
+    Raises:
+        InputError: the path exists and may not be overwritten.
+    """
+    restore_replaced(final)
+    if not os.path.lexists(final) or (final.is_dir() and not any(final.iterdir())):
+        return
+    if not overwrite:
+        raise InputError("already exists; --overwrite replaces it", final)
+    if not is_output(final):
+        raise InputError(f"exists and is not a {kind}, so it is not overwritten", final)
 
 
 def restore_replaced(final: Path) -> None:
@@ -67,8 +89,8 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
     Args:
         folder: from `temporary_folder`.
         final: must not exist or must be an empty folder, unless `replace`.
-        replace: replace an existing folder, which becomes the temporary folder. Where the file system can
-            exchange two folders, there is a complete folder of this name at every moment.
+        replace: replace an existing folder, which is moved to the temporary name. If the file system can
+            exchange two folders, `final` exists at every moment.
 
     Raises:
         FileExistsError: `final` exists and may not be replaced.
@@ -94,7 +116,7 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
 
 
 def _swap(folder: Path, final: Path) -> None:
-    """Exchange two folders; one after the other, where the file system cannot do both at once."""
+    """Exchange two folders, with three renames if the file system has no atomic exchange."""
     if _exchange(folder, final):
         return
     old = temporary_path(final, _OLD)

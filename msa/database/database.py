@@ -121,8 +121,7 @@ class TargetDatabase:
         """Representatives of various lengths, for statistics; in a part of a split database, of all parts."""
         if self.manifest.whole is None:
             return self.arrays.sample_by_length(self.representatives)
-        lengths = self._parts[SAMPLE_LENGTHS]
-        return SequenceArrays(self._parts[SAMPLE], np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+        return SequenceArrays.contiguous(self._parts[SAMPLE], self._parts[SAMPLE_LENGTHS])
 
     def whole_indices(self, indices: np.ndarray) -> np.ndarray:
         """Return the indices, int64 [n], that sequences have in the whole database; see `WholeDatabase`."""
@@ -170,9 +169,7 @@ class TargetDatabase:
         Args:
             indices: int64 [n].
         """
-        index, text = self._parts[HEADER_INDEX], self._parts[HEADERS].data
-        spans = zip(index[indices].tolist(), index[indices + 1].tolist(), strict=True)
-        return [str(text[start:end], "utf-8", "replace") for start, end in spans]
+        return [line.decode("utf-8", "replace") for line in self.raw_headers(indices)]
 
     def raw_headers(self, indices: np.ndarray) -> list[bytes]:
         """Return the bytes of header lines, which need not be valid UTF-8; int64 [n]."""
@@ -203,8 +200,8 @@ class TargetDatabase:
     def check_sizes(self) -> None:
         """Check that no part has become shorter or longer since the database was opened.
 
-        Bytes behind the end of a mapped file read as zeros, or end the process with a signal (SIGBUS). A
-        database that `createdb --overwrite` has replaced keeps its files as long as it is open.
+        Reading past the end of a mapped file returns zeros, or ends the process with a signal (SIGBUS). The
+        files of a database that `createdb --overwrite` has replaced remain available while it is open.
 
         Raises:
             InputError: a part has changed; names it.
@@ -235,5 +232,5 @@ def _map(folder: Path, name: str, manifest: DatabaseManifest) -> np.ndarray:
     except FileNotFoundError:
         raise InputError("damaged database: this part is missing", path) from None
     except OSError as error:
-        error.filename = os.fspath(path)  # such as too many open files
+        error.filename = os.fspath(path)  # the error may not name it, as with too many open files
         raise

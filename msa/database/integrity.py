@@ -35,7 +35,7 @@ _CHUNK = 1 << 16
 
 
 def check_sequences(arrays: SequenceArrays, manifest: DatabaseManifest, folder: Path) -> None:
-    """Check lengths and offsets: each sequence follows the one before, padded to four bytes, by length.
+    """Check that lengths ascend, and that each sequence starts where the previous one, padded, ends.
 
     Raises:
         InputError: they contradict each other, the residues or the manifest; names the file.
@@ -88,7 +88,7 @@ def check_headers(index: np.ndarray, size: int, folder: Path) -> None:
         folder: the database.
 
     Raises:
-        InputError: the headers do not follow each other.
+        InputError: the offsets are not ascending, or do not end at the end of the headers.
     """
     if index[0] != 0 or index[-1] != size:
         raise InputError(
@@ -107,11 +107,11 @@ def check_clusters(
     Args:
         clusters: int64 [representatives + 1], offset of each cluster in `members`.
         members: int64 [sequences − representatives].
-        manifest: of the database, which has clusters.
+        manifest: manifest of a database with clusters.
         folder: the database.
 
     Raises:
-        InputError: it is not; names the file.
+        InputError: the clusters are inconsistent; names the file.
     """
     summary = manifest.clusters
     assert summary is not None
@@ -136,7 +136,7 @@ def check_split_parts(parts: dict[str, np.ndarray], manifest: DatabaseManifest, 
 
     Args:
         parts: array of each part.
-        manifest: of a part of a split database.
+        manifest: manifest of a part of a split database.
         folder: the part.
 
     Raises:
@@ -150,8 +150,8 @@ def check_split_parts(parts: dict[str, np.ndarray], manifest: DatabaseManifest, 
         (0, boundary, 0, whole.representatives),
         (boundary, len(index), whole.representatives, whole.sequences),
     ):
-        own = index[first:end]
-        if len(own) and not (own[0] >= low and own[-1] < high and np.all(own[1:] > own[:-1])):
+        group = index[first:end]
+        if len(group) and not (group[0] >= low and group[-1] < high and np.all(group[1:] > group[:-1])):
             raise InputError("damaged database: not ascending indices of the whole", folder / WHOLE_INDEX)
     if not len(lengths) or lengths.min() < 1 or int(lengths.sum(dtype=np.int64)) != len(parts[SAMPLE]):
         raise InputError(f"damaged database: lengths that differ from {SAMPLE}", folder / SAMPLE_LENGTHS)
@@ -162,7 +162,7 @@ def check_small_parts(parts: dict[str, np.ndarray], manifest: DatabaseManifest, 
 
     Args:
         parts: array of each part.
-        manifest: of the database.
+        manifest: manifest of the database.
         folder: the database.
 
     Raises:

@@ -3,8 +3,8 @@
 A counting sort in two passes. The first pass writes sequences to temporary files (the spool) as they arrive
 and counts, for each length, sequences and header bytes. These counts give the offset of every sequence in the
 sorted files. The second pass reads the spool from start to end and writes each record at the next free offset
-of its length. So it writes to one page per length at a time, some thousands in all, whatever the size of the
-database.
+of its length. At any time it therefore writes to one page per length, a few thousand in all, whatever the
+size of the database.
 """
 
 import hashlib

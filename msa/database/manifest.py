@@ -11,8 +11,8 @@ from msa.errors import InputError
 
 FORMAT = "foldcli target database"
 FORMAT_VERSION = 3
-"""The newest version that can be read. A part of a split database has version 3, any other with
-clusters version 2, and the rest version 1."""
+"""The newest version that can be read. A part of a split database has version 3, any other database with
+clusters has version 2, and all others have version 1."""
 PLAIN_VERSION, CLUSTERS_VERSION = 1, 2
 MANIFEST = "manifest.json"
 SPLIT = "split.json"
@@ -223,18 +223,18 @@ def read_manifest(folder: Path) -> DatabaseManifest:
 
 def _check_types(manifest: DatabaseManifest) -> None:
     """Raise TypeError if a value that foldcli uses is not of its type."""
-    whole = [manifest.sequences, manifest.residues, manifest.masked_residues, manifest.duplicate_ids]
-    whole += [manifest.oddities[name] for name in _REMARKS] + list(manifest.length_quantiles.values())
-    whole += [part.bytes for part in manifest.parts.values()]
+    counts = [manifest.sequences, manifest.residues, manifest.masked_residues, manifest.duplicate_ids]
+    counts += [manifest.oddities[name] for name in _REMARKS] + list(manifest.length_quantiles.values())
+    counts += [part.bytes for part in manifest.parts.values()]
     if (clusters := manifest.clusters) is not None:
-        whole += [clusters.representatives, clusters.residues, clusters.largest]
-    if (split := manifest.whole) is not None:
-        whole += [split.part, split.parts, split.sequences, split.representatives, split.residues]
-    if not all(type(number) is int and number >= 0 for number in whole):
+        counts += [clusters.representatives, clusters.residues, clusters.largest]
+    if (whole := manifest.whole) is not None:
+        counts += [whole.part, whole.parts, whole.sequences, whole.representatives, whole.residues]
+    if not all(type(number) is int and number >= 0 for number in counts):
         raise TypeError("a number")
     texts = [*manifest.built_by.values(), *(part.sha256 for part in manifest.parts.values())]
     texts += [source["name"] for source in manifest.inputs]
-    texts += [] if split is None else split.checksums.values()
+    texts += [] if whole is None else whole.checksums.values()
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a string")
     if manifest.masking is not None and not isinstance(manifest.masking["method"], str):
@@ -253,10 +253,10 @@ def _check_sizes(manifest: DatabaseManifest, path: Path) -> None:
             )
         expected[CLUSTERS] = 8 * (representatives + 1)
         expected[MEMBERS] = 8 * (sequences - representatives)
-    if (split := manifest.whole) is not None:
-        if not (1 <= split.part <= split.parts and sequences <= split.sequences <= _MAX_SPLIT_SEQUENCES):
+    if (whole := manifest.whole) is not None:
+        if not (1 <= whole.part <= whole.parts and sequences <= whole.sequences <= _MAX_SPLIT_SEQUENCES):
             raise InputError(
-                f"damaged manifest: part {split.part} of {split.parts} with {sequences} of {split.sequences} "
+                f"damaged manifest: part {whole.part} of {whole.parts} with {sequences} of {whole.sequences} "
                 "sequences",
                 path,
             )
@@ -299,7 +299,7 @@ def write_split(folder: Path, whole: DatabaseManifest, parts: int) -> None:
 
 
 def split_folders(folder: Path) -> list[Path]:
-    """Return the folders of a split database's parts, in order; empty if it is no split database.
+    """Return the folders of a split database's parts, in order; empty if it is not a split database.
 
     Raises:
         InputError: its description is damaged.

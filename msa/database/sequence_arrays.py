@@ -1,5 +1,6 @@
 """Residues, offsets and lengths of a set of sequences, as three arrays."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -34,6 +35,17 @@ class SequenceArrays:
             view.flags.writeable = False
             object.__setattr__(self, field.name, view)
 
+    @classmethod
+    def contiguous(cls, residues: np.ndarray, lengths: np.ndarray) -> "SequenceArrays":
+        """Return sequences of which each starts where the previous one ends, without padding."""
+        return cls(residues, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+
+    @classmethod
+    def concatenate(cls, codes: Sequence[np.ndarray]) -> "SequenceArrays":
+        """Concatenate single sequences, uint8 [length] each, without padding."""
+        residues = np.concatenate([np.empty(0, np.uint8), *codes])
+        return cls.contiguous(residues, np.array([len(each) for each in codes], np.int32))
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -63,11 +75,9 @@ class SequenceArrays:
         return SequenceArrays(residues, starts * word, lengths)
 
     def sample_by_length(self, count: int) -> "SequenceArrays":
-        """Return SAMPLE_SIZE of the first `count` sequences, which are sorted by length, evenly spread."""
+        """Return SAMPLE_SIZE sequences, evenly spread over the first `count`, which are sorted by length."""
         indices = np.linspace(_MIN_QUANTILE, _MAX_QUANTILE, SAMPLE_SIZE) * (count - 1)
-        codes = [self.codes(int(index)) for index in indices]
-        lengths = np.array([len(each) for each in codes], np.int32)
-        return SequenceArrays(np.concatenate(codes), np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+        return SequenceArrays.concatenate([self.codes(int(index)) for index in indices])
 
     def byte_range(self, first: int, end: int) -> tuple[int, int]:
         """Return the start and end byte of sequences `first` to `end` (exclusive).

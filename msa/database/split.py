@@ -1,9 +1,10 @@
 """Splitting of a database into parts that several machines search.
 
 Part I of N gets every N-th representative, starting with the I-th, and the members of their clusters, so
-that all parts have about the same lengths and need about the same time. Each part is a database that can be
-searched alone, and also contains what a search needs to know about the whole: number of residues, the index
-of each sequence, and a sample of sequences for the statistics of family profiles.
+that all parts have about the same distribution of lengths and take about the same time. Each part is a
+database that can be searched alone. It also contains the data about the whole database that a search needs:
+the number of residues, the index of each sequence, and a sample of sequences for the statistics of family
+profiles.
 """
 
 import hashlib
@@ -36,7 +37,7 @@ from msa.database.manifest import (
 from msa.errors import InputError
 
 _CHUNK_BYTES = 16 << 20
-"""Residues that are copied at a time; their indices take about thirty times as much memory."""
+"""Number of residues copied at a time; the indices for copying take about thirty times as much memory."""
 _CHUNK_HEADERS = 1 << 16
 
 
@@ -98,9 +99,9 @@ class _PartWriter:
 
 def _write_part(whole: TargetDatabase, folder: Path, part: int, parts: int) -> DatabaseManifest:
     """Write one part of a database, and return its manifest."""
-    own_folder = folder / part_name(part, parts)
-    own_folder.mkdir()
-    writer = _PartWriter(own_folder)
+    part_folder = folder / part_name(part, parts)
+    part_folder.mkdir()
+    writer = _PartWriter(part_folder)
     indices, clusters = _select(whole, part, parts, writer)
     lengths = whole.arrays.lengths[indices]
     padded = (lengths.astype(np.int64) + 3) & ~3
@@ -111,7 +112,7 @@ def _write_part(whole: TargetDatabase, folder: Path, part: int, parts: int) -> D
         nonlocal masked
         cuts = np.searchsorted(ends, np.arange(_CHUNK_BYTES, int(ends[-1]), _CHUNK_BYTES))
         for chunk in np.split(indices, np.unique(cuts)):
-            # without the zeros at the end
+            # `gather` appends four zero bytes
             codes = whole.arrays.gather(chunk).residues[:-4]
             masked += int(np.count_nonzero(codes & MASK_BIT))
             yield codes.tobytes()
@@ -133,15 +134,15 @@ def _write_part(whole: TargetDatabase, folder: Path, part: int, parts: int) -> D
     sample = whole.length_sample
     writer.write_array(SAMPLE, sample.residues, "u1")
     writer.write_array(SAMPLE_LENGTHS, sample.lengths, "<i4")
-    total, by_length = int(lengths.sum(dtype=np.int64)), np.sort(lengths)
+    total, sorted_lengths = int(lengths.sum(dtype=np.int64)), np.sort(lengths)
     manifest = replace(
         whole.manifest,
         sequences=len(indices),
         residues=total,
-        # the mask bit of padding is set
+        # padding bytes have the mask bit as well
         masked_residues=masked - (int(ends[-1]) - total),
         length_quantiles={
-            name: int(by_length[max(0, int(np.ceil(float(name) * len(by_length))) - 1)])
+            name: int(sorted_lengths[max(0, int(np.ceil(float(name) * len(lengths))) - 1)])
             for name in whole.manifest.length_quantiles
         },
         parts=writer.files,
@@ -155,7 +156,7 @@ def _write_part(whole: TargetDatabase, folder: Path, part: int, parts: int) -> D
             whole.manifest.checksums,
         ),
     )
-    write_manifest(own_folder, manifest)
+    write_manifest(part_folder, manifest)
     return manifest
 
 
@@ -174,13 +175,13 @@ def _select(
         return representatives, None
     clusters = whole.cluster_representatives(np.arange(count, len(whole)))
     members = count + np.flatnonzero(clusters % parts == part - 1)
-    own_clusters = clusters[members - count] // parts
-    order = np.lexsort((members, own_clusters))
-    sizes = np.bincount(own_clusters, minlength=len(representatives))
+    part_clusters = clusters[members - count] // parts
+    order = np.lexsort((members, part_clusters))
+    sizes = np.bincount(part_clusters, minlength=len(representatives))
     writer.write_array(CLUSTERS, np.concatenate([[0], np.cumsum(sizes)]), "<i8")
     writer.write_array(MEMBERS, len(representatives) + order, "<i8")
     residues = int(whole.arrays.lengths[representatives].sum(dtype=np.int64))
-    own_summary = replace(
+    part_summary = replace(
         summary, representatives=len(representatives), residues=residues, largest=int(sizes.max()) + 1
     )
-    return np.concatenate([representatives, members]), own_summary
+    return np.concatenate([representatives, members]), part_summary

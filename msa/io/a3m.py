@@ -101,7 +101,7 @@ def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.nda
 def parse_columns(
     data: bytes, source: str | None, width: int
 ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
-    """Parse A3M whose number of columns is known, and keep all columns, also where the first row has a gap.
+    """Parse A3M with a known number of columns, and keep all of them, even where the first row has a gap.
 
     Args:
         data: decompressed content that starts with `>` or `#`.
@@ -235,8 +235,8 @@ def _fill(
     Args:
         records: the rows.
         table: class of every byte value.
-        width: number of columns, which are all kept; by default those in which the first row, the query, has
-            a residue.
+        width: number of columns, all of which are kept; by default only those in which the first row, the
+            query, has a residue are kept.
 
     Raises:
         _RaggedError: rows differ in length, or the query is empty or has insertions.

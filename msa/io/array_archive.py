@@ -1,4 +1,4 @@
-"""Arrays in NumPy archives (.npz) without pickled objects; everything that a file claims is checked."""
+"""Arrays in NumPy archives (.npz): no pickled objects, and types and sizes are checked before reading."""
 
 import io
 import math
@@ -15,7 +15,7 @@ def write_array(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
     """Add an array to an archive; equal arrays give equal bytes."""
     content = io.BytesIO()
     np.lib.format.write_array(content, np.ascontiguousarray(array), allow_pickle=False)
-    # ZipInfo's fixed date makes equal arrays equal files
+    # ZipInfo's default date is a constant, so that equal arrays give equal files
     archive.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getvalue(), zipfile.ZIP_DEFLATED)
 
 
@@ -30,9 +30,9 @@ def read_array(
 
     Args:
         archive: an open archive.
-        name: of the array.
-        dtype: expected.
-        shape: expected; (-1,) allows a vector of any length.
+        name: name of the array.
+        dtype: expected dtype.
+        shape: expected shape; (-1,) allows a vector of any length.
         max_bytes: maximum size of a vector of any length.
 
     Raises:
@@ -52,7 +52,7 @@ def read_array(
         if np.lib.format.read_magic(stream) == (1, 0)
         else np.lib.format.read_array_header_2_0
     )
-    # the array itself is not read by numpy, which would first allocate what a damaged header claims
+    # numpy does not read the array itself: it would allocate as much memory as a damaged header asks for
     array_shape, fortran_order, array_dtype = read_header(stream)
     data = stream.read()
     if (

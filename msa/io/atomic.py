@@ -20,7 +20,7 @@ class DiskFull(OSError):
     Args:
         error: the system's error.
         path: final name of the file.
-        written: bytes of it that had been written.
+        written: bytes written before the error.
     """
 
     def __init__(self, error: OSError, path: Path, written: int) -> None:
@@ -95,7 +95,7 @@ def atomic_write(
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Name the path in a system error."""
+    """Set the file name of a system error to the path."""
     try:
         yield
     except OSError as error:
@@ -110,7 +110,7 @@ def remove_temporary_files(folder: Path, name: str = "", before: float = math.in
 
     Args:
         folder: no other process may be writing files of these names there, unless `before` excludes them.
-        name: start of the names of the files that were being written; "" is any file.
+        name: start of the final names of the files; "" matches any file.
         before: remove only files that were last modified before this time, in seconds since 1970.
     """
     for path in folder.glob(f".{glob.escape(name)}*.tmp"):

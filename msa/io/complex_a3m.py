@@ -6,9 +6,12 @@ several chains is paired; any other row belongs to the alignment of one chain. A
 (`#12<TAB>2`) has no paired rows.
 
 Files of foldcli have a further field in the header of the first row, such as `chains=1,2,1`, which lists the
-distinct chains in the order of the input. It also tells that the unpaired rows of each chain are its complete
-alignment, in which rows that are paired are repeated, and that all rows before it are paired, also those with
-residues in a single chain, which several copies of it share. ColabFold reads these files like its own.
+distinct chains in the order of the input. In a file with this field,
+- the unpaired rows of each chain are its complete alignment, including the rows that are paired;
+- all rows before the unpaired ones are paired. Such a row may have residues in a single chain, if that chain
+  has several copies.
+
+ColabFold reads these files like its own.
 """
 
 import string
@@ -41,18 +44,18 @@ class A3mRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ComplexAlignment:
-    """The alignments of a complex, of each distinct chain in the order of the file.
+    """The alignments of the distinct chains of a complex, in the order of the file.
 
     Attributes:
         copies: number of copies of each distinct chain.
-        paired: rows that pair the chains. All have the same number of rows, row k of all chains belongs
-            together, and a chain without a partner has a row of gaps. Row 0 is the query.
+        paired: the paired rows, divided among the chains: row k of all chains belongs together, and consists
+            of gaps for a chain without a partner. Row 0 is the query.
         unpaired: the other rows of each chain in the order of the file, usually the query first; at least
             one.
         source: path of the file; `-` for standard input, None if it was not read from a file.
-        order: distinct chain of each chain in the order of the input, from 0; None if the file has no such
-            list, as ColabFold's. With it, `unpaired` has each chain's complete alignment, and repeats rows
-            that are paired.
+        order: index of the distinct chain of each chain, in the order of the input; None for files without
+            such a list, like ColabFold's. If there is a list, `unpaired` has each chain's complete alignment,
+            which repeats the paired rows.
     """
 
     copies: tuple[int, ...]
@@ -96,8 +99,8 @@ def parse_complex_a3m(data: bytes, source: str | None = None) -> ComplexAlignmen
         source: file name for errors.
 
     Raises:
-        InputError: the first line does not add up to the rows' columns, has a chain without residues or
-            without copies, or the same chain twice; a chain has no query; the list of chains does not match
+        InputError: the lengths in the first line do not sum to the number of columns; a chain has no residues
+            or no copies, or is listed twice; a chain has no query; the list of chains does not match
             the first line, or the unpaired rows of a chain do not begin with its query, although there is a
             list; a character that is not a letter. Names file, line and column where known.
     """
@@ -239,7 +242,7 @@ def write_complex_a3m(
 
     Args:
         stream: text stream.
-        order: distinct chain of each chain in the order of the input, from 0.
+        order: index of the distinct chain of each chain, in the order of the input.
         paired: rows after the queries, each with the row of every chain, or None for a chain without partner;
             empty for a single distinct chain.
         unpaired: complete alignment of each distinct chain in A3M, its query first.

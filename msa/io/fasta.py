@@ -18,7 +18,7 @@ _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _CHAIN_BREAK = b":"
 _STOP, _UNKNOWN = b"*", b"X"
 _WHITESPACE = b" \t\r\n\v\f"
-# characters that end a line somewhere, and other control characters, without the tab
+# characters that some program takes as the end of a line, and all other control characters but the tab
 _LINE_END = re.compile("[\n\v\f\r\x85\u2028\u2029]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 

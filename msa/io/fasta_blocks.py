@@ -152,7 +152,7 @@ def is_whitespace(byte):  # type: ignore[no-untyped-def]
 
 @kernel
 def clean_byte(byte):  # type: ignore[no-untyped-def]
-    """Return a byte of a header, or what replaces a control character; see `msa.io.fasta.clean_header`.
+    """Return a byte of a header, or the replacement of a control character; see `msa.io.fasta.clean_header`.
 
     NCBI separates merged headers by the byte 1.
     """

@@ -9,8 +9,8 @@ def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        ValueError: it is not JSON in UTF-8, or has NaN, half of a surrogate pair, a number of thousands of
-            digits or too many levels.
+        ValueError: it is not JSON in UTF-8, or contains NaN, an unpaired surrogate, a number with thousands
+            of digits, or too many levels of nesting.
         OSError: it cannot be read.
     """
     return parse_json(path.read_text(encoding="utf-8"))

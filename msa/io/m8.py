@@ -15,7 +15,7 @@ Column = tuple[str, Callable[[FastaRecord, Hits], Iterable[Any]]]
 
 
 def _run_sums(hits: Hits, values: np.ndarray) -> list[int]:
-    """Sum a number of each run over the runs of each hit."""
+    """Sum `values`, one for each run, over the runs of each hit."""
     sums = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
     return np.diff(sums[hits.alignments.run_offsets]).tolist()
 

@@ -1,20 +1,21 @@
 """Files with the hits of one part of a split database, from which `foldcli merge-hits` makes results.
 
 A file is a NumPy archive (.npz) without pickled objects. `about` (uint8) is JSON: format, version, alphabet,
-the whole database, what the search was run with, and the header and sequence of each query. For query k
+the whole database, the settings of the search, and the header and sequence of each query. For query k
 there are
 
 - `targets_k`, `representatives_k` (int64) and `bits_k`, `evalues_k` (float64), see
   `msa.search.split_search.PartHits`;
 - `records_k`, `runs_k` (int32), the alignments, see AlignmentPaths;
-- `headers_k` (uint8), header lines of the targets as UTF-8, and `header_lengths_k` (int32), their bytes;
-- `residues_k` (uint8), letter codes of the targets, and `lengths_k` (int32), their numbers;
+- `headers_k` (uint8), header lines of the targets as UTF-8, and `header_lengths_k` (int32), their lengths in
+  bytes;
+- `residues_k` (uint8), letter codes of the targets, and `lengths_k` (int32), the lengths of the targets;
 - `members_k` (uint8), 1 for hits that may join the query's family;
-- `filtered_k` (int64), `gapless_k` and `windows_k` (int32) and `passes_k` (uint8), the targets of the gapless
-  filter, see FilteredTargets;
+- `filtered_k` (int64), `gapless_k` and `windows_k` (int32) and `passes_k` (uint8), the targets that passed
+  the gapless filter, see FilteredTargets;
 - `profile_k` (int16, flat), if the query has a profile.
 
-Of a query that did not take part in the iteration, there is only the profile.
+For a query that did not take part in the iteration, nothing but its profile is stored.
 """
 
 import errno
@@ -47,7 +48,7 @@ _NOT_HITS = "not a file of hits from `foldcli search --partial`"
 
 
 def describe_queries(queries: Sequence[FastaRecord]) -> list[dict[str, Any]]:
-    """Return the queries as they are described in a file."""
+    """Return the description of queries that is stored in a file."""
     return [
         {
             "header": query.header,
@@ -129,7 +130,7 @@ class PartHitsFile:
         path: the file.
         about: the description that was given to the writer.
         queries: the queries, in the order in which they were searched.
-        searched: indices of those that took part in the iteration.
+        searched: indices of the queries that took part in the iteration.
     """
 
     path: str
@@ -199,7 +200,7 @@ class PartHitsFile:
         if not (np.isfinite(bits).all() and np.all(evalues >= 0)):
             raise ValueError("a score that is not a number")
         lines = [headers[a:b].decode() for a, b in zip([0, *ends[:-1]], ends, strict=False)]
-        arrays = SequenceArrays(residues, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+        arrays = SequenceArrays.contiguous(residues, lengths)
         hits = Hits(
             len(query.sequence),
             StoredSequences(lines, arrays),
@@ -207,7 +208,7 @@ class PartHitsFile:
             targets,
             bits,
             evalues,
-            AlignmentPaths(records, runs, np.concatenate([[0], np.cumsum(records[:, 7], dtype=np.int64)])),
+            AlignmentPaths.of_records(records, runs),
         )
         filtered = read("filtered", np.int64)
         windows = read("windows", np.int32, len(filtered))

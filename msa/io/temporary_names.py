@@ -1,9 +1,9 @@
-"""Names of temporary files and folders, which tell whether the process that writes them has ended.
+"""Names of temporary files and folders that identify the process that writes them.
 
 A file that becomes NAME is written as `.NAME.PROCESS.RANDOM.tmp`. PROCESS consists of the process table (a
-hash of boot id and PID namespace), the process id, and the process's start time. Whether a process of this
-table still runs can be checked. A process of another table (another machine, or this one before a reboot)
-counts as ended once its file has not changed for a long time by the file system's clock.
+hash of boot id and PID namespace), the process id, and the process's start time. A process of the same table
+can be checked: it has ended or still runs. A process of another table (another machine, or this one before a
+reboot) counts as ended once its file has not changed for a long time by the file system's clock.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 OLD_SECONDS = 7 * 86400
-"""Age at which the file of a process that cannot be checked is removed: no run takes as long."""
+"""Age at which the file of a process that cannot be checked is removed: no run takes that long."""
 
 _PROCESS = re.compile(r"\.([0-9a-f]{12})-(\d+)-(\d+)\.")
 # leaves room for the other parts of the name within the usual limit of 255 bytes
@@ -35,7 +35,7 @@ def find_abandoned(folder: Path, name: str = "", suffix: str = ".tmp") -> list[P
 
     Args:
         folder: need not exist.
-        name: start of the names of the files that were being written; "" is any file.
+        name: start of the final names of the files; "" matches any file.
         suffix: see `temporary_path`.
     """
     paths = sorted(folder.glob(f".{glob.escape(_shorten(name))}*{suffix}"))
@@ -57,7 +57,7 @@ def is_abandoned(path: Path, old: float) -> bool:
 
     Args:
         path: the file, with `process_tag` in its name.
-        old: time in seconds since 1970; a process that cannot be checked has ended if the file was last
+        old: time in seconds since 1970; a process that cannot be checked counts as ended if the file was last
             modified before.
     """
     matches = _PROCESS.findall(path.name)

@@ -51,7 +51,7 @@ def fill_thresholds(k_times_length, target_lengths, min_pairs, fraction, lambda_
         k_times_length: K times the query's residues.
         target_lengths: int [n], residues.
         min_pairs: lower limit of the pair count.
-        fraction: of chance pairs whose score exceeds the threshold.
+        fraction: fraction of chance pairs whose score exceeds the threshold.
         lambda_: λ.
         thresholds: int64 [n], written.
     """

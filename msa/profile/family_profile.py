@@ -55,7 +55,7 @@ def _is_distinct(rows, max_identity):  # type: ignore[no-untyped-def]
             if row[c] != GAP:
                 residues += 1
                 first, end = min(first, c), c + 1
-        # rows of other domains of a long query have all their residues elsewhere
+        # compare within the span of this row only: rows of a long query may cover different domains
         row = row[first:end]
         allowed = residues - max_identity * residues
         new = residues > 0

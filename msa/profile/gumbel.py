@@ -229,4 +229,4 @@ GUMBEL_TABLES = {
         },
     ),
 }
-"""By matrix name; the default matrix comes first."""
+"""Published parameters by matrix name; the default matrix comes first."""

@@ -25,7 +25,7 @@ _MIN_PAIR_COUNT = math.exp(9.0)
 """Lower limit of the pair count in this threshold, which makes it ≥ 33.7 half-bits for gap costs 11/1."""
 
 _MAX_INTERPRETED = 1_000_000
-"""Values that this process computes without compiled code; they take about as long as importing numba."""
+"""Number of values that a process computes without numba, which takes about as long as importing numba."""
 _ROUNDING = 1 - 1e-9
 """Factor that makes lower bounds of E-values smaller than their rounding errors."""
 
@@ -51,21 +51,21 @@ def evalues(
         target_lengths: int [n], residues.
         database_residues: residues of the whole database, even if only a part of it is searched.
         parameters: see GumbelParameters.
-        max_evalue: larger values need not be computed, and may be returned as infinity.
+        max_evalue: larger E-values may be returned as infinity, which saves computing them.
 
     Returns:
         float64 [n], ≥ 0.
     """
     if max_evalue < math.inf:
-        # far fewer than the values of all candidates of a search
-        least = _least_evalues(scores, query_length, target_lengths, database_residues, parameters)
-        expected, small = np.full(len(scores), math.inf), np.flatnonzero(least <= max_evalue)
+        # only few candidates of a search have a lower bound up to the limit
+        bounds = _evalue_lower_bounds(scores, query_length, target_lengths, database_residues, parameters)
+        expected, small = np.full(len(scores), math.inf), np.flatnonzero(bounds <= max_evalue)
         expected[small] = evalues(
             scores[small], query_length, target_lengths[small], database_residues, parameters
         )
         return expected
     arrays = scores.astype(np.int64), query_length, target_lengths.astype(np.int64), database_residues
-    if not _interpreted.accepts(len(scores)):
+    if not _interpreted_budget.take(len(scores)):
         from msa.profile import compiled_statistics  # imports numba
 
         p, expected = parameters, np.empty(len(scores))
@@ -102,7 +102,7 @@ def corrected_scores(
         int [n], from 0 to `scores`.
     """
     k_times_length, lambda_ = parameters.k * query_length, parameters.lambda_
-    if not _interpreted.accepts(len(scores)):
+    if not _interpreted_budget.take(len(scores)):
         from msa.profile import compiled_statistics  # imports numba
 
         thresholds = np.empty(len(scores), np.int64)
@@ -116,7 +116,7 @@ def corrected_scores(
     return np.maximum(scores.astype(np.int64) - excess, 0)
 
 
-def _least_evalues(
+def _evalue_lower_bounds(
     scores: np.ndarray,
     query_length: int,
     target_lengths: np.ndarray,
@@ -157,7 +157,7 @@ def _interpreted_evalues(
     query_starts, query_fits = _start_positions(query_length, mean_lengths, deviations)
     target_starts, target_fits = _start_positions(target_lengths, mean_lengths, deviations)
     areas = query_starts * target_starts + covariances * query_fits * target_fits
-    return areas * p.k * _each(math.exp, -p.lambda_ * scores) * residues / target_lengths
+    return areas * p.k * _map(math.exp, -p.lambda_ * scores) * residues / target_lengths
 
 
 def _start_positions(
@@ -166,26 +166,26 @@ def _start_positions(
     """Return the expected number of start positions, and the probability that the alignment fits."""
     free = lengths - mean_lengths
     z = free / deviations
-    fits = 0.5 * _each(math.erfc, -z / _ROOT_OF_2)
-    densities = _each(math.exp, -0.5 * z * z) / _ROOT_OF_2_PI
+    fits = 0.5 * _map(math.erfc, -z / _ROOT_OF_2)
+    densities = _map(math.exp, -0.5 * z * z) / _ROOT_OF_2_PI
     return free * fits + deviations * densities, fits
 
 
-def _each(function: Callable[[float], float], arguments: np.ndarray) -> np.ndarray:
-    """Return a function of the C library of each number."""
+def _map(function: Callable[[float], float], arguments: np.ndarray) -> np.ndarray:
+    """Apply a function of Python's math module, which calls the C library, to each number."""
     return np.array(list(map(function, arguments.tolist())))
 
 
-class _Interpreted:
-    """The number of values that were computed without numba."""
+class _InterpretedBudget:
+    """The budget of values that this process computes without numba."""
 
     def __init__(self) -> None:
         self._count = 0
 
-    def accepts(self, count: int) -> bool:
-        """Count further values, and return whether they are to be computed without numba."""
+    def take(self, count: int) -> bool:
+        """Count further values, and return whether the budget suffices for them."""
         self._count += count
         return self._count <= _MAX_INTERPRETED
 
 
-_interpreted = _Interpreted()
+_interpreted_budget = _InterpretedBudget()

@@ -26,7 +26,7 @@ def alignment_hits(
     Args:
         query: the first row.
         hits: best first.
-        criteria: see AlignmentFilter.
+        criteria: criteria of the rows to keep.
         threads: at least 1. Does not affect the result.
     """
     # imported here so that clients of a search server that write tables start without loading numba
@@ -42,7 +42,7 @@ def alignment_hits(
 
 
 def _distinct(query: FastaRecord, hits: Hits, hit_rows: Sequence[bytes]) -> np.ndarray:
-    """Return the indices of hits whose row or species differs from the query's and all earlier ones."""
+    """Return the indices of hits whose row is new, or is that of a species without an identical row."""
     rows = [query.sequence.encode(), *hit_rows]
     first: dict[bytes, int] = {}
     species_of: dict[bytes, set[str]] = {}
@@ -51,7 +51,7 @@ def _distinct(query: FastaRecord, hits: Hits, hit_rows: Sequence[bytes]) -> np.n
         if first.setdefault(row, index) == index:
             distinct.append(index)
             continue
-        # the species matter only for the few rows that are identical
+        # species are parsed only for the few rows that are identical
         seen = species_of.get(row)
         if seen is None:
             header = hits.source.header(int(hits.rows[first[row] - 1])) if first[row] else query.header

@@ -54,7 +54,7 @@ class EvalueFunction(Protocol):
 
 @dataclass(frozen=True)
 class Selection:
-    """The criteria of the candidates to align.
+    """The criteria by which candidates are selected for alignment.
 
     Args:
         evalues: see EvalueFunction.
@@ -99,10 +99,11 @@ class FilteredTargets:
     """The targets of one query that passed the gapless filter.
 
     Args:
-        targets: int64 [n], target indices by descending score, then by index; of each window separately.
+        targets: int64 [n], target indices; those of the whole query and of each window are sorted separately,
+            by descending score, then by index.
         scores: int32 [n], gapless scores, half-bits.
         windows: int32 [n], 0 for targets of the whole query, k for those of its k-th window.
-        passes: bool [n], targets that may become hits.
+        passes: bool [n], True for targets that may become hits.
     """
 
     targets: np.ndarray
@@ -117,12 +118,14 @@ class FilteredTargets:
 
     def of_window(self, window: int) -> "FilteredTargets":
         """Return the targets of one window, or of the whole query (0)."""
-        own = self.windows == window
-        return FilteredTargets(self.targets[own], self.scores[own], self.windows[own], self.passes[own])
+        selected = self.windows == window
+        return FilteredTargets(
+            self.targets[selected], self.scores[selected], self.windows[selected], self.passes[selected]
+        )
 
     @classmethod
     def of_windows(cls, parts: Sequence["FilteredTargets"]) -> "FilteredTargets":
-        """Return the targets of a query from those of itself and of each of its windows."""
+        """Combine the targets of the whole query (first) and of each of its windows."""
         return cls(
             np.concatenate([part.targets for part in parts]),
             np.concatenate([part.scores for part in parts]),
@@ -144,7 +147,7 @@ class Candidates:
             computed.
         alignments: [m], alignments of the aligned targets.
         capped: whether `Selection.max_aligned` limited the number of aligned targets.
-        filtered: the targets that passed the filter, with which `targets` begins; empty if there was none.
+        filtered: the targets that passed the filter, which come first in `targets`; empty without a filter.
     """
 
     targets: np.ndarray
@@ -158,7 +161,7 @@ class Candidates:
     )
 
     def followed_by(self, other: "Candidates") -> "Candidates":
-        """Return these candidates and then others of the same query, which no filter has found."""
+        """Append candidates of the same query that did not come from the filter."""
         return Candidates(
             np.concatenate([self.targets, other.targets]),
             np.concatenate([self.scores, other.scores]),
@@ -172,13 +175,13 @@ class Candidates:
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """The arguments that all queries of one engine call share.
+    """The arguments of one engine call that apply to all of its queries.
 
     Args:
         targets: the sequences to search.
         settings: filter limits, gap costs and, for the CPU engine, the number of threads.
         progress: called with the number of query–target pairs that have passed through the filter so far.
-        selection: the criteria of the candidates to align; None to align all.
+        selection: the criteria by which candidates are selected for alignment; None to align all.
     """
 
     targets: SequenceArrays
@@ -268,16 +271,16 @@ def merge_best_targets(parts: Iterable[tuple[np.ndarray, np.ndarray]], max_targe
 
 
 def merge_filtered(parts: Sequence[FilteredTargets], max_targets: int) -> FilteredTargets:
-    """Merge the targets of each part of a database; the limit holds for the query and each of its windows.
+    """Merge the targets of each part of a database.
 
     Args:
         parts: see `merge_best_targets`; indices are those of the whole database.
-        max_targets: see `merge_best_targets`.
+        max_targets: maximum number of targets of the whole query, and of each window.
     """
     merged = []
     for window in range(1 + max(int(part.windows.max(initial=0)) for part in parts)):
-        own = [part.of_window(window) for part in parts]
-        best = merge_best_targets(((part.targets, part.scores) for part in own), max_targets)
-        passing = np.concatenate([part.targets[part.passes] for part in own])
+        of_window = [part.of_window(window) for part in parts]
+        best = merge_best_targets(((part.targets, part.scores) for part in of_window), max_targets)
+        passing = np.concatenate([part.targets[part.passes] for part in of_window])
         merged.append(replace(best, passes=np.isin(best.targets, passing)))
     return FilteredTargets.of_windows(merged)

@@ -24,7 +24,7 @@ from msa.search.search import apply_thresholds, check_query
 from msa.search.settings import SearchSettings
 
 _CHUNK_BYTES = 1 << 24
-"""Residues that are scanned at a time."""
+"""Number of residues scanned at a time."""
 
 
 def exact_search(
@@ -33,14 +33,16 @@ def exact_search(
     settings: SearchSettings,
     progress: Progress | None = None,
 ) -> Iterator[tuple[FastaRecord, Hits]]:
-    """Find every occurrence of each query; letters must be equal, masked or not, also X.
+    """Find every occurrence of each query.
+
+    Letters must be equal, X included; masks are ignored.
 
     Args:
         queries: at least 2 residues each, letters A–Z.
         database: the database; its clusters have no effect.
         settings: `evalue` and the thresholds select hits, `max_seqs` is the maximum number of hits, `matrix`
             and gap costs define scores and bits.
-        progress: called with the number of targets scanned so far, and of all.
+        progress: called with the number of targets scanned so far, and the number of all targets.
 
     Returns:
         An iterator over each query with its hits, one for each occurrence, in the order of the database. The
@@ -57,8 +59,8 @@ def exact_search(
             raise InputError(f"query {query.id!r} is a profile: an exact search takes sequences")
         codes.append(encode(query.sequence))
     found = _find(codes, database, progress)
-    for query, own_codes, (targets, starts) in zip(queries, codes, found, strict=True):
-        yield query, _hits(own_codes, targets, starts, database, settings)
+    for query, query_codes, (targets, starts) in zip(queries, codes, found, strict=True):
+        yield query, _hits(query_codes, targets, starts, database, settings)
 
 
 def _find(
@@ -73,14 +75,14 @@ def _find(
     for first in range(0, total, _CHUNK_BYTES):
         end = min(total, first + _CHUNK_BYTES)
         text = (arrays.residues[first : end + overlap] & LETTER_BITS).tobytes()
-        for pattern, own in zip(patterns, found, strict=True):
+        for pattern, occurrences in zip(patterns, found, strict=True):
             last = min(len(text), end - first + len(pattern) - 1)
             positions = np.array(list(_occurrences(text, pattern, last)), np.int64) + first
             targets = np.searchsorted(arrays.offsets, positions, side="right") - 1
             starts = positions - arrays.offsets[targets]
             # an occurrence may span two sequences, or X may match the padding between them
             inside = starts + len(pattern) <= arrays.lengths[targets]
-            own.append(np.stack([targets[inside], starts[inside]], axis=1))
+            occurrences.append(np.stack([targets[inside], starts[inside]], axis=1))
         if progress is not None:
             progress(int(np.searchsorted(arrays.offsets, end)), len(arrays))
     return [(each[:, 0], each[:, 1]) for each in map(np.concatenate, found)]
@@ -101,9 +103,9 @@ def _hits(
     database: TargetDatabase,
     settings: SearchSettings,
 ) -> Hits:
-    """Return the hits of a query, which are alike in everything but target and position."""
+    """Return the hits of a query, which differ only in their targets and positions."""
     length = len(codes)
-    # an alignment has a score above 0, which a sequence with several X has not
+    # alignments need a positive score, even if the query has too many X to reach one
     score = max(1, int(substitution_matrix(settings.matrix)[codes, codes].sum()))
     parameters = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
     # letters without a background frequency count as the rarest amino acid

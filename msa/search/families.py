@@ -21,8 +21,9 @@ from msa.search.null_scores import ShuffledTargets, corrected_alignment_scores
 from msa.search.settings import SearchSettings
 
 RELIABLE_EVALUE = 1e-3
-"""A hit with a larger E-value is doubtful, and stays so in later iterations, because every profile finds its
-own members. It joins or stays if the profile of the reliable members alone confirms it."""
+"""Largest E-value of a reliable hit; all others are doubtful. A doubtful member stays doubtful in later
+iterations, because every profile finds its own members. Doubtful hits are members only if the profile of the
+reliable members alone confirms them."""
 CONFIRMATION_EVALUE = 0.1
 """Largest E-value that confirms a doubtful hit."""
 UNCONFIRMED_EVALUE = 0.01
@@ -76,14 +77,14 @@ class FamilyBuilder:
             The new family; None if its profile would be the same as in the last iteration.
         """
         codes = encode(query.sequence)
-        members, doubtful, evalues = self._confirmed(codes, family, hits)
+        members, doubtful, doubtful_evalues = self._select_members(codes, family, hits)
         profile = self._member_profile(codes, members)
         if profile is None and family is None:
             return None
         profile = profile or initial_profile(query, self.settings)
         if family is not None and np.array_equal(profile.profile, family.profile.profile):
             return None
-        return Family(profile, members, self._k_factor(profile), doubtful, evalues)
+        return Family(profile, members, self._k_factor(profile), doubtful, doubtful_evalues)
 
     def _member_profile(self, codes: np.ndarray, members: Hits) -> QueryProfile | None:
         """Compute the profile of the query with these members; None if all are redundant with the query."""
@@ -93,30 +94,30 @@ class FamilyBuilder:
         settings = self.settings
         return QueryProfile(codes, family_profile(rows, settings.comp_bias_corr, settings.matrix))
 
-    def _confirmed(
+    def _select_members(
         self, codes: np.ndarray, family: Family | None, hits: Hits
     ) -> tuple[Hits, np.ndarray, np.ndarray]:
-        """Return the hits that join, the targets of the doubtful ones, and their independent E-values."""
+        """Return the hits that join the family, and `doubtful` and `doubtful_evalues` of the new Family."""
         doubtful = hits.evalues > RELIABLE_EVALUE
         if family is not None:
             doubtful |= np.isin(hits.targets, family.doubtful)
         candidates = hits.targets[doubtful]
         profile = self._member_profile(codes, hits.subset(~doubtful)) if doubtful.any() else None
         if profile is not None:
-            evalues = self._member_evalues(profile, hits.subset(doubtful))
-            joins = evalues <= CONFIRMATION_EVALUE
+            independent = self._member_evalues(profile, hits.subset(doubtful))
+            joins = independent <= CONFIRMATION_EVALUE
         else:
-            evalues = hits.evalues[doubtful]
+            independent = hits.evalues[doubtful]
             if family is not None:
                 earlier = dict(zip(family.doubtful.tolist(), family.doubtful_evalues.tolist(), strict=True))
                 limits = np.array([earlier.get(target, 0.0) for target in candidates.tolist()])
-                evalues = np.maximum(evalues, limits)
-            joins = evalues <= UNCONFIRMED_EVALUE
+                independent = np.maximum(independent, limits)
+            joins = independent <= UNCONFIRMED_EVALUE
         members = hits.subset(np.setdiff1d(np.arange(len(hits)), np.flatnonzero(doubtful)[~joins]))
-        # a confirmed hit is reliable
-        remaining = np.flatnonzero(joins & (evalues > RELIABLE_EVALUE))
+        # hits that are reliable by their independent E-value are no longer doubtful
+        remaining = np.flatnonzero(joins & (independent > RELIABLE_EVALUE))
         remaining = remaining[np.argsort(candidates[remaining])]
-        return members, candidates[remaining], evalues[remaining]
+        return members, candidates[remaining], independent[remaining]
 
     def _member_evalues(self, profile: QueryProfile, hits: Hits) -> np.ndarray:
         """Compute the E-values, float64 [n], of hits as members of a family with this profile."""

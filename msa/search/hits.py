@@ -54,7 +54,7 @@ NO_ALIGNMENT = LocalAlignment(0, 0, 0, 0, 0, 0, 0, np.empty(0, np.int32))
 
 
 def local_alignment(paths: AlignmentPaths, index: int) -> LocalAlignment:
-    """Return one alignment of several."""
+    """Return the alignment with an index."""
     score, qstart, qend, tstart, tend, identities, columns, _ = paths.records[index].tolist()
     if score == 0:
         return NO_ALIGNMENT
@@ -68,13 +68,12 @@ def local_alignments(paths: AlignmentPaths) -> list[LocalAlignment]:
 
 
 def alignment_paths(alignments: Sequence[LocalAlignment]) -> AlignmentPaths:
-    """Return alignments as arrays."""
+    """Convert alignments to arrays."""
     numbers = [(*alignment[:7], len(alignment.runs)) for alignment in alignments]
     records = np.array(numbers, np.int32).reshape(-1, 8)
     records[:, 1:5] -= records[:, :1] > 0
     runs = np.concatenate([np.empty(0, np.int32), *(alignment.runs for alignment in alignments)])
-    run_offsets = np.concatenate([[0], np.cumsum(records[:, 7], dtype=np.int64)])
-    return AlignmentPaths(records, runs, run_offsets)
+    return AlignmentPaths.of_records(records, runs)
 
 
 @dataclass(frozen=True)
@@ -237,13 +236,10 @@ class Hits(Sequence[Hit]):
 
     @classmethod
     def from_sequence(cls, query_length: int, hits: Sequence[Hit]) -> "Hits":
-        """Return any sequence of hits of one query as Hits."""
+        """Convert hits of one query to Hits, unless they already are."""
         if isinstance(hits, Hits):
             return hits
-        codes = [encode(hit.sequence) for hit in hits]
-        lengths = np.array([len(each) for each in codes], np.int32)
-        residues = np.concatenate([np.empty(0, np.uint8), *codes])
-        arrays = SequenceArrays(residues, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+        arrays = SequenceArrays.concatenate([encode(hit.sequence) for hit in hits])
         return cls(
             query_length,
             StoredSequences([hit.header for hit in hits], arrays),
@@ -309,11 +305,11 @@ class Hits(Sequence[Hit]):
 
 
 class ArrayHit(Hit):
-    """One of several hits that are stored as arrays.
+    """A hit whose values are read from the arrays of `Hits`.
 
     Args:
-        hits: the hits.
-        index: of this one.
+        hits: the arrays.
+        index: index of the hit in them.
     """
 
     _hits: Hits
@@ -328,7 +324,7 @@ class ArrayHit(Hit):
 
     @cached_property
     def alignment(self) -> LocalAlignment:
-        """See LocalAlignment."""
+        """Best local alignment with the query."""
         return local_alignment(self._hits.alignments, self._index)
 
     @cached_property
@@ -353,7 +349,7 @@ class QueryHits:
 
     Args:
         hits: by E-value, then score, then database order.
-        is_member: bool [n], hits with an E-value small enough to join the query's family.
+        is_member: bool [n], True for hits with an E-value small enough to join the query's family.
     """
 
     hits: Hits

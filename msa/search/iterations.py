@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from msa.search.families import FamilyBuilder
 
 _MAX_FAMILY_THREADS = 8
-"""Maximum number of threads that update families: with more, which share one lock, a GPU would wait."""
+"""Maximum number of threads that update families; more of them would hold the interpreter lock for so long
+that a GPU has to wait."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class IteratedSearch:
         settings: see SearchSettings.
         engine: filters and aligns.
         max_queries: maximum number of queries in a call of `run`.
-        keep_filtered: set `Hits.filtered`.
+        keep_filtered: whether to set `Hits.filtered`.
     """
 
     database: TargetDatabase
@@ -84,12 +85,12 @@ class IteratedSearch:
         earlier: Sequence[Callable[[int], QueryHits]],
         progress: Callable[[int], None],
     ) -> Iterator[tuple[int, QueryHits]]:
-        """Run one iteration after earlier ones, in which also other databases may have been searched.
+        """Run the iteration that follows some earlier ones, which may have searched other databases as well.
 
         Args:
             queries: see `run`.
-            earlier: a function for each earlier iteration, which returns the hits of the query with an index
-                that took part.
+            earlier: one function for each earlier iteration, which returns the hits of a query, given its
+                index; called only for queries that took part.
             progress: see `run`.
 
         Returns:
@@ -112,7 +113,7 @@ class IteratedSearch:
 
         Args:
             profiles: profiles or families; consumed lazily, as the engine has capacity.
-            of_families: whether these are families.
+            of_families: whether `profiles` contains families.
             max_evalue: largest E-value of a hit.
             progress: see `run`.
 
@@ -125,7 +126,7 @@ class IteratedSearch:
             settings, base = self.family_builder.family_settings, self.family_builder.family_parameters
         else:
             base = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
-        # of the queries that the engine has taken
+        # one element for each query that the engine has taken so far
         lengths: list[int] = []
         parameters: list[GumbelParameters] = []
 
@@ -156,8 +157,8 @@ class IteratedSearch:
                 scores = correct(query, indices, scores, reversed_scores)
             return target_evalues(query, indices, scores, max_evalue)
 
-        # hits below the thresholds of identity or coverage, which only the alignment shows, must not take the
-        # place of others
+        # identity and coverage are known only after the alignment, so that candidates which fail these
+        # thresholds would take the place of others
         max_aligned = None if settings.has_thresholds else settings.max_seqs
         selection = Selection(candidate_evalues, max_evalue, max_aligned, settings.comp_bias_corr)
         request = EngineRequest(targets, settings, progress, selection)
@@ -218,11 +219,11 @@ class _Iterations:
 
     def run(self, on_profile: ProfileCallback | None) -> Iterator[Hits]:
         """Run all iterations and yield the hits of each query."""
-        settings, everything = self._search.settings, range(len(self._queries))
+        settings, all_queries = self._search.settings, range(len(self._queries))
         if settings.num_iterations == 1:
-            last = self._search_queries(everything, settings.evalue)
+            last = self._search_queries(all_queries, settings.evalue)
         else:
-            active = self._update_families(self._search_queries(everything, settings.e_profile))
+            active = self._update_families(self._search_queries(all_queries, settings.e_profile))
             for _ in range(settings.num_iterations - 2):
                 active = self._update_families(self._search_families(active, settings.e_profile))
             if settings.evalue <= settings.e_profile:
@@ -230,7 +231,7 @@ class _Iterations:
             else:
                 # all queries take part, as soon as all families are known
                 deque(active, maxlen=0)
-                last = self._search_queries(everything, settings.evalue)
+                last = self._search_queries(all_queries, settings.evalue)
         next_query = 0
         for k, result in last:
             yield from self._finish(range(next_query, k), on_profile)
@@ -241,15 +242,15 @@ class _Iterations:
 
     def run_next(self, earlier: Sequence[Callable[[int], QueryHits]]) -> Iterator[tuple[int, QueryHits]]:
         """Run one iteration; see `IteratedSearch.run_next`."""
-        settings, active = self._search.settings, list(range(len(self._queries)))
-        everything = active
+        settings, all_queries = self._search.settings, range(len(self._queries))
+        active = list(all_queries)
         for hits_of in earlier:
             active = list(self._update_families((k, hits_of(k)) for k in active))
         self._final_hits.clear()
         if len(earlier) + 1 < settings.num_iterations:
             return self._search_queries(active, settings.e_profile)
-        takes_all = settings.evalue > settings.e_profile
-        return self._search_queries(everything if takes_all else active, settings.evalue)
+        all_take_part = settings.evalue > settings.e_profile
+        return self._search_queries(all_queries if all_take_part else active, settings.evalue)
 
     def _finish(self, indices: Iterable[int], on_profile: ProfileCallback | None) -> Iterator[Hits]:
         """Yield the final hits of some queries."""

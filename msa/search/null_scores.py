@@ -3,8 +3,8 @@
 The published statistics assume standard residue frequencies in query and target. A family profile may match
 more or fewer residues by chance, above all in a database of unusual composition. It is therefore aligned to
 several hundred shuffled targets, and K is multiplied by the ratio of observed to expected pairs with an
-E-value up to 0.1. λ is kept, because its estimate would take more pairs. The CPU computes this factor for all
-engines, so that their results agree.
+E-value up to 0.1. λ is left unchanged, because estimating it would take more pairs. The CPU computes this
+factor for all engines, so that their results agree.
 """
 
 import math
@@ -57,7 +57,7 @@ def corrected_alignment_scores(
 
 
 class ShuffledTargets:
-    """A sample of a database's targets with shuffled residues, always shuffled in the same way.
+    """A sample of a database's targets with shuffled residues; the shuffling is reproducible.
 
     Args:
         sample: the targets; see `TargetDatabase.length_sample`.
@@ -69,7 +69,7 @@ class ShuffledTargets:
         self._targets = SequenceArrays(np.concatenate(codes), sample.offsets, sample.lengths)
 
     def k_factor(self, profile: np.ndarray, settings: SearchSettings, parameters: GumbelParameters) -> float:
-        """Estimate the ratio of chance hits to the number that the parameters predict.
+        """Estimate the ratio of the number of chance hits to the number that the parameters predict.
 
         Args:
             profile: int16 [length, 32].

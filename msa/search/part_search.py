@@ -18,7 +18,7 @@ from msa.search.settings import MAX_SEQS, SearchSettings
 from msa.search.split_search import PartHits, merge_iteration
 
 ReadParts: TypeAlias = Callable[[int], Sequence[PartHits]]
-"""A function that returns the hits of the query with an index in each part, in one iteration."""
+"""A function that returns the hits of one iteration in each part, given the index of a query."""
 
 
 def search_part(
@@ -29,12 +29,14 @@ def search_part(
     earlier: Sequence[ReadParts] = (),
     progress: Progress | None = None,
 ) -> Iterator[tuple[FastaRecord, PartHits | None]]:
-    """Run one iteration of a search in one part of a split database, in which all candidates may become hits.
+    """Run one iteration of a search in one part of a split database.
+
+    The limit on the number of hits is applied when the hits of all parts are merged.
 
     Args:
         queries: see `msa.search.search.search_many`.
         part: the part.
-        settings: settings of the search of the whole.
+        settings: settings of the search of the whole database.
         engine: see `search_many`.
         earlier: the hits of earlier iterations in all parts.
         progress: see `search_many`.
@@ -48,11 +50,11 @@ def search_part(
     """
     for query in queries:
         check_query(query)
-    own = replace(settings, max_seqs=settings.max_candidates)
+    part_settings = replace(settings, max_seqs=settings.max_candidates)
     unlimited = replace(settings, max_seqs=MAX_SEQS)
     engine = prepared_engine(engine, part, queries, keep_all=True)
     block_size = queries_per_block(len(queries), settings)
-    search = IteratedSearch(part, own, engine, block_size, keep_filtered=True)
+    search = IteratedSearch(part, part_settings, engine, block_size, keep_filtered=True)
     is_last = len(earlier) + 1 == settings.num_iterations
     for first in range(0, len(queries), block_size):
 

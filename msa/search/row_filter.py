@@ -5,7 +5,7 @@ First, each row is compared with the query: coverage, score, identity. Then rows
 other, in descending order of their number of residues. A row is kept unless it is too similar to a row
 already kept, so that of two similar rows the shorter is removed. If a minimum number of rows is requested,
 the second step is repeated with increasing limits of identity, starting at 20 %, each time for the rows that
-cover a column around which too few rows have been kept.
+cover a column of insufficient depth.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ ROW_CODES[: len(LETTERS)] = [
 ]
 
 NO_RESIDUE = 0x80
-"""Code of a column without a standard residue in row comparisons; residue codes are smaller."""
+"""Code that row comparisons use for a column without a standard residue; residue codes are smaller."""
 
 _GAP_OPEN, _GAP_EXTEND = 6.0, 1.0
 """Gap costs of the score with the query, bits."""
@@ -43,7 +43,7 @@ _GAP_OPEN, _GAP_EXTEND = 6.0, 1.0
 _FIRST_LIMIT, _MAX_LIMIT_STEP = 20, 5
 """First limit of identity and its largest increase, in per cent, if a minimum number of rows is requested."""
 _DEPTH_WINDOW = 25
-"""A column's depth is the largest number of rows in any column up to this distance."""
+"""A column's depth is the largest number of kept rows in any column up to this distance."""
 
 _CODE_BITS = 5
 _WORD = 64
@@ -166,8 +166,8 @@ def select_diverse_rows(
             always kept.
         allowed: bool [n], rows that may be kept.
         max_percent: limit of identity, 0 to 100; at 100, no rows are too similar.
-        min_depth: keep at least this many rows around every column, if there are as many, with the lowest
-            limits of identity that achieve it; 0 to use `max_percent` alone.
+        min_depth: depth that every column should reach: the limit of identity is raised step by step, up to
+            `max_percent`, until it does; 0 to use `max_percent` alone.
         threads: at least 1. Does not affect the result.
 
     Returns:

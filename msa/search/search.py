@@ -22,7 +22,7 @@ from msa.search.settings import SearchSettings
 from msa.search.windows import WindowedEngine, best_hits
 
 _MAX_HITS_IN_MEMORY = 2**22
-"""Limits the number of queries in one block of an iterated search; a hit takes about 100 bytes."""
+"""Maximum number of hits of one block of queries in an iterated search; a hit takes about 100 bytes."""
 
 
 def search(
@@ -69,7 +69,7 @@ def search_many(
         engine: see `search`.
         progress: called with the number of query–target pairs filtered so far, and the number of all pairs.
         on_profile: called with the profile of a query's last iteration, before its hits are yielded.
-        keep_filtered: set `Hits.filtered`, which takes much memory if there are several iterations.
+        keep_filtered: whether to set `Hits.filtered`, which takes much memory with several iterations.
 
     Returns:
         An iterator over each query with its hits, as from `search`, in the order of the queries.
@@ -145,7 +145,7 @@ def queries_per_block(queries: int, settings: SearchSettings) -> int:
 
 
 def check_query(query: FastaRecord) -> None:
-    """Check that a query can be searched with.
+    """Check that a search can use a query.
 
     Raises:
         InputError: it has fewer than 2 residues, or is an UnsupportedRecord.
@@ -162,7 +162,7 @@ def apply_thresholds(hits: Hits, is_representative: np.ndarray, settings: Search
 
     Args:
         hits: hits of one query.
-        is_representative: bool [n], hits that count towards `max_seqs`.
+        is_representative: bool [n], True for hits that count towards `max_seqs`.
         settings: with thresholds, `max_seqs` limits the hits as `best_hits` does.
     """
     if not settings.has_thresholds:

@@ -9,8 +9,8 @@ from msa.profile.gumbel import GUMBEL_TABLES, gumbel_parameters
 from msa.profile.matrices import DEFAULT_MATRIX
 
 MIN_CANDIDATES = 10_000
-"""Minimum number of targets that are aligned, if as many pass the gapless filter, which ranks some relatives
-behind thousands of unrelated targets."""
+"""Number of targets that are aligned, if as many pass the gapless filter and `max_seqs` is not larger. It is
+large because the filter ranks some relatives behind thousands of unrelated targets."""
 
 _INT32_MAX = 2**31 - 1
 MAX_SEQS = _INT32_MAX
@@ -61,8 +61,8 @@ class SearchSettings:
 
     Args:
         evalue: largest E-value of a hit.
-        max_seqs: maximum number of hits of a query, or of every region of a long one (see
-            msa.search.windows), in a clustered database without the members of their clusters.
+        max_seqs: maximum number of hits of a query; for a long query, of each region (see
+            msa.search.windows). In a clustered database, only cluster representatives count.
         min_ungapped_score: smallest gapless score that passes the filter.
         matrix: substitution matrix; defines the unit of scores and gap costs, half-bits for the default.
         gap_open: cost of a gap's first residue.
@@ -72,7 +72,7 @@ class SearchSettings:
         min_seq_id: smallest fraction of identical residue pairs among the alignment's columns.
         coverage: smallest fraction of residues between the alignment's ends.
         cov_mode: coverage of query and target (0), of the target (1), of the query (2).
-        num_iterations: number of search iterations; from the second on, the query is a family profile.
+        num_iterations: number of search iterations; from the second on, family profiles are searched.
         e_profile: largest E-value of a target that becomes part of the family profile.
         threads: CPU threads. Does not affect the result.
 

@@ -1,12 +1,13 @@
 """Merging of the hits of a split database's parts into those of a search of the whole.
 
-A search of a part ranks its targets with the numbers of the whole: E-values refer to all residues, and ties
-are broken by the index in the whole database. Two limits depend on the targets of all parts: how many pass
-the gapless filter, and how many become hits. The search of a part therefore applies them to the part alone,
-which keeps at least the targets that the whole would keep, and `merge_hits` applies them again to all.
+A search of a part ranks its targets as a search of the whole database would: E-values refer to all residues,
+and ties are broken by the index in the whole database. Two limits depend on the targets of all parts: how
+many pass the gapless filter, and how many become hits. The search of a part applies them to the part alone,
+which keeps at least the targets that a search of the whole would keep, and `merge_hits` applies them to the
+targets of all parts.
 
-In an iterated search, each iteration needs the hits of all parts in the one before, from which the search of
-every part makes the same profiles again.
+In an iterated search, the search of each part reads the hits of all parts in the previous iterations, and
+computes the same profiles from them.
 """
 
 from collections.abc import Sequence
@@ -30,9 +31,9 @@ class PartHits:
 
     Args:
         hits: hits in any order.
-        representatives: int64 [n], the representative of the cluster of each hit; the hit itself without
-            clusters.
-        is_member: bool [n], hits that may join the query's family.
+        representatives: int64 [n], the representative of each hit's cluster; without clusters, the hit
+            itself.
+        is_member: bool [n], True for hits that may join the query's family.
         filtered: the representatives that passed the gapless filter.
     """
 
@@ -58,9 +59,9 @@ def merge_hits(parts: Sequence[PartHits], settings: SearchSettings, has_left: bo
     """Merge the hits of one query in all parts of a split database.
 
     Args:
-        parts: one for each part, of the last iteration in which the query took part.
+        parts: the hits in each part, from the last iteration in which the query was searched.
         settings: settings of the search of the whole.
-        has_left: whether that was not the last iteration of the search.
+        has_left: whether the query left the search before its last iteration.
 
     Returns:
         The hits that a search of the whole database finds, in its order.
@@ -75,9 +76,13 @@ def merge_hits(parts: Sequence[PartHits], settings: SearchSettings, has_left: bo
 
 
 def merge_iteration(parts: Sequence[PartHits], settings: SearchSettings) -> tuple[QueryHits, np.ndarray]:
-    """Merge the hits of one query in one iteration; return them, and which are representatives, bool [n].
+    """Merge the hits of one query in one iteration.
 
-    With thresholds of identity or coverage, `max_seqs` limits only the hits that meet them.
+    With thresholds of identity or coverage, `max_seqs` is not applied, since it limits only hits that meet
+    them.
+
+    Returns:
+        The hits, and a mask of those that are cluster representatives, bool [n].
     """
     hits = concatenate_hits([part.hits for part in parts])
     representatives = np.concatenate([part.representatives for part in parts])
@@ -98,12 +103,11 @@ def merge_iteration(parts: Sequence[PartHits], settings: SearchSettings) -> tupl
 
 
 def concatenate_hits(parts: Sequence[Hits]) -> Hits:
-    """Concatenate hits of one query; only their sequences are copied, not their whole sources."""
+    """Concatenate hits of one query; the result has copies of the target sequences."""
     lines = [line for part in parts for line in part.headers]
-    codes = [part.source.arrays.codes(row) for part in parts for row in part.rows.tolist()]
-    lengths = np.array([len(each) for each in codes], np.int32)
-    residues = np.concatenate([np.empty(0, np.uint8), *codes])
-    arrays = SequenceArrays(residues, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+    arrays = SequenceArrays.concatenate(
+        [part.source.arrays.codes(row) for part in parts for row in part.rows.tolist()]
+    )
     return Hits(
         parts[0].query_length,
         StoredSequences(lines, arrays),

@@ -31,17 +31,17 @@ def window_starts(length: int) -> list[int]:
 def best_hits(
     alignments: AlignmentPaths, query_length: int, max_seqs: int, counts: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the hits that a limit on their number keeps.
+    """Apply the limit on the number of hits, and return a mask of the hits to keep.
 
-    Of a query without windows, these are the first `max_seqs`. Of a long query, a hit is kept if fewer than
-    `max_seqs` better hits cover one of its query positions.
+    For a query without windows, the first `max_seqs` hits are kept. For a long query, a hit is kept if at
+    least one of its query positions is covered by fewer than `max_seqs` better hits.
 
     Args:
-        alignments: [n], of the hits, best hit first.
+        alignments: [n], alignments of the hits, best hit first.
         query_length: residues of the query.
         max_seqs: the limit.
-        counts: bool [n], hits that count towards the limit; others are kept as long as it is not exceeded.
-            None if all count.
+        counts: bool [n], True for hits that count towards the limit; the others are kept as long as it is not
+            exceeded. None if all count.
 
     Returns:
         bool [n].
@@ -62,11 +62,11 @@ def best_hits(
 
 @dataclass(frozen=True)
 class _Origin:
-    """The query that a query of the wrapped engine is, or is a window of.
+    """The original query of a query of the wrapped engine, which is either the same or one of its windows.
 
     Args:
-        index: of the query.
-        windows: number of its windows.
+        index: index of the original query.
+        windows: number of windows of the original query.
     """
 
     index: int
@@ -75,10 +75,10 @@ class _Origin:
 
 @dataclass(frozen=True)
 class _OriginalSelection(Selection):
-    """A selection for queries and windows; of long queries, all candidates whose E-value passes.
+    """A selection for queries and windows that does not limit the number of candidates of long queries.
 
     Args:
-        origins: of the wrapped engine's queries.
+        origins: origin of each query of the wrapped engine.
     """
 
     origins: Sequence[_Origin] = ()
@@ -102,7 +102,7 @@ class WindowedEngine:
 
     Args:
         engine: filters and aligns.
-        keep_all: return all hits of long queries, because they will be merged with those of other databases.
+        keep_all: do not apply `max_aligned` to long queries, because their hits will be merged with others.
     """
 
     def __init__(self, engine: Engine, keep_all: bool = False) -> None:
@@ -167,7 +167,7 @@ class WindowedEngine:
         of_windows: Sequence[Candidates],
         request: EngineRequest,
     ) -> Candidates:
-        """Return the candidates of a long query, from its own and those of its windows."""
+        """Combine the candidates of a long query with those of its windows."""
         candidates = whole
         found = np.concatenate([each.targets[each.aligned] for each in of_windows])
         if len(targets := np.setdiff1d(found, whole.targets)):
@@ -197,7 +197,7 @@ class WindowedEngine:
 
 
 def _passes(candidates: Candidates) -> np.ndarray:
-    """Return which of the filtered targets have an alignment that passes, bool [n]."""
+    """Return a mask of the filtered targets that have been aligned, bool [n]."""
     return np.isin(np.arange(len(candidates.filtered.targets)), candidates.aligned)
 
 

@@ -151,8 +151,7 @@ def trace_paths(
     # paths are packed in arbitrary order: bring their runs into the order of the pairs
     counts = records[aligned, 7].astype(np.int64)
     order = np.repeat(offsets - exclusive_sums(counts), counts) + np.arange(total_runs)
-    run_offsets = np.concatenate([[0], np.cumsum(records[:, 7], dtype=np.int64)])
-    return AlignmentPaths(records, np.concatenate(batches)[order], run_offsets)
+    return AlignmentPaths.of_records(records, np.concatenate(batches)[order])
 
 
 def _check_gap_costs(gap_open: int, gap_extend: int) -> None:

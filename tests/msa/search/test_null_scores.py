@@ -25,7 +25,7 @@ def random_targets(frequencies: np.ndarray, count: int = 600) -> SequenceArrays:
     rng = np.random.default_rng(1)
     lengths = np.sort(rng.integers(60, 500, count)).astype(np.int32)
     residues = rng.choice(20, int(lengths.sum()), p=frequencies).astype(np.uint8)
-    return SequenceArrays(residues, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+    return SequenceArrays.contiguous(residues, lengths)
 
 
 def sample(targets: SequenceArrays) -> SequenceArrays:
