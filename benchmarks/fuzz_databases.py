@@ -46,12 +46,12 @@ from msa.database import integrity
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.manifest import (
-    CLUSTER_PARTS,
+    CLUSTER_FILES,
+    FILES,
     HEADERS,
     MANIFEST,
-    PARTS,
+    PART_FILES,
     RESIDUES,
-    SPLIT_PARTS,
     split_folders,
 )
 from msa.errors import InputError
@@ -88,13 +88,13 @@ class Case:
         number: number of the case; with the seed, it determines the damage.
         situation: a key of SITUATIONS.
         database: undamaged database.
-        part: name of the damaged file.
+        file: name of the damaged file.
     """
 
     number: int
     situation: str
     database: Path
-    part: str
+    file: str
 
 
 def flip_bits(data: bytearray, rng: random.Random) -> None:
@@ -167,26 +167,26 @@ MANIFEST_DAMAGE = (flip_bits, set_bytes, cut, extend, set_json_value, set_json_v
 
 def damage(folder: Path, case: Case, rng: random.Random) -> None:
     """Damage a file of a database, and adapt its manifest to the situation."""
-    path = folder / case.part
+    path = folder / case.file
     manifest = folder / MANIFEST
     if case.situation in ("old", "forged"):
         content = json.loads(manifest.read_bytes())
         del content["manifest_sha256"]
         manifest.write_text(json.dumps(content))
     if case.situation != "forged" and rng.random() < 0.03:
-        other = folder / rng.choice([name for name in sorted(os.listdir(folder)) if name != case.part])
+        other = folder / rng.choice([name for name in sorted(os.listdir(folder)) if name != case.file])
         other.replace(path)
         return
     data = bytearray(path.read_bytes())
     size = len(data)
-    rng.choice(MANIFEST_DAMAGE if case.part == MANIFEST else BINARY_DAMAGE)(data, rng)
+    rng.choice(MANIFEST_DAMAGE if case.file == MANIFEST else BINARY_DAMAGE)(data, rng)
     path.write_bytes(data)
-    if case.situation == "forged" and case.part != MANIFEST:
+    if case.situation == "forged" and case.file != MANIFEST:
         content = json.loads(manifest.read_bytes())
-        content["parts"][case.part] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        content["parts"][case.file] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         if rng.random() < 0.5:
             # numbers of sequences and residues that fit the sizes, as far as possible
-            if case.part == RESIDUES:
+            if case.file == RESIDUES:
                 content["residues"] = max(content["residues"] + len(data) - size, 0)
             content["sequences"] = content["parts"]["lengths.i32"]["bytes"] // 4
         manifest.write_text(json.dumps(content))
@@ -213,13 +213,13 @@ def run_case(folder: Path, case: Case, queries: Sequence[FastaRecord], expected:
     """Damage a copy of a database, open and search it, and return the outcome."""
     rng = random.Random(f"{seed} {case.number}")
     if case.situation == "large":
-        integrity.SMALL_PART_BYTES = 0
+        integrity.SMALL_FILE_BYTES = 0
     if case.situation != "in use":
         damage(folder, case, rng)
     try:
         database = TargetDatabase.open(folder)
         if case.situation == "in use":
-            path = folder / case.part
+            path = folder / case.file
             os.truncate(path, rng.randrange(path.stat().st_size))
         if search_result(database, queries) == expected:
             return "same result"
@@ -260,7 +260,7 @@ def run_forked(folder: Path, case: Case, queries: Sequence[FastaRecord], expecte
     if os.WIFSIGNALED(status):
         print(f"{case}: signal {os.WTERMSIG(status)}", flush=True)
         return "crash"
-    if os.WEXITSTATUS(status) == 3 and text.count("\n") == 1 and f"{folder}/{case.part}: truncated" in text:
+    if os.WEXITSTATUS(status) == 3 and text.count("\n") == 1 and f"{folder}/{case.file}: truncated" in text:
         return "refused"
     outcome = next((outcome for outcome in OUTCOMES if text.startswith(outcome)), "traceback")
     if outcome in ERRORS[case.situation]:
@@ -282,7 +282,7 @@ def run_cases(cases: Sequence[Case], queries: Sequence[FastaRecord], seed: int) 
                 print(f"{number} of {len(cases)} cases", file=sys.stderr)
             shutil.copytree(case.database, folder)
             outcome = run_forked(folder, case, queries, expected[case.database], seed)
-            counts[case.situation, case.part, outcome] += 1
+            counts[case.situation, case.file, outcome] += 1
             shutil.rmtree(folder)
     return counts
 
@@ -327,12 +327,12 @@ def make_cases(databases: Sequence[Path], count: int, seed: int) -> list[Case]:
     for number in range(count):
         situation = rng.choices(list(SITUATIONS), list(SITUATIONS.values()))[0]
         database = rng.choice(databases)
-        parts = [part for part in (*PARTS, *CLUSTER_PARTS, *SPLIT_PARTS) if (database / part).is_file()]
+        names = [name for name in (*FILES, *CLUSTER_FILES, *PART_FILES) if (database / name).is_file()]
         if situation == "large":
-            parts += [RESIDUES, HEADERS] * 2
+            names += [RESIDUES, HEADERS] * 2
         if situation != "in use":
-            parts.append(MANIFEST)
-        cases.append(Case(number, situation, database, rng.choice(parts)))
+            names.append(MANIFEST)
+        cases.append(Case(number, situation, database, rng.choice(names)))
     return cases
 
 
@@ -342,11 +342,11 @@ def print_table(counts: Counter[tuple[str, ...]]) -> int:
     print("".join(f"{title:{width}}" for title in ("situation", "file", "cases", *OUTCOMES)))
     errors = 0
     for situation in SITUATIONS:
-        for part in (MANIFEST, *PARTS, *CLUSTER_PARTS, *SPLIT_PARTS):
-            numbers = [counts[situation, part, outcome] for outcome in OUTCOMES]
+        for name in (MANIFEST, *FILES, *CLUSTER_FILES, *PART_FILES):
+            numbers = [counts[situation, name, outcome] for outcome in OUTCOMES]
             if sum(numbers):
-                print("".join(f"{cell!s:{width}}" for cell in (situation, part, sum(numbers), *numbers)))
-            errors += sum(counts[situation, part, outcome] for outcome in ERRORS[situation])
+                print("".join(f"{cell!s:{width}}" for cell in (situation, name, sum(numbers), *numbers)))
+            errors += sum(counts[situation, name, outcome] for outcome in ERRORS[situation])
     totals = [sum(n for key, n in counts.items() if key[2] == outcome) for outcome in OUTCOMES]
     print("".join(f"{cell!s:{width}}" for cell in ("all", "", sum(totals), *totals)))
     return errors

@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class DeviceSequences:
-    """Target sequences in the memory of the current GPU, stored as in a target database.
+    """Target sequences in the memory of the current GPU, in the format of a target database.
 
     Args:
         residues: device uint8 [bytes], letter codes with the mask bit.

@@ -16,7 +16,7 @@ from cuda.alignment.device import stream_handle
 from cuda.driver import DriverError, call, handle, number
 
 _DESCRIPTION = "_foldcli_description"
-"""Attribute of an array that caches its type and launch words; computing them takes as long as a launch."""
+"""Attribute of an array that caches the result of `_describe_array`, which takes as long as a launch."""
 
 
 class BinaryKernel:
@@ -89,7 +89,7 @@ class BinaryKernel:
         Also allows the kernel to use `shared_bytes` of dynamic shared memory per block.
 
         Raises:
-            RuntimeError: if the GPU does not have that much shared memory.
+            DriverError: the GPU does not have that much shared memory.
         """
         device = number("cuCtxGetDevice")
         for attribute, value in (
@@ -109,7 +109,7 @@ class BinaryKernel:
 
 
 def parameters(signature: str) -> list[tuple[str, int] | None]:
-    """Return dtype and dimensions of each array parameter of a signature, and None for each integer.
+    """Return dtype and dimensions of each parameter of a signature that is an array, None for an integer.
 
     Raises:
         ValueError: a parameter has another type.
@@ -126,7 +126,7 @@ def parameters(signature: str) -> list[tuple[str, int] | None]:
 
 
 def _describe_array(array: Any) -> tuple[tuple[str, int], tuple[int, ...]]:
-    """Return the type of a device array and its launch words, and cache both on the array.
+    """Return the type of a device array and the 64-bit words by which it is passed; cache both on the array.
 
     The words follow numba's array struct: two null pointers, number of elements, bytes per element, address,
     shape and strides.

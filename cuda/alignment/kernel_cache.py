@@ -34,8 +34,8 @@ class KernelSource:
     """A kernel that can be compiled.
 
     Args:
-        identity: identifies the kernel's function in this version of the package.
-        name: of the function.
+        identity: name that is unique among the kernels of this version of the package.
+        name: name of the function.
         signature: numba signature of arrays and integers.
         launch_bounds: threads per block, and blocks that a multiprocessor must be able to hold.
         make: returns the function; may import numba, and raise OSError if a folder is not writable.
@@ -192,7 +192,7 @@ def load_compiler(capability: tuple[int, int]) -> None:
 
 
 def _first_kernel(numbers: Any) -> None:
-    """Do something with each operation that most kernels use; never launched."""
+    """Use the operations that most kernels use; never launched."""
     for k in range(numbers.shape[0]):
         numbers[k] = max(numbers[k], 0)
 

@@ -32,7 +32,7 @@ from features.templates.structure_files import find_structure_files, read_chains
 from msa.database.build import BuildSettings, build_database
 from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.database import TargetDatabase
-from msa.database.manifest import MANIFEST, DatabasePart
+from msa.database.manifest import MANIFEST, DatabaseFile
 from msa.errors import InputError
 from msa.io.atomic import atomic_write
 from msa.progress import Progress
@@ -235,7 +235,7 @@ def _merge(batches: Sequence[Path], final: Path, settings: LibrarySettings, file
             files=files,
             unreadable=unreadable,
             parts={
-                name: DatabasePart((folder / name).stat().st_size, file_sha256(folder / name))
+                name: DatabaseFile((folder / name).stat().st_size, file_sha256(folder / name))
                 for name in PARTS
             },
         )

@@ -12,7 +12,7 @@ import numpy as np
 from features.templates.chains import TemplateChain, complete_atoms
 from features.templates.coordinate_codec import decode_coordinates
 from msa.database.database import TargetDatabase
-from msa.database.manifest import MANIFEST, DatabasePart
+from msa.database.manifest import MANIFEST, DatabaseFile
 from msa.errors import InputError, MissingError
 from msa.io.json_files import read_json
 from msa.progress import Progress
@@ -53,7 +53,7 @@ class LibraryManifest:
     dated_chains: int
     files: int
     unreadable: dict[str, str]
-    parts: dict[str, DatabasePart]
+    parts: dict[str, DatabaseFile]
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of the file as a JSON object."""
@@ -159,7 +159,7 @@ class StructureLibrary:
             InputError: a part has changed since it was written; names it.
         """
         parts = self.manifest.parts
-        sequence_bytes = sum(part.bytes for part in self.database.manifest.parts.values())
+        sequence_bytes = sum(file.bytes for file in self.database.manifest.files.values())
         done, total = 0, sum(part.bytes for part in parts.values()) + sequence_bytes
         for name, part in parts.items():
             if file_sha256(self.path / name) != part.sha256:
@@ -214,7 +214,7 @@ def read_library_manifest(folder: Path) -> LibraryManifest:
         raise InputError(f"format version {version!r}: this foldcli reads {FORMAT_VERSION}", path)
     try:
         values = {item.name: content[item.name] for item in fields(LibraryManifest)}
-        values["parts"] = {name: DatabasePart(**values["parts"][name]) for name in PARTS}
+        values["parts"] = {name: DatabaseFile(**values["parts"][name]) for name in PARTS}
         if not isinstance(values["units_per_angstrom"], int) or not 1 <= values["units_per_angstrom"] <= 1000:
             raise TypeError("units_per_angstrom")
         if not isinstance(values["chains"], int) or not isinstance(values["backbone_only"], bool):

@@ -217,11 +217,11 @@ def _print_info(path: Path, as_json: bool) -> None:
         ("masking", masking),
         *([("clusters", _describe_clusters(manifest.clusters))] if manifest.clusters else []),
         *([("part", _describe_part(manifest.whole))] if manifest.whole else []),
-        ("bytes on disk", f"{sum(part.bytes for part in manifest.parts.values()):,}"),
+        ("bytes on disk", f"{sum(file.bytes for file in manifest.files.values()):,}"),
         *(("input", _describe_input(source)) for source in manifest.inputs),
         ("built by", ", ".join(f"{name} {version}" for name, version in manifest.built_by.items())),
         *(("remark", remark) for remark in manifest.remarks()),
-        *(("sha256", f"{part.sha256}  {name}") for name, part in manifest.parts.items()),
+        *(("sha256", f"{file.sha256}  {name}") for name, file in manifest.files.items()),
     ]
     for key, value in rows:
         click.echo(f"{key:15} {value}")

@@ -21,13 +21,13 @@ from msa.database.clusters import ClusterBuilder
 from msa.database.database import TargetDatabase
 from msa.database.length_sort import LengthSorter
 from msa.database.manifest import (
-    CLUSTER_PARTS,
+    CLUSTER_FILES,
+    FILES,
     MANIFEST,
-    PARTS,
     PLAIN_VERSION,
     SPLIT,
+    DatabaseFile,
     DatabaseManifest,
-    DatabasePart,
     write_manifest,
     write_split,
 )
@@ -205,12 +205,12 @@ def _build_in(
         raise InputError("no non-empty sequences", source.name)
     duplicate_ids = sorter.duplicate_ids()
     clusters = None
-    parts: tuple[str, ...] = PARTS
+    files: tuple[str, ...] = FILES
     if cluster_builder is None:
         checksums = sorter.write(settings.threads)
     else:
         clusters, checksums = cluster_builder.write(folder, sorter, settings.threads)
-        parts += CLUSTER_PARTS
+        files += CLUSTER_FILES
     manifest = DatabaseManifest(
         sequences=sorter.sequences,
         residues=sorter.residues,
@@ -221,7 +221,7 @@ def _build_in(
         masking={"method": "tantan"} | asdict(MaskSettings()) if settings.mask else None,
         inputs=source.description,
         built_by=_versions(),
-        parts={name: DatabasePart((folder / name).stat().st_size, checksums[name]) for name in parts},
+        files={name: DatabaseFile((folder / name).stat().st_size, checksums[name]) for name in files},
         clusters=clusters,
     )
     write_manifest(folder, manifest)

@@ -133,7 +133,7 @@ class ClusterBuilder:
     def write(
         self, folder: Path, sorter: LengthSorter, threads: int
     ) -> tuple[ClusterSummary, dict[str, str]]:
-        """Write all parts of the database.
+        """Write all files of the database.
 
         Args:
             folder: folder of the database.
@@ -141,7 +141,7 @@ class ClusterBuilder:
             threads: see `LengthSorter.write`.
 
         Returns:
-            The summary for the manifest, and the SHA-256 of each part.
+            The summary for the manifest, and the SHA-256 of each file.
 
         Raises:
             InputError: sequences and table do not match.

@@ -12,11 +12,11 @@ import numpy as np
 from msa import alphabet
 from msa.database.integrity import (
     check_clusters,
+    check_file,
     check_headers,
-    check_part,
+    check_part_files,
     check_sequences,
-    check_small_parts,
-    check_split_parts,
+    check_small_files,
 )
 from msa.database.manifest import (
     CLUSTERS,
@@ -68,18 +68,18 @@ class TargetDatabase:
     path: Path
     manifest: DatabaseManifest
     arrays: SequenceArrays = field(repr=False)
-    _parts: dict[str, np.ndarray] = field(repr=False)
+    _files: dict[str, np.ndarray] = field(repr=False)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "TargetDatabase":
-        """Map a database into memory, and check its structure and the checksums of its small parts.
+        """Map a database into memory, and check its structure and the checksums of its small files.
 
         All offsets, lengths and clusters are checked, so that a damaged or malicious database cannot make a
-        search read outside of them. `verify` detects damage inside large residue and header parts.
+        search read outside of them. `verify` detects damage inside large residue and header files.
 
         Raises:
             MissingError: there is no such folder.
-            InputError: not a database, one of a newer version, or a part is missing, has the wrong size,
+            InputError: not a database, one of a newer version, or a file is missing, has the wrong size,
                 differs from its checksum or contradicts another; names the file.
         """
         folder = Path(path)
@@ -90,16 +90,16 @@ class TargetDatabase:
         if not folder.is_dir():
             raise InputError("not a target database (those are folders)", folder)
         manifest = read_manifest(folder)
-        parts = {name: _map(folder, name, manifest) for name in manifest.parts}
-        arrays = SequenceArrays(parts[RESIDUES], parts[OFFSETS], parts[LENGTHS])
-        database = cls(folder, manifest, arrays, parts)
+        files = {name: _map(folder, name, manifest) for name in manifest.files}
+        arrays = SequenceArrays(files[RESIDUES], files[OFFSETS], files[LENGTHS])
+        database = cls(folder, manifest, arrays, files)
         check_sequences(arrays, manifest, folder)
-        check_headers(parts[HEADER_INDEX], len(parts[HEADERS]), folder)
+        check_headers(files[HEADER_INDEX], len(files[HEADERS]), folder)
         if manifest.clusters is not None:
-            check_clusters(parts[CLUSTERS], parts[MEMBERS], manifest, folder)
+            check_clusters(files[CLUSTERS], files[MEMBERS], manifest, folder)
         if manifest.whole is not None:
-            check_split_parts(parts, manifest, folder)
-        check_small_parts(parts, manifest, folder)
+            check_part_files(files, manifest, folder)
+        check_small_files(files, manifest, folder)
         return database
 
     def __len__(self) -> int:
@@ -121,11 +121,11 @@ class TargetDatabase:
         """Representatives of various lengths, for statistics; in a part of a split database, of all parts."""
         if self.manifest.whole is None:
             return self.arrays.sample_by_length(self.representatives)
-        return SequenceArrays.contiguous(self._parts[SAMPLE], self._parts[SAMPLE_LENGTHS])
+        return SequenceArrays.contiguous(self._files[SAMPLE], self._files[SAMPLE_LENGTHS])
 
     def whole_indices(self, indices: np.ndarray) -> np.ndarray:
         """Return the indices, int64 [n], that sequences have in the whole database; see `WholeDatabase`."""
-        return indices if self.manifest.whole is None else self._parts[WHOLE_INDEX][indices]
+        return indices if self.manifest.whole is None else self._files[WHOLE_INDEX][indices]
 
     def cluster_representatives(self, indices: np.ndarray) -> np.ndarray:
         """Return the index of the representative of each sequence's cluster, int64 [n]."""
@@ -136,7 +136,7 @@ class TargetDatabase:
     @cached_property
     def _representative_of(self) -> np.ndarray:
         """The representative of every sequence, int64."""
-        clusters, members = self._parts[CLUSTERS], self._parts[MEMBERS]
+        clusters, members = self._files[CLUSTERS], self._files[MEMBERS]
         found = np.arange(len(self))
         found[members] = np.repeat(np.arange(self.representatives), np.diff(clusters))
         return found
@@ -145,7 +145,7 @@ class TargetDatabase:
         """Return the members of clusters, without their representatives: int64, cluster after cluster."""
         if self.manifest.clusters is None:
             return np.empty(0, np.int64)
-        clusters, members = self._parts[CLUSTERS], self._parts[MEMBERS]
+        clusters, members = self._files[CLUSTERS], self._files[MEMBERS]
         starts, ends = clusters[representatives], clusters[representatives + 1]
         spans = zip(starts.tolist(), ends.tolist(), strict=True)
         return np.concatenate([np.empty(0, np.int64), *(members[a:b] for a, b in spans)])
@@ -160,8 +160,8 @@ class TargetDatabase:
 
     def header(self, index: int) -> str:
         """Return the header line of a sequence, without `>`."""
-        start, end = self._parts[HEADER_INDEX][index : index + 2]
-        return self._parts[HEADERS][start:end].tobytes().decode("utf-8", "replace")
+        start, end = self._files[HEADER_INDEX][index : index + 2]
+        return self._files[HEADERS][start:end].tobytes().decode("utf-8", "replace")
 
     def headers(self, indices: np.ndarray) -> list[str]:
         """Return the header lines of sequences, without `>`.
@@ -173,7 +173,7 @@ class TargetDatabase:
 
     def raw_headers(self, indices: np.ndarray) -> list[bytes]:
         """Return the bytes of header lines, which need not be valid UTF-8; int64 [n]."""
-        index, text = self._parts[HEADER_INDEX], self._parts[HEADERS].data
+        index, text = self._files[HEADER_INDEX], self._files[HEADERS].data
         spans = zip(index[indices].tolist(), index[indices + 1].tolist(), strict=True)
         return [text[start:end].tobytes() for start, end in spans]
 
@@ -188,39 +188,39 @@ class TargetDatabase:
             progress: called with (bytes read, total bytes).
 
         Raises:
-            InputError: a part has changed since it was written; names it.
+            InputError: a file has changed since it was written; names it.
         """
-        done, total = 0, sum(part.bytes for part in self.manifest.parts.values())
-        for name, array in self._parts.items():
-            for count in check_part(array, self.manifest.parts[name].sha256, self.path / name):
+        done, total = 0, sum(file.bytes for file in self.manifest.files.values())
+        for name, array in self._files.items():
+            for count in check_file(array, self.manifest.files[name].sha256, self.path / name):
                 done += count
                 if progress is not None:
                     progress(done, total)
 
     def check_sizes(self) -> None:
-        """Check that no part has become shorter or longer since the database was opened.
+        """Check that no file has become shorter or longer since the database was opened.
 
         Reading past the end of a mapped file returns zeros, or ends the process with a signal (SIGBUS). The
         files of a database that `createdb --overwrite` has replaced remain available while it is open.
 
         Raises:
-            InputError: a part has changed; names it.
+            InputError: a file has changed; names it.
         """
-        for name, array in self._parts.items():
+        for name, array in self._files.items():
             base = array.base
             if isinstance(base, np.memmap) and isinstance(base.base, mmap.mmap):
                 _check_size(base.base.size(), self.manifest, self.path / name)
 
 
 def _check_size(size: int, manifest: DatabaseManifest, path: Path) -> None:
-    expected = manifest.parts[path.name].bytes
+    expected = manifest.files[path.name].bytes
     if size != expected:
         problem = "truncated" if size < expected else "too long"
         raise InputError(f"damaged database: {problem}, {size} bytes instead of {expected}", path)
 
 
 def _map(folder: Path, name: str, manifest: DatabaseManifest) -> np.ndarray:
-    """Map one part into memory after checking its size."""
+    """Map one file into memory after checking its size."""
     path, dtype = folder / name, _DTYPES[name]
     try:
         size = path.stat().st_size

@@ -24,10 +24,10 @@ from msa.database.manifest import (
 from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
 
-SMALL_PART_BYTES = 8 << 20
+SMALL_FILE_BYTES = 8 << 20
 """Size up to which the checksums of residues and headers are compared whenever a database is opened."""
 
-_INDEX_PARTS = (OFFSETS, LENGTHS, HEADER_INDEX, CLUSTERS, MEMBERS, WHOLE_INDEX, SAMPLE_LENGTHS)
+_INDEX_FILES = (OFFSETS, LENGTHS, HEADER_INDEX, CLUSTERS, MEMBERS, WHOLE_INDEX, SAMPLE_LENGTHS)
 _HASH_CHUNK_BYTES = 1 << 22
 _CHECK_THREADS = 4
 # entries that are checked at a time: their temporary arrays fit into a core's cache
@@ -131,11 +131,11 @@ def check_clusters(
         raise InputError("damaged database: a sequence is missing, another occurs twice", folder / MEMBERS)
 
 
-def check_split_parts(parts: dict[str, np.ndarray], manifest: DatabaseManifest, folder: Path) -> None:
+def check_part_files(files: dict[str, np.ndarray], manifest: DatabaseManifest, folder: Path) -> None:
     """Check the indices in the whole database, and the lengths of its sample.
 
     Args:
-        parts: array of each part.
+        files: content of each file, by name.
         manifest: manifest of a part of a split database.
         folder: the part.
 
@@ -143,7 +143,7 @@ def check_split_parts(parts: dict[str, np.ndarray], manifest: DatabaseManifest, 
         InputError: an index is not in the whole database or not in its order, or the sample's residues and
             lengths contradict each other; names the file.
     """
-    whole, index, lengths = manifest.whole, parts[WHOLE_INDEX], parts[SAMPLE_LENGTHS]
+    whole, index, lengths = manifest.whole, files[WHOLE_INDEX], files[SAMPLE_LENGTHS]
     assert whole is not None
     boundary = len(index) if manifest.clusters is None else manifest.clusters.representatives
     for first, end, low, high in (
@@ -153,28 +153,28 @@ def check_split_parts(parts: dict[str, np.ndarray], manifest: DatabaseManifest, 
         group = index[first:end]
         if len(group) and not (group[0] >= low and group[-1] < high and np.all(group[1:] > group[:-1])):
             raise InputError("damaged database: not ascending indices of the whole", folder / WHOLE_INDEX)
-    if not len(lengths) or lengths.min() < 1 or int(lengths.sum(dtype=np.int64)) != len(parts[SAMPLE]):
+    if not len(lengths) or lengths.min() < 1 or int(lengths.sum(dtype=np.int64)) != len(files[SAMPLE]):
         raise InputError(f"damaged database: lengths that differ from {SAMPLE}", folder / SAMPLE_LENGTHS)
 
 
-def check_small_parts(parts: dict[str, np.ndarray], manifest: DatabaseManifest, folder: Path) -> None:
-    """Compare the checksums of all indices, and of residues and headers up to SMALL_PART_BYTES.
+def check_small_files(files: dict[str, np.ndarray], manifest: DatabaseManifest, folder: Path) -> None:
+    """Compare the checksums of all indices, and of residues and headers up to SMALL_FILE_BYTES.
 
     Args:
-        parts: array of each part.
+        files: content of each file, by name.
         manifest: manifest of the database.
         folder: the database.
 
     Raises:
-        InputError: a part differs from its checksum; names it.
+        InputError: a file differs from its checksum; names it.
     """
-    names = [name for name in parts if name in _INDEX_PARTS or parts[name].nbytes <= SMALL_PART_BYTES]
+    names = [name for name in files if name in _INDEX_FILES or files[name].nbytes <= SMALL_FILE_BYTES]
 
     def check(name: str) -> None:
-        for _ in check_part(parts[name], manifest.parts[name].sha256, folder / name):
+        for _ in check_file(files[name], manifest.files[name].sha256, folder / name):
             pass
 
-    if sum(parts[name].nbytes for name in names) < _HASH_CHUNK_BYTES:
+    if sum(files[name].nbytes for name in names) < _HASH_CHUNK_BYTES:
         for name in names:
             check(name)
         return
@@ -184,11 +184,11 @@ def check_small_parts(parts: dict[str, np.ndarray], manifest: DatabaseManifest, 
             pass
 
 
-def check_part(array: np.ndarray, sha256: str, path: Path) -> Iterator[int]:
-    """Compare one part with its checksum; yield the number of bytes of each piece that was read.
+def check_file(array: np.ndarray, sha256: str, path: Path) -> Iterator[int]:
+    """Compare one file with its checksum; yield the number of bytes of each piece that was read.
 
     Raises:
-        InputError: the part differs from its checksum.
+        InputError: the file differs from its checksum.
     """
     digest = hashlib.sha256()
     data = array.view(np.uint8)

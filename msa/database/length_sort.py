@@ -29,10 +29,10 @@ _ALIGNMENT = 4
 
 
 class LengthSorter:
-    """A collector of sequences in input order that writes the five parts of a database.
+    """A collector of sequences in input order that writes the five files of a database.
 
     Args:
-        folder: folder for the temporary files and the parts.
+        folder: folder for the temporary files and the files of the database.
         max_ids_in_memory: id hashes (8 bytes each) to sort at a time when counting duplicates.
     """
 
@@ -136,10 +136,10 @@ class LengthSorter:
                 follow all other sequences and are sorted by length as well.
 
         Returns:
-            SHA-256 of each part, in hexadecimal.
+            SHA-256 of each file, in hexadecimal.
 
         Raises:
-            OSError: the disk is full; the error names the part.
+            OSError: the disk is full; the error names the file.
         """
         self._key_counts, self._key_header_bytes = self._counts, self._header_bytes
         if is_member is not None:
@@ -177,30 +177,30 @@ class LengthSorter:
     def _write_sequences(self) -> dict[str, str]:
         keys = np.flatnonzero(self._key_counts)
         counts, lengths = self._key_counts[keys], keys % len(self._counts)
-        with _MappedFile(self._folder / LENGTHS, 4 * self.sequences) as part:
-            out, first = part.array.view(np.int32), 0
+        with _MappedFile(self._folder / LENGTHS, 4 * self.sequences) as output:
+            out, first = output.array.view(np.int32), 0
             for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
                 out[first : first + count] = length
                 first += count
-                part.count_written(4 * count)
+                output.count_written(4 * count)
         bytes_per_key = counts * (-(-lengths // _ALIGNMENT) * _ALIGNMENT)
         with (
-            _MappedFile(self._folder / RESIDUES, int(bytes_per_key.sum())) as part,
+            _MappedFile(self._folder / RESIDUES, int(bytes_per_key.sum())) as output,
             _MappedFile(self._folder / OFFSETS, 8 * self.sequences) as offsets,
         ):
             sizes = [residues for _, residues, _ in self._blocks]
-            self._distribute(self._residues, sizes, self._lengths, bytes_per_key, _ALIGNMENT, part, offsets)
+            self._distribute(self._residues, sizes, self._lengths, bytes_per_key, _ALIGNMENT, output, offsets)
         return {name: self._checksum(name) for name in (LENGTHS, RESIDUES, OFFSETS)}
 
     def _write_headers(self) -> dict[str, str]:
         bytes_per_key = self._key_header_bytes[np.flatnonzero(self._key_counts)]
         total = int(bytes_per_key.sum())
         with (
-            _MappedFile(self._folder / HEADERS, total) as part,
+            _MappedFile(self._folder / HEADERS, total) as output,
             _MappedFile(self._folder / HEADER_INDEX, 8 * (self.sequences + 1)) as offsets,
         ):
             sizes = [header_bytes for _, _, header_bytes in self._blocks]
-            self._distribute(self._headers, sizes, self._header_lengths, bytes_per_key, 1, part, offsets)
+            self._distribute(self._headers, sizes, self._header_lengths, bytes_per_key, 1, output, offsets)
             offsets.array.view(np.int64)[-1] = total
         return {name: self._checksum(name) for name in (HEADERS, HEADER_INDEX)}
 
@@ -211,10 +211,10 @@ class LengthSorter:
         item_sizes: "_Spool",
         bytes_per_key: np.ndarray,
         alignment: int,
-        part: "_MappedFile",
+        output: "_MappedFile",
         offsets: "_MappedFile",
     ) -> None:
-        """Copy spooled items to `part`, sorted by their sequences' keys; write their offsets to `offsets`."""
+        """Copy spooled items to `output`, sorted by key; write the offset of each item to `offsets`."""
         keys = np.flatnonzero(self._key_counts)
         slot_of_key = np.zeros(len(self._key_counts), np.int32)
         slot_of_key[keys] = np.arange(len(keys))
@@ -231,12 +231,12 @@ class LengthSorter:
                 next_rank,
                 next_offset,
                 alignment,
-                part.array,
+                output.array,
                 offsets.array.view(np.int64),
             )
             position += size
             sequence += sequences
-            part.count_written(size)
+            output.count_written(size)
             offsets.count_written(8 * sequences)
 
     def _checksum(self, name: str) -> str:

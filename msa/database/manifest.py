@@ -19,18 +19,20 @@ SPLIT = "split.json"
 """The description of a split database, next to the folders of its parts."""
 RESIDUES, OFFSETS, LENGTHS = "residues.u8", "offsets.i64", "lengths.i32"
 HEADERS, HEADER_INDEX = "headers.bin", "headers.idx"
-PARTS = (RESIDUES, OFFSETS, LENGTHS, HEADERS, HEADER_INDEX)
+FILES = (RESIDUES, OFFSETS, LENGTHS, HEADERS, HEADER_INDEX)
 CLUSTERS, MEMBERS = "clusters.idx", "members.i64"
-CLUSTER_PARTS = (CLUSTERS, MEMBERS)
-"""Additional parts of a database with clusters."""
+CLUSTER_FILES = (CLUSTERS, MEMBERS)
+"""Additional files of a database with clusters."""
 WHOLE_INDEX, SAMPLE, SAMPLE_LENGTHS = "whole.i64", "sample.u8", "sample_lengths.i32"
-SPLIT_PARTS = (WHOLE_INDEX, SAMPLE, SAMPLE_LENGTHS)
-"""Additional parts of one part of a split database."""
+PART_FILES = (WHOLE_INDEX, SAMPLE, SAMPLE_LENGTHS)
+"""Additional files of one part of a split database."""
 
 _SPLIT_FORMAT = "foldcli split database"
 _MAX_SPLIT_SEQUENCES = 2**31 - 1
 _CHECKSUM = "manifest_sha256"
 _OPTIONAL = ("clusters", "whole")
+_KEYS = {"files": "parts"}
+"""Keys in manifest.json of fields of DatabaseManifest with other names."""
 
 _REMARKS = {
     "empty_sequences": "records without a sequence, left out",
@@ -42,7 +44,7 @@ _REMARKS = {
 
 
 @dataclass(frozen=True)
-class DatabasePart:
+class DatabaseFile:
     """One file of a database.
 
     Attributes:
@@ -107,7 +109,7 @@ class DatabaseManifest:
         inputs: name (without its folder), decompressed size as FASTA in bytes, and format if not FASTA, of
             each input, in order.
         built_by: versions of foldcli and of the libraries that matter.
-        parts: size and checksum of each file.
+        files: size and checksum of each file; `parts` in manifest.json.
         clusters: summary of the clusters; None if every sequence is searched.
         whole: the database that this is a part of; None if this is a whole database.
     """
@@ -121,7 +123,7 @@ class DatabaseManifest:
     masking: dict[str, Any] | None
     inputs: list[dict[str, Any]]
     built_by: dict[str, str]
-    parts: dict[str, DatabasePart]
+    files: dict[str, DatabaseFile]
     clusters: ClusterSummary | None = None
     whole: WholeDatabase | None = None
 
@@ -134,8 +136,8 @@ class DatabaseManifest:
 
     @property
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of each part; together they identify the database's content."""
-        return {name: part.sha256 for name, part in self.parts.items()}
+        """SHA-256 of each file; together they identify the database's content."""
+        return {name: file.sha256 for name, file in self.files.items()}
 
     def remarks(self) -> list[str]:
         """Return one line for each unusual feature of the input, with its treatment and count."""
@@ -152,7 +154,7 @@ class DatabaseManifest:
             "mask_bit": alphabet.MASK_BIT,
             "pad_byte": alphabet.PAD,
         }
-        content = layout | asdict(self)
+        content = layout | {_KEYS.get(name, name): value for name, value in asdict(self).items()}
         for name in _OPTIONAL:
             if content[name] is None:
                 del content[name]
@@ -206,13 +208,13 @@ def read_manifest(folder: Path) -> DatabaseManifest:
         raise InputError("damaged manifest: its content differs from its checksum", path)
     try:
         names = [field.name for field in fields(DatabaseManifest) if field.name not in _OPTIONAL]
-        values = {name: content[name] for name in names}
-        parts: tuple[str, ...] = PARTS
+        values = {name: content[_KEYS.get(name, name)] for name in names}
+        files: tuple[str, ...] = FILES
         if version == CLUSTERS_VERSION or "clusters" in content:
-            values["clusters"], parts = ClusterSummary(**content["clusters"]), parts + CLUSTER_PARTS
+            values["clusters"], files = ClusterSummary(**content["clusters"]), files + CLUSTER_FILES
         if version == FORMAT_VERSION:
-            values["whole"], parts = WholeDatabase(**content["whole"]), parts + SPLIT_PARTS
-        values["parts"] = {name: DatabasePart(**values["parts"][name]) for name in parts}
+            values["whole"], files = WholeDatabase(**content["whole"]), files + PART_FILES
+        values["files"] = {name: DatabaseFile(**values["files"][name]) for name in files}
         manifest = DatabaseManifest(**values)
         _check_types(manifest)
         _check_sizes(manifest, path)
@@ -225,14 +227,14 @@ def _check_types(manifest: DatabaseManifest) -> None:
     """Raise TypeError if a value that foldcli uses is not of its type."""
     counts = [manifest.sequences, manifest.residues, manifest.masked_residues, manifest.duplicate_ids]
     counts += [manifest.oddities[name] for name in _REMARKS] + list(manifest.length_quantiles.values())
-    counts += [part.bytes for part in manifest.parts.values()]
+    counts += [file.bytes for file in manifest.files.values()]
     if (clusters := manifest.clusters) is not None:
         counts += [clusters.representatives, clusters.residues, clusters.largest]
     if (whole := manifest.whole) is not None:
         counts += [whole.part, whole.parts, whole.sequences, whole.representatives, whole.residues]
     if not all(type(number) is int and number >= 0 for number in counts):
         raise TypeError("a number")
-    texts = [*manifest.built_by.values(), *(part.sha256 for part in manifest.parts.values())]
+    texts = [*manifest.built_by.values(), *(file.sha256 for file in manifest.files.values())]
     texts += [source["name"] for source in manifest.inputs]
     texts += [] if whole is None else whole.checksums.values()
     if not all(isinstance(text, str) for text in texts):
@@ -262,13 +264,13 @@ def _check_sizes(manifest: DatabaseManifest, path: Path) -> None:
             )
         expected[WHOLE_INDEX] = 8 * sequences
     for name, size in expected.items():
-        if manifest.parts[name].bytes != size:
+        if manifest.files[name].bytes != size:
             raise InputError(
-                f"damaged manifest: {name} has {manifest.parts[name].bytes} bytes, {sequences} sequences "
+                f"damaged manifest: {name} has {manifest.files[name].bytes} bytes, {sequences} sequences "
                 f"need {size}",
                 path,
             )
-    padded = manifest.parts[RESIDUES].bytes
+    padded = manifest.files[RESIDUES].bytes
     if sequences < 1 or padded % 4 or not manifest.residues <= padded <= manifest.residues + 3 * sequences:
         raise InputError(
             f"damaged manifest: {sequences} sequences with {manifest.residues} residues cannot have "

@@ -28,8 +28,8 @@ from msa.database.manifest import (
     SAMPLE_LENGTHS,
     WHOLE_INDEX,
     ClusterSummary,
+    DatabaseFile,
     DatabaseManifest,
-    DatabasePart,
     WholeDatabase,
     part_name,
     write_manifest,
@@ -72,7 +72,7 @@ class _PartWriter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.files: dict[str, DatabasePart] = {}
+        self.files: dict[str, DatabaseFile] = {}
 
     def write(self, name: str, chunks: Iterator[bytes] | list[bytes]) -> None:
         """Write one file.
@@ -90,7 +90,7 @@ class _PartWriter:
         except OSError as error:
             error.filename = str(path)
             raise
-        self.files[name] = DatabasePart(size, digest.hexdigest())
+        self.files[name] = DatabaseFile(size, digest.hexdigest())
 
     def write_array(self, name: str, array: np.ndarray, dtype: str) -> None:
         """Write an array as one file; see `write`."""
@@ -145,7 +145,7 @@ def _write_part(whole: TargetDatabase, folder: Path, part: int, parts: int) -> D
             name: int(sorted_lengths[max(0, int(np.ceil(float(name) * len(lengths))) - 1)])
             for name in whole.manifest.length_quantiles
         },
-        parts=writer.files,
+        files=writer.files,
         clusters=clusters,
         whole=WholeDatabase(
             part,

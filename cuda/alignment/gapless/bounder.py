@@ -1,8 +1,8 @@
 """Upper bounds of gapless scores on a GPU, faster to compute than the scores.
 
-A query longer than the widest tile is computed tile by tile. The border, an array in GPU memory, passes the
+A query longer than the widest tile is processed tile by tile. An array in GPU memory, the border, passes the
 last column of each tile to the next one: one half-precision number per target residue. A launch covers as
-many targets as the border has room for.
+many targets as fit in the border.
 """
 
 from collections.abc import Iterator
@@ -31,12 +31,13 @@ from cuda.alignment.kernel_cache import compiled_kernel
 MIN_SHARED_RESIDUES = 1024
 """Minimum length of a target that the groups of a warp share."""
 MIN_SHARED_QUERIES = 8
-"""Minimum length of such a target, in query lengths; each group starts one query length before its share."""
+"""Minimum length of such a target in query lengths; each group starts one query length before its share,
+which should be short compared with the share."""
 
 BORDER_SPAN = 2**27
-"""Maximum residues whose targets start in one launch."""
+"""Size of the range, in residues, in which the targets of one launch start."""
 BORDER_OVERHANG = 2**20
-"""Residues that the last of these targets may extend beyond the span; longer targets get UNBOUNDED."""
+"""Number of residues by which a target may extend beyond this range; longer targets get UNBOUNDED."""
 _MIN_BORDER_SPAN = 2**22
 _NO_END = 2**62
 
@@ -113,7 +114,7 @@ class GaplessBounder:
         common = as_words(targets.residues), targets.offsets, targets.lengths, buffers.work
         tables = [table.copy_for(stream) for table in self._tables]
         if kind == "bounds":
-            # long targets come first; one that takes less than half of the total time need not be shared
+            # targets are taken longest first; one that takes less than half of the total time is not shared
             share_from = max(size // kernel.groups // 2, self._min_shared)
             launch(tables[0], *common, bounds, self._slack, np.int32(share_from), self._overlap)
             return
@@ -153,7 +154,7 @@ def _border(buffers: StreamBuffers, residues: int) -> Any:
     It covers all residues, at most BORDER_SPAN + BORDER_OVERHANG, and fewer if memory is short.
 
     Args:
-        buffers: of the stream that uses it.
+        buffers: buffers of the stream that uses it.
         residues: bytes of all targets.
 
     Raises:

@@ -4,13 +4,13 @@ A lane's cells are a tuple, which the compiler splits into registers; a loop ove
 One intrinsic computes a row, from the last pair to the first, so that each pair reads its diagonal neighbour
 before that is overwritten, and nothing is copied.
 
-All kernels process a target in the same way (`source`). They differ in the targets that a group of lanes
-takes and in what they do with its score:
+All kernels process a target in the same way (`source`). They differ in the targets that they process, and in
+what they do with a score:
 
     exact     all targets, longest first; scores that reach the limit are flagged
-    listed    stretches of listed targets (`list_stretches`), flagged likewise
+    listed    stretches of listed targets (`list_stretches`); scores that reach the limit are flagged
     bounds    all targets; a score that reaches the limit becomes UNBOUNDED. The groups of a warp share long
-              targets: a single group would still be busy when all others have finished
+              targets, which would otherwise keep a single group busy after all others have finished
     bordered  bounds of one tile of a longer query: reads the last column of the previous tile from global
               memory and writes its own there
 """
@@ -28,9 +28,9 @@ UNBOUNDED = 2**15 - 1
 _RESET_STRETCHES: dict[Kind, str] = {"listed": "\n            stretches[0] = 0"}
 _WARP = 32
 _ROWS_PER_WORD = 4
-# number of running maxima per lane; with several, consecutive instructions do not wait for each other
+# maximum number of running maxima per lane; with several, consecutive instructions do not wait for each other
 _CHAINS = 4
-# with more columns per lane, no registers are left for more than one
+# maximum columns per lane for which there are registers for more than one running maximum
 _MAX_CHAINED_COLUMNS = 112
 
 
@@ -95,7 +95,7 @@ _ARGUMENTS: dict[Kind, str] = {
     "bordered": "bounds, slack, border, first_tile, from_byte, to_byte",
 }
 
-# the range of targets; warps take them from last to first, so that the longest come first
+# computes the range of targets; warps take targets from last to first, so that the longest come first
 _WORK_RANGE: dict[Kind, str] = {
     "exact": "begin, end = 0, lengths.size",
     "listed": "count = stretches[0]",
@@ -129,7 +129,7 @@ while low < end:
 """,
 }
 
-# `taken` counts the earlier work items; each group of the warp takes its next target
+# `taken` is the number of work items taken before; each group of the warp takes one target
 _TAKE_TARGET = """
 last = end - 1 - taken * {groups}
 if last < begin:
@@ -220,7 +220,7 @@ bounds[target] = score
 
 
 def _chains(variant: Variant) -> int:
-    """Return the number of running maxima, each over two pairs in turn (with bytes, every second pair)."""
+    """Return the number of running maxima, which divide the pairs (with bytes, every second one)."""
     if variant.arithmetic is not BYTE:
         return min(_CHAINS, variant.layout.pairs // 2)
     return (

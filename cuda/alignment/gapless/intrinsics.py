@@ -4,10 +4,10 @@ A pair is an int32 with its first number in the low half. Under numba's simulato
 function with the same result.
 
     unmask(word)                     four residue codes without mask bits; masked ones become X
-    cut(word, count, fill)           first `count` bytes (clamped to 0 … 4) of `word`, then those of `fill`
+    cut(word, count, fill)           first `count` bytes (clamped to 0 … 4) of `word`, the others of `fill`
     row(base, word, index, stride)   base + code · stride, for one of four codes without mask bits
     shared_address(array)            address of an array in shared memory, for `advance_…`
-    repeated(count, value)           makes a function that returns a tuple of `count` equal words
+    repeated(count, value)           a function that returns a tuple of `count` equal words
     advance_…(array, addresses, stride, border, cells, best) → (cells, best)
                                      Compute one row of cells: every pair becomes its left neighbour (`border`
                                      for the first) plus its score from shared memory, at least 0. `best`

@@ -97,12 +97,12 @@ def max_query_length(
 
 
 def border_launch(launch: Launch) -> Launch:
-    """Return the launch for a tile of a longer query, which needs a few more registers."""
+    """Return the launch for tiles of a longer query, whose kernel needs more registers per thread."""
     return replace(launch, threads=192, blocks=2)
 
 
 def choose_list_launch(query_length: int, shared_bytes: int) -> Launch | None:
-    """Return the launch for listed targets; because they are few, each is shared by many lanes.
+    """Return the launch for listed targets; many lanes share each, because there are few of them.
 
     Returns:
         None if the query is too long for shared memory, or for a warp with 64 columns per lane.

@@ -77,10 +77,10 @@ class Arithmetic:
 
     Args:
         name: "half" (float16), "short" (int16), or "byte" (float16 cells, one-byte entries).
-        dtype: of the table's entries.
-        zero: the word of two cells with score 0.
+        dtype: dtype of the table's entries.
+        zero: word that represents two cells with score 0.
         reset: entry that brings any exact score to 0.
-        limit: scores below this are exact ("byte": not below the exact score); others may not be.
+        limit: scores below this are exact ("byte": at least the exact score); higher ones may be wrong.
         largest_entry: largest magnitude of a profile score.
     """
 

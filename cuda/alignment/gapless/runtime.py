@@ -62,7 +62,7 @@ def stream_buffers(device: Device, stream: Any) -> StreamBuffers:
 
 
 def as_words(residues: Any) -> Any:
-    """Return device uint8 [bytes] as int32 [bytes / 4]; cached, as a view takes longer than a launch."""
+    """View device uint8 [bytes] as int32 [bytes / 4]; cached, as making a view takes longer than a launch."""
     words = getattr(residues, _AS_WORDS, None)
     if words is None:
         words = residues.view(np.int32)
@@ -117,8 +117,8 @@ class PreparedKernel:
     Args:
         device: the GPU.
         launch: the configuration.
-        kernel: from `compiled_kernel`.
-        blocks: blocks that fit on a multiprocessor at once.
+        kernel: result of `compiled_kernel`.
+        blocks: number of blocks that fit on a multiprocessor at once.
     """
 
     device: Device
@@ -138,7 +138,7 @@ class PreparedKernel:
         return 0 if SIMULATED else int(self.kernel.local_bytes)
 
     def launcher(self, stream: Any, small_grid: bool = False) -> Callable[..., None]:
-        """Return a function that queues the kernel with some arguments on a stream.
+        """Return a function that takes the kernel's arguments and queues it on a stream.
 
         Args:
             stream: a stream, or 0.

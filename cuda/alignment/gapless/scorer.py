@@ -22,7 +22,7 @@ from cuda.alignment.gapless.signatures import GAPLESS_WIDE, LIST_STRETCHES, THRE
 from cuda.alignment.kernel_cache import compiled_kernel
 
 MIN_STRETCH = 256
-"""Minimum residues of a listed target that a group takes at a time; at least the query's length."""
+"""Minimum length of a stretch, in residues; stretches are never shorter than the query."""
 
 
 def check_profile(profile: np.ndarray) -> None:
@@ -126,7 +126,7 @@ class GaplessScorer:
                 order.
             scores: device int32 [n], written: scores[k] is that of target listed[1 + k].
             stream: a stream, or 0.
-            small_grid: use few blocks: enough for a few hundred targets, and other work can run, too.
+            small_grid: use few blocks, which suffice for a few hundred targets and leave room for other work.
         """
         count = targets.lengths.size
         if not count:

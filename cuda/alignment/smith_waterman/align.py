@@ -20,8 +20,8 @@ from cuda.alignment.smith_waterman.signatures import PACK_RUNS, PATH, WALK, WALK
 UNKNOWN = 20
 """Letter code of X, which never counts as identical."""
 
-# GPU memory per pair in addition to border, path bits and runs:
-# query, target, bucket, position in the order, score and end, starts, path
+# bytes of GPU memory per pair in addition to border, path bits and runs: query, target, bucket, position in
+# the order, score and end, starts, path
 _BYTES_PER_PAIR = 4 + 8 + 4 + 4 + 4 * ENTRY + 8 * STARTS + 4 * PATH
 
 
@@ -182,9 +182,10 @@ def _unreachable_residues(
 ) -> np.ndarray:
     """Return the number of residues at the start of each target that no path to its end can reach.
 
-    A path to query position i gains at most the sum of the best scores up to i. The excess over its score is
-    the most that its gaps can cost. Without the unreachable residues, all cells on the paths have the same H,
-    and other cells no higher one, so no decision along the path changes.
+    A path to query position i gains at most the sum of the best scores up to i. The difference between this
+    sum and its score limits the cost of its gaps, and so the number of target residues opposite gaps. Without
+    the unreachable residues, H is the same in all cells on the path and not higher in others, so no decision
+    along the path changes.
 
     Args:
         rows: the launcher of the call.
@@ -215,8 +216,8 @@ def _trace_batch(
 
     Args:
         rows: the launcher of the call.
-        codes: device uint8, of all queries.
-        pairs: of the batch.
+        codes: device uint8, letter codes of all queries.
+        pairs: pairs of the batch.
         ends: int32 [n, 3], scores ≥ 1.
         sizes: int64 [3, n], sizes of borders (in two words), path bits and runs.
         skipped: int64 [n], from `_unreachable_residues`.

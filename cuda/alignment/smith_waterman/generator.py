@@ -5,9 +5,9 @@ A group of `lanes` threads aligns the query to one target (packed: to two). Each
 column go to the next lane with a shuffle. The columns are unrolled, because numba stores arrays of this size
 in local memory.
 
-Before its first and after its last residue, a lane computes rows for a letter (PAD) that has the lowest score
-at every query position. In the rows before, H stays 0, as at the border of the matrix; in the rows after, H
-stays below the best score.
+Before the first and after the last residue of its target, a lane computes rows for a letter (PAD) that has
+the lowest score at every query position. In the rows before, H stays 0, as at the border of the matrix; in
+the rows after, H stays below the best score.
 
 With t = max(0, H[i−1, j−1] + Q, D), I[i+1] = max(I[i] − extend, t − open) holds because open ≥ extend, so
 only one maximum depends on the previous column.

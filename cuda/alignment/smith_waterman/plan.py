@@ -14,7 +14,7 @@ from cuda.alignment.smith_waterman.generator import BLOCK, ROWS, Shape
 from cuda.alignment.smith_waterman.signatures import Kind
 
 MANY_PAIRS = 20_000
-"""Minimum number of pairs in a call for which few lanes per pair fill every multiprocessor."""
+"""Minimum number of pairs in a call that fill all multiprocessors even with few lanes per pair."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Shapes:
     """The available kernel shapes, each group sorted by width.
 
     Args:
-        packed: for 16-bit pairs, with the most cells per second; empty if the GPU lacks 16-bit pair
+        packed: shapes for pairs of 16-bit numbers with the most cells per second; empty if the GPU lacks this
             arithmetic.
-        low_latency: for 16-bit pairs and the same query lengths, with the least time per target; may be
+        low_latency: shapes for the same arithmetic and query lengths with the least time per target; may be
             empty.
-        wide: for 32 bits, with columns a multiple of 8. The last one serves longer queries in tiles.
+        wide: shapes for 32 bits; columns are a multiple of 8. The last one processes longer queries in tiles.
     """
 
     packed: tuple[Shape, ...]
@@ -109,7 +109,7 @@ class RowLaunch:
 
     Args:
         kind, shape: the kernel.
-        first: index in the table of its first block's numbers.
+        first: index of its first block's numbers in the table.
         blocks: number of blocks.
         queries: indices of the queries.
     """
@@ -160,10 +160,10 @@ def assign_packed(
 
     Args:
         lengths: int64 [queries].
-        long: int64 [queries], number of long pairs, which are sorted first.
+        long: int64 [queries], number of long pairs, which come first in the sorted order.
         non_empty: int64 [queries], number of non-empty pairs.
         fits: bool [queries], whether 16-bit arithmetic can score the query at all.
-        shapes: of the GPU.
+        shapes: shapes for the GPU.
         pairs: number of pairs of the whole call.
     """
     base = exclusive_sums(non_empty)
@@ -193,7 +193,7 @@ def make_plan(kind: Kind, lengths: np.ndarray, base: np.ndarray, assignments: As
     """Lay out thread blocks and profiles.
 
     Args:
-        kind: of the row kernels.
+        kind: kind of the row kernels.
         lengths: int64 [queries].
         base: int64 [queries], position of each query's first pair in the sorted order.
         assignments: the shapes that align the pairs.

@@ -52,7 +52,7 @@ class _Sorting:
         counts: device int32 [queries · BUCKETS].
         buckets, order: device int32 [n].
         ends: device int32 [ENTRY · (n + 1)].
-        traced: whether rows end where the alignments do.
+        traced: whether a pair's rows end where its alignment ends.
     """
 
     count: int
@@ -70,8 +70,8 @@ class PreparedRows:
     """Launches of row kernels with their arguments; may be run repeatedly.
 
     Args:
-        launches: of row kernels.
-        arguments: of each launch.
+        launches: launches of row kernels.
+        arguments: arguments of each launch.
         query, target: device int32 and int64 [n], the pairs.
     """
 
@@ -83,7 +83,7 @@ class PreparedRows:
 
 @cache
 def _side_stream(device: int, thread: int, number: int) -> Any:
-    """Return a stream of a thread; urgent, as it would wait for the filter with the same priority."""
+    """Return a stream of a thread; its high priority keeps it from waiting for the filter."""
     return gpu.new_stream(urgent=True)
 
 
@@ -158,7 +158,7 @@ class RowLauncher:
         return copy
 
     def allocate_ends(self, n: int) -> Any:
-        """Allocate a flag, and score and end of n pairs."""
+        """Allocate `ends` for n pairs: a flag, then score and end of each pair."""
         return self.empty(ENTRY * (n + 1))
 
     def prepare_packed(self, pairs: Pairs, ends: Any) -> tuple[PreparedRows, bool]:

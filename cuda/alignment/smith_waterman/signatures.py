@@ -22,9 +22,8 @@ SUMMARY = 3
 TASK = 6
 """Numbers per profile tile in a plan's table: output offset, first row in the profiles, number of rows, lanes
 and columns of the kernel, bytes per score."""
-# the simulator runs each thread as a host thread
+# few threads in the simulator, which runs each as a host thread
 THREADS = 4 if SIMULATED else 128
-# the simulator runs each thread as a host thread
 WALK_THREADS = 4 if SIMULATED else 32
 PATH = 9
 """Numbers per pair in `paths`: a record (see AlignmentPaths) and the offset of its packed runs."""

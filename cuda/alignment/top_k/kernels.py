@@ -258,7 +258,9 @@ def _least_key(
 def narrow(
     lists: Any, first: Any, row: Any, min_score: Any, top_k: Any, target_bits: Any, state: Any
 ) -> None:
-    """Set LOWER and UPPER to the unlisted targets whose bound reaches the k-th best exact score; one block.
+    """Set LOWER and UPPER to select the unlisted targets whose bound reaches the k-th best exact score.
+
+    Launched with one block.
 
     Args:
         lists: int32 [LIST_ROWS, n].

@@ -45,7 +45,7 @@ _SIMULATED_BLOCKS, _SIMULATED_THREADS = 2, 4
 
 
 class BoundAndScore(Protocol):
-    """Upper bounds and exact scores of one query; implementations queue all work on the stream."""
+    """Upper bounds and exact scores of one query; all work is queued on the stream."""
 
     def bound_all(self, targets: DeviceSequences, bounds: Any, stream: Any) -> None:
         """Bound the scores of all targets, device int16 [n]: no less than the score, or 2¹⁵ − 1."""
@@ -81,7 +81,7 @@ class GaplessQuery:
 
 
 def row_size(k: int) -> int:
-    """Return the int32 numbers in a row of up to k targets."""
+    """Return the size of a row for up to k targets, in int32 numbers."""
     return ROW_TARGETS + 2 * k
 
 
@@ -108,8 +108,9 @@ class TopKSelector:
     """Selects the k best targets of queries in chunks of a database, on the current GPU.
 
     In the first chunk, all targets are bounded and those with the highest bounds are scored exactly. The k-th
-    best of these scores decides which other targets may still be among the best; they are scored, too, which
-    makes the result exact. In later chunks the k-th best score so far decides this at once.
+    best of these scores decides which other targets may still be among the best; these are scored as well,
+    which makes the result exact. In later chunks, the k-th best score of the earlier ones decides it, so one
+    list is enough.
 
     Args:
         k: maximum number of selected targets, ≥ 1.

@@ -19,7 +19,7 @@ from msa.database import build, length_sort
 from msa.database.build import BuildSettings, build_database, open_or_build_database
 from msa.database.database import TargetDatabase
 from msa.database.length_sort import LengthSorter
-from msa.database.manifest import OFFSETS, PARTS
+from msa.database.manifest import FILES, OFFSETS
 from msa.database.masking import mask
 from msa.errors import InputError, MissingError
 from msa.io.fasta_blocks import FastaBlock, parse_block
@@ -81,17 +81,17 @@ def test_database_contains_its_input(
 def test_files_have_the_documented_layout(tmp_path: Path) -> None:
     path = write(tmp_path / "in.fasta", [("b", "MKVLA"), ("a x", "AC"), ("c", "GG")])
     build_database([path], tmp_path / "db", BuildSettings(mask=False, threads=1))
-    parts = {name: (tmp_path / "db" / name).read_bytes() for name in PARTS}
+    files = {name: (tmp_path / "db" / name).read_bytes() for name in FILES}
     code = {letter: number for number, letter in enumerate("ARNDCQEGHILKMFPSTWYVXBZUOJ")}
     pad = code["X"] | 32
     expected = [*map(code.get, "AC"), pad, pad, *map(code.get, "GG"), pad, pad]
     expected += [*map(code.get, "MKVLA"), pad, pad, pad]
-    assert list(parts["residues.u8"]) == expected
-    assert np.frombuffer(parts["offsets.i64"], "<i8").tolist() == [0, 4, 8]
-    assert np.frombuffer(parts["lengths.i32"], "<i4").tolist() == [2, 2, 5]
-    assert parts["headers.bin"] == b"a xcb"
-    assert np.frombuffer(parts["headers.idx"], "<i8").tolist() == [0, 3, 4, 5]
-    assert sorted(os.listdir(tmp_path / "db")) == sorted([*PARTS, "manifest.json"])
+    assert list(files["residues.u8"]) == expected
+    assert np.frombuffer(files["offsets.i64"], "<i8").tolist() == [0, 4, 8]
+    assert np.frombuffer(files["lengths.i32"], "<i4").tolist() == [2, 2, 5]
+    assert files["headers.bin"] == b"a xcb"
+    assert np.frombuffer(files["headers.idx"], "<i8").tolist() == [0, 3, 4, 5]
+    assert sorted(os.listdir(tmp_path / "db")) == sorted([*FILES, "manifest.json"])
 
 
 def test_database_does_not_depend_on_threads_and_block_size(tmp_path: Path) -> None:

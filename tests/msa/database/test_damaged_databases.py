@@ -27,7 +27,7 @@ def test_no_damage_crashes_a_search_or_changes_its_result_unnoticed(root: Path, 
 def test_crashes_and_changed_results_are_detected(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("check_sequences", "check_small_parts"):
+    for name in ("check_sequences", "check_small_files"):
         monkeypatch.setattr(f"msa.database.database.{name}", lambda *_: None)
     databases, queries = _inputs(root, tmp_path)
     cases = [Case(number, "checked", databases[0], "offsets.i64") for number in range(30)]

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from msa import alphabet
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.database.manifest import HEADER_INDEX, HEADERS, LENGTHS, MANIFEST, OFFSETS, PARTS, RESIDUES
+from msa.database.manifest import FILES, HEADER_INDEX, HEADERS, LENGTHS, MANIFEST, OFFSETS, RESIDUES
 from msa.database.masking import MaskSettings, matrix_lambda
 from msa.errors import InputError, MissingError
 from msa.io.fasta_blocks import MAX_RECORD_BYTES
@@ -60,26 +60,26 @@ def test_attributes_and_methods_of_an_open_database(database_folder: Path) -> No
         arrays.residues[0] = 0
     calls: list[tuple[int, int | None]] = []
     database.verify(lambda *call: calls.append(call))
-    size = sum((database_folder / name).stat().st_size for name in PARTS)
+    size = sum((database_folder / name).stat().st_size for name in FILES)
     assert calls[-1] == (size, size)
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_missing_part_is_reported(copy: Path, name: str) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_missing_file_is_reported(copy: Path, name: str) -> None:
     (copy / name).unlink()
     with pytest.raises(InputError, match=f"{name}: damaged database: this part is missing"):
         TargetDatabase.open(copy)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(("change", "reason"), [(-1, "truncated"), (-4, "truncated"), (4, "too long")])
-def test_part_of_the_wrong_size_is_reported(copy: Path, name: str, change: int, reason: str) -> None:
+def test_file_of_the_wrong_size_is_reported(copy: Path, name: str, change: int, reason: str) -> None:
     os.truncate(copy / name, (copy / name).stat().st_size + change)
     with pytest.raises(InputError, match=f"{name}: damaged database: {reason}"):
         TargetDatabase.open(copy)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", FILES)
 def test_flipped_bit_is_reported(copy: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = bytearray((copy / name).read_bytes())
     data[len(data) // 2] ^= 1
@@ -87,7 +87,7 @@ def test_flipped_bit_is_reported(copy: Path, name: str, monkeypatch: pytest.Monk
     with pytest.raises(InputError, match=f"{name}: damaged"):
         TargetDatabase.open(copy)
     # large residues and headers are not read when a database is opened
-    monkeypatch.setattr("msa.database.integrity.SMALL_PART_BYTES", 0)
+    monkeypatch.setattr("msa.database.integrity.SMALL_FILE_BYTES", 0)
     if name in (RESIDUES, HEADERS):
         database = TargetDatabase.open(copy)
         with pytest.raises(InputError, match=f"{name}: damaged: its SHA-256"):
@@ -105,7 +105,7 @@ def test_changed_value_of_the_manifest_is_reported(copy: Path) -> None:
 
 
 def forge(folder: Path, name: str, array: np.ndarray) -> None:
-    """Write a part, and its checksum, which somebody may do who wants to crash a search."""
+    """Write a file and its checksum, as somebody may do who wants to crash a search."""
     array.tofile(folder / name)
     sha256 = hashlib.sha256(array.tobytes()).hexdigest()
     edit_manifest(folder, lambda m: m["parts"][name].update(sha256=sha256))
@@ -133,9 +133,9 @@ def test_no_index_that_leads_outside_is_accepted(name: str, copy: Path, data: st
     forge(copy, name, original)
 
 
-def test_missing_descriptor_names_the_part(copy: Path) -> None:
+def test_missing_descriptor_names_the_file(copy: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # the manifest needs one descriptor for a moment, and each part keeps one
+    # the manifest needs one descriptor for a moment, and each file keeps one
     open_before = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     with contextlib.ExitStack() as files:
         while files.enter_context(Path(os.devnull).open()).fileno() < open_before:
@@ -149,7 +149,7 @@ def test_missing_descriptor_names_the_part(copy: Path) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_part_that_shrinks_while_it_is_open_is_reported(copy: Path) -> None:
+def test_file_that_shrinks_while_it_is_open_is_reported(copy: Path) -> None:
     database = TargetDatabase.open(copy)
     database.check_sizes()
     os.truncate(copy / RESIDUES, 10)
@@ -223,7 +223,7 @@ def test_other_paths_are_not_databases(tmp_path: Path) -> None:
 
 def test_documentation_agrees_with_the_code(root: Path) -> None:
     text = (root / "docs" / "databases.md").read_text()
-    for name in [*PARTS, MANIFEST, f"`{alphabet.LETTERS}`", f"The padding byte is {alphabet.PAD},"]:
+    for name in [*FILES, MANIFEST, f"`{alphabet.LETTERS}`", f"The padding byte is {alphabet.PAD},"]:
         assert name in text
     model = MaskSettings()
     for value in (model.start, model.end, model.periods, model.decay, model.threshold):

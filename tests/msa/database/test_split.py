@@ -9,7 +9,7 @@ import pytest
 from msa.database import split
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.database.manifest import CLUSTER_PARTS, PARTS, SPLIT, SPLIT_PARTS, split_folders
+from msa.database.manifest import CLUSTER_FILES, FILES, PART_FILES, SPLIT, split_folders
 from msa.errors import InputError
 
 COUNT, SPLIT_COUNT = 23, 4
@@ -75,8 +75,8 @@ def test_part_equals_a_database_of_its_sequences(tmp_path: Path) -> None:
         fasta = tmp_path / f"{folder.name}.fasta"
         fasta.write_text("".join(f">{part.header(k)}\n{part.sequence(k)}\n" for k in range(len(part))))
         alone = build_database([fasta], tmp_path / f"db{folder.name}", BuildSettings(threads=1))
-        assert {name: alone.parts[name] for name in PARTS} == {
-            name: part.manifest.parts[name] for name in PARTS
+        assert {name: alone.files[name] for name in FILES} == {
+            name: part.manifest.files[name] for name in FILES
         }
         for name in ("sequences", "residues", "masked_residues", "length_quantiles"):
             assert getattr(alone, name) == getattr(part.manifest, name)
@@ -93,7 +93,7 @@ def test_chunks_do_not_change_the_parts(tmp_path: Path, monkeypatch: pytest.Monk
     assert before == after
 
 
-@pytest.mark.parametrize("name", PARTS + CLUSTER_PARTS + SPLIT_PARTS)
+@pytest.mark.parametrize("name", FILES + CLUSTER_FILES + PART_FILES)
 def test_damage_of_each_file_is_found(tmp_path: Path, name: str) -> None:
     path = build(tmp_path, clustered=True) / "2-of-4" / name
     content = bytearray(path.read_bytes())
