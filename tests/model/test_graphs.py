@@ -80,7 +80,7 @@ def test_modules_are_called_normally_on_the_cpu() -> None:
     assert calls == {"all": 6}
 
 
-def test_shared_module_gets_weights_and_what_was_prepared_from_them() -> None:
+def test_shared_module_gets_weights_and_the_tensors_prepared_from_them() -> None:
     modules = [Add(Counter(), weight) for weight in (1.0, 2.0, 3.0)]
 
     def added(module: nn.Module) -> float:

@@ -164,7 +164,7 @@ def complex_of(lengths: tuple[int, ...], aatype: list[int] | None = None) -> Pre
     )
 
 
-def test_chains_have_names_numbers_and_entities_of_their_own() -> None:
+def test_chains_have_separate_names_numbers_and_entities() -> None:
     # the second chain is a copy of the first; the first and the last end in an unknown residue without atoms
     prediction = complex_of((3, 3, 2), [12, 7, 20, 12, 7, 20, 7, 20])
     pdb, cif = format_pdb(prediction, PROVENANCE), format_mmcif(prediction, PROVENANCE)

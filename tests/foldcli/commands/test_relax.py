@@ -42,7 +42,7 @@ def peptide(root: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_good_files_are_relaxed_and_bad_ones_named(peptide: Path, tmp_path: Path) -> None:
+def test_good_files_are_relaxed_and_bad_ones_reported(peptide: Path, tmp_path: Path) -> None:
     pytest.importorskip("openmm")
     pytest.importorskip("pdbfixer")
     broken = tmp_path / "broken.pdb"
@@ -61,7 +61,7 @@ def test_good_files_are_relaxed_and_bad_ones_named(peptide: Path, tmp_path: Path
     assert "already exists" in again.stderr
 
 
-def test_without_openmm_the_extra_is_named(peptide: Path, tmp_path: Path) -> None:
+def test_missing_openmm_names_the_extra_to_install(peptide: Path, tmp_path: Path) -> None:
     blocker = tmp_path / "block"
     blocker.mkdir()
     (blocker / "openmm.py").write_text("raise ImportError('no openmm')\n")

@@ -13,7 +13,7 @@ def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return run_foldcli(["report", *arguments])
 
 
-def test_reports_are_regenerated_and_failures_named(tmp_path: Path) -> None:
+def test_reports_are_regenerated_and_failures_reported(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_result(tmp_path / name, name)
     archive = tmp_path / "a/a.result.zip"

@@ -88,7 +88,7 @@ def test_stop_codons_end_each_chain(tmp_path: Path) -> None:
     assert query.sequence == "MKV:MXV" and query.stop_codons == 1
 
 
-def test_chains_have_alignments_of_their_own(tmp_path: Path) -> None:
+def test_each_chain_has_its_own_alignment(tmp_path: Path) -> None:
     alignment = f">q\n{A}\n>h\n{A.replace('K', 'R').replace('T', 'S')}\n"
     chain = {"id": ["A", "B"], "sequence": A, "unpairedMsa": alignment}
     job = {"name": "pair", "sequences": [{"protein": chain}, {"protein": {"id": "C", "sequence": A}}]}
@@ -147,7 +147,7 @@ def test_table_of_pairs(tmp_path: Path) -> None:
     assert not failures.failed
 
 
-def test_invalid_rows_of_a_table_of_pairs_fail_alone(tmp_path: Path) -> None:
+def test_invalid_row_of_a_table_of_pairs_does_not_stop_the_others(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("one,tow\none\none,,two\none,two\n\u2603,one\n")
     failures = Failures(tmp_path, Shard())

@@ -49,7 +49,7 @@ def test_different_chains_of_one_file_are_paired_once(screen: Screen) -> None:
     assert [name for name, _ in screen.find(chains)] == ["a_and_b", "a_and_c", "b_and_c"]
 
 
-def test_records_that_are_no_chain_are_named_and_the_others_go_on(screen: Screen) -> None:
+def test_records_that_are_not_single_chains_are_reported_and_the_others_continue(screen: Screen) -> None:
     chains = screen.file("a.fasta", ">a\nMKV\n>pair\nMKV:GHT\n>c\nWWW\n")
     alignment = screen.file("d.a3m", ">d\nMKVL\n>e\nMK-I\n>f\nMRaVI\n")
     assert [name for name, _ in screen.find(chains)] == ["a_and_c"]
@@ -59,7 +59,7 @@ def test_records_that_are_no_chain_are_named_and_the_others_go_on(screen: Screen
     assert alignment_reason.startswith("an alignment or a profile")
 
 
-def test_rows_of_a_table_with_unknown_chains_are_named(screen: Screen) -> None:
+def test_rows_of_a_table_with_unknown_chains_are_reported(screen: Screen) -> None:
     one, two = screen.file("a.fasta", ">a\nMKV\n"), screen.file("b.fasta", ">b\nGHT\n>a\nMKV\n")
     table = screen.file("pairs.tsv", "# bait, prey\na\tb\na\tzz\nb\tb\ta\n")
     assert screen.find(one, two, pairs=table) == [("a_and_b", "MKV:GHT"), ("b_and_b_and_a", "GHT:GHT:MKV")]

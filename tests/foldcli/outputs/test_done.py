@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_later_run_reads_what_was_written(path: Path) -> None:
+def test_written_record_is_read_back(path: Path) -> None:
     finished = FinishedTarget.read(path)
     assert finished == FinishedTarget("f" * 64, {"query": "MQIF"}, "auto", [RESULT], {"residues": 4})
     assert FinishedTarget.read(path.with_name("none.json")) is None

@@ -91,7 +91,7 @@ def test_failures_of_targets_finished_since_are_left_out(tmp_path: Path) -> None
     assert not (tmp_path / "failures.jsonl").exists()
 
 
-def test_damaged_failures_are_named(tmp_path: Path) -> None:
+def test_damaged_failures_file_is_reported_with_its_line(tmp_path: Path) -> None:
     fail(tmp_path, "a", Shard(1, 2))
     (tmp_path / "failures.2-of-2.jsonl").write_bytes(b'{"target": "b", "error": "no"}\n{"target"\n')
     with pytest.raises(InputError, match=r"failures\.2-of-2\.jsonl:2: "):

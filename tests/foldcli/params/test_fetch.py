@@ -242,7 +242,7 @@ def test_files_of_each_kind_of_network() -> None:
     assert list(networks_by_file("multimer_v1", (2,))) == ["params_model_2_multimer.npz"]
 
 
-def test_older_multimer_networks_are_in_archives_of_their_own(tmp_path: Path) -> None:
+def test_older_multimer_networks_have_separate_archives(tmp_path: Path) -> None:
     assert {which: archive_url(which)[-14:-4] for which in SUFFIXES_BY_WHICH} == {
         "ptm": "2022-12-06",
         "monomer": "2022-12-06",

@@ -1,4 +1,4 @@
-"""Tests of what runs use if no database and no parameters are named."""
+"""Tests of the parameters and databases that runs use if none are named."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,9 @@ def test_templates_are_copied_if_nothing_else_is_there() -> None:
     assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params == TEMPLATE
 
 
-def test_what_was_requested_or_installed_is_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requested_or_installed_parameters_are_kept(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert with_default_method(replace(NETWORK, params="demo"), TEMPLATES, ("monomer",)).params == "demo"
     (empty_cache / "params").mkdir()
     assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params is None

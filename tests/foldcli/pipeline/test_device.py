@@ -111,7 +111,7 @@ def predict() -> Predict:
     return predict
 
 
-def test_strict_memory_refuses_what_is_not_expected_to_fit(predict: Predict) -> None:
+def test_strict_memory_refuses_targets_that_are_not_expected_to_fit(predict: Predict) -> None:
     transition = ScarceTransition(0)
     with pytest.raises(OutOfMemory, match=r"^9 residues: chunks of .* expected at the peak"):
         predict(transition, TinyMemory("cpu", 1 << 16, strict=True))
@@ -148,7 +148,7 @@ def test_second_attempt_uses_smaller_chunks(predict: Predict, caplog: Any) -> No
     assert messages == {"target: memory ran out (20.00 GiB more); trying once more with smaller chunks"}
 
 
-def test_there_is_no_third_attempt(predict: Predict) -> None:
+def test_second_lack_of_memory_is_final(predict: Predict) -> None:
     scarce = ScarceTransition(10)
     with pytest.raises(OutOfMemory, match=r"^9 residues, 20.00 GiB more; tried twice, .*") as caught:
         predict(scarce)

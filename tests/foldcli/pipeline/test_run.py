@@ -285,7 +285,7 @@ def test_damaged_done_json_is_one_warning_and_the_target_is_predicted_again(
     assert runs.contents() == before and runs.done()["fingerprint"] == done["fingerprint"]
 
 
-def test_missing_file_of_a_finished_model_is_made_again(runs_of_two: Runs) -> None:
+def test_model_with_a_missing_file_is_predicted_again(runs_of_two: Runs) -> None:
     before = runs_of_two.contents()
     next(runs_of_two.files.folder.glob("*_rank_002_*.cif")).unlink()
     runs_of_two.run(models=(3, 4))
@@ -313,7 +313,7 @@ def test_files_of_a_run_killed_after_it_finished_a_target_are_removed(runs: Runs
     assert runs.times() == before
 
 
-def test_finished_target_that_another_run_works_on_is_left_alone(runs: Runs) -> None:
+def test_finished_target_that_another_run_has_locked_is_skipped(runs: Runs) -> None:
     before = runs.times()
     with TargetLocks(Event()) as locks:
         assert locks.try_acquire(runs.files.lock)
@@ -373,7 +373,7 @@ def test_edited_alignment_is_searched_again(runs: Runs) -> None:
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("q.a3m", "*.pdb")),
     ],
 )
-def test_damaged_intermediate_files_are_made_again(damaged: str, finished_two: Runs, tmp_path: Path) -> None:
+def test_damaged_intermediate_files_are_replaced(damaged: str, finished_two: Runs, tmp_path: Path) -> None:
     again = Runs(tmp_path, finished_two.searcher)
     make_intermediate_files(again, finished_two)
     for path in again.files.work_folder.rglob(damaged):

@@ -85,7 +85,7 @@ def test_files_of_killed_searches_are_removed(tmp_path: Path) -> None:
         run.to_table(str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
 
 
-def test_alignment_that_does_not_match_its_record_is_made_again(tmp_path: Path) -> None:
+def test_alignment_that_does_not_match_its_record_is_replaced(tmp_path: Path) -> None:
     run, out = _run(tmp_path), tmp_path / "out"
     run.to_folder(out, "a3m")
     before = {path.name: path.read_bytes() for path in out.iterdir()}

@@ -1,4 +1,4 @@
-"""Files of hits that do not belong together, and files that are made again."""
+"""Tests of searching and folding in separate runs: hits that do not match, and hits that are made again."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -103,7 +103,7 @@ def test_hits_of_all_iterations_are_needed(tmp_path: Path) -> None:
         MergedSearcher.open(paths(1, 2, 3), threads=1)
 
 
-def test_missing_parts_and_other_files_are_named(tmp_path: Path) -> None:
+def test_missing_parts_and_other_files_are_refused_by_name(tmp_path: Path) -> None:
     first = write_hits(tmp_path / "one", 1)
     with pytest.raises(InputError, match="of 2 parts, no file has the hits of 2"):
         MergedSearcher.open([first], threads=1)

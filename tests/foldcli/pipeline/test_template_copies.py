@@ -66,7 +66,7 @@ def target(folder: Path, name: str, sequence: str) -> tuple[str, AlignmentTarget
 
 
 @pytest.mark.parametrize("layout", ["default", pytest.param("colabfold", marks=pytest.mark.slow)])
-def test_files_say_what_was_copied_and_others_go_on(
+def test_files_name_the_template_and_other_targets_continue(
     layout: LayoutName, sequence: str, root: Path, tmp_path: Path
 ) -> None:
     settings = settings_of(tmp_path, root, layout)

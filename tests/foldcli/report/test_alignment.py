@@ -95,7 +95,9 @@ def test_table_of_hits_replaces_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("m8", "length", "reason"), [("a\tb\n", 10, "t.m8:1: not a line of hits"), ("", 11, "target has 11")]
 )
-def test_inconsistent_files_are_named(tmp_path: Path, m8: str, length: int, reason: str) -> None:
+def test_inconsistent_files_are_errors_that_name_them(
+    tmp_path: Path, m8: str, length: int, reason: str
+) -> None:
     (tmp_path / "t.a3m").write_text(A3M)
     (tmp_path / "t.m8").write_text(m8)
     with pytest.raises(InputError, match=reason):

@@ -74,7 +74,7 @@ def test_targets_of_a_run_share_one_copy(tmp_path: Path) -> None:
     assert content.endswith(viewer.script.read_text(encoding="utf-8"))
 
 
-def test_page_of_a_folder_of_its_own_has_the_viewer_next_to_it(tmp_path: Path) -> None:
+def test_page_of_a_single_target_folder_has_the_viewer_next_to_it(tmp_path: Path) -> None:
     assert viewer_folder(TargetFiles("x", tmp_path / "x", "single_folder")) == tmp_path / "x/viewer"
     assert viewer_folder(TargetFiles("x", tmp_path, "colabfold")) == tmp_path / "foldcli/viewer"
 

@@ -198,7 +198,7 @@ REQUEST = SearchRequest([QUERY], SearchSettings()).message()
         ({"settings": {"comp_bias_corr": 1}}, "comp_bias_corr: expected true or false, got 1"),
     ],
 )
-def test_problem_of_a_request_is_named(wrong: dict[str, Any], reason: str) -> None:
+def test_error_names_the_problem_of_a_request(wrong: dict[str, Any], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         SearchRequest.parse(REQUEST | wrong, threads=1)
 

@@ -9,7 +9,7 @@ from foldcli.server.socket_file import claim_socket
 from msa.errors import InputError
 
 
-def test_foreign_files_are_no_locks(tmp_path: Path) -> None:
+def test_foreign_files_are_not_used_as_locks(tmp_path: Path) -> None:
     victim, lock = tmp_path / "victim", tmp_path / "s.sock.lock"
     victim.write_text("content")
     for link in (os.symlink, os.link):

@@ -29,9 +29,7 @@ def inputs_of(network: AlphaFold, features: Arrays, seed: int = 0) -> MultimerIn
     )
 
 
-def test_predict_recycles_passes_with_samples_of_their_own(
-    tiny_multimer: AlphaFold, complex_features: Arrays
-) -> None:
+def test_predict_draws_a_new_sample_in_each_pass(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
     prediction = predict(tiny_multimer, complex_features, RecyclingSettings(2, seed=7))
     inputs = inputs_of(tiny_multimer, complex_features, seed=7)
     with torch.inference_mode():

@@ -124,7 +124,7 @@ def test_padding_inside_rows_is_not_masked_and_not_read(complex_features: Arrays
         assert torch.equal(results[0][name], results[1][name]), name
 
 
-def test_passes_have_samples_of_their_own(complex_features: Arrays) -> None:
+def test_each_pass_has_its_own_sample(complex_features: Arrays) -> None:
     first, again, second = (draw(complex_features, iteration=i) for i in (0, 0, 1))
     assert torch.equal(first["msa_feat"], again["msa_feat"])
     assert not torch.equal(first["msa_feat"], second["msa_feat"])

@@ -48,7 +48,7 @@ def test_exchange_divides_the_other_axis_and_returns(
         assert traffic["columns"] == (pieces, dtype.itemsize * foreign)
 
 
-def test_waiting_frees_what_was_sent() -> None:
+def test_waiting_frees_sent_tensors() -> None:
     sent, received = torch.ones(1), torch.zeros(1)
     freed = [weakref.ref(sent), weakref.ref(received)]
     pending = Pending(lambda sent=sent: None, lambda received=received: received + 1).then(lambda x: 2 * x)

@@ -1,4 +1,4 @@
-"""Tests of sessions: ranks that do not fit together, fail, stop or stall are named on all others."""
+"""Tests of sessions: all ranks report a rank that does not fit, fails, stops or stalls."""
 
 import re
 import socket
@@ -26,7 +26,7 @@ def free_port() -> int:
         ("stall", r"no progress for \d+ s"),
     ],
 )
-def test_failure_of_a_rank_is_noticed_by_all_and_told_by_one(way: str, reason: str) -> None:
+def test_all_ranks_notice_a_failure_and_one_reports_it(way: str, reason: str) -> None:
     processes = RankProcesses(3)
     answers = processes.call(cases.fail_in_session, free_port(), way)
     processes.close()
