@@ -23,6 +23,7 @@ processes that write the results are started as usual.
 """
 
 import argparse
+import functools
 import json
 import multiprocessing
 import os
@@ -60,6 +61,7 @@ OPTIONS = (
     *("--params", "demo", "--num-recycle", "0", "--fast", "--max-msa", "8:4"),
     *("--threads", "1", "--device", "cpu", "--no-plots", "-q"),
 )
+MANY = ("many.fasta", "--models", "3")
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 # loaded by every process of a run, also by those that multiprocessing starts
 HOOK = """
@@ -178,6 +180,13 @@ class Runner:
         if code := self.wait(pid):
             sys.exit(f"{arguments} ended with {code}:\n{self.log(pid)}")
 
+    @functools.cached_property
+    def many_targets(self) -> tuple[dict[str, Any], float]:
+        """The `contents` of an uninterrupted run of MANY, and its seconds."""
+        start = time.perf_counter()
+        self.run(self.folder / "many", MANY)
+        return contents(self.folder / "many"), time.perf_counter() - start
+
 
 def contents(out: Path) -> dict[str, Any]:
     """Return the files of a folder without times and sources: done.json in part, pages and logs by name."""
@@ -249,22 +258,18 @@ def kill_at_points(runner: Runner, scenario: Scenario, first: int, every: int) -
     """Kill a run before each operation from `first` (1-based) on, and return the counts as text."""
     work = runner.folder / "work"
 
-    def prepared(name: str) -> Path:
-        out = work / name
-        if scenario.before is not None:
-            runner.run(out, scenario.before)
-        return out
-
-    whole = prepared("whole")
+    whole, template = work / "whole", work / "template"
+    if scenario.before is not None:
+        runner.run(template, scenario.before)
+        os.system(f"cp -a {template} {whole}")
     before = contents(whole) if whole.exists() else {}
     runner.run(whole, scenario.arguments)
     operations, expected = runner.operations(), contents(whole)
-    template = prepared("template") if scenario.before is not None else None
     killed = wrong = misleading = 0
     for point in range(first, operations + 1, every):
         out = work / "out"
         os.system(f"rm -rf {out}")
-        if template is not None:
+        if template.exists():
             os.system(f"cp -a {template} {out}")
         code = runner.wait(runner.start(out, scenario.arguments, point))
         killed += code == -signal.SIGKILL
@@ -282,19 +287,15 @@ def kill_at_points(runner: Runner, scenario: Scenario, first: int, every: int) -
 
 def kill_at_random(runner: Runner, trials: int, seed: int) -> str:
     """Kill runs at random times until they are done, and return the counts as text."""
-    work, arguments = runner.folder / "random", ("many.fasta", "--models", "3")
-    runner.run(work / "whole", arguments)
-    expected, generator = contents(work / "whole"), random.Random(seed)
-    start = time.perf_counter()
-    runner.run(work / "timed", arguments)
-    seconds = time.perf_counter() - start
+    work, generator = runner.folder / "random", random.Random(seed)
+    expected, seconds = runner.many_targets
     kills = wrong = misleading = 0
     while kills < trials:
         out = work / "out"
         os.system(f"rm -rf {out}")
         ends = []
         for _ in range(generator.randrange(1, 5)):
-            pid = runner.start(out, arguments)
+            pid = runner.start(out, MANY)
             pause = generator.uniform(0, 1.1 * seconds)
             time.sleep(pause)
             os.kill(pid, generator.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)))
@@ -302,7 +303,7 @@ def kill_at_random(runner: Runner, trials: int, seed: int) -> str:
             ends.append(f"{code} at {pause:.2f} s")
             kills += code in (-signal.SIGKILL, 130, 143)
             misleading += bool(check_finished_targets(contents(out) if out.exists() else {}, (expected,)))
-        pid = runner.start(out, arguments)
+        pid = runner.start(out, MANY)
         if difference := find_difference(runner, [pid], out, expected):
             wrong += 1
             print(f"    after {', '.join(ends)}: {difference}", flush=True)
@@ -311,14 +312,13 @@ def kill_at_random(runner: Runner, trials: int, seed: int) -> str:
 
 def run_concurrently(runner: Runner, runs: int, trials: int) -> str:
     """Run several processes in one folder, and return the counts as text."""
-    work, arguments = runner.folder / "concurrent", ("many.fasta", "--models", "3")
-    runner.run(work / "whole", arguments)
-    expected, generator = contents(work / "whole"), random.Random(6)
+    work, generator = runner.folder / "concurrent", random.Random(6)
+    expected, _ = runner.many_targets
     wrong = killed = 0
     for trial in range(trials):
         out = work / "out"
         os.system(f"rm -rf {out}")
-        pids = [runner.start(out, arguments) for _ in range(runs)]
+        pids = [runner.start(out, MANY) for _ in range(runs)]
         if trial % 3 == 2:
             time.sleep(generator.uniform(0.5, 3.0))
             os.kill(pids[0], signal.SIGKILL)

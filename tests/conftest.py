@@ -14,6 +14,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+# environment of processes that simulate a GPU
+SIMULATOR_VARIABLES = {
+    "NUMBA_ENABLE_CUDASIM": "1",
+    "PYTHONPATH": f"{ROOT / 'tests/simulator_startup'}{os.pathsep}{ROOT}",
+}
 
 
 class PytestProcess:
@@ -52,6 +57,8 @@ class PytestProcess:
         self._process.wait()
 
 
+# files with the longest tests, which run first, so that no process is left with one of them at the end
+LONGEST = ("test_interruptions.py", "test_tutorial.py", "test_warmup.py")
 SIMULATOR = pytest.StashKey[PytestProcess]()
 
 
@@ -69,6 +76,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """End the simulator process."""
     if SIMULATOR in config.stash:
         config.stash[SIMULATOR].close()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -91,7 +104,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             return None
     stash = pyfuncitem.config.stash
     if SIMULATOR not in stash:
-        stash[SIMULATOR] = PytestProcess(NUMBA_ENABLE_CUDASIM="1")
+        stash[SIMULATOR] = PytestProcess(**SIMULATOR_VARIABLES)
     stash[SIMULATOR].run(pyfuncitem.nodeid)
     return True
 

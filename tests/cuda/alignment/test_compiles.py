@@ -1,15 +1,17 @@
-"""Every alignment kernel compiles for two GPU generations, without local memory or register spills.
+"""Alignment kernels compile for two GPU generations, without local memory or register spills.
+
+Of the generated gapless kernels, some widths are compiled for each launch configuration.
 
 Needs NVIDIA's compiler libraries and, to check registers and spills, `ptxas`; neither needs a GPU.
 """
 
 import os
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,8 @@ CAPABILITIES = [(8, 0), (9, 0)]
 INTEGER_MAXIMUM_CAPABILITY = (9, 0)
 # a query of several tiles has tiles of more than half the widest
 MIN_BORDERED_TILE = 1024
+# of generated kernels
+NAME = r"(gapless_\w+)_(\d+)x(\d+)_(\w+)"
 TUNED_DEVICES = (DEFAULT, "NVIDIA H200")
 # removed when the process ends
 SOURCES = tempfile.TemporaryDirectory()
@@ -94,6 +98,21 @@ def gapless_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
         yield Kernel(variant.name, partial(generate, variant, bounds), GENERATED_SIGNATURES[kind], bounds)
 
 
+def representative(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
+    """Yield the narrowest, the middle and the widest of kernels that differ in the number of columns only.
+
+    The widest needs most registers.
+    """
+    groups: dict[tuple[Any, ...], list[tuple[int, Kernel]]] = {}
+    for kernel in kernels:
+        stem, lanes, columns, maximum = re.fullmatch(NAME, kernel.name).groups()  # type: ignore[union-attr]
+        groups.setdefault((stem, lanes, maximum, kernel.launch_bounds), []).append((int(columns), kernel))
+    for group in groups.values():
+        ordered = [kernel for _, kernel in sorted(group, key=lambda pair: pair[0])]
+        for index in sorted({0, len(ordered) // 2, len(ordered) - 1}):
+            yield ordered[index]
+
+
 def row_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
     shapes = HOPPER if capability >= (9, 0) else PLAIN
     kinds = (("packed", shapes.packed + shapes.low_latency), ("wide", shapes.wide), ("traced", shapes.wide))
@@ -116,9 +135,8 @@ def all_kernels() -> Iterator[Any]:
     for capability in CAPABILITIES:
         architecture = f"sm_{capability[0]}{capability[1]}"
         for kernels in (gapless_kernels, row_kernels, plain_kernels):
-            # the untuned tables differ in the number of columns only
-            every = 3 if kernels is gapless_kernels and capability < (9, 0) else 1
-            for kernel in islice(kernels(capability), 0, None, every):
+            compiled = kernels(capability)
+            for kernel in representative(compiled) if kernels is gapless_kernels else compiled:
                 label = f"{architecture}-{kernel.name}-{kernel.launch_bounds[1]}x{kernel.launch_bounds[0]}"
                 yield pytest.param(capability, kernel, id=label)
 

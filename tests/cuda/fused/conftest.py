@@ -1,4 +1,4 @@
-"""Fixtures of kernel tests, and Triton's interpreter, which runs kernels on CPU tensors.
+"""Fixtures of kernel tests, and the selection of those that run in Triton's interpreter, on CPU tensors.
 
 The interpreter must be enabled before kernels are imported. Without a GPU the kernel tests
 (`*/test_*kernels.py`) are therefore not collected here: test_interpreter.py runs each of their functions in
@@ -9,7 +9,6 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,19 +21,9 @@ sys.path.append(str(Path(__file__).parents[3]))
 collect_ignore_glob = [] if INTERPRETED or torch.cuda.is_available() else ["*/test_*kernels.py"]
 
 if INTERPRETED:
-    from triton.runtime import interpreter
+    from tests.cuda.fused import interpreter
 
-    patch_tensor = interpreter._patch_lang_tensor
-
-    def patch_tensor_and_index(tensor: Any, scope: Any) -> None:
-        """Patch Triton's tensors as the interpreter does, and make its scalars usable as integers.
-
-        They are arrays of one element, which `int()` of recent numpy versions rejects.
-        """
-        patch_tensor(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
-
-    interpreter._patch_lang_tensor = patch_tensor_and_index
+    interpreter.install()
 
 
 def sample_cases(items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -273,7 +273,7 @@ def test_interrupted_run_leaves_no_finished_files_and_the_next_run_continues(
     assert not list((tmp_path / "out").rglob("*_unrelaxed_rank_*"))
     assert not list((tmp_path / "out").rglob("*.tmp"))
 
-    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    result = run_foldcli(command[len(FOLDCLI) :], env=environment)
     assert result.returncode == 0, result.stderr
     assert len(list((tmp_path / "out").rglob("*.done.json"))) == 1
     if stage == "predict":
@@ -371,7 +371,8 @@ def test_failed_write_leaves_no_partial_files(environment: dict[str, str], tmp_p
 
     out = tmp_path / "out"
     (tmp_path / "gb1.a3m").write_text(f">gb1\n{GB1}\n")
-    command = [*FOLDCLI, "predict", tmp_path / "gb1.a3m", *QUICK, "-o", out]
+    quick = [*QUICK, "--models", "3", "--num-recycle", "0"]
+    command = [*FOLDCLI, "predict", tmp_path / "gb1.a3m", *quick, "-o", out]
     result = subprocess.run(
         command, env=environment, preexec_fn=small_files_only, capture_output=True, text=True
     )

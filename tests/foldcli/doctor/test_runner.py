@@ -11,6 +11,7 @@ import pytest
 from foldcli.doctor import runner
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.doctor.runner import run_checks
+from tests.conftest import SIMULATOR_VARIABLES
 
 CPU = CheckContext("cpu", Path("/nowhere"))
 
@@ -81,8 +82,8 @@ def test_unknown_check_is_broken() -> None:
 
 @pytest.mark.slow
 def test_gpu_search_in_numbas_simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
-    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path))
+    for name, value in (SIMULATOR_VARIABLES | {"FOLDCLI_CACHE": str(tmp_path)}).items():
+        monkeypatch.setenv(name, value)
     results = run("GPU", "search on the GPU", context=CheckContext("cuda", Path("/nowhere")))
     assert "simulator" in results["GPU 0 for the search"].found
     assert results["search on GPU 0"].found == "compiled, and equal to the CPU's hits"

@@ -119,7 +119,7 @@ def test_streamed_database_is_searched_in_a_separate_process() -> None:
     gpu_engine = create_engine(settings, print)
     assert isinstance(gpu_engine, GpuEngine)
     tiny = tiny_search()
-    # one query, as the simulator takes a minute for each
+    # one query, as the simulator takes seconds for each
     results = search_many(tiny.queries[:1], tiny.database, tiny.settings, gpu_engine)
     assert as_table(results) == tiny.expected[:1]
     assert [type(worker) for worker in gpu_engine.workers] == [RemoteWorker]

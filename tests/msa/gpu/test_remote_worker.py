@@ -28,6 +28,7 @@ from msa.gpu.worker_process import MappedArray, WorkerFailure
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.search import SearchSettings, search_many
+from tests.conftest import SIMULATOR_VARIABLES
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
 
 HERE = Path(__file__).parent
@@ -42,10 +43,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinySearch:
 
 
 @pytest.fixture
-def start(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Return a function that starts GPU processes, two without faults by default."""
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
-    monkeypatch.setenv("PYTHONPATH", str(root))
+    for name, value in SIMULATOR_VARIABLES.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(engine, "_BATCH_QUERIES", BATCH_QUERIES)
     monkeypatch.setattr(engine, "_STREAMED_BATCH_QUERIES", BATCH_QUERIES)
     monkeypatch.setattr(engine, "_REPLICATED_BYTES", 0)
@@ -220,8 +221,8 @@ def test_processes_end_with_their_last_reference(tiny: TinySearch, start: Start,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_processes_end_with_the_search(root: Path, tmp_path: Path, number: signal.Signals) -> None:
-    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(root)}
+def test_processes_end_with_the_search(tmp_path: Path, number: signal.Signals) -> None:
+    environment = os.environ | SIMULATOR_VARIABLES
     command = [sys.executable, HERE / "endless_search.py", tmp_path]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as search:
         assert search.stdout is not None
