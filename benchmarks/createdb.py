@@ -8,8 +8,8 @@ UniRef50's mean length are used. Each program runs in its own process on the sam
 the repeats, including start-up; memory is the largest resident set. `mmseqs createdb` does not mask; tantan
 only masks, on one thread. Programs that are not installed are skipped.
 
-With --residues, the input is a stream of as many residues from benchmarks/large_fasta.py, which is not stored
-and uses the same cores. The disk then needs 2.8 bytes per residue.
+With --residues, the input is a stream of that many residues from benchmarks/large_fasta.py, which is not
+stored and uses the same cores. The disk then needs 2.8 bytes per residue.
 """
 
 import argparse

@@ -7,8 +7,9 @@ network is model_3_ptm with random parameters, 3 recycles. The rows:
 
     first run     a fresh cache: kernels are compiled
     fold          a fresh feature cache, and compiled kernels
-    network       the same predictions alone: random features are sampled before, nothing is written; one
-                  after the other, and each started before the one before has finished, as in a run
+    network       the same predictions alone: random features are sampled before, and nothing is written. The
+                  first figure is for one prediction after the other; for the second, each is started before
+                  the previous one has finished, as in a run
 
 For each run, the phases of its start are printed. Python's bytecode is compiled before, as installers do. The
 GPU's load is the share of samples (nvidia-smi, ten a second) with any kernel running, between the beginning

@@ -3,14 +3,14 @@
     python benchmarks/fuzz_databases.py [--cases 10000] [--jobs 2] [--seed 0]
 
 Three databases, plain, with clusters, and one part of a split one, are built from a FASTA file. Each case
-changes one file of a copy: it flips bits, sets numbers, moves, cuts, extends, empties, removes or exchanges.
-In five situations:
+changes one file of a copy: it flips bits, sets numbers, or moves, cuts, extends, empties, removes or
+exchanges content. The situations are:
 
     checked   as it is
     old       the manifest has no checksum of its own, as in databases of earlier versions
     large     residues and headers are too large to be read when the database is opened, so that only
               `createdb --verify` finds damage in them
-    forged    the checksums of manifest and file match the damaged file, as a malicious database may have it
+    forged    the checksums of manifest and file match the damaged file, as in a malicious database
     in use    the file is truncated after the database was opened
 
 A case ends in a refusal (one line that names the database), in the result of the undamaged database, or in

@@ -1,4 +1,4 @@
-"""Kill `foldcli fold` everywhere, run it again, and compare the files with those of an uninterrupted run.
+"""Kill `foldcli fold` at any point, run it again, and compare the files with those of an uninterrupted run.
 
     python benchmarks/interruptions.py [--parts points,random,concurrent] [--every 1] [--random 200]
 
@@ -9,9 +9,9 @@
     random      kill at random times
     concurrent  two and four runs at once in one folder; one of them is killed in a third of the trials
 
-After each kill, the folder must hold nothing that looks finished and is not: a target with done.json has
-exactly the files of an uninterrupted run, before or after. After the next run, all files must be those of an
-uninterrupted run; only times may differ. The demo network runs on the CPU.
+After each kill, no unfinished target may look finished: a target with done.json must have exactly the files
+that it had before the run, or those that an uninterrupted run gives it. After the next run, all files
+must be those of an uninterrupted run; only times may differ. The demo network runs on the CPU.
 
 All points divided among 16 cores:
 

@@ -8,7 +8,7 @@
 For each length and number of ranks it runs `--passes` passes after one that is not counted, with random
 parameters and features, and prints
 
-- the median seconds of a pass, and of them those until the CPU has launched everything; the speed-up over the
+- the median seconds of a pass, and those after which the CPU has launched everything; the speed-up over the
   first number of ranks; on a GPU the largest peak of allocated memory of a rank; and the root mean square
   difference of atom positions to those of the first number of ranks;
 - for each kind of communication, per block of the Evoformer stack: received MB and exposed ms of rank 0, the
@@ -19,7 +19,7 @@ parameters and features, and prints
 With two numbers of --blocks, all figures per block are differences between the two networks divided by the
 number of additional blocks: those of the stack alone, in a few seconds.
 
-Exposed times and profiles are measured in passes of their own, whose times are not part of the median. NCCL's
+Exposed times and profiles are measured in separate passes, whose times are not part of the median. NCCL's
 settings come from the environment.
 """
 

@@ -3,8 +3,8 @@
     python benchmarks/run_memory.py [--targets 2000] [--seconds 20]
 
 The targets are random sequences of 16 to 24 residues. They are searched in 100 random sequences, and
-predicted on the CPU by a network with one block. Every few seconds, one line tells the finished targets, and
-the resident memory, threads and open files of the run, and of it with its worker processes.
+predicted on the CPU by a network with one block. Every few seconds, one line shows the number of finished
+targets, and the resident memory, threads and open files of the main process, and of it with all workers.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A database of billions of residues: its build, and searches through which it passes from disk.
+"""The build of a database of billions of residues, and searches that stream it from disk.
 
     python benchmarks/search_scale.py FASTA [--residues 1e10] [--queries 100] [--device cuda]
         [--gpu-memory 4G] [--threads 16] [--folder FOLDER] [--keep]
@@ -8,10 +8,10 @@ searches with queries from the file run in processes of their own: one is killed
 queries are finished, the same command continues it, and an uninterrupted one is timed, with the database out
 of the page cache. The tables must be equal byte for byte.
 
-Printed are the speed of the build; the limits of the disk (direct reads) and of the link to the GPU (pinned
-copies); the time of the search next to the times that these limits allow; and peaks of memory: of the host
-without file pages, which the system takes back when it needs them, and of the GPU. The disk needs 2.8 bytes
-per residue, and the input is not stored.
+The output lists the speed of the build; the limits of the disk (direct reads) and of the link to the GPU
+(pinned copies); the time of the search next to the times that these limits allow; and peaks of memory: of the
+host without file pages, which the system takes back when it needs them, and of the GPU. The disk needs 2.8
+bytes per residue, and the input is not stored.
 """
 
 import argparse

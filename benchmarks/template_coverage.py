@@ -5,8 +5,8 @@ usage: python benchmarks/template_coverage.py SEQUENCES.fasta.gz [--count 300] [
 
 Random sequences are searched against SEQUENCES with the settings of `fold`, and the profile of the alignment
 against the structure library; for comparison, also the sequence alone. --alignments keeps the alignments,
-which benchmarks/template_search.py takes. Coverage counts the aligned residues of the best-covering template,
-or all residues between its alignment's ends.
+as input for benchmarks/template_search.py. Coverage counts the aligned residues of the best-covering
+template, or all residues between its alignment's ends.
 """
 
 import argparse

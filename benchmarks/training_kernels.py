@@ -9,7 +9,7 @@ multiplication: triangle multiplication of 128 channels with its LayerNorm.
 transition: the transition of 384² rows of 128 channels with its LayerNorm.
 block: one Evoformer block with 256 MSA and 128 pair channels, compiled by torch.compile, with the fused
 operations and with plain PyTorch.
-profile: the slowest kernels of the first of these blocks, and the operators of PyTorch that launch any.
+profile: the slowest kernels of the first of these blocks, and the operators of PyTorch that launch kernels.
 
 Times are those of CUDA graphs, so that the launching CPU does not count. Memory is the peak of a pass without
 a graph, beyond its inputs. cuEquivariance is timed if it is installed. --tune prints the times of other

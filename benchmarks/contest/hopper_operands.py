@@ -2,8 +2,8 @@
 
 Two warpgroups each have a tile of 64 normalised positions in registers. The weights of 384 channels do not
 fit in shared memory, so they are streamed: both groups multiply with a tile of weights before the next one
-replaces it. Those of 128 channels stay. A third group normalises the next tiles, read from device memory
-one batch of rows ahead, and a loading warp copies weights.
+replaces it. The weights of 128 channels fit and stay. A third group normalises the next tiles, read from
+device memory one batch of rows ahead, and a loading warp copies weights.
 """
 
 from triton.experimental import gluon

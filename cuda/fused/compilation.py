@@ -1,4 +1,4 @@
-"""Kernels compiled before they are launched, and a count of those that were not.
+"""Compilation of kernels before their launches, and reports of those that were compiled only then.
 
 Triton compiles a kernel at its first launch, once for each set of argument types, constants and options: a
 variant. Variants are recorded by running operations for an assumed GPU: each launch is noted instead of run.
@@ -178,7 +178,7 @@ def compute_cache_keys(module: ModuleType) -> None:
 
 
 def report_compilations(report: Callable[[str], None]) -> None:
-    """Report each kernel that this process compiles from now on; replaces earlier callers.
+    """Report each kernel that this process compiles from now on, instead of any earlier callback.
 
     Args:
         report: called with the kernel's name, and the types and constants that it is compiled for.

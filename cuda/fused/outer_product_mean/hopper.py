@@ -266,7 +266,7 @@ def add_outer_product_mean(
 def project_residues(
     msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the left and the right factor of any residues.
+    """Compute the left and the right factor of some residues.
 
     Same arguments and errors as `cuda.fused.outer_product_mean.triton.project_residues`.
 

@@ -52,7 +52,7 @@ def project_residues(
     mask: torch.Tensor | None,
     budget: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the left and the right factor of any residues.
+    """Compute the left and the right factor of some residues.
 
     Args:
         msa: [S, n, C].

@@ -248,7 +248,7 @@ def _write_update(
 def project_residues(
     msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute the left and the right factor of any residues.
+    """Compute the left and the right factor of some residues.
 
     Args:
         msa: [S, n, C] of at most 256 channels, with any strides.

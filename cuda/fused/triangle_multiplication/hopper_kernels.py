@@ -45,8 +45,8 @@ def gated(values, gates):
     """Return values · (1 + tanh(gates)), which is 2 · values · sigmoid(2 · gates), of float32.
 
     This needs one special function, where the sigmoid needs an exponential and a reciprocal. PTX guarantees
-    11 bits of the tangent, but not of gates that are nearly closed; a test checks that those are precise
-    enough.
+    11 bits of the tangent, but of nearly closed gates this leaves fewer bits of 1 + tanh; a test checks that
+    they suffice.
     """
     return gl.inline_asm_elementwise(
         """{

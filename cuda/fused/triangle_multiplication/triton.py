@@ -254,7 +254,10 @@ def project_factors(
 
 
 def max_row_ends(positions: int, padded: int) -> int:
-    """Return a bound of the row ends among consecutive positions; it has two values, for two kernels."""
+    """Return an upper limit of the row ends among consecutive positions.
+
+    It is one of two values, so that only two kernels are compiled.
+    """
     return 1 if positions <= padded else triton.cdiv(positions, ALIGNMENT)
 
 

@@ -107,10 +107,10 @@ def gate_update_backward(
     CHANNELS: tl.constexpr, START: tl.constexpr, STRIDE: tl.constexpr, POSITIONS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of the update without its gates and of the gates, from the gated update.
+    """Write the gradients of the ungated update and of the gates, given the gated update and its gradient.
 
-    Sums over the positions of a program: of the gates in partial_sums [programs, STRIDE], of the update in
-    update_sums [programs, CHANNELS].
+    The sums of the gradients over the positions of a program are written as well: those of the gates to
+    partial_sums [programs, STRIDE], those of the ungated update to update_sums [programs, CHANNELS].
     """
     position = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
     channel = tl.arange(0, BLOCK)

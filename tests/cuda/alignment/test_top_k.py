@@ -76,17 +76,17 @@ class Checker:
         for turn, (first, end) in enumerate(chunks):
             count = end - first
             query = KnownScores(scores[first:end], bounds[first:end])
-            own, other = self._rows[turn % 2], self._rows[1 - turn % 2]
-            before = other.copy_to_host()
-            previous_row = other if turn else None
-            self._selector.select(query, dummy_targets(count), own, first, previous_row)
+            row, other_row = self._rows[turn % 2], self._rows[1 - turn % 2]
+            before = other_row.copy_to_host()
+            previous_row = other_row if turn else None
+            self._selector.select(query, dummy_targets(count), row, first, previous_row)
             seen = np.sort(np.append(seen, np.arange(first, end)))
             expected = seen[best_targets(scores[seen], self._k, self._min_score)]
-            targets, found = read_row(own.copy_to_host())
+            targets, found = read_row(row.copy_to_host())
             assert sorted(targets.tolist()) == sorted(expected.tolist())
             assert found.tolist() == scores[targets].tolist()
             # the previous row is unchanged, so the selection can be repeated
-            assert (other.copy_to_host() == before).all() and (self._rows[2].copy_to_host() == -7).all()
+            assert (other_row.copy_to_host() == before).all() and (self._rows[2].copy_to_host() == -7).all()
             # no target is scored twice
             assert len(set(query.scored)) == len(query.scored)
             scored.append(query.scored)

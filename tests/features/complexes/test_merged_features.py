@@ -90,14 +90,14 @@ def test_merged_alignment_has_paired_rows_and_blocks(chains: list[bytes], mode: 
         blocks = [
             bytes(row) for row in msa[in_block[:, columns].all(axis=1) & ~is_paired, columns].astype(np.int8)
         ]
-        own = list(map(bytes, entry["msa"]))
+        entry_rows = list(map(bytes, entry["msa"]))
         # every row of every chain is present, as paired or once as unpaired, in its order
-        present = own if mode != "paired" else own[:1]
+        present = entry_rows if mode != "paired" else entry_rows[:1]
         if len(entities) == 1:
             assert list(map(bytes, msa.astype(np.int8)[:, columns])) == present
         else:
             assert blocks == [row for row in present if row not in paired]
-            assert paired.keys() <= {*own, bytes([GAP] * length)}
+            assert paired.keys() <= {*entry_rows, bytes([GAP] * length)}
         if mode == "unpaired":
             assert len(entities) == 1 or is_paired.sum() == 1
     asym_id = features["asym_id"]
