@@ -93,9 +93,9 @@ def read_hit_file(path: str | os.PathLike[str]) -> dict[str, list[str]]:
         columns = [clean_header(column) for column in line.split("\t")]
         if len(columns) < 2 or "_" not in columns[1]:
             raise InputError("expected a query, a tab, and a template such as 1abc_A", path, number)
-        of_query = hits.setdefault(columns[0], [])
-        if columns[1] not in of_query:
-            of_query.append(columns[1])
+        query_hits = hits.setdefault(columns[0], [])
+        if columns[1] not in query_hits:
+            query_hits.append(columns[1])
     if not hits:
         raise InputError("no template hits", path)
     return hits

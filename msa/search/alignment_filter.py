@@ -56,8 +56,8 @@ def _distinct(query: FastaRecord, hits: Hits, hit_rows: Sequence[bytes]) -> np.n
         if seen is None:
             header = hits.source.header(int(hits.rows[first[row] - 1])) if first[row] else query.header
             seen = species_of[row] = {species(header)}
-        own = species(hits.source.header(int(hits.rows[index - 1])))
-        if own not in seen:
-            seen.add(own)
+        hit_species = species(hits.source.header(int(hits.rows[index - 1])))
+        if hit_species not in seen:
+            seen.add(hit_species)
             distinct.append(index)
     return np.array(distinct[1:], np.int64) - 1

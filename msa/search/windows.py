@@ -150,8 +150,10 @@ class WindowedEngine:
             if not origin.windows:
                 yield candidates
                 continue
-            of_windows = [next(found) for _ in range(origin.windows)]
-            yield self._combine(origin, long_queries.pop(origin.index), candidates, of_windows, request)
+            window_candidates = [next(found) for _ in range(origin.windows)]
+            yield self._combine(
+                origin, long_queries.pop(origin.index), candidates, window_candidates, request
+            )
 
     def align(
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
@@ -164,18 +166,18 @@ class WindowedEngine:
         origin: _Origin,
         query: QueryProfile,
         whole: Candidates,
-        of_windows: Sequence[Candidates],
+        window_candidates: Sequence[Candidates],
         request: EngineRequest,
     ) -> Candidates:
         """Combine the candidates of a long query with those of its windows."""
         candidates = whole
-        found = np.concatenate([each.targets[each.aligned] for each in of_windows])
+        found = np.concatenate([each.targets[each.aligned] for each in window_candidates])
         if len(targets := np.setdiff1d(found, whole.targets)):
             selection = _with_origins(request.selection, [origin])
             aligned = self._engine.align([(query, targets)], replace(request, selection=selection))
             candidates = whole.followed_by(next(iter(aligned)))
         filtered = FilteredTargets.of_windows(
-            [whole.filtered, *(replace(each.filtered, passes=_passes(each)) for each in of_windows)]
+            [whole.filtered, *(replace(each.filtered, passes=_passes(each)) for each in window_candidates)]
         )
         candidates = replace(candidates, filtered=filtered)
         selection = request.selection

@@ -36,9 +36,9 @@ def transition_gradients(
 ):  # fmt: skip
     """Write LN(x), the hidden layer, the gradient of the hidden layer before relu, and that of x.
 
-    A program computes ROWS rows of [P, CHANNELS] and [P, WIDTH]. Their sums go to channel_sums
-    [programs, 3, CHANNELS], the gradients of scale, offset and narrow_bias, and to hidden_sums
-    [programs, WIDTH], that of widen_bias.
+    A program computes ROWS rows of [P, CHANNELS] and [P, WIDTH]. It also writes sums over its rows: of the
+    gradients of scale, offset and narrow_bias to channel_sums [programs, 3, CHANNELS], and of the gradient of
+    widen_bias to hidden_sums [programs, WIDTH].
     """
     dtype = x.dtype.element_ty
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -57,7 +57,7 @@ def transition_gradients(
     upstream = _load_rows(gradient, offsets, mask)
     sums = channel_sums + tl.program_id(0) * 3 * CHANNELS + column
     tl.store(sums + 2 * CHANNELS, tl.sum(upstream.to(tl.float32), 0), mask=column < CHANNELS)
-    of_normed = tl.zeros([ROWS, BLOCK], tl.float32)
+    normed_gradient = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, WIDTH, HIDDEN, num_stages=STAGES):
         channel = first + tl.arange(0, HIDDEN)
         inside = channel < WIDTH
@@ -72,24 +72,24 @@ def transition_gradients(
         )  # [HIDDEN, BLOCK]
         wide = tl.dot(rounded, first_matrix, input_precision=PRECISION)
         wide += _load_channels(widen_bias, channel, WIDTH)[None, :]
-        of_wide = tl.dot(upstream, second_matrix.T, input_precision=PRECISION)
-        of_wide = tl.where((wide > 0.0) & (rows < count)[:, None], of_wide, 0.0)
+        wide_gradient = tl.dot(upstream, second_matrix.T, input_precision=PRECISION)
+        wide_gradient = tl.where((wide > 0.0) & (rows < count)[:, None], wide_gradient, 0.0)
         hidden_offsets = wide_rows * WIDTH + channel[None, :]
         stored = (rows < count)[:, None] & inside[None, :]
         tl.store(hidden + hidden_offsets, tl.maximum(wide, 0.0).to(dtype), mask=stored)
-        narrow_gradient = of_wide.to(dtype)
-        tl.store(hidden_gradient + hidden_offsets, narrow_gradient, mask=stored)
-        tl.store(hidden_sums + tl.program_id(0) * WIDTH + channel, tl.sum(of_wide, 0), mask=inside)
-        of_normed = tl.dot(narrow_gradient, first_matrix.T, of_normed, input_precision=PRECISION)
+        rounded_gradient = wide_gradient.to(dtype)
+        tl.store(hidden_gradient + hidden_offsets, rounded_gradient, mask=stored)
+        tl.store(hidden_sums + tl.program_id(0) * WIDTH + channel, tl.sum(wide_gradient, 0), mask=inside)
+        normed_gradient = tl.dot(rounded_gradient, first_matrix.T, normed_gradient, input_precision=PRECISION)
     # loaded again, because keeping the tile during the loop would take registers
     standard = _load_rows(x, offsets, mask).to(tl.float32) - mean[:, None]
     standard = tl.where(mask, standard * inverse[:, None], 0.0)
-    tl.store(sums, tl.sum(of_normed * standard, 0), mask=column < CHANNELS)
-    tl.store(sums + CHANNELS, tl.sum(of_normed, 0), mask=column < CHANNELS)
-    of_normed *= scale[None, :]
-    average = tl.sum(of_normed, 1) / CHANNELS
-    slope = tl.sum(of_normed * standard, 1) / CHANNELS
-    result = (of_normed - average[:, None] - standard * slope[:, None]) * inverse[:, None]
+    tl.store(sums, tl.sum(normed_gradient * standard, 0), mask=column < CHANNELS)
+    tl.store(sums + CHANNELS, tl.sum(normed_gradient, 0), mask=column < CHANNELS)
+    normed_gradient *= scale[None, :]
+    average = tl.sum(normed_gradient, 1) / CHANNELS
+    slope = tl.sum(normed_gradient * standard, 1) / CHANNELS
+    result = (normed_gradient - average[:, None] - standard * slope[:, None]) * inverse[:, None]
     tl.store(x_gradient + offsets, result.to(dtype), mask=mask)
 
 

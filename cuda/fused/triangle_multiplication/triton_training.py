@@ -69,14 +69,14 @@ def gate_factors_backward(
     keep = tl.load(mask + position, mask=real, other=0.0).to(tl.float32)
     source = gradient + channel.to(tl.int64)[None, :] * count + position[:, None]
     upstream = tl.load(source, mask=inside, other=0.0).to(tl.float32) * keep[:, None]
-    of_value = upstream * gate
-    of_gate = of_value * value * (1.0 - gate)
+    value_gradient = upstream * gate
+    gate_gradient = value_gradient * value * (1.0 - gate)
     dtype: tl.constexpr = projected_gradient.dtype.element_ty
-    tl.store(projected_gradient + offsets, of_value.to(dtype), mask=inside)
-    tl.store(projected_gradient + offsets + CHANNELS, of_gate.to(dtype), mask=inside)
+    tl.store(projected_gradient + offsets, value_gradient.to(dtype), mask=inside)
+    tl.store(projected_gradient + offsets + CHANNELS, gate_gradient.to(dtype), mask=inside)
     out = partial_sums + tl.program_id(0) * STRIDE + channel
-    tl.store(out, tl.sum(of_value, 0), mask=channel < CHANNELS)
-    tl.store(out + CHANNELS, tl.sum(of_gate, 0), mask=channel < CHANNELS)
+    tl.store(out, tl.sum(value_gradient, 0), mask=channel < CHANNELS)
+    tl.store(out + CHANNELS, tl.sum(gate_gradient, 0), mask=channel < CHANNELS)
 
 
 @triton.jit
@@ -119,13 +119,13 @@ def gate_update_backward(
     offsets = position.to(tl.int64)[:, None] * CHANNELS + channel[None, :]
     upstream = tl.load(gradient + offsets, mask=inside, other=0.0).to(tl.float32)
     result = tl.load(update + offsets, mask=inside, other=0.0).to(tl.float32)
-    of_gate = upstream * result * (1.0 - gate)
+    gate_gradient = upstream * result * (1.0 - gate)
     upstream *= gate
     dtype: tl.constexpr = projected_gradient.dtype.element_ty
     tl.store(ungated_gradient + offsets, upstream.to(dtype), mask=inside)
-    tl.store(projected_gradient + gate_offsets, of_gate.to(dtype), mask=inside)
+    tl.store(projected_gradient + gate_offsets, gate_gradient.to(dtype), mask=inside)
     out = partial_sums + tl.program_id(0) * STRIDE + START + channel
-    tl.store(out, tl.sum(of_gate, 0), mask=channel < CHANNELS)
+    tl.store(out, tl.sum(gate_gradient, 0), mask=channel < CHANNELS)
     out = update_sums + tl.program_id(0) * CHANNELS + channel
     tl.store(out, tl.sum(upstream, 0), mask=channel < CHANNELS)
 
@@ -173,8 +173,8 @@ def normalise_product_backward(
     channel = tl.arange(0, BLOCK)
     channels = channel < CHANNELS
     factor = tl.load(scale + channel, mask=channels, other=0.0).to(tl.float32)
-    of_scale = tl.zeros([BLOCK], tl.float32)
-    of_offset = tl.zeros([BLOCK], tl.float32)
+    scale_gradient = tl.zeros([BLOCK], tl.float32)
+    offset_gradient = tl.zeros([BLOCK], tl.float32)
     for k in range(REPEATS):
         position = (tl.program_id(0) * REPEATS + k) * POSITIONS + tl.arange(0, POSITIONS)
         real = position < count
@@ -184,16 +184,16 @@ def normalise_product_backward(
         normed = tl.where(inside, (x - mean[:, None]) * inverse[:, None], 0.0)
         source = gradient + position.to(tl.int64)[:, None] * CHANNELS + channel[None, :]
         upstream = tl.load(source, mask=inside, other=0.0).to(tl.float32)
-        of_scale += tl.sum(upstream * normed, 0)
-        of_offset += tl.sum(upstream, 0)
+        scale_gradient += tl.sum(upstream * normed, 0)
+        offset_gradient += tl.sum(upstream, 0)
         upstream *= factor[None, :]
         first = tl.sum(upstream, 1) / CHANNELS
         second = tl.sum(upstream * normed, 1) / CHANNELS
         result = (upstream - first[:, None] - normed * second[:, None]) * inverse[:, None]
         tl.store(product_gradient + offsets, result.to(product_gradient.dtype.element_ty), mask=inside)
     out = partial_sums + tl.program_id(0) * 2 * CHANNELS + channel
-    tl.store(out, of_scale, mask=channels)
-    tl.store(out + CHANNELS, of_offset, mask=channels)
+    tl.store(out, scale_gradient, mask=channels)
+    tl.store(out + CHANNELS, offset_gradient, mask=channels)
 
 
 class Saved(NamedTuple):

@@ -33,7 +33,7 @@ class TinySearch:
     Args:
         folder: existing folder for the database.
         clusters: lines of a cluster table; None for no clusters.
-        settings: of the search.
+        settings: settings of the search.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Tests of ColabFold's A3M files of complexes: reading, writing, and what is wrong with damaged ones."""
+"""Tests of ColabFold's A3M files of complexes: reading, writing, and errors in damaged files."""
 
 import io
 
@@ -66,7 +66,7 @@ def test_queries_are_added_where_the_file_has_none() -> None:
 def test_equal_rows_are_read_once_and_rows_of_other_names_are_kept() -> None:
     rows = b">a\nMc--\n>b\nMc--\n>a\nMc\n--\n>a\nMd--\n\0>a\nMc--\n"
     read = parse_complex_a3m(b"#2,1\t1,1\n>101\t102\nMKW\n" + rows)
-    # the third of the names has another insertion
+    # the third row, with the name of the first, has another insertion
     assert read.unpaired[0].names == ("a", "b", "a")
 
 

@@ -74,7 +74,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Databases:
 
 @dataclass(frozen=True)
 class LastIteration:
-    """The hits of a query in all parts in its last iteration, and whether others followed."""
+    """The hits of a query in all parts in its last iteration, and whether the search continued without it."""
 
     parts: list[PartHits]
     has_left: bool

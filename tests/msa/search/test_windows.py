@@ -108,13 +108,13 @@ def test_hits_of_a_long_query_equal_brute_force(
     domains, database = domains_and_database
     query, targets = "".join(domains), database.arrays
     options = SearchSettings(max_seqs=max_seqs, comp_bias_corr=comp_bias_corr)
-    parameters, everything = gumbel_parameters(11, 1), np.arange(len(database))
+    parameters, all_targets = gumbel_parameters(11, 1), np.arange(len(database))
     profile = query_profile(encode(query), comp_bias_corr)
 
     def all_evalues(part: np.ndarray) -> np.ndarray:
-        scores = alignment_scores(part, targets, everything, 11, 1, 1)
+        scores = alignment_scores(part, targets, all_targets, 11, 1, 1)
         if comp_bias_corr:
-            reversed_scores = alignment_scores(part[::-1], targets, everything, 11, 1, 1)
+            reversed_scores = alignment_scores(part[::-1], targets, all_targets, 11, 1, 1)
             arguments = len(query), targets.lengths, parameters
             scores = corrected_scores(scores, reversed_scores, *arguments)
         return evalues(scores, len(query), targets.lengths, database.total_residues, parameters)
@@ -126,13 +126,13 @@ def test_hits_of_a_long_query_equal_brute_force(
         found |= set(best[all_evalues(part)[best] <= 1e-3].tolist())
     expected = [
         (target, evalue)
-        for target, evalue in zip(everything.tolist(), all_evalues(profile).tolist(), strict=True)
+        for target, evalue in zip(all_targets.tolist(), all_evalues(profile).tolist(), strict=True)
         if target in found and evalue <= 1e-3
     ]
     hits = search(FastaRecord("long", query), database, options)
     assert set(zip(hits.targets.tolist(), hits.evalues.tolist(), strict=True)) <= set(expected)
     assert hits.capped == (len(hits) < len(expected))
-    # also what a search without windows finds is found
+    # targets that a search without windows finds are found as well
     without = next(
         IteratedSearch(database, options, CpuEngine()).run([FastaRecord("q", query)], lambda _: None)
     )
@@ -149,11 +149,11 @@ def test_thresholds_apply_before_the_limit_of_every_region(
     domains, database = domains_and_database
     query = FastaRecord("long", "".join(domains))
     options = SearchSettings(max_seqs=100, min_seq_id=0.5)
-    everything = search(query, database, options)
+    all_hits = search(query, database, options)
     few = search(query, database, replace(options, max_seqs=2))
-    kept = best_hits(everything.alignments, len(query.sequence), 2)
-    assert few.targets.tolist() == everything.targets[kept].tolist()
-    assert 2 * DOMAINS <= len(few) < len(everything) and few.capped
+    kept = best_hits(all_hits.alignments, len(query.sequence), 2)
+    assert few.targets.tolist() == all_hits.targets[kept].tolist()
+    assert 2 * DOMAINS <= len(few) < len(all_hits) and few.capped
 
 
 @pytest.mark.usefixtures("small_windows")
