@@ -208,6 +208,8 @@ def test_scores_match_deepmind(name: str, shared_dir: Path) -> None:
 def test_rows_of_the_distogram_equal_the_whole() -> None:
     torch.manual_seed(0)
     head, pair = DistogramHead(6), torch.randn(9, 9, 6)
+    for weights in head.parameters():  # parameters are created uninitialized
+        weights.normal_()
     assert torch.allclose(head.rows(pair, slice(2, 5)), head(pair)[2:5], atol=1e-6)
 
 
