@@ -148,7 +148,7 @@ class FeatureCache:
 
         Args:
             key: result of `cache_key`.
-            verify: as in `read_entry`.
+            verify: see `read_entry`.
 
         Raises:
             FileNotFoundError: the cache has no such entry.
@@ -162,9 +162,9 @@ class FeatureCache:
         """Load the features of alignments, or compute and store them.
 
         Args:
-            alignments: as in `features.deterministic.make_features`.
+            alignments: see `features.deterministic.make_features`.
             overwrite: whether to compute and store the features even if the cache has them.
-            verify: as in `read_entry`.
+            verify: see `read_entry`.
 
         Returns:
             The features, and whether they were loaded from the cache.

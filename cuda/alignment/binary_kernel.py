@@ -28,7 +28,7 @@ class BinaryKernel:
         signature: numba signature of arrays and integers, such as "void(int32[::1], int64)".
 
     Raises:
-        ValueError: if the driver rejects the code, or an argument has an unsupported type.
+        ValueError: the driver rejects the code, or an argument has an unsupported type.
     """
 
     def __init__(self, code: bytes, name: str, signature: str) -> None:
@@ -54,8 +54,8 @@ class BinaryKernel:
         """Queue the kernel on a stream.
 
         Raises:
-            TypeError: if an argument does not have the type of the signature.
-            RuntimeError: if the driver rejects the launch.
+            TypeError: an argument does not have the type of the signature.
+            RuntimeError: the driver rejects the launch.
         """
         values: list[int] = []
         for kind, argument in zip(self._parameters, arguments, strict=True):

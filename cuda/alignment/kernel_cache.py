@@ -76,7 +76,7 @@ def generated_function(
         launch_bounds: the bounds it will be compiled with, which are part of the file name.
 
     Raises:
-        OSError: if the folder is not writable.
+        OSError: the folder is not writable.
     """
     digest = hashlib.sha256(f"{source}{launch_bounds}{sources_digest()}".encode()).hexdigest()[:16]
     path = folder / f"{name}_{digest}.py"
@@ -110,7 +110,7 @@ def prepare_launch(kernel: Any, threads: int, shared_bytes: int) -> int:
     """Allow a kernel to use more dynamic shared memory than the default 48 KiB.
 
     Args:
-        kernel: from `compiled_kernel`.
+        kernel: result of `compiled_kernel`.
         threads: threads per block.
         shared_bytes: dynamic shared memory per block.
 
@@ -118,7 +118,7 @@ def prepare_launch(kernel: Any, threads: int, shared_bytes: int) -> int:
         Blocks that fit on a multiprocessor of the current GPU at once.
 
     Raises:
-        RuntimeError: if the GPU does not have that much shared memory.
+        RuntimeError: the GPU does not have that much shared memory.
     """
     if SIMULATED:
         return 1
@@ -250,7 +250,7 @@ def _write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that other processes see all of it or none; create its folder if needed.
 
     Raises:
-        OSError: if the folder is not writable.
+        OSError: the folder is not writable.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # unlike tempfile's, readable for others, as far as the umask allows: users may share a cache

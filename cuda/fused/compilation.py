@@ -126,7 +126,7 @@ def compile_variant(variant: KernelVariant, gpu: GpuModel) -> bool:
     """Compile a variant and its launcher into Triton's cache, unless they are there.
 
     Args:
-        variant: from `record_variants`.
+        variant: a variant that `record_variants` reported.
         gpu: the model of GPU to compile for.
 
     Returns:

@@ -57,7 +57,7 @@ def implementation_module(
         device: where the operation runs.
 
     Raises:
-        ValueError: as `resolve_implementation`.
+        ValueError: see `resolve_implementation`.
         ModuleNotFoundError: kernels are requested, but Triton is not installed.
     """
     return _import_implementation(operation, resolve_implementation(implementation, device))

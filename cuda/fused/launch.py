@@ -68,7 +68,7 @@ def choose_launch(
         operation: name of its subpackage of `cuda.fused`.
         x: its element size and device select the row and the table.
         channels: number of channels.
-        section: of the table, see `launch_table`.
+        section: section of the table; see `launch_table`.
         sizes: other sizes that rows may bound.
 
     Returns:

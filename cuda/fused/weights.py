@@ -80,7 +80,7 @@ def interleave_columns(*weights: torch.Tensor, dtype: torch.dtype | None = None)
 
     Args:
         weights: an even number of tensors [..., M].
-        dtype: of the result; default: that of the weights.
+        dtype: dtype of the result; by default that of the weights.
 
     Returns:
         [..., M · number of weights].

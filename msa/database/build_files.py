@@ -87,7 +87,7 @@ def publish(folder: Path, final: Path, replace: bool) -> None:
     """Sync a temporary folder to disk and rename it to its final name.
 
     Args:
-        folder: from `temporary_folder`.
+        folder: a folder created by `temporary_folder`.
         final: must not exist or must be an empty folder, unless `replace`.
         replace: replace an existing folder, which is moved to the temporary name. If the file system can
             exchange two folders, `final` exists at every moment.

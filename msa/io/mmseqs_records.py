@@ -148,8 +148,8 @@ def read_mmseqs_queries(
 
     Args:
         path: name of the database.
-        comp_bias_corr: for profiles; see `profile_from_frequencies`.
-        matrix: for profiles; see `profile_from_frequencies`.
+        comp_bias_corr: used for profiles; see `profile_from_frequencies`.
+        matrix: used for profiles; see `profile_from_frequencies`.
 
     Returns:
         FastaRecord for a sequence, ProfileQuery for a profile.

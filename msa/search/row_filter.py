@@ -187,7 +187,7 @@ def _select_in_order(
     min_depth: int,
     threads: int,
 ) -> np.ndarray:
-    """Run `select_diverse_rows` with a given order of priority, int64 [n]; spans as from `_residue_spans`."""
+    """Run `select_diverse_rows` with an order of priority, int64 [n], and the result of `_residue_spans`."""
     count, columns = rows.shape
     spans = spans[order]
     comparison = _RowComparison(rows[order], spans, threads)
@@ -269,7 +269,7 @@ class _RowComparison:
 
     Args:
         rows: uint8 [n, columns], in order of priority.
-        spans: int64 [n, 3], as from `_residue_spans`.
+        spans: int64 [n, 3], result of `_residue_spans`.
         threads: at least 1.
     """
 
@@ -285,7 +285,7 @@ class _RowComparison:
         Args:
             kept: bool [n], rows kept so far; updated.
             pending: int64, rows to decide on, ascending.
-            limits: as from `_difference_limits`.
+            limits: result of `_difference_limits`.
 
         Returns:
             int64, the rows added.

@@ -53,7 +53,7 @@ class GaplessBounder:
         launch: launch configuration of a tile; by default the one in the launch table.
 
     Raises:
-        ValueError: if the profile has another shape.
+        ValueError: the profile has another shape.
         OSError: from `bound_all`, if the cache folder is not writable.
     """
 

@@ -46,7 +46,7 @@ class Variant:
             instruction. Non-negative halves have the same order as integers.
 
     Raises:
-        ValueError: if kind, arithmetic and layout do not match.
+        ValueError: kind, arithmetic and layout do not match.
     """
 
     kind: Kind

@@ -129,7 +129,7 @@ class Layout:
         entry_bytes: bytes of a table entry: 2, or 1 with arithmetic "byte".
 
     Raises:
-        ValueError: if lanes or columns are not supported.
+        ValueError: lanes or columns are not supported.
     """
 
     lanes: int

@@ -153,8 +153,8 @@ def prepare_kernel(variant: Variant, launch: Launch, folder: Path, device: Devic
     """Compile a kernel, or load it from the cache.
 
     Raises:
-        OSError: if the folder is not writable.
-        RuntimeError: if the GPU does not have enough shared memory.
+        OSError: the folder is not writable.
+        RuntimeError: the GPU does not have enough shared memory.
     """
     kernel = compiled_kernel(kernel_source(variant, (launch.threads, launch.blocks), folder))
     blocks = prepare_launch(kernel, launch.threads, launch.layout.table_bytes)

@@ -29,7 +29,7 @@ def check_profile(profile: np.ndarray) -> None:
     """Check the shape of a profile.
 
     Raises:
-        ValueError: if it is not [query length ≥ 1, 32].
+        ValueError: it is not [query length ≥ 1, 32].
     """
     if profile.ndim != 2 or profile.shape[1] != 32 or not len(profile):
         raise ValueError(f"a profile has shape [query length, 32], not {list(profile.shape)}")
@@ -57,7 +57,7 @@ class GaplessScorer:
         launch: launch configuration of `score_all`; by default the one in the launch table.
 
     Raises:
-        ValueError: if the profile has another shape, the launch cannot hold the query, or the GPU does not
+        ValueError: the profile has another shape, the launch cannot hold the query, or the GPU does not
             support the arithmetic.
         OSError: from `score_all` and `score_listed`, if the cache folder is not writable.
     """

@@ -106,18 +106,18 @@ def trace_paths(
     walks back along the path. The path is the function of H that msa.cpu.smith_waterman describes.
 
     Args:
-        profiles: as for `end_positions`.
+        profiles: see `end_positions`.
         codes: uint8 [length], letter codes of each query; used to count identities only.
-        targets: as for `end_positions`.
-        pairs: as for `end_positions`.
+        targets: see `end_positions`.
+        pairs: see `end_positions`.
         ends: int32 [n, 3], result of `end_positions`; pairs with score 0 are left out.
-        gap_open: as for `end_positions`.
-        gap_extend: as for `end_positions`.
-        stream: as for `end_positions`.
-        budget: as for `end_positions`.
-        shapes: as for `end_positions`.
-        kernels: as for `end_positions`.
-        allocate: as for `end_positions`.
+        gap_open: see `end_positions`.
+        gap_extend: see `end_positions`.
+        stream: see `end_positions`.
+        budget: see `end_positions`.
+        shapes: see `end_positions`.
+        kernels: see `end_positions`.
+        allocate: see `end_positions`.
 
     Raises:
         ValueError: unless gap_open ≥ gap_extend ≥ 1.

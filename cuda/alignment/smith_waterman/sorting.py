@@ -82,8 +82,8 @@ def order_pairs(query, buckets, counts, table, order, ends, traced):  # type: ig
 
     Args:
         query: int32 [n].
-        buckets: from `count_pairs`.
-        counts: from `scan_counts`; modified.
+        buckets: result of `count_pairs`.
+        counts: result of `scan_counts`; modified.
         table: int32, starts with the first position of each query's pairs.
         order: int32 [n], written; empty pairs are left out.
         ends: int32 [ENTRY · (n + 1)], initialised if not traced: score −1, or 0 for an empty pair.

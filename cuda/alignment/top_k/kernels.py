@@ -140,8 +140,8 @@ def list_bounds(bounds: Any, count: Any, state: Any, listed: Any) -> None:
     """List the targets with LOWER ≤ bound < UPPER.
 
     Args:
-        bounds: as for `count_bounds`.
-        count: as for `count_bounds`.
+        bounds: see `count_bounds`.
+        count: see `count_bounds`.
         state: int32, contains LOWER and UPPER.
         listed: int32 [≥ 1 + count], an empty list.
     """
@@ -287,12 +287,12 @@ def choose(
     """Write the k best entries of both lists and a row to another row, and empty the lists; one block.
 
     Args:
-        lists: as for `narrow`.
-        first: as for `narrow`.
-        row: as for `narrow`.
-        min_score: as for `narrow`.
-        top_k: as for `narrow`.
-        target_bits: as for `narrow`.
+        lists: see `narrow`.
+        first: see `narrow`.
+        row: see `narrow`.
+        min_score: see `narrow`.
+        top_k: see `narrow`.
+        target_bits: see `narrow`.
         output_row: int32 [ROW_TARGETS + 2 · top_k], written. Its LOWER includes unlisted targets with the
             k-th best score itself, as they may come earlier in the database.
     """

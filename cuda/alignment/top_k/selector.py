@@ -64,8 +64,8 @@ class GaplessQuery:
         kernels: folder for generated and compiled kernels.
 
     Raises:
-        ValueError: if the profile has another shape.
-        OSError: if the folder is not writable.
+        ValueError: the profile has another shape.
+        OSError: the folder is not writable.
     """
 
     def __init__(self, profile: np.ndarray, kernels: Path) -> None:
@@ -194,7 +194,7 @@ class TopKSelector:
                 chunks with the highest scores come first.
 
         Raises:
-            ValueError: if there are more targets than `capacity`, or a row has another size.
+            ValueError: there are more targets than `capacity`, or a row has another size.
         """
         count = targets.lengths.size
         if count > self._capacity:

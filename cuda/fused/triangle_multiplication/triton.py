@@ -304,7 +304,7 @@ def finish(
 
     Args:
         product: [M, B, P, P], or [M, 1, n, P] of rows [1, n, N, C].
-        scale: of the product.
+        scale: scale of the product.
         weights: the layer's parameters.
         x: input.
         result: may be x.

@@ -18,7 +18,7 @@ def position_offsets(start, count, padded, length, strides, POSITIONS: tl.conste
         count: number of flat positions.
         padded: P.
         length: N.
-        strides: of [B, N, N].
+        strides: strides of a tensor [B, N, N].
         POSITIONS: number of offsets.
         ROWS: maximum number of row ends among POSITIONS positions. Dividing once per program and comparing
             this often is a fraction of the cost of dividing for each position.

@@ -301,7 +301,7 @@ def update_backward(
         projection: [C, 4*M+C].
         center_scale: [M].
         output: [M, C].
-        saved: of the forward pass.
+        saved: intermediates of the forward pass.
         outgoing: as in the forward pass.
     """
     count, channels = gradient.shape
