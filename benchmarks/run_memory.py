@@ -21,7 +21,8 @@ from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import TargetIdentities
-from foldcli.pipeline.run import RunSettings, run_targets
+from foldcli.pipeline.run import run_targets
+from foldcli.pipeline.run_state import RunSettings
 from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.searcher import DatabaseSource
 from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, OutputSettings, PredictSettings

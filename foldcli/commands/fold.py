@@ -1,11 +1,13 @@
 """`foldcli fold`: search, cache-features and predict in one command."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from foldcli.commands.prediction import SearchOptions, run_predictions
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import ranks as rank_options
@@ -17,7 +19,6 @@ from foldcli.options.command import (
     GroupedCommand,
     grouped,
 )
-from model.parallel.place import RankPlace
 
 if TYPE_CHECKING:
     from foldcli.inputs.targets import FoldInput
@@ -103,112 +104,19 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
     return run_fold(find_targets, **option_values)
 
 
-def run_fold(
-    find_targets: FindTargets,
-    *,
-    db: str | None,
-    threads: int,
-    dry_run: bool,
-    as_json: bool,
-    gpus_per_target: int,
-    **option_values: Any,
-) -> int | None:
+def run_fold(find_targets: FindTargets, *, db: str | None, threads: int, **option_values: Any) -> int | None:
     """Run search, features and prediction for the targets of `fold` or `screen`.
 
     `find_targets` returns names and targets, given the settings of the search, the feature cache and the
-    failures of the run. All other arguments are the values of FOLD_OPTIONS. Of several processes that
-    torchrun has started, the first does this, and the others only predict; they return their exit code.
+    failures of the run. All other arguments are the values of FOLD_OPTIONS. Returns the exit code of
+    `run_predictions`.
     """
-    from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline.defaults import library_database, with_default_method
-    from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.settings import (
-        AlignmentSettings,
-        FeatureSettings,
-        NetworkOptions,
-        OutputSettings,
-        TemplateOptions,
-    )
-    from foldcli.pipeline.startup import needed_kinds, start
+    from foldcli.pipeline.settings import AlignmentSettings
 
     alignment = AlignmentSettings.from_options(option_values, threads)
-    place = RankPlace.from_environment()
-    ranks = rank_options.number_of_ranks(gpus_per_target, place, option_values["params"])
-    network = NetworkOptions.from_options(option_values | {"gpus_per_target": ranks})
-    if place is not None and place.rank > 0:
-        if dry_run:
-            return None
-        from foldcli.pipeline.ranks import serve_rank
-
-        return serve_rank(network, threads, place)
-    template_choice = TemplateOptions.from_options(option_values, threads)
-    features = FeatureSettings.from_options(option_values)
-    output = OutputSettings.from_options(option_values)
-    if output.relaxation.num_models:
-        from foldcli.pipeline.relaxation import check_relaxation
-
-        check_relaxation(output.relaxation)
-
-    if not dry_run:
-        make_writable_folder(output.folder)
-    failures = Failures(output.folder, output.shard)
-    search_settings = alignment.search
-    targets = find_targets(search_settings, features.cache, failures)
-    selected = output.shard.select(targets)
-    if not selected and not dry_run:
-        if place is not None:
-            from model.parallel.session import decline
-
-            decline(place)
-        output.shard.log_if_empty(len(targets))
-        failures.finish()
-        return None
-
-    in_workers = rank_options.predicts_in_workers(len(network.devices), ranks, place)
-    kinds = needed_kinds(network, targets if dry_run else selected)
-    network = with_default_method(network, template_choice, kinds)
-    if db is None:
-        db = str(library_database())
-    startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
-    # these import torch, which `start` has just imported
-    from foldcli.params.verify import check_parameters
-    from foldcli.pipeline.device_workers import worker_settings
-    from foldcli.pipeline.dry_run import database_heading
-    from foldcli.pipeline.estimates import print_prediction_plan
-    from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities
-    from foldcli.pipeline.ranks import open_predictor
-    from foldcli.pipeline.run import RunSettings, run_targets, warm_up_early
-    from foldcli.pipeline.search_stage import SearchStage
-    from foldcli.pipeline.searcher import DatabaseSource
-    from foldcli.pipeline.template_stage import TemplateStage
-
-    templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
-    template_identity = None if templates is None else templates.identity()
-    source = DatabaseSource(db, network.device)
-    with open_predictor(network, startup, threads, place, dry_run or in_workers) as predictor:
-        if not (dry_run or in_workers):
-            warm_up_early(predictor, selected, output)
-        parameters = check_parameters(predictor.sources)
-        if dry_run:
-            database = source.open_existing()
-            request = None if database is None else AlignmentRequest.to_database(database, alignment)
-            identities = TargetIdentities(
-                predictor.sources, parameters, predictor.settings, request, template_identity
-            )
-            headings = (database_heading(db, database),)
-            print_prediction_plan(targets, identities, predictor, output, failures, headings, as_json)
-            return None
-        database = source.open()
-        # the network needs the other half of the GPU's memory
-        searcher = source.make_searcher(database, gpu_share=0.5)
-        search = SearchStage(searcher, alignment, show_progress=False)
-        identities = TargetIdentities(
-            predictor.sources, parameters, predictor.settings, search.request, template_identity
-        )
-        description = f"{db} of {database.manifest.sequences:,} sequences"
-        workers = worker_settings(network, predictor, threads) if in_workers else ()
-        settings = RunSettings(
-            output, features, predictor, identities, search, templates, description, workers, ranks
-        )
-        run_targets(selected, settings, failures, as_json)
-    return None
+    return run_predictions(
+        partial(find_targets, alignment.search),
+        SearchOptions(db, alignment),
+        threads=threads,
+        **option_values,
+    )

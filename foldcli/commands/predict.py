@@ -1,9 +1,11 @@
 """`foldcli predict`: alignments or cached features in, ranked structures out."""
 
+from functools import partial
 from typing import Any
 
 import click
 
+from foldcli.commands.prediction import run_predictions
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import ranks as rank_options
@@ -14,7 +16,6 @@ from foldcli.options.command import (
     GroupedCommand,
     grouped,
 )
-from model.parallel.place import RankPlace
 
 
 @click.command("predict", cls=GroupedCommand, replacements=PREDICTION_REPLACEMENTS | PAIRING_REPLACEMENTS)
@@ -35,15 +36,7 @@ from model.parallel.place import RankPlace
 )
 @grouped("Relaxation", predict_options.relax_options)
 @grouped("Run", predict_options.run_options)
-def command(
-    targets: tuple[str, ...],
-    all_cached: bool,
-    threads: int,
-    dry_run: bool,
-    as_json: bool,
-    gpus_per_target: int,
-    **option_values: Any,
-) -> int | None:
+def command(targets: tuple[str, ...], all_cached: bool, **option_values: Any) -> int | None:
     """Predict structures from alignments or cached features.
 
     TARGET is an alignment (A3M, Stockholm or aligned FASTA; a single sequence is enough; the A3M of a
@@ -62,85 +55,11 @@ def command(
       foldcli predict alignments/*.a3m -o out
       foldcli predict --all --num-models 2 --stop-at-score 90 -o out
     """
-    from foldcli.inputs.targets import find_predict_targets
-    from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline.defaults import with_default_method
-    from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.settings import (
-        FeatureSettings,
-        NetworkOptions,
-        OutputSettings,
-        TemplateOptions,
-    )
-    from foldcli.pipeline.startup import needed_kinds, start
-
     if all_cached == bool(targets):
         problem = (
             "TARGET... and --all are mutually exclusive." if targets else "Missing argument 'TARGET...'."
         )
         raise click.UsageError(problem)
-    place = RankPlace.from_environment()
-    ranks = rank_options.number_of_ranks(gpus_per_target, place, option_values["params"])
-    network = NetworkOptions.from_options(option_values | {"gpus_per_target": ranks})
-    if place is not None and place.rank > 0:
-        if dry_run:
-            return None
-        from foldcli.pipeline.ranks import serve_rank
+    from foldcli.inputs.targets import find_predict_targets
 
-        return serve_rank(network, threads, place)
-    template_choice = TemplateOptions.from_options(option_values, threads)
-    features = FeatureSettings.from_options(option_values)
-    output = OutputSettings.from_options(option_values)
-    if output.relaxation.num_models:
-        from foldcli.pipeline.relaxation import check_relaxation
-
-        check_relaxation(output.relaxation)
-
-    if not dry_run:
-        make_writable_folder(output.folder)
-    failures = Failures(output.folder, output.shard)
-    named = find_predict_targets(targets, all_cached, features.cache, failures)
-    selected = output.shard.select(named)
-    if not selected and not dry_run:
-        if place is not None:
-            from model.parallel.session import decline
-
-            decline(place)
-        output.shard.log_if_empty(len(named))
-        failures.finish()
-        return None
-
-    in_workers = rank_options.predicts_in_workers(len(network.devices), ranks, place)
-    kinds = needed_kinds(network, named if dry_run else selected)
-    network = with_default_method(network, template_choice, kinds)
-    startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
-    # these import torch, which `start` has just imported
-    from foldcli.params.verify import check_parameters
-    from foldcli.pipeline.device_workers import worker_settings
-    from foldcli.pipeline.estimates import print_prediction_plan
-    from foldcli.pipeline.identity import TargetIdentities
-    from foldcli.pipeline.ranks import open_predictor
-    from foldcli.pipeline.run import RunSettings, run_targets, warm_up_early
-    from foldcli.pipeline.template_stage import TemplateStage
-
-    templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
-    template_identity = None if templates is None else templates.identity()
-    with open_predictor(network, startup, threads, place, dry_run or in_workers) as predictor:
-        if not (dry_run or in_workers):
-            warm_up_early(predictor, selected, output)
-        identities = TargetIdentities(
-            predictor.sources,
-            check_parameters(predictor.sources),
-            predictor.settings,
-            templates=template_identity,
-        )
-        if dry_run:
-            print_prediction_plan(named, identities, predictor, output, failures, as_json=as_json)
-            return None
-        workers = worker_settings(network, predictor, threads) if in_workers else ()
-        settings = RunSettings(
-            output, features, predictor, identities,
-            templates=templates, workers=workers, devices_per_target=ranks,
-        )  # fmt: skip
-        run_targets(selected, settings, failures, as_json)
-    return None
+    return run_predictions(partial(find_predict_targets, targets, all_cached), None, **option_values)

@@ -4,7 +4,7 @@ import atexit
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,19 +26,19 @@ from foldcli.pipeline.device import (
 )
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.kernels import KernelCompilation
+from foldcli.pipeline.network_loading import DTYPES, load_network, recycling_settings
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import Startup
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TargetTemplates
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
-from model.config import ModelConfig, model_config
+from model.config import model_config
 from model.embedders import RECYCLED_BINS, distance_bins
 from model.errors import OutOfMemory
-from model.memory_plan import CPU_CHUNK_ELEMENTS
+from model.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
-from model.parameters import load_npz, random_parameters
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings, predict
 from msa.io.alignments import parse_alignment
@@ -50,7 +50,6 @@ Sampling: TypeAlias = tuple[SamplingSettings, int] | None
 _WARM_UP_GRACE = 5.0
 # AlphaFold2's number of templates; their rows count towards max_seq
 TEMPLATE_SLOTS = 4
-_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def create_predictor(options: NetworkOptions, startup: Startup, threads: int) -> "Predictor | TemplateCopier":
@@ -73,7 +72,7 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
         logger.warning("%s", UNTRAINED)
     if startup.preload and device != "cpu":
         # takes a while, during which the parameters can be read
-        run_in_background(lambda: _load_gpu_libraries(device, _DTYPES[settings.precision]))
+        run_in_background(lambda: _load_gpu_libraries(device, DTYPES[settings.precision]))
     return Predictor(
         startup.sources, settings, memory, arrays=startup.arrays, compilation=startup.compilation
     )
@@ -109,6 +108,31 @@ def _load_gpu_libraries(device: str, dtype: torch.dtype) -> None:
         torch.addmm(x[0], x, x[:64])
         distance_bins(torch.zeros(2, 3, device=device), *RECYCLED_BINS)
         x.float() @ x[:64].float()
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkJob:
+    """A job with its network and sampled features.
+
+    Args:
+        job: the job.
+        name: name of its target.
+        network: its network.
+        sample: sampled features; see `Predictor.sample`.
+        recycling: settings of its passes.
+        progress: shows the passes.
+    """
+
+    job: Job
+    name: str
+    network: AlphaFold
+    sample: dict[str, np.ndarray]
+    recycling: RecyclingSettings
+    progress: Progress
+
+    def predict(self, chunk_elements: int) -> Prediction:
+        """Run the passes in this thread; see `model.recycling.predict`."""
+        return predict(self.network, self.sample, self.recycling, self.progress, chunk_elements)
 
 
 class Predictor:
@@ -257,7 +281,8 @@ class Predictor:
         if not self._started and logger.isEnabledFor(logging.DEBUG):
             _log_first_block(network)
         self._started = True
-        collect = self._start(job, name, network, sample, recycling_settings(self.settings, job), progress)
+        recycling = recycling_settings(self.settings, job)
+        collect = self._start(NetworkJob(job, name, network, sample, recycling, progress))
 
         def finish() -> tuple[Prediction, ModelOrigin]:
             prediction = collect()
@@ -265,16 +290,8 @@ class Predictor:
 
         return finish
 
-    def _start(
-        self,
-        job: Job,
-        name: str,
-        network: AlphaFold,
-        sample: dict[str, np.ndarray],
-        recycling: RecyclingSettings,
-        progress: Progress,
-    ) -> Callable[[], Prediction]:
-        return start_within(self.memory, name, network, sample, recycling, progress)
+    def _start(self, work: NetworkJob) -> Callable[[], Prediction]:
+        return start_within(self.memory, work.name, work.network, work.sample, work.recycling, work.progress)
 
     def wait_for_kernels(self) -> None:
         """Wait until the kernels are compiled; may be called by any thread."""
@@ -322,79 +339,26 @@ class RankPredictor(Predictor):
             self._networks[source] = ParallelAlphaFold(super().network(source), self.group)
         return self._networks[source]
 
-    def _start(
-        self,
-        job: Job,
-        name: str,
-        network: AlphaFold,
-        sample: dict[str, np.ndarray],
-        recycling: RecyclingSettings,
-        progress: Progress,
-    ) -> Callable[[], Prediction]:
-        plan = self.memory.plan(network, sample)
+    def _start(self, work: NetworkJob) -> Callable[[], Prediction]:
+        plan = self._plan(work)
         chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
         refused = self.memory.strict and plan is not None and plan.peak_bytes > plan.available_bytes
         # the ranks may have different free memory, but must do the same
         planned = torch.tensor([[chunk_elements, not refused]])
         gathered = self.group.gather(planned, self.group.shards(self.group.size), "plan").wait()
         smallest, fits = gathered.amin(dim=0).tolist()
-        if plan is not None and self.group.rank == 0:
-            logger.debug("%s: %s on each of %d devices", name, plan, self.memory.ranks)
         if not fits:
-            raise OutOfMemory(f"{sample['aatype'].shape[-1]} residues: {plan} of each of several devices")
-        prediction = predict(network, sample, recycling, progress, smallest)
+            residues = work.sample["aatype"].shape[-1]
+            raise OutOfMemory(f"{residues} residues: {plan} of each of several devices")
+        prediction = work.predict(smallest)
         return lambda: prediction
 
-
-def recycling_settings(settings: PredictSettings, job: Job) -> RecyclingSettings:
-    """Return the settings of a job's recycling."""
-    own = settings.for_network(job.source.is_multimer)
-    return RecyclingSettings(
-        own.num_recycles, own.recycle_early_stop_tolerance, frozenset(own.extras), job.seed
-    )
-
-
-def load_network(
-    source: ParameterSource,
-    settings: PredictSettings,
-    device: str,
-    preloaded: "Future[dict[str, np.ndarray]] | None" = None,
-) -> AlphaFold:
-    """Load the network of a parameter file.
-
-    Args:
-        source: the file.
-        settings: precision and kernels.
-        device: device of the network, which becomes the current one.
-        preloaded: future arrays of the file, if it is being read already.
-
-    Raises:
-        ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
-    """
-    config = limit_rows(model_config(source.config_name), settings)
-    if source.file is None:
-        arrays = random_parameters(config, seed=source.number)
-    elif preloaded is not None:
-        arrays = load_npz(source.file, config, lambda _: preloaded.result())
-    else:
-        arrays = load_npz(source.file, config)
-    if device != "cpu":
-        # Triton launches on the current device; set late, because it waits until the driver has started
-        torch.cuda.set_device(device)
-    return AlphaFold.from_parameters(config, arrays, device, _DTYPES[settings.precision], settings.kernels)
-
-
-def limit_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:
-    """Return a network's configuration with at most as many rows as the settings allow."""
-    if config.multimer is None:
-        return config
-    own = settings.for_network(True)
-    rows = replace(
-        config.multimer,
-        msa_rows=min(config.multimer.msa_rows, own.max_seq),
-        extra_rows=min(config.multimer.extra_rows, own.max_extra_seq),
-    )
-    return replace(config, multimer=rows)
+    def _plan(self, work: NetworkJob) -> MemoryPlan | None:
+        """Return the memory plan of a job on this rank, and log that of rank 0; None on the CPU."""
+        plan = self.memory.plan(work.network, work.sample)
+        if plan is not None and self.group.rank == 0:
+            logger.debug("%s: %s on each of %d devices", work.name, plan, self.memory.ranks)
+        return plan
 
 
 def _log_first_block(network: AlphaFold) -> None:

@@ -24,12 +24,12 @@ from foldcli.params.parameters import UNTRAINED, NetworkKind, ParameterSource, f
 from foldcli.params.verify import check_parameters
 from foldcli.pipeline.device import NetworkMemory, choose_rank_device
 from foldcli.pipeline.identity import Job, fingerprint
+from foldcli.pipeline.network_loading import load_network, recycling_settings
 from foldcli.pipeline.predictor import (
+    NetworkJob,
     Predictor,
     RankPredictor,
     create_predictor,
-    load_network,
-    recycling_settings,
     set_up_device,
 )
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
@@ -37,7 +37,6 @@ from foldcli.pipeline.startup import Startup
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.worker_pool import exit_reason
 from foldcli.process_state import set_triton_cache_folder, set_up_worker_process
-from foldcli.progress import Progress
 from foldcli.version import VERSION
 from model.alphafold import AlphaFold
 from model.errors import OutOfMemory, RankMismatch
@@ -54,7 +53,7 @@ from model.parallel.session import (
     wait_for_rank,
 )
 from model.prediction import Prediction
-from model.recycling import RecyclingSettings, predict
+from model.recycling import predict
 from msa.errors import MissingError
 
 # time that a rank waits until it knows which other one has broken the communication
@@ -87,28 +86,18 @@ class RankedPredictor(RankPredictor):
         )
         self._session, self._processes = session, processes
 
-    def _start(
-        self,
-        job: Job,
-        name: str,
-        network: AlphaFold,
-        sample: dict[str, np.ndarray],
-        recycling: RecyclingSettings,
-        progress: Progress,
-    ) -> Callable[[], Prediction]:
-        plan = self.memory.plan(network, sample)
-        if plan is not None:
-            logger.debug("%s: %s on each of %d devices", name, plan, self.memory.ranks)
-        work = _RankJob(
-            self.sources.index(job.source),
-            recycling.seed,
+    def _start(self, work: NetworkJob) -> Callable[[], Prediction]:
+        plan = self._plan(work)
+        shared = _RankJob(
+            self.sources.index(work.job.source),
+            work.recycling.seed,
             CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements,
-            {name: (x.shape, x.dtype.str) for name, x in sample.items()},
+            {name: (x.shape, x.dtype.str) for name, x in work.sample.items()},
         )
         with _failing_together(self._session), self._session.predicting():
-            self._session.announce(json.dumps(asdict(work)))
-            work.broadcast(self.group, sample)
-            prediction = predict(network, sample, recycling, progress, work.chunk_elements)
+            self._session.announce(json.dumps(asdict(shared)))
+            shared.broadcast(self.group, work.sample)
+            prediction = work.predict(shared.chunk_elements)
         return lambda: prediction
 
     def close(self) -> None:

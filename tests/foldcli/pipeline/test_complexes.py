@@ -43,8 +43,9 @@ from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import CacheTask, cache_features
 from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities, chain_query
 from foldcli.pipeline.locks import LockOwner, TargetLocks
-from foldcli.pipeline.predictor import limit_rows
-from foldcli.pipeline.run import RunSettings, run_targets
+from foldcli.pipeline.network_loading import limit_rows
+from foldcli.pipeline.run import run_targets
+from foldcli.pipeline.run_state import RunSettings
 from foldcli.pipeline.search_run import SearchRun
 from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.searcher import LocalSearcher

@@ -22,7 +22,8 @@ from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.device_workers import LocalRunner
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import Job, TargetIdentities
-from foldcli.pipeline.run import RunSettings, run_targets
+from foldcli.pipeline.run import run_targets
+from foldcli.pipeline.run_state import RunSettings
 from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, PredictSettings
 from foldcli.pipeline.target_queue import SharedTargets, share_targets
 from foldcli.pipeline.target_run import TargetRun

@@ -27,7 +27,8 @@ from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import TargetIdentities
 from foldcli.pipeline.locks import LockOwner, TargetLocks
 from foldcli.pipeline.predictor import Predictor
-from foldcli.pipeline.run import RunSettings, run_targets
+from foldcli.pipeline.run import run_targets
+from foldcli.pipeline.run_state import RunSettings
 from foldcli.pipeline.search_stage import SearchStage, search_ahead
 from foldcli.pipeline.searcher import LocalSearcher
 from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, OutputSettings, PredictSettings

@@ -22,7 +22,8 @@ from foldcli.pipeline.dry_run import DONE
 from foldcli.pipeline.estimates import estimator, inspect_target
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import TargetIdentities
-from foldcli.pipeline.run import RunSettings, run_targets
+from foldcli.pipeline.run import run_targets
+from foldcli.pipeline.run_state import RunSettings
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings, TemplateOptions
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TemplateStage

@@ -19,7 +19,8 @@ from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.predictor import Predictor, Sampling
-from foldcli.pipeline.run import RunSettings, run_targets
+from foldcli.pipeline.run import run_targets
+from foldcli.pipeline.run_state import RunSettings
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings, PredictSettings, TemplateOptions
 from foldcli.pipeline.template_stage import TemplateStage
 from foldcli.report import ReportSettings

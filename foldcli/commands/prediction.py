@@ -1,0 +1,184 @@
+"""The run that `foldcli fold`, `foldcli screen` and `foldcli predict` start; not a command of its own."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from foldcli.options import ranks as rank_options
+from model.parallel.place import RankPlace
+
+if TYPE_CHECKING:
+    from foldcli.inputs.targets import TargetInput
+    from foldcli.pipeline.dry_run import PlanHeading
+    from foldcli.pipeline.failures import Failures
+    from foldcli.pipeline.identity import AlignmentRequest
+    from foldcli.pipeline.search_stage import SearchStage
+    from foldcli.pipeline.settings import AlignmentSettings
+
+# given the feature cache and the failures of the run, returns names and targets
+FindTargets: TypeAlias = "Callable[[Path, Failures], Sequence[tuple[str, TargetInput]]]"
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The database and the settings of a run's searches.
+
+    Args:
+        database: value of `--db`; None is the package's library.
+        alignment: settings of the searches and alignments.
+    """
+
+    database: str | None
+    alignment: "AlignmentSettings"
+
+    def with_database(self) -> "SearchOptions":
+        """Return options that name a database; warn if that is the package's library."""
+        from foldcli.pipeline.defaults import library_database
+
+        return replace(self, database=str(library_database())) if self.database is None else self
+
+    def plan(self, device: str) -> "tuple[AlignmentRequest | None, PlanHeading]":
+        """Return the request for alignments, None if there is no database yet, and the plan's heading.
+
+        Args:
+            device: value of `--device`.
+
+        Raises:
+            InputError: see `DatabaseSource.open_existing`.
+        """
+        from foldcli.pipeline.dry_run import database_heading
+        from foldcli.pipeline.identity import AlignmentRequest
+        from foldcli.pipeline.searcher import DatabaseSource
+
+        assert self.database is not None
+        database = DatabaseSource(self.database, device).open_existing()
+        request = None if database is None else AlignmentRequest.to_database(database, self.alignment)
+        return request, database_heading(self.database, database)
+
+    def open(self, device: str) -> "tuple[SearchStage, str]":
+        """Open the database for searches; return the search stage and a description of the database.
+
+        Args:
+            device: value of `--device`.
+
+        Raises:
+            InputError, MissingError: see `DatabaseSource.open`.
+        """
+        from foldcli.pipeline.search_stage import SearchStage
+        from foldcli.pipeline.searcher import DatabaseSource
+
+        assert self.database is not None
+        source = DatabaseSource(self.database, device)
+        database = source.open()
+        # the network needs the other half of the GPU's memory
+        searcher = source.make_searcher(database, gpu_share=0.5)
+        description = f"{self.database} of {database.manifest.sequences:,} sequences"
+        return SearchStage(searcher, self.alignment, show_progress=False), description
+
+
+def run_predictions(
+    find_targets: FindTargets,
+    search: SearchOptions | None,
+    *,
+    threads: int,
+    dry_run: bool,
+    as_json: bool,
+    gpus_per_target: int,
+    **option_values: Any,
+) -> int | None:
+    """Find the targets and the parameters, and run the stages, or print what they would do.
+
+    Of several processes that torchrun has started, the first does this, and the others only predict; they
+    return their exit code.
+
+    Args:
+        find_targets: returns names and targets.
+        search: the searches; None if no target needs any.
+        threads: value of `--threads`.
+        dry_run: print the plan of the run, and predict nothing.
+        as_json: value of `--json`.
+        gpus_per_target: value of `--gpus-per-target`.
+        option_values: values of the groups of options that the commands share.
+    """
+    from foldcli.paths import cache_dir, make_writable_folder
+    from foldcli.pipeline.defaults import with_default_method
+    from foldcli.pipeline.failures import Failures
+    from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
+    from foldcli.pipeline.startup import needed_kinds, start
+
+    place = RankPlace.from_environment()
+    ranks = rank_options.number_of_ranks(gpus_per_target, place, option_values["params"])
+    network = NetworkOptions.from_options(option_values | {"gpus_per_target": ranks})
+    if place is not None and place.rank > 0:
+        if dry_run:
+            return None
+        from foldcli.pipeline.ranks import serve_rank
+
+        return serve_rank(network, threads, place)
+    template_choice = TemplateOptions.from_options(option_values, threads)
+    features = FeatureSettings.from_options(option_values)
+    output = OutputSettings.from_options(option_values)
+    if output.relaxation.num_models:
+        from foldcli.pipeline.relaxation import check_relaxation
+
+        check_relaxation(output.relaxation)
+
+    if not dry_run:
+        make_writable_folder(output.folder)
+    failures = Failures(output.folder, output.shard)
+    targets = find_targets(features.cache, failures)
+    selected = output.shard.select(targets)
+    if not selected and not dry_run:
+        if place is not None:
+            from model.parallel.session import decline
+
+            decline(place)
+        output.shard.log_if_empty(len(targets))
+        failures.finish()
+        return None
+
+    in_workers = rank_options.predicts_in_workers(len(network.devices), ranks, place)
+    kinds = needed_kinds(network, targets if dry_run else selected)
+    network = with_default_method(network, template_choice, kinds)
+    if search is not None:
+        search = search.with_database()
+    startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
+    # these import torch, which `start` has just imported
+    from foldcli.params.verify import check_parameters
+    from foldcli.pipeline.device_workers import worker_settings
+    from foldcli.pipeline.estimates import print_prediction_plan
+    from foldcli.pipeline.identity import TargetIdentities
+    from foldcli.pipeline.ranks import open_predictor
+    from foldcli.pipeline.run import run_targets, warm_up_early
+    from foldcli.pipeline.run_state import RunSettings
+    from foldcli.pipeline.template_stage import TemplateStage
+
+    templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
+    template_identity = None if templates is None else templates.identity()
+    with open_predictor(network, startup, threads, place, dry_run or in_workers) as predictor:
+        if not (dry_run or in_workers):
+            warm_up_early(predictor, selected, output)
+        identities = TargetIdentities(
+            predictor.sources,
+            check_parameters(predictor.sources),
+            predictor.settings,
+            templates=template_identity,
+        )
+        if dry_run:
+            headings: tuple[PlanHeading, ...] = ()
+            if search is not None:
+                request, heading = search.plan(network.device)
+                identities, headings = replace(identities, request=request), (heading,)
+            print_prediction_plan(targets, identities, predictor, output, failures, headings, as_json)
+            return None
+        stage, description = None, None
+        if search is not None:
+            stage, description = search.open(network.device)
+            identities = replace(identities, request=stage.request)
+        workers = worker_settings(network, predictor, threads) if in_workers else ()
+        settings = RunSettings(
+            output, features, predictor, identities, stage, templates, description, workers, ranks
+        )
+        run_targets(selected, settings, failures, as_json)
+    return None

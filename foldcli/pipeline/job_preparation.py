@@ -1,0 +1,172 @@
+"""The preparation of jobs: which targets a run must work on, and the random features of their models."""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from features.residues import check_foldable
+from foldcli.params.parameters import UNTRAINED
+from foldcli.pipeline.background import run_ahead
+from foldcli.pipeline.feature_stage import FeatureStage
+from foldcli.pipeline.identity import Job
+from foldcli.pipeline.results import has_leftovers, remove_leftovers
+from foldcli.pipeline.run_state import RunState
+from foldcli.pipeline.target_plan import TargetPlan
+from foldcli.pipeline.target_run import TargetRun
+from foldcli.pipeline.template_stage import TargetTemplates
+from foldcli.pipeline.worker_pool import WorkerPool
+from msa.errors import InputError
+from msa.io.fasta import FastaRecord
+
+# sampled jobs that wait for the network
+_SAMPLES_AHEAD = 2
+
+# `Predictor.sample` or `TemplateCopier.sample`
+Sample: TypeAlias = Callable[[dict[str, np.ndarray], TargetTemplates | None, Any], Any]
+
+
+@dataclass(frozen=True)
+class TargetStep:
+    """The next work on a target: predict one job, or only publish its models.
+
+    Args:
+        target: the target.
+        plan: its plan.
+        job: the job to predict; None if the models of an earlier run only need to be published.
+        sample: what the predictor needs for the job; see `Predictor.sample` and `TemplateCopier.sample`.
+        is_first: whether no other job of the target came before.
+        is_last: whether no other job of the target follows.
+    """
+
+    target: TargetRun
+    plan: TargetPlan
+    job: Job | None
+    sample: Any
+    is_first: bool
+    is_last: bool
+
+
+class JobPreparation:
+    """Finds the targets of a run that are not finished, and prepares their jobs.
+
+    Args:
+        state: the run.
+        features: loads or computes the features of targets.
+        pool: the workers of the result stage, which are started for the first target with work.
+    """
+
+    def __init__(self, state: RunState, features: FeatureStage, pool: WorkerPool) -> None:
+        self._state, self._features, self._pool = state, features, pool
+        self._settings, self._locks = state.settings, state.locks
+
+    def begin(self, target: TargetRun) -> TargetPlan | None:
+        """Prepare the folder of a target that was just locked; return its plan, or None if it is finished.
+
+        Raises:
+            InputError: the run would replace finished results of other settings, or see `check_foldable`.
+        """
+        if isinstance(target.input, FastaRecord):
+            check_foldable(target.input.sequence)
+        remove_leftovers(target.files)
+        if self._settings.output.overwrite and not target.begun:
+            target.discard_work()
+        target.begun = True
+        plan = self._state.plan(target)
+        if plan.is_finished:
+            return None
+        # both take seconds to start, in which the target is searched
+        self._pool.start()
+        if plan.jobs and not self._settings.workers:
+            self._settings.predictor.warm_up(plan.jobs[0].source)
+        return plan
+
+    def unfinished(self) -> Iterator[TargetRun]:
+        """Return the targets that are not finished, in order; others are counted, or fail."""
+        return (target for target in self._state.targets if not self._skip_finished(target))
+
+    def prepare_ahead(
+        self, targets: Iterable[TargetRun], sample: Sample
+    ) -> Generator[TargetStep, None, None]:
+        """Yield each job of each target, prepared ahead in a thread; `sample` makes its random features."""
+        return run_ahead(self._prepare(targets, sample), _SAMPLES_AHEAD, self._state.stop)
+
+    def _prepare(self, targets: Iterable[TargetRun], sample: Sample) -> Iterator[TargetStep]:
+        """Yield each job of each target with its random features; targets locked by other runs come last."""
+        locked_elsewhere = []
+        for target in targets:
+            if target.failed:
+                continue
+            if self._locks.try_acquire(target.files.lock):
+                yield from self._prepare_locked(target, sample)
+            else:
+                locked_elsewhere.append(target)
+        for target in locked_elsewhere:
+            if not self._locks.acquire(target.files.lock, target.name):
+                return
+            yield from self._prepare_locked(target, sample)
+
+    def _skip_finished(self, target: TargetRun) -> bool:
+        """Return True if an unlocked target is finished, or fails, as it does without a network for it."""
+        try:
+            self._settings.identities.sources_of(target.input)
+        except InputError as error:
+            self._state.fail(target, error)
+            return True
+        if not target.files.path("done").exists():
+            return False
+        try:
+            if not self._state.plan(target).is_finished:
+                return False
+            # the run that finished it may have been killed before it had cleaned up
+            if has_leftovers(target.files) and self._locks.try_acquire(target.files.lock):
+                # another run may have changed it since
+                if not self._state.plan(target).is_finished:
+                    self._locks.release(target.files.lock)
+                    return False
+                self._release_finished(target)
+        except Exception as error:
+            self._state.fail(target, error)
+            return True
+        self._state.count_finished(target)
+        return True
+
+    def _release_finished(self, target: TargetRun) -> None:
+        remove_leftovers(target.files)
+        target.discard_work()
+        self._locks.release(target.files.lock)
+
+    def _prepare_locked(self, target: TargetRun, sample: Sample) -> Iterator[TargetStep]:
+        try:
+            plan = self.begin(target)
+            if plan is None:
+                # another run has finished it since the last look
+                self._release_finished(target)
+                self._state.count_finished(target)
+                target.predicted = True
+                return
+            plan, jobs = plan.stage_kept_models(target.files)
+            # needed even without jobs: done.json contains their facts
+            with_templates = self._settings.uses_templates(plan.jobs)
+            features, templates = self._features.load(target, with_templates)
+            if plan.finished is not None and "templates" in plan.finished.facts:
+                # of models that are kept
+                target.facts.setdefault("templates", plan.finished.facts["templates"])
+            if self._settings.predictor.untrained and UNTRAINED not in target.warnings:
+                target.warnings.append(UNTRAINED)
+            if not jobs:
+                yield TargetStep(target, plan, None, None, False, True)
+                return
+            predictor: Any = self._settings.predictor
+            last: tuple[Any, Any] | None = None
+            for job in jobs:
+                if not target.is_open:
+                    return
+                sampling = predictor.sampling(job)
+                if last is None or last[0] != sampling:
+                    last = None  # freed before the next sample is made
+                    last = sampling, sample(features, templates, sampling)
+                yield TargetStep(target, plan, job, last[1], job is jobs[0], job is jobs[-1])
+        except Exception as error:
+            self._state.fail(target, error)

@@ -1,0 +1,68 @@
+"""Networks and the settings of their passes, made from the settings of a run."""
+
+from concurrent.futures import Future
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from foldcli.params.parameters import ParameterSource
+from foldcli.pipeline.identity import Job
+from foldcli.pipeline.settings import PredictSettings
+from model.alphafold import AlphaFold
+from model.config import ModelConfig, model_config
+from model.parameters import load_npz, random_parameters
+from model.recycling import RecyclingSettings
+
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+def recycling_settings(settings: PredictSettings, job: Job) -> RecyclingSettings:
+    """Return the settings of a job's recycling."""
+    own = settings.for_network(job.source.is_multimer)
+    return RecyclingSettings(
+        own.num_recycles, own.recycle_early_stop_tolerance, frozenset(own.extras), job.seed
+    )
+
+
+def load_network(
+    source: ParameterSource,
+    settings: PredictSettings,
+    device: str,
+    preloaded: "Future[dict[str, np.ndarray]] | None" = None,
+) -> AlphaFold:
+    """Load the network of a parameter file.
+
+    Args:
+        source: the file.
+        settings: precision and kernels.
+        device: device of the network, which becomes the current one.
+        preloaded: future arrays of the file, if it is being read already.
+
+    Raises:
+        ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
+    """
+    config = limit_rows(model_config(source.config_name), settings)
+    if source.file is None:
+        arrays = random_parameters(config, seed=source.number)
+    elif preloaded is not None:
+        arrays = load_npz(source.file, config, lambda _: preloaded.result())
+    else:
+        arrays = load_npz(source.file, config)
+    if device != "cpu":
+        # Triton launches on the current device; set late, because it waits until the driver has started
+        torch.cuda.set_device(device)
+    return AlphaFold.from_parameters(config, arrays, device, DTYPES[settings.precision], settings.kernels)
+
+
+def limit_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:
+    """Return a network's configuration with at most as many rows as the settings allow."""
+    if config.multimer is None:
+        return config
+    own = settings.for_network(True)
+    rows = replace(
+        config.multimer,
+        msa_rows=min(config.multimer.msa_rows, own.max_seq),
+        extra_rows=min(config.multimer.extra_rows, own.max_extra_seq),
+    )
+    return replace(config, multimer=rows)

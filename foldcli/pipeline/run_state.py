@@ -1,0 +1,132 @@
+"""The settings and state that the stages of one run share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Event
+
+from foldcli.logs import logger
+from foldcli.pipeline.device_workers import WorkerSettings
+from foldcli.pipeline.failures import Failures
+from foldcli.pipeline.identity import Job, TargetIdentities
+from foldcli.pipeline.locks import TargetLocks
+from foldcli.pipeline.predictor import Predictor
+from foldcli.pipeline.search_stage import SearchStage
+from foldcli.pipeline.settings import FeatureSettings, OutputSettings
+from foldcli.pipeline.target_plan import TargetPlan, plan_target
+from foldcli.pipeline.target_run import TargetRun
+from foldcli.pipeline.template_copies import TemplateCopier
+from foldcli.pipeline.template_stage import TemplateStage
+from foldcli.progress import RunProgress
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings and stages of a run.
+
+    Args:
+        output: settings of the results.
+        features: the feature cache.
+        predictor: the networks, or the copying of templates.
+        identities: identities of the targets.
+        search: the search of queries; None if there are no queries.
+        templates: the template stage; None to use no templates.
+        database: description of the database of `search`, for the opening line.
+        workers: settings of a worker for each of several devices; if empty, `predictor` runs the jobs.
+        devices_per_target: number of these devices that predict a target together.
+    """
+
+    output: OutputSettings
+    features: FeatureSettings
+    predictor: Predictor | TemplateCopier
+    identities: TargetIdentities
+    search: SearchStage | None = None
+    templates: TemplateStage | None = None
+    database: str | None = None
+    workers: tuple[WorkerSettings, ...] = ()
+    devices_per_target: int = 1
+
+    def device_groups(self) -> list[tuple[WorkerSettings, ...]]:
+        """Return the devices that predict targets together; a rest of devices is not used."""
+        size = self.devices_per_target
+        starts = range(0, len(self.workers) - size + 1, size)
+        return [self.workers[start : start + size] for start in starts]
+
+    def opening_line(self, num_targets: int) -> str:
+        """Return a description of the run: targets, networks, device and database."""
+        predictor, identities = self.predictor, self.identities
+        labels = [source.label for source in predictor.sources]
+        # the part that all labels share is written once
+        networks = " and ".join(
+            ", ".join([own[0], *(label.rpartition("_")[2] for label in own[1:])])
+            for own in ([label for label in labels if label.rpartition("_")[0] == start]
+                        for start in dict.fromkeys(label.rpartition("_")[0] for label in labels))
+        )  # fmt: skip
+        seeds, at_a_time = identities.settings.num_seeds, min(len(self.device_groups()), num_targets)
+        parts = [
+            f"{num_targets} target{'s' if num_targets > 1 else ''}",
+            networks + (f" with {seeds} seeds" if seeds > 1 else ""),
+            predictor.describe(),
+            *([f"{at_a_time} targets at a time"] if at_a_time > 1 else []),
+            *([] if self.database is None else [f"database {self.database}"]),
+            *(["with templates"] if self.uses_templates(identities.all_jobs()) else []),
+        ]
+        return "; ".join(parts)
+
+    def uses_templates(self, jobs: Sequence[Job]) -> bool:
+        """Return True if templates are searched, and the network of one of the jobs takes them."""
+        return self.templates is not None and any(map(self.predictor.uses_templates, jobs))
+
+
+class RunState:
+    """The targets of one run, its locks and its failures; stages in several threads use it.
+
+    Args:
+        targets: in the order in which they run.
+        settings: settings and stages of the run.
+        failures: gets the targets that fail.
+
+    Attributes:
+        targets: as given.
+        positions: position of each target by name, from 1.
+        settings: as given.
+        failures: as given.
+        stop: set when the run ends.
+        locks: locks of the targets that a stage works on.
+        progress: shows the progress of the run.
+    """
+
+    def __init__(self, targets: list[TargetRun], settings: RunSettings, failures: Failures) -> None:
+        self.targets, self.settings, self.failures = targets, settings, failures
+        self.positions = {target.name: position for position, target in enumerate(targets, 1)}
+        self.stop = Event()
+        self.locks = TargetLocks(self.stop)
+        self.progress = RunProgress(len(targets), _most_passes(settings))
+
+    def plan(self, target: TargetRun) -> TargetPlan:
+        """Compare a target's results with what is requested; raises the exceptions of `plan_target`."""
+        settings = self.settings
+        return plan_target(target.files, target.input, settings.identities, settings.output)
+
+    def fail(self, target: TargetRun, error: BaseException) -> None:
+        """Record the failure of a target, and release its lock; other jobs of it that fail are ignored."""
+        if target.failed:
+            # of two jobs that overlap, both may fail
+            return
+        target.failed = True
+        self.locks.release(target.files.lock)
+        self.failures.record(target.name, error)
+        self.progress.target_done(target.name)
+
+    def count_finished(self, target: TargetRun) -> None:
+        """Log and count a target that was finished before."""
+        logger.info("%s: already done", target.name)
+        self.progress.target_done(target.name)
+
+
+def _most_passes(settings: RunSettings) -> int:
+    """Return the passes of a target, or the most if targets have different networks."""
+    passes = {False: 0, True: 0}
+    for job in settings.identities.all_jobs():
+        is_multimer = job.source.is_multimer
+        passes[is_multimer] += settings.predictor.settings.for_network(is_multimer).num_passes
+    return max(passes.values())
