@@ -20,7 +20,7 @@ from features.deterministic import make_features
 from features.templates.user_templates import read_hit_file
 from foldcli.inputs.alignment_targets import target_of_file
 from foldcli.inputs.complexes import read_pairs
-from foldcli.inputs.queries import name_queries, read_queries
+from foldcli.inputs.queries import name_single_chains, read_queries
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.failures import Failures
 from msa.alphabet import encode
@@ -52,7 +52,7 @@ _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 def check_queries(path: Path) -> None:
     """Read queries, as all commands do, and check their ids."""
-    for name, query in name_queries(read_queries(path)):
+    for name, query in name_single_chains(read_queries(path)):
         if _CONTROL.search(query.header):
             raise AssertionError(f"the header {query.header!r} has control characters")
         if "/" in name or not name.isascii() or not name.isprintable():

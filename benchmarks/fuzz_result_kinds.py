@@ -86,7 +86,7 @@ def record_kinds(folder: Path) -> list[Kind]:
         files = TargetFiles("t", path.parent / "out")
         files.search_folder.mkdir(parents=True, exist_ok=True)
         for kind in ("alignment", "hits"):
-            files.staged(kind).write_text("x")
+            files.staged_path(kind).write_text("x")
         shutil.copy(path, files.search_folder / SEARCH_RECORD)
         TargetStore({"t": TargetRun(files, query)}, request).is_finished("t", query)
 
@@ -96,7 +96,7 @@ def record_kinds(folder: Path) -> list[Kind]:
     paired = "".join(f">{number}\n{row}\n" for number, row in enumerate(rows))
     pair.path("alignment").write_text(f"#12,12,7\t1,1,1\n{paired}")
     # the mmCIF file is read where there is no PDB file
-    many.model("pdb", 1, COMPLEX_TAG).unlink()
+    many.model_path("pdb", 1, COMPLEX_TAG).unlink()
     done = (finished / "t.done.json").read_bytes()
     scores, structure, a3m, m8 = (
         next(finished.glob(pattern))
@@ -116,11 +116,11 @@ def record_kinds(folder: Path) -> list[Kind]:
         *(
             Kind(f"{name} of a complex", path.name, [path.read_bytes()], copied(report, path.parent), syntax)
             for name, path, syntax in (
-                ("scores", pair.model("scores", 1, COMPLEX_TAG), "json"),
-                ("structure", pair.model("pdb", 1, COMPLEX_TAG), ""),
-                ("contacts", pair.model("contacts", 1, COMPLEX_TAG), ""),
+                ("scores", pair.model_path("scores", 1, COMPLEX_TAG), "json"),
+                ("structure", pair.model_path("pdb", 1, COMPLEX_TAG), ""),
+                ("contacts", pair.model_path("contacts", 1, COMPLEX_TAG), ""),
                 ("alignment", pair.path("alignment"), ""),
-                ("mmcif", many.model("cif", 1, COMPLEX_TAG), ""),
+                ("mmcif", many.model_path("cif", 1, COMPLEX_TAG), ""),
             )
         ),
     ]  # fmt: skip

@@ -79,8 +79,13 @@ class ComplexScores:
 
     @property
     def ranking_confidence(self) -> float:
-        """0.8 ipTM + 0.2 pTM, by which models of a complex are ranked."""
-        return 0.8 * self.iptm + 0.2 * self.ptm
+        """The confidence by which models of a complex are ranked."""
+        return complex_confidence(self.ptm, self.iptm)
+
+
+def complex_confidence(ptm: float | None, iptm: float | None) -> float:
+    """Return AlphaFold-Multimer's confidence in a complex, 0.8 ipTM + 0.2 pTM; missing values count as 0."""
+    return 0.8 * (iptm or 0.0) + 0.2 * (ptm or 0.0)
 
 
 @dataclass(frozen=True)

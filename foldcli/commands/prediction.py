@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from foldcli.options import ranks as rank_options
-from model.parallel.place import RankPlace
+from model.parallel.rank_assignment import RankAssignment
 
 if TYPE_CHECKING:
     from foldcli.inputs.targets import TargetInput
@@ -107,15 +107,15 @@ def run_predictions(
     from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
     from foldcli.pipeline.startup import needed_kinds, start
 
-    place = RankPlace.from_environment()
-    ranks = rank_options.number_of_ranks(gpus_per_target, place, option_values["params"])
+    assignment = RankAssignment.from_environment()
+    ranks = rank_options.number_of_ranks(gpus_per_target, assignment, option_values["params"])
     network = NetworkOptions.from_options(option_values | {"gpus_per_target": ranks})
-    if place is not None and place.rank > 0:
+    if assignment is not None and assignment.rank > 0:
         if dry_run:
             return None
         from foldcli.pipeline.ranks import serve_rank
 
-        return serve_rank(network, threads, place)
+        return serve_rank(network, threads, assignment)
     template_choice = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings.from_options(option_values)
     output = OutputSettings.from_options(option_values)
@@ -130,15 +130,15 @@ def run_predictions(
     targets = find_targets(features.cache, failures)
     selected = output.shard.select(targets)
     if not selected and not dry_run:
-        if place is not None:
+        if assignment is not None:
             from model.parallel.session import decline
 
-            decline(place)
+            decline(assignment)
         output.shard.log_if_empty(len(targets))
         failures.finish()
         return None
 
-    in_workers = rank_options.predicts_in_workers(len(network.devices), ranks, place)
+    in_workers = rank_options.predicts_in_workers(len(network.devices), ranks, assignment)
     kinds = needed_kinds(network, targets if dry_run else selected)
     network = with_default_method(network, template_choice, kinds)
     if search is not None:
@@ -156,7 +156,7 @@ def run_predictions(
 
     templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
     template_identity = None if templates is None else templates.identity()
-    with open_predictor(network, startup, threads, place, dry_run or in_workers) as predictor:
+    with open_predictor(network, startup, threads, assignment, dry_run or in_workers) as predictor:
         if not (dry_run or in_workers):
             warm_up_early(predictor, selected, output)
         identities = TargetIdentities(

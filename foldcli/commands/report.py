@@ -59,7 +59,7 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
         if not targets and failures is None:
             raise InputError("no finished target here: no NAME_scores_rank_*.json", out)
         for files in [] if tables_only else targets:
-            if files.lock.exists() or files.work_folder.exists():
+            if files.lock_path.exists() or files.work_folder.exists():
                 # its files may come from two different runs
                 logger.warning("%s: no report, because its run has not ended or was interrupted", files.name)
                 continue

@@ -1,8 +1,8 @@
 """Targets given as alignments: files, folders of files, and the target folders of AlphaFold and OpenFold.
 
-AlphaFold-Multimer's folders have `msas/chain_id_map.json` with the sequences of all chains, and the
-alignments of each chain in a folder with its id, such as `msas/A`; copies of an earlier chain have none. The
-rows of `uniprot_hits` are paired.
+In AlphaFold-Multimer's folders, `msas/chain_id_map.json` has the ids and sequences of all chains. The
+alignments of a chain are in a folder named after its id, such as `msas/A`; a copy of an earlier chain has no
+folder. The rows of `uniprot_hits` are paired.
 """
 
 import re
@@ -15,7 +15,7 @@ from features.complexes.rows import ComplexRows, pair_chains, rows_of_file
 from features.deterministic import make_features
 from features.entry import is_complex_entry, read_entry_metadata
 from features.residues import check_foldable
-from foldcli.inputs.json_with_lines import MappingWithLines, parse_json
+from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines
 from foldcli.inputs.names import (
     ALIGNMENT_SUFFIXES,
     ENTRY_SUFFIX,
@@ -29,19 +29,21 @@ from msa.io.alignments import Alignment, parse_alignment
 from msa.io.complex_a3m import is_complex_a3m, parse_complex_a3m
 from msa.io.compression import SUFFIXES, open_input, read_bytes
 
-# the alignments of a target in the order in which AlphaFold concatenates them; alternatives share a line
+# alignments of a target in the order in which AlphaFold concatenates them; one name of each line is present
 _ALPHAFOLD_FILES = (
     ("uniref90_hits",),
     ("bfd_uniclust_hits", "bfd_uniref_hits", "small_bfd_hits"),
     ("mgnify_hits",),
 )
+# the alignment whose rows are paired
 _PAIRING_NAME = "uniprot_hits"
 _CHAIN_MAP = "chain_id_map.json"
 _ALPHAFOLD_NAMES = frozenset(name for names in _ALPHAFOLD_FILES for name in names)
 _ALPHAFOLD_SUFFIXES = (".a3m", ".sto")
 # AlphaFold's subfolder of a target's folder for these files
 _MSAS = "msas"
-_SEQUENCE, _CHAIN_ID = re.compile("[A-Za-z]+"), re.compile("[A-Za-z0-9_-]+")
+_SEQUENCE = re.compile("[A-Za-z]+")
+_CHAIN_ID = re.compile("[A-Za-z0-9_-]+")
 # enough for the first line of any complex
 _FIRST_LINE_BYTES = 2**16
 
@@ -54,13 +56,13 @@ class ChainFiles:
         name: id of the chain.
         sequence: its residues.
         files: its alignments in AlphaFold's order; empty for a copy of an earlier chain.
-        pairing: the alignment whose rows are paired; None if there is none.
+        pairing_file: the alignment whose rows are paired; None if there is none.
     """
 
     name: str
     sequence: str
     files: tuple[str, ...] = ()
-    pairing: str | None = None
+    pairing_file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class AlignmentTarget:
         return [read_bytes(file) for file in self.files] if self.content is None else [self.content]
 
     def parse(self, contents: list[bytes]) -> list[Alignment]:
-        """Parse the contents of all files.
+        """Parse the files' contents, one alignment per file.
 
         Raises:
             InputError: see `msa.io.alignments.read_alignment`.
@@ -127,35 +129,32 @@ class AlignmentTarget:
 
     def _pair_chains(self, contents: dict[str, bytes]) -> ComplexRows:
         """Return the rows of the chains of a folder, given the contents of its files."""
-        own, pairing = {}, {}
+        unpaired_features, pairing_features = {}, {}
         for chain in self.chains:
             alignments = [parse_alignment(contents[file], file) for file in chain.files]
-            if chain.pairing is not None:
-                alignments.append(parse_alignment(contents[chain.pairing], chain.pairing))
+            if chain.pairing_file is not None:
+                alignments.append(parse_alignment(contents[chain.pairing_file], chain.pairing_file))
             for alignment in alignments:
                 if alignment.query != chain.sequence:
                     reason = f"its query is not chain {chain.name} of {_CHAIN_MAP}"
                     raise InputError(reason, alignment.source)
-            if chain.pairing is not None:
-                pairing[chain.sequence] = make_features([alignments.pop()])
+            if chain.pairing_file is not None:
+                pairing_features[chain.sequence] = make_features([alignments.pop()])
             if alignments:
-                own[chain.sequence] = make_features(alignments)
+                unpaired_features[chain.sequence] = make_features(alignments)
         sequences = [chain.sequence for chain in self.chains]
-        if pairing and len(pairing) < len(own):
-            name = next(chain.name for chain in self.chains if chain.sequence not in pairing)
+        if pairing_features and len(pairing_features) < len(unpaired_features):
+            name = next(chain.name for chain in self.chains if chain.sequence not in pairing_features)
             raise InputError(f"chain {name} has no {_PAIRING_NAME}, which other chains have", self.files[0])
         return pair_chains(
-            [own[sequence] for sequence in sequences],
+            [unpaired_features[sequence] for sequence in sequences],
             DEFAULT_PAIRING,
-            [pairing[sequence] for sequence in sequences] if pairing else None,
+            [pairing_features[sequence] for sequence in sequences] if pairing_features else None,
         )
 
 
 def starts_as_complex(target: AlignmentTarget) -> bool:
-    """Return True if a target's file starts like an A3M file or a cache entry of a complex.
-
-    Return False if it cannot be read.
-    """
+    """Return True if the start of a target's file is that of a complex; False if it cannot be read."""
     file = target.files[0]
     if len(target.files) > 1:
         return bool(target.chains)
@@ -167,7 +166,7 @@ def starts_as_complex(target: AlignmentTarget) -> bool:
         with open_input(file) as stream:
             return is_complex_a3m(stream.read(_FIRST_LINE_BYTES), file)
     except (InputError, OSError):
-        # reported when the whole file is read
+        # the error is raised again, and reported, when the whole file is read
         return False
 
 
@@ -188,7 +187,7 @@ def target_name(path: str) -> str:
 
 
 def common_target_name(files: Sequence[str | None]) -> str | None:
-    """Return the name that all files give their target; None if one is not a file or the names differ."""
+    """Return the target name that all files agree on; None if they differ, or if a source is not a file."""
     names = {None if file in (None, "-") else target_name(str(file)) for file in files}
     return names.pop() if len(names) == 1 else None
 
@@ -225,15 +224,15 @@ def find_alphafold_files(folder: Path) -> tuple[str, ...]:
     Raises:
         InputError: two files belong to the same database.
     """
-    found: dict[str, list[str]] = {}
+    paths_by_stem: dict[str, list[str]] = {}
     for path in sorted(folder.iterdir()):
         name = path.name.lower()
         stem = _stem(name)
         if stem in _ALPHAFOLD_NAMES and name[len(stem) :].startswith(_ALPHAFOLD_SUFFIXES):
-            found.setdefault(stem, []).append(str(path))
+            paths_by_stem.setdefault(stem, []).append(str(path))
     files = []
     for names in _ALPHAFOLD_FILES:
-        alternatives = [path for name in names for path in found.get(name, [])]
+        alternatives = [path for name in names for path in paths_by_stem.get(name, [])]
         if len(alternatives) > 1:
             reason = f"an alignment of the same database as {Path(alternatives[0]).name}"
             raise InputError(reason, alternatives[1])
@@ -248,7 +247,7 @@ def _find_in_folder(folder: Path, suffixes: Sequence[str]) -> Iterator[Alignment
         yield folder_target
         return
     endings = file_endings(suffixes)
-    empty = True
+    has_targets = False
     for path in sorted(folder.iterdir()):
         if path.is_dir():
             target = _target_of_folder(path)
@@ -257,9 +256,9 @@ def _find_in_folder(folder: Path, suffixes: Sequence[str]) -> Iterator[Alignment
         else:
             continue
         if target is not None:
-            empty = False
+            has_targets = True
             yield target
-    if empty:
+    if not has_targets:
         if next(folder.glob(f"??/*{ENTRY_SUFFIX}"), None) is not None:
             raise InputError("a feature cache: predict from it with --cache and names, or --all", folder)
         expected = ", ".join(dict.fromkeys(suffixes))
@@ -279,10 +278,10 @@ def _target_of_folder(folder: Path) -> AlignmentTarget | None:
 
 
 def target_of_file(path: str) -> AlignmentTarget:
-    """Return the target of a file; AlphaFold-Multimer's list of chains stands for its folder.
+    """Return the target of a file; for AlphaFold-Multimer's list of chains, that of the whole folder.
 
     Raises:
-        InputError: the list is invalid, or a chain has no alignments.
+        InputError: the list of chains is invalid, or a chain has no alignments.
     """
     if Path(path).name != _CHAIN_MAP:
         return AlignmentTarget(target_name(path), (path,))
@@ -295,14 +294,14 @@ def target_of_file(path: str) -> AlignmentTarget:
         files = find_alphafold_files(folder) if folder.is_dir() else ()
         if not files:
             raise InputError(f"chain {name} has no alignments in {folder}", path)
-        pairing = next(
+        pairing_file = next(
             (str(file) for file in sorted(folder.iterdir()) if _stem(file.name) == _PAIRING_NAME), None
         )
-        chains.append(ChainFiles(name, sequence, files, pairing))
+        chains.append(ChainFiles(name, sequence, files, pairing_file))
     name = target_name(path)
     if len(chains) == 1:
         return AlignmentTarget(name, chains[0].files)
-    files = tuple(file for chain in chains for file in (*chain.files, chain.pairing) if file is not None)
+    files = tuple(file for chain in chains for file in (*chain.files, chain.pairing_file) if file is not None)
     return AlignmentTarget(name, (path, *files), is_complex=True, chains=tuple(chains))
 
 
@@ -312,18 +311,18 @@ def _read_chain_map(path: str) -> list[tuple[str, str]]:
     Raises:
         InputError: the file is not such a list.
     """
-    chains = parse_json(read_bytes(path), path)
+    chains = parse_json_with_lines(read_bytes(path), path)
     if not isinstance(chains, MappingWithLines) or not chains:
         raise InputError("expected an object with the chains of a complex", path)
-    found = []
+    ids_and_sequences = []
     for name, chain in chains.items():
         sequence = chain.get("sequence") if isinstance(chain, MappingWithLines) else None
         if not _CHAIN_ID.fullmatch(name):
             raise InputError(f"{name!r:.40} is not the id of a chain", path, chains.line_of(name))
         if not isinstance(sequence, str) or not _SEQUENCE.fullmatch(sequence):
             raise InputError(f"chain {name} has no sequence of letters", path, chains.line_of(name))
-        found.append((name, sequence.upper()))
-    return found
+        ids_and_sequences.append((name, sequence.upper()))
+    return ids_and_sequences
 
 
 def _folder_name(folder: Path) -> str:

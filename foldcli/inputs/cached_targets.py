@@ -1,8 +1,8 @@
 """Targets in a feature cache, selected by name.
 
 A target is named after the files from which its entry was computed, which the entry's header lists. An entry
-computed from standard input is named by its key. Every lookup reads the headers of all entries, because an
-index file could disagree with the entries when several processes write.
+computed from standard input is named after its key. Every lookup reads the headers of all entries. There is
+no index file, because it could disagree with the entries while several processes write to the cache.
 """
 
 from collections.abc import Sequence
@@ -41,8 +41,8 @@ class CachedTarget:
         name: file-safe name.
         path: path of the entry.
         key: key of the entry, a hash of everything that its features depend on.
-        sources: files from which it was computed; None or `-` for other sources.
-        is_complex: whether the entry is of a complex.
+        sources: files from which the entry was computed; `-` is standard input, None is unknown.
+        is_complex: whether the target is a complex.
     """
 
     name: str
@@ -57,15 +57,15 @@ class CachedTarget:
         return {"input": self.key}
 
     def residues(self) -> int:
-        """Return the residues of all chains; raises the exceptions of `features.cache.read_entry`."""
+        """Return the number of residues in all chains; raises the exceptions of `read_entry`."""
         if self.is_complex:
             return read_complex_entry(self.path, self.key).residues
-        from features.cache import read_entry  # imports numba; see `features` below
+        from features.cache import read_entry  # imports numba; see `load_features`
 
         return int(read_entry(self.path, self.key)["msa"].shape[1])
 
-    def features(self, verify: bool = True) -> "dict[str, np.ndarray]":
-        """Return the deterministic features; if the entry is damaged, recompute it from unchanged sources.
+    def load_features(self, verify: bool = True) -> "dict[str, np.ndarray]":
+        """Return the deterministic features; recompute a damaged entry if its sources have not changed.
 
         Args:
             verify: compare the entry with its checksum.
@@ -80,14 +80,14 @@ class CachedTarget:
         try:
             return read_entry(self.path, self.key, verify)
         except CorruptEntryError as error:
-            alignments = self._sources().read() if self._sources_exist() else None
+            alignments = self._source_target().read() if self._sources_exist() else None
             if alignments is None or cache_key(alignments) != self.key:
                 raise
             logger.warning("%s: %s; computed again", self.name, error)
             return FeatureCache(self.path.parents[1]).load_or_make(alignments, overwrite=True)[0]
 
-    def complex_rows(self, verify: bool = True) -> "ComplexRows":
-        """Return the rows of a complex; arguments and exceptions are those of `features`."""
+    def load_complex_rows(self, verify: bool = True) -> "ComplexRows":
+        """Return the rows of a complex; same arguments and exceptions as `load_features`."""
         from features.cache import FeatureCache
         from features.complexes.cache import add_rows, complex_key
 
@@ -102,22 +102,23 @@ class CachedTarget:
             return rows
 
     def _read_sources_of_complex(self) -> "ComplexRows | None":
-        source = target_of_file(self._sources().files[0])
-        return source.parse_complex(source.read_contents())
+        target = target_of_file(self._source_target().files[0])
+        return target.parse_complex(target.read_contents())
 
-    def _sources(self) -> AlignmentTarget:
+    def _source_target(self) -> AlignmentTarget:
+        """Return the source files as a target."""
         return AlignmentTarget(
             self.name, tuple(source for source in self.sources if source not in (None, "-"))
         )
 
     def _sources_exist(self) -> bool:
-        files = self._sources().files
+        files = self._source_target().files
         return bool(files) and all(Path(file).is_file() for file in files)
 
 
 def read_complex_entry(path: str | Path, key: str | None = None, verify: bool = True) -> "ComplexRows":
-    """Return the rows in an entry of a complex; arguments and exceptions are those of `read_entry`."""
-    from features.cache import read_entry  # imports numba; see `CachedTarget.features`
+    """Return the rows in an entry of a complex; same arguments and exceptions as `read_entry`."""
+    from features.cache import read_entry  # imports numba; see `CachedTarget.load_features`
     from features.complexes.cache import features_to_rows
 
     features = read_entry(path, key, verify)
@@ -133,7 +134,7 @@ class CacheIndex:
 
     Attributes:
         targets: entries of each name; several if different alignments have the same name.
-        unreadable: entries whose header cannot be read, with the error.
+        unreadable: paths of entries whose header cannot be read, with the error.
     """
 
     def __init__(self, cache: Path) -> None:
@@ -176,8 +177,8 @@ def split_cached_names(
 ) -> tuple[list[str], list[CachedTarget]]:
     """Separate files and folders from names of cached targets.
 
-    An input that is not a file, and does not look like one, is a name. Names that the cache lacks are added
-    to `failures`.
+    An input that is not a file, and does not look like one, is a name. Names that are not in the cache are
+    added to `failures`.
 
     Args:
         inputs: files, folders, `-`, names.

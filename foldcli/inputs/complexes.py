@@ -45,10 +45,10 @@ class Complex:
 
     def distinct_chains(self) -> dict[str, FastaRecord]:
         """Return the first copy of each distinct sequence, by its chain name, such as A."""
-        named: dict[str, tuple[str, FastaRecord]] = {}
+        by_sequence: dict[str, tuple[str, FastaRecord]] = {}
         for name, chain in zip(chain_names(len(self.chains)), self.chains, strict=True):
-            named.setdefault(chain.sequence, (name, chain))
-        return dict(named.values())
+            by_sequence.setdefault(chain.sequence, (name, chain))
+        return dict(by_sequence.values())
 
     @property
     def residues(self) -> int:
@@ -57,7 +57,7 @@ class Complex:
 
 
 def split_chains(record: JoinedRecord) -> Complex:
-    """Return the complex of a record."""
+    """Split the sequence of a record at each `:` into the chains of a complex."""
     chains = [FastaRecord("", sequence) for sequence in record.sequence.split(":")]
     return Complex(
         record.id,
@@ -69,17 +69,21 @@ def split_chains(record: JoinedRecord) -> Complex:
 
 
 def name_chains(name: str, chains: Sequence[FastaRecord]) -> tuple[FastaRecord, ...]:
-    """Return the chains of a complex with headers such as `name_A`; copies are the same record."""
-    named: dict[FastaRecord, FastaRecord] = {}
+    """Return the chains of a complex with headers such as `name_A`; copies get the header of the first."""
+    renamed: dict[FastaRecord, FastaRecord] = {}
     for letter, chain in zip(chain_names(len(chains)), chains, strict=True):
-        named.setdefault(chain, replace(chain, header=f"{name}_{letter}"))
-    return tuple(named[chain] for chain in chains)
+        renamed.setdefault(chain, replace(chain, header=f"{name}_{letter}"))
+    return tuple(renamed[chain] for chain in chains)
 
 
 def refuse_complexes(
     targets: Iterable[tuple[str, FastaRecord | Complex]],
 ) -> list[tuple[str, FastaRecord]]:
-    """Replace the complexes among (name, target) pairs by UnsupportedRecords, so that only these fail."""
+    """Replace complexes by UnsupportedRecords, so that only these targets fail.
+
+    Args:
+        targets: pairs of name and target.
+    """
     return [
         (
             name,
@@ -99,15 +103,15 @@ def refuse_complexes(
 
 
 def pair_all(first: Sequence[FastaRecord], second: Sequence[FastaRecord]) -> list[Complex]:
-    """Return the complex of each chain of `first` with each of `second`.
+    """Return the complexes of each chain in `first` with each chain in `second`.
 
-    A pair that occurs in both orders, because both groups contain the two chains, is returned once.
+    If both lists contain two chains, their pair occurs in both orders; it is returned once.
     """
     pairs: dict[frozenset[tuple[str, str]], Complex] = {}
-    for one in first:
-        for other in second:
-            key = frozenset(((one.id, one.sequence), (other.id, other.sequence)))
-            pairs.setdefault(key, _join_chains((one, other)))
+    for left in first:
+        for right in second:
+            key = frozenset(((left.id, left.sequence), (right.id, right.sequence)))
+            pairs.setdefault(key, _join_chains((left, right)))
     return list(pairs.values())
 
 
@@ -117,7 +121,7 @@ def read_pairs(
     """Read a table of complexes, with the names of two or more chains in each row.
 
     Names are separated by tabs or commas; a repeated name is a copy. Empty lines and lines that begin with
-    `#` are ignored. A row that names an unknown chain, or only one, is added to `failures`.
+    `#` are ignored. A row with an unknown name, or with only one name, is added to `failures`.
 
     Args:
         path: the table; `-` is standard input. Compression is recognised by content.
@@ -134,16 +138,16 @@ def read_pairs(
     file = os.fspath(path)
     text = decode_utf8(read_bytes(path).removeprefix(UTF8_BOM), file)
     complexes: list[Complex] = []
-    rows = 0
+    num_rows = 0
     for line, content in enumerate(text.splitlines(), 1):
         if not content.strip() or content.startswith("#"):
             continue
-        rows += 1
+        num_rows += 1
         try:
             complexes.append(_read_pair(content, chains, file, line))
         except InputError as error:
             failures.add(file, error)
-    if not rows:
+    if not num_rows:
         raise InputError("no row with names of chains", file)
     return complexes
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from foldcli.inputs.complexes import Complex, name_chains
-from foldcli.inputs.json_with_lines import MappingWithLines, parse_json, parse_yaml
-from foldcli.inputs.tables import identifier
+from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines, parse_yaml_with_lines
+from foldcli.inputs.tables import make_identifier
 from msa.errors import InputError
 from msa.io.alignments import Alignment, parse_alignment, read_alignment
 from msa.io.fasta import (
@@ -57,24 +57,24 @@ class AlignedRecord(FastaRecord):
 def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord | Complex]:
     """Parse a JSON file for AlphaFold 3 (one job) or for AlphaFold Server (a list of jobs).
 
-    Seeds are ignored, and so is the paired alignment of a single chain, which has no meaning.
+    Seeds are ignored, and so is the paired alignment of a single chain, which has no partner to pair with.
 
     Args:
         data: decompressed JSON.
         path: file name for errors.
 
     Returns:
-        One record per job: an AlignedRecord for a chain with an alignment, a Complex for several chains, an
-            UnsupportedRecord if the job contains anything else.
+        One query per job: an AlignedRecord for a chain with an alignment, a Complex for several chains, an
+        UnsupportedRecord if the job contains anything else.
 
     Raises:
         InputError: invalid JSON or an invalid job; names the line.
     """
-    content = parse_json(data, path)
+    content = parse_json_with_lines(data, path)
     jobs = content if isinstance(content, list) else [content]
     if not jobs:
         raise InputError("no job in the list", path, 1)
-    return [_alphafold3_job(_as_mapping(job, "a job", path, 1), path).record() for job in jobs]
+    return [_alphafold3_job(_as_mapping(job, "a job", path, 1), path).build_query() for job in jobs]
 
 
 def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
@@ -105,9 +105,9 @@ def _add_alphafold3_protein(job: "_JobBuilder", entity: MappingWithLines) -> Non
     ):
         if entity.get(key):
             job.add_unsupported(description)
-    paired = bool(entity.get("pairedMsa") or entity.get("pairedMsaPath"))
+    has_paired_alignment = bool(entity.get("pairedMsa") or entity.get("pairedMsaPath"))
     job.add_chain(
-        entity, _alphafold3_copies(entity, job.path), _alphafold3_alignment(job, entity), paired=paired
+        entity, _alphafold3_copies(entity, job.path), _alphafold3_alignment(job, entity), has_paired_alignment
     )
 
 
@@ -118,14 +118,13 @@ def _alphafold3_copies(entity: MappingWithLines, path: str) -> int:
         return len(identifiers)
     count = entity.get("count", 1)
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MAX_COPIES:
-        shown = f"{count!r:.40}"
-        reason = f"count is {shown}: expected a number from 1 to {_MAX_COPIES:,}"
+        reason = f"count is {count!r:.40}: expected a number from 1 to {_MAX_COPIES:,}"
         raise InputError(reason, path, entity.line_of("count"))
     return count
 
 
 def _alphafold3_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Alignment | None:
-    """Return the chain's alignment, if it has one; an empty one is unsupported content."""
+    """Return the chain's alignment, or None; an empty alignment is recorded as unsupported content."""
     for key in ("unpairedMsa", "unpairedMsaPath"):
         value = entity.get(key)
         if value is None:
@@ -151,16 +150,16 @@ def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord | Complex
     Args:
         data: decompressed YAML.
         path: file name for errors.
-        name: name of the query, which the file lacks.
+        name: name of the query, because the file has none.
 
     Returns:
-        One record: an AlignedRecord if the job names an alignment, an UnsupportedRecord if it is not one
-        protein chain.
+        One query: an AlignedRecord for a chain with an alignment, a Complex for several chains, an
+        UnsupportedRecord if the job contains anything else.
 
     Raises:
         InputError: invalid YAML, an invalid job, or an unreadable alignment; names the line.
     """
-    content = _as_mapping(parse_yaml(data, path), "the file", path, 1)
+    content = _as_mapping(parse_yaml_with_lines(data, path), "the file", path, 1)
     _check_keys(content, ("version", "sequences", *_BOLTZ_UNSUPPORTED_SECTIONS), path)
     job = _JobBuilder(name, path, content.line)
     for kind, entity in _read_entities(content, path):
@@ -173,7 +172,7 @@ def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord | Complex
     for key, description in _BOLTZ_UNSUPPORTED_SECTIONS.items():
         if content.get(key):
             job.add_unsupported(description)
-    return [job.record()]
+    return [job.build_query()]
 
 
 def _add_boltz_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
@@ -188,7 +187,7 @@ def _add_boltz_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
 
 
 def _boltz_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Alignment | None:
-    """Return the chain's alignment, if it has one; anything else than A3M is unsupported content."""
+    """Return the chain's alignment, or None; formats other than A3M are recorded as unsupported content."""
     if "msa" not in entity:
         return None
     file, line = _required_text(entity, "msa", job.path), entity.line_of("msa")
@@ -210,7 +209,7 @@ class _JobBuilder:
         path: file of the job.
         line: 1-based line where it begins.
         chains: its protein chains; copies are repeated.
-        paired: whether a chain has a paired alignment.
+        has_paired_alignment: whether a chain has a paired alignment.
         stop_codons: see Complex.
         unsupported: descriptions of unsupported content, such as "a ligand".
     """
@@ -219,7 +218,7 @@ class _JobBuilder:
     path: str
     line: int
     chains: list[FastaRecord] = field(default_factory=list)
-    paired: bool = False
+    has_paired_alignment: bool = False
     stop_codons: int = 0
     unsupported: list[str] = field(default_factory=list)
 
@@ -229,7 +228,11 @@ class _JobBuilder:
             self.unsupported.append(description)
 
     def add_chain(
-        self, entity: MappingWithLines, copies: int, alignment: Alignment | None, paired: bool = False
+        self,
+        entity: MappingWithLines,
+        copies: int,
+        alignment: Alignment | None,
+        has_paired_alignment: bool = False,
     ) -> None:
         """Add the copies of a protein chain.
 
@@ -250,22 +253,22 @@ class _JobBuilder:
             record = AlignedRecord(self.header, sequence, alignment, stop_codons=stop_codons)
         self.chains += [record] * copies
         self.stop_codons += stop_codons
-        self.paired |= paired
+        self.has_paired_alignment |= has_paired_alignment
 
     @property
     def header(self) -> str:
         """The job's name as one word."""
-        return identifier(self.name)
+        return make_identifier(self.name)
 
-    def record(self) -> FastaRecord | Complex:
-        """Return the query, or an UnsupportedRecord that describes the job's unsupported content."""
-        content = [] if self.chains else ["no protein chain"]
-        content += self.unsupported
-        if self.paired and len(self.chains) > 1:
-            content.append("a paired alignment (pairedMsa)")
-        if content:
+    def build_query(self) -> FastaRecord | Complex:
+        """Return the job's query, or an UnsupportedRecord that describes its unsupported content."""
+        unsupported = [] if self.chains else ["no protein chain"]
+        unsupported += self.unsupported
+        if self.has_paired_alignment and len(self.chains) > 1:
+            unsupported.append("a paired alignment (pairedMsa)")
+        if unsupported:
             sequence = ":".join(chain.sequence for chain in dict.fromkeys(self.chains))
-            return UnsupportedRecord(self.header, sequence, ", ".join(content), self.path, self.line)
+            return UnsupportedRecord(self.header, sequence, ", ".join(unsupported), self.path, self.line)
         if len(self.chains) == 1:
             return self.chains[0]
         return Complex(
@@ -278,7 +281,7 @@ class _JobBuilder:
 
 
 def _read_named_alignment(path: str, name: str, line: int) -> Alignment:
-    """Read an alignment that a job names, relative to the folder of the job's file or the current one.
+    """Read an alignment that a job names, relative to the folder of the job file or to the current folder.
 
     Raises:
         InputError: the file is missing, or it is not an alignment.
@@ -291,7 +294,7 @@ def _read_named_alignment(path: str, name: str, line: int) -> Alignment:
 
 
 def _check_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:
-    """Raise InputError, which names the line, for an unknown key; most are misspelt."""
+    """Raise InputError for an unknown key, which is probably misspelt; the error names the line."""
     for key in mapping:
         if key not in known:
             raise InputError(f"unknown key {key!r}", path, mapping.line_of(key))

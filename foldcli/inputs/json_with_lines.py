@@ -42,7 +42,7 @@ class MappingWithLines(dict[str, Any]):
         return self.lines.get(key, self.line)
 
 
-def parse_json(data: bytes, path: str) -> Any:
+def parse_json_with_lines(data: bytes, path: str) -> Any:
     """Parse a JSON file; objects become MappingWithLines.
 
     Args:
@@ -80,35 +80,35 @@ def _object_lines(text: str, path: str) -> list[tuple[int, list[tuple[str, int]]
     Raises:
         InputError: a string has half of a surrogate pair.
     """
-    closed: list[tuple[int, list[tuple[str, int]]]] = []
-    stack: list[tuple[str, int, list[tuple[str, int]]]] = []
+    objects: list[tuple[int, list[tuple[str, int]]]] = []
+    open_brackets: list[tuple[str, int, list[tuple[str, int]]]] = []
     line, last_string = 1, ("", 0)
     for match in _TOKEN.finditer(text):
         token = match[0]
         if token == "\n":
             line += 1
         elif token in "{[":
-            stack.append((token, line, []))
+            open_brackets.append((token, line, []))
         elif token in "}]":
-            bracket, start, keys = stack.pop()
+            bracket, start_line, keys = open_brackets.pop()
             if bracket == "{":
-                closed.append((start, keys))
+                objects.append((start_line, keys))
         elif token == ":":
-            stack[-1][2].append((json.loads(last_string[0]), last_string[1]))
+            open_brackets[-1][2].append((json.loads(last_string[0]), last_string[1]))
         else:
             last_string = token, line
             if "\\u" in token:
                 _check_surrogates(json.loads(token), path, line)
-    return closed
+    return objects
 
 
 def _check_surrogates(text: str, path: str, line: int) -> None:
-    """Raise InputError for half of a surrogate pair, which no file in UTF-8 can contain."""
+    """Raise InputError for half of a surrogate pair, which cannot be written to a file in UTF-8."""
     if (half := _SURROGATE.search(text)) is not None:
         raise InputError(f"\\u{ord(half[0]):04x} is half of a surrogate pair", path, line)
 
 
-def parse_yaml(data: bytes, path: str) -> Any:
+def parse_yaml_with_lines(data: bytes, path: str) -> Any:
     """Parse a YAML file with one document; mappings become MappingWithLines, scalars stay text.
 
     Tags do not create objects, so nothing in the file is executed.

@@ -8,7 +8,7 @@ from msa.errors import InputError
 from msa.io.compression import SUFFIXES
 
 FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".seq")
-# a file with one of these suffixes is an alignment; for other files the content decides
+# a file with one of these suffixes is an alignment; otherwise, the content decides
 ALIGNMENT_SUFFIXES = (".a3m", ".sto", ".stockholm", ".afa")
 PROFILE_SUFFIXES = (".npz",)
 JOB_SUFFIXES = (".csv", ".tsv", ".json", ".yaml", ".yml")
@@ -20,7 +20,7 @@ _RECORD_SUFFIXES = (".a3m.json", ".sto.json", ".done.json")
 
 
 def file_safe_name(name: str) -> str:
-    """Replace everything but letters, digits, '.', '_' and '-', as in sp|P0CG48|UBC_HUMAN, by '_'."""
+    """Return a name with runs of characters other than letters, digits, '.', '_' and '-' replaced by '_'."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")
     # leaves room for the longest suffix within the usual limit of 255 bytes per file name
     return safe[:150] or "target"

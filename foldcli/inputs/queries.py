@@ -59,7 +59,7 @@ Query: TypeAlias = FastaRecord | Complex
 
 
 class QueryReaders(Protocol):
-    """Files that queries are read from."""
+    """A source of queries that are read file by file."""
 
     def readers(self) -> Iterator[tuple[str, Callable[[], Sequence[Query]]]]:
         """Yield each file with a function that reads its queries and raises the file's errors."""
@@ -94,11 +94,10 @@ class QuerySources:
             yield path, partial(read_profiles, path, self.matrix)
 
 
-def read_fold_targets(sources: QueryReaders, failures: "Failures") -> list[tuple[str, Query]]:
-    """Read all queries and complexes of a run as (name, query) pairs.
+def read_named_queries(sources: QueryReaders, failures: "Failures") -> list[tuple[str, Query]]:
+    """Read the queries of all files, and return pairs of name and query; see `name_queries`.
 
-    A file that cannot be read is added to `failures`; the others are read. See `name_fold_targets` for the
-    names.
+    Files that cannot be read are added to `failures`.
 
     Raises:
         InputError: a folder contains no query file.
@@ -109,45 +108,45 @@ def read_fold_targets(sources: QueryReaders, failures: "Failures") -> list[tuple
             queries += read()
         except (InputError, OSError) as error:
             failures.add(path, error)
-    return name_fold_targets(queries)
+    return name_queries(queries)
 
 
-def name_queries(queries: Iterable[Query]) -> list[tuple[str, FastaRecord]]:
-    """Name queries as `name_fold_targets` does; complexes become UnsupportedRecords."""
-    return refuse_complexes(name_fold_targets(queries))
+def name_single_chains(queries: Iterable[Query]) -> list[tuple[str, FastaRecord]]:
+    """Name queries as `name_queries` does, and replace complexes by UnsupportedRecords."""
+    return refuse_complexes(name_queries(queries))
 
 
-def name_fold_targets(queries: Iterable[Query]) -> list[tuple[str, Query]]:
-    """Give the queries of a run distinct ids, and names for their files; log the changes.
+def name_queries(queries: Iterable[Query]) -> list[tuple[str, Query]]:
+    """Give queries distinct ids, and distinct names for their files; log the changes.
 
-    A query that repeats the id and the sequence of an earlier one is left out. If it repeats the id only, its
-    id gets _2, _3 and so on. Names are file-safe ids, made distinct in the same way.
+    A query with the id and the sequence of an earlier one is left out. If only the id is that of an earlier
+    one, _2, _3 and so on is appended to it. Names are file-safe ids, made distinct in the same way.
 
     Returns:
-        Name and query, in order.
+        Pairs of name and query, in order.
     """
-    kept: list[Query] = []
+    distinct: list[Query] = []
     seen: set[tuple[str, str]] = set()
-    repeated = []
+    repeated_ids = []
     for query in queries:
         if type(query) in (FastaRecord, Complex):
             if (query.id, query.sequence) in seen:
-                repeated.append(query.id)
+                repeated_ids.append(query.id)
                 continue
             seen.add((query.id, query.sequence))
-        kept.append(query)
-    ids = unique_names([query.id for query in kept])
-    new_ids = list(zip(kept, ids, strict=True))
-    changed = [f"{query.id} → {new_id}" for query, new_id in new_ids if new_id != query.id]
-    named = [query if new_id == query.id else _rename(query, new_id) for query, new_id in new_ids]
-    _warn("left out, because an earlier query has the same id and sequence", repeated)
-    _warn("renamed, because an earlier query has the same id", changed)
-    _warn("with stop codons ('*') read as X", [query.id for query in named if query.stop_codons])
-    for query in named:
+        distinct.append(query)
+    unique_ids = unique_names([query.id for query in distinct])
+    queries_and_ids = list(zip(distinct, unique_ids, strict=True))
+    renamings = [f"{query.id} → {new_id}" for query, new_id in queries_and_ids if new_id != query.id]
+    renamed = [query if new_id == query.id else _rename(query, new_id) for query, new_id in queries_and_ids]
+    _warn("left out, because an earlier query has the same id and sequence", repeated_ids)
+    _warn("renamed, because an earlier query has the same id", renamings)
+    _warn("with stop codons ('*') read as X", [query.id for query in renamed if query.stop_codons])
+    for query in renamed:
         if isinstance(query, ProfileQuery):
             logger.debug("%s: searching with the profile of %s", query.id, query.source)
-    names = unique_names([file_safe_name(new_id) for new_id in ids])
-    return list(zip(names, named, strict=True))
+    names = unique_names([file_safe_name(new_id) for new_id in unique_ids])
+    return list(zip(names, renamed, strict=True))
 
 
 def _rename(query: Query, new_id: str) -> Query:
@@ -157,14 +156,13 @@ def _rename(query: Query, new_id: str) -> Query:
     return replace(query, header=new_id + query.header[len(query.id) :])
 
 
-def _warn(reason: str, queries: Sequence[str]) -> None:
-    """Log one warning about queries, which names the first of them."""
-    if queries:
-        more = f" and {len(queries) - _MAX_NAMED} more" if len(queries) > _MAX_NAMED else ""
-        shown = ", ".join(queries[:_MAX_NAMED])
-        logger.warning(
-            "%s: %s%s", f"{len(queries)} quer{'ies' if len(queries) > 1 else 'y'} {reason}", shown, more
-        )
+def _warn(reason: str, query_ids: Sequence[str]) -> None:
+    """Log one warning about queries, with the ids of the first ones."""
+    if query_ids:
+        count = f"{len(query_ids)} quer{'ies' if len(query_ids) > 1 else 'y'}"
+        listed = ", ".join(query_ids[:_MAX_NAMED])
+        more = f" and {len(query_ids) - _MAX_NAMED} more" if len(query_ids) > _MAX_NAMED else ""
+        logger.warning("%s %s: %s%s", count, reason, listed, more)
 
 
 def read_queries(
@@ -201,9 +199,9 @@ def read_queries(
         jobs = _parse_jobs(job_format, data, name)
         return [_with_profiles(job, comp_bias_corr, matrix) for job in split_complexes(jobs)]
     if text.startswith((stockholm.START, b"#")):
-        second = _NEXT_STOCKHOLM.search(text, 1)
-        if second is not None:
-            line = data.count(b"\n", 0, len(data) - len(text) + second.start()) + 1
+        second_start = _NEXT_STOCKHOLM.search(text, 1)
+        if second_start is not None:
+            line = data.count(b"\n", 0, len(data) - len(text) + second_start.start()) + 1
             raise InputError("a second alignment begins here: put each in a separate file", name, line)
         return [query_from_alignment(parse_alignment(data, name), comp_bias_corr, matrix)]
     if _looks_like_alignment(text):
@@ -216,14 +214,14 @@ def read_queries(
 
 
 def split_complexes(records: Iterable[Query]) -> list[Query]:
-    """Convert records of several joined chains to complexes; keep the others."""
+    """Convert records of several chains, joined by `:`, to complexes; return the others unchanged."""
     return [split_chains(record) if isinstance(record, JoinedRecord) else record for record in records]
 
 
 def query_from_alignment(
     alignment: Alignment, comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
 ) -> FastaRecord:
-    """Convert an alignment to a query: its first row, with the profile that an iteration would compute.
+    """Convert an alignment to a query: its first row, with a profile of all rows as in an iterated search.
 
     Args:
         alignment: the alignment; insertions are ignored.
@@ -231,7 +229,7 @@ def query_from_alignment(
         matrix: see `family_profile`.
 
     Returns:
-        A ProfileQuery; a FastaRecord of the first row if no other row differs enough from it.
+        A ProfileQuery, or a FastaRecord of the first row if no other row differs enough from it.
     """
     # imports numba, which takes a second and is not needed by plain sequences
     from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
@@ -282,9 +280,9 @@ def _parse_jobs(job_format: str, data: bytes, name: str) -> Iterable[Query]:
 
 
 def _with_profiles(query: Query, comp_bias_corr: bool, matrix: str) -> Query:
-    """Convert a chain that has an alignment to that alignment's query, under its own name."""
+    """Convert chains with an alignment to queries with its profile; they keep their names."""
     if isinstance(query, Complex):
-        # the profile of copies is computed once
+        # set: the profile of copies is computed once
         converted = {chain: _with_profile(chain, comp_bias_corr, matrix) for chain in set(query.chains)}
         return replace(query, chains=tuple(converted[chain] for chain in query.chains))
     return _with_profile(query, comp_bias_corr, matrix)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from foldcli.inputs.complexes import Complex, pair_all, read_pairs
 from foldcli.inputs.job_files import AlignedRecord
-from foldcli.inputs.queries import Query, QuerySources, name_fold_targets, read_fold_targets
+from foldcli.inputs.queries import Query, QuerySources, name_queries, read_named_queries
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 
@@ -38,13 +38,13 @@ def find_screen_targets(
         complexes = [pair for pair in pair_all(chains[0], chains[0]) if pair.chains[0] != pair.chains[1]]
     else:
         complexes = pair_all(*chains)
-    return [(name, target) for name, target in name_fold_targets(complexes) if isinstance(target, Complex)]
+    return [(name, target) for name, target in name_queries(complexes) if isinstance(target, Complex)]
 
 
 def _read_chains(file: str, comp_bias_corr: bool, matrix: str, failures: "Failures") -> list[FastaRecord]:
-    """Return the single chains of a file; anything else is added to the failures."""
+    """Return the single chains of a file; add its other records to the failures."""
     chains = []
-    for name, query in read_fold_targets(QuerySources([file], comp_bias_corr, matrix), failures):
+    for name, query in read_named_queries(QuerySources([file], comp_bias_corr, matrix), failures):
         if isinstance(query, UnsupportedRecord):
             failures.add(name, query.error())
         elif isinstance(query, Complex) or type(query) not in (FastaRecord, AlignedRecord):

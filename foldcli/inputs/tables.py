@@ -70,12 +70,12 @@ def _table_record(values: dict[str, str], path: str, line: int) -> FastaRecord:
     for name, description in _FILE_COLUMNS.items():
         if values.get(name, "").strip():
             raise InputError(f"{name} names {description}: not supported in a table", path, line)
-    name = identifier(values["id"])
+    name = make_identifier(values["id"])
     if not name:
         raise InputError("no id", path, line)
     return make_record(name, *clean_sequence(values["sequence"], path, line), path, line)
 
 
-def identifier(name: str) -> str:
+def make_identifier(name: str) -> str:
     """Return a name as one word without control characters."""
     return clean_header("_".join(name.split()))

@@ -1,4 +1,4 @@
-"""Targets of a run, found in the inputs on the command line: one function per command."""
+"""The targets of a run, found in the command line's inputs; one function per command."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,8 +22,8 @@ from foldcli.inputs.queries import (
     Query,
     QuerySources,
     is_unaligned_fasta,
-    name_fold_targets,
-    read_fold_targets,
+    name_queries,
+    read_named_queries,
     split_complexes,
 )
 from msa.errors import InputError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _ALIGNMENT_ENDINGS = file_endings(ALIGNMENT_SUFFIXES)
 
-# queries to search with, and targets that need no search
+# the input of a target: queries to search with, alignments, or cached features
 TargetInput: TypeAlias = FastaRecord | Complex | AlignmentTarget | CachedTarget
 FoldInput: TypeAlias = FastaRecord | Complex | CachedTarget
 PredictInput: TypeAlias = AlignmentTarget | CachedTarget
@@ -57,13 +57,13 @@ def find_fold_targets(
         comp_bias_corr: see `read_queries`.
         matrix: see `read_queries`.
         cache: folder of the feature cache.
-        failures: receives files that cannot be read and names that the cache lacks.
+        failures: receives files that cannot be read and names that are not in the cache.
 
     Raises:
         InputError: two targets have the same name, or a folder is empty.
     """
     files, cached = split_cached_names(inputs, cache, failures)
-    queries = read_fold_targets(QuerySources(files, comp_bias_corr, matrix), failures)
+    queries = read_named_queries(QuerySources(files, comp_bias_corr, matrix), failures)
     check_unique_names(
         [(name, "the queries") for name, _ in queries]
         + [(target.name, str(target.path)) for target in cached]
@@ -80,7 +80,7 @@ def find_predict_targets(
         inputs: alignment files, cache entries, folders of them, `-`, names of cached targets.
         all_cached: use all targets of the cache instead of the inputs.
         cache: folder of the feature cache.
-        failures: receives names that the cache lacks and unreadable entries.
+        failures: receives names that are not in the cache, and unreadable entries.
 
     Raises:
         InputError: two targets have the same name, a folder or the cache is empty, or standard input is
@@ -120,12 +120,12 @@ def find_feature_targets(
     queries: list[Query] = []
     for target in find_alignment_targets(inputs):
         try:
-            found = _sequences_or_alignment(target)
+            content = _queries_or_alignment(target)
         except (InputError, OSError) as error:
             failures.add(target.name, error)
             continue
-        if isinstance(found, AlignmentTarget):
-            aligned.append((found.name, found))
+        if isinstance(content, AlignmentTarget):
+            aligned.append((content.name, content))
             continue
         if not has_database:
             source = "standard input" if target.files[0] == "-" else target.files[0]
@@ -133,15 +133,16 @@ def find_feature_targets(
                 f"{source} holds unaligned sequences, which need a search: give a database with --db "
                 f"(an alignment of one sequence is a file ending in .a3m)"
             )
-        queries += found
-    named = name_fold_targets(queries)
+        queries += content
+    named_queries = name_queries(queries)
     check_unique_names(
-        [(name, target.files[0]) for name, target in aligned] + [(name, "the queries") for name, _ in named]
+        [(name, target.files[0]) for name, target in aligned]
+        + [(name, "the queries") for name, _ in named_queries]
     )
-    return [*aligned, *named]
+    return [*aligned, *named_queries]
 
 
-def _sequences_or_alignment(target: AlignmentTarget) -> list[Query] | AlignmentTarget:
+def _queries_or_alignment(target: AlignmentTarget) -> list[Query] | AlignmentTarget:
     """Return the queries in a target's file if it is unaligned FASTA, else the target itself."""
     path = target.files[0]
     if len(target.files) > 1 or path.lower().endswith(_ALIGNMENT_ENDINGS):

@@ -4,7 +4,7 @@ import click
 
 from foldcli.options.common import combine
 from foldcli.params.parameters import TEMPLATE
-from model.parallel.place import RankPlace
+from model.parallel.rank_assignment import RankAssignment
 
 rank_options = combine(
     click.option(
@@ -27,33 +27,33 @@ rank_options = combine(
 )
 
 
-def number_of_ranks(gpus_per_target: int, place: RankPlace | None, params: str | None) -> int:
+def number_of_ranks(gpus_per_target: int, assignment: RankAssignment | None, params: str | None) -> int:
     """Return the number of processes that predict each target together.
 
     Args:
         gpus_per_target: value of the option.
-        place: the place that torchrun has given this process, or None.
+        assignment: the rank that torchrun has assigned to this process, or None.
         params: value of `--params`.
 
     Raises:
         click.UsageError: torchrun has started another number, or no network runs.
     """
-    if place is not None and gpus_per_target not in (1, place.size):
+    if assignment is not None and gpus_per_target not in (1, assignment.size):
         raise click.UsageError(
-            f"--gpus-per-target {gpus_per_target}: torchrun has started {place.size} processes."
+            f"--gpus-per-target {gpus_per_target}: torchrun has started {assignment.size} processes."
         )
-    ranks = gpus_per_target if place is None else place.size
+    ranks = gpus_per_target if assignment is None else assignment.size
     if ranks > 1 and params == TEMPLATE:
         raise click.UsageError("--params template runs no network that several processes could share.")
     return ranks
 
 
-def predicts_in_workers(devices: int, ranks: int, place: RankPlace | None) -> bool:
+def predicts_in_workers(devices: int, ranks: int, assignment: RankAssignment | None) -> bool:
     """Return True if there are devices for several targets at a time.
 
     Args:
         devices: number of devices that `--device` lists.
         ranks: result of `number_of_ranks`.
-        place: the place that torchrun has given this process, or None.
+        assignment: the rank that torchrun has assigned to this process, or None.
     """
-    return devices > 1 and (ranks == 1 or (place is None and devices >= 2 * ranks))
+    return devices > 1 and (ranks == 1 or (assignment is None and devices >= 2 * ranks))

@@ -20,6 +20,6 @@ def write_archive(files: TargetFiles, done: str) -> None:
         atomic_write(files.path("archive"), "wb") as stream,
         zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
-        for path in files.archived():
+        for path in files.files_to_archive():
             archive.write(path, path.name)
         archive.writestr(files.path("done").name, done)

@@ -136,7 +136,7 @@ def finish_target(files: TargetFiles, ranked: "list[ModelResult]") -> None:
         files: the target's files; its score files must exist.
         ranked: models, best first.
     """
-    scores = json.loads(files.model("scores", 1, ranked[0].tag).read_text())
+    scores = json.loads(files.model_path("scores", 1, ranked[0].tag).read_text())
     aligned_error = files.path("aligned_error")
     if "pae" in scores:
         with atomic_write(aligned_error) as stream:
@@ -168,5 +168,5 @@ def stage_alignment(files: TargetFiles, content: bytes, residues: int) -> None:
     if not text.startswith((b">", b"#")) or text.startswith(b"# STOCKHOLM"):
         return
     header = b"" if text.startswith(b"#") else first_line(residues).encode()
-    with atomic_write(files.staged("alignment"), "wb") as stream:
+    with atomic_write(files.staged_path("alignment"), "wb") as stream:
         stream.write(header + text)

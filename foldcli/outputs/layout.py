@@ -34,7 +34,7 @@ FileKind = Literal[
 # a key of _MODEL_FILES, or "recycle_N": the structure after N recycles
 ModelKind = str
 
-# kind → (the part of the file name after NAME, whether ColabFold writes this file)
+# for each kind: the part of the file name after NAME, and whether ColabFold writes this file too
 _FILES: dict[str, tuple[str, bool]] = {
     "alignment": (".a3m", True),
     "hits": (".m8", False),
@@ -50,7 +50,7 @@ _FILES: dict[str, tuple[str, bool]] = {
     "aligned_error": ("_predicted_aligned_error_v1.json", True),
     "finished_mark": (".done.txt", True),
 }
-# kind → (the part before the rank, the part after the tag, whether ColabFold writes this file)
+# for each kind: the parts of the file name before the rank and after the tag, and whether ColabFold writes it
 _MODEL_FILES: dict[ModelKind, tuple[str, str, bool]] = {
     "relaxed_pdb": ("relaxed", ".pdb", True),
     # read only: `foldcli relax` and other programs write it
@@ -64,11 +64,11 @@ _MODEL_FILES: dict[ModelKind, tuple[str, str, bool]] = {
     "all": ("all", ".npz", True),
 }
 _RECYCLE = "recycle_"
-# the files that foldcli writes for every model of a single chain
+# kinds of the files that every model of a single chain has
 MODEL_KINDS: tuple[ModelKind, ...] = ("pdb", "cif", "scores")
 # structure files, the preferred one first
 STRUCTURE_KINDS: tuple[ModelKind, ...] = ("relaxed_pdb", "relaxed_cif", "pdb", "cif")
-# other programs use other tags, and ranks with fewer digits
+# also matches other programs' files, whose tags differ and whose ranks may have fewer digits
 _SCORES = re.compile(r"(?P<name>.+)_scores_rank_(?P<rank>\d+)_(?P<tag>.+)\.json")
 # the format of ModelResult.tag
 _RANK_AND_TAG = r"rank_\d{3,}_(alphafold2(_ptm|_multimer_v\d)?_model_\d_seed_\d{3,}|template_copy)"
@@ -111,16 +111,16 @@ class TargetFiles:
         return self.work_folder / "search"
 
     @property
-    def unpublished_record(self) -> Path:
-        """The path of an earlier done.json while a run publishes the target again."""
+    def replaced_record(self) -> Path:
+        """The path to which an earlier done.json is moved while a run publishes the target again."""
         return self.work_folder / "replaced.done.json"
 
     @property
-    def lock(self) -> Path:
-        """The lock file, which exists while a run works on the target."""
+    def lock_path(self) -> Path:
+        """The path of the lock file, which exists while a run works on the target."""
         return self.folder / ".lock"
 
-    def staged(self, kind: FileKind) -> Path:
+    def staged_path(self, kind: FileKind) -> Path:
         """Return the path of a file in `search_folder`."""
         return self.search_folder / f"{self.name}{_FILES[kind][0]}"
 
@@ -134,7 +134,7 @@ class TargetFiles:
         ending, colabfold_writes = _FILES[kind]
         return self._folder_of(colabfold_writes) / f"{self.name}{ending}"
 
-    def model(self, kind: ModelKind, rank: int, tag: str) -> Path:
+    def model_path(self, kind: ModelKind, rank: int, tag: str) -> Path:
         """Return the path of a file of a ranked model, whether or not the file exists.
 
         Args:
@@ -145,31 +145,31 @@ class TargetFiles:
         middle, ending, colabfold_writes = _model_file(kind)
         return self._folder_of(colabfold_writes) / f"{self.name}_{middle}_rank_{rank:03d}_{tag}{ending}"
 
-    def structure(self, rank: int, tag: str) -> Path:
-        """Return the unrelaxed structure of a ranked model: PDB, or mmCIF if there is no PDB file."""
-        pdb, cif = self.model("pdb", rank, tag), self.model("cif", rank, tag)
+    def structure_path(self, rank: int, tag: str) -> Path:
+        """Return the path of a ranked model's unrelaxed structure: PDB, or mmCIF if there is no PDB file."""
+        pdb, cif = self.model_path("pdb", rank, tag), self.model_path("cif", rank, tag)
         return cif if cif.is_file() and not pdb.is_file() else pdb
 
-    def models(self) -> list[Path]:
-        """Return the existing files that foldcli writes for models, from any run."""
-        found = []
+    def model_files(self) -> list[Path]:
+        """Return the existing files of models, from this and earlier runs."""
+        existing = []
         kinds: tuple[ModelKind, ...] = ("relaxed_pdb", *MODEL_KINDS, "contacts", "single", "pair", "all")
         for middle, ending, colabfold_writes in map(_model_file, kinds):
-            # when targets share a folder, another target's name may begin with this one's
+            # in a folder of several targets, another target's name may begin with this one's
             pattern = re.compile(
                 re.escape(f"{self.name}_{middle}_") + _RANK_AND_TAG + _RECYCLE_ENDING + re.escape(ending)
             )
             paths = self._folder_of(colabfold_writes).glob(f"{self.name}_{middle}_rank_*{ending}")
-            found += [path for path in paths if pattern.fullmatch(path.name)]
-        return sorted(found)
+            existing += [path for path in paths if pattern.fullmatch(path.name)]
+        return sorted(existing)
 
-    def archived(self) -> list[Path]:
+    def files_to_archive(self) -> list[Path]:
         """Return the existing files of the target that belong in its archive, without done.json."""
-        others = ("archive", "done", "finished_mark")
-        paths = [self.path(kind) for kind in get_args(FileKind) if kind not in others]
-        return [path for path in paths if path.is_file()] + self.models()
+        excluded = ("archive", "done", "finished_mark")
+        paths = [self.path(kind) for kind in get_args(FileKind) if kind not in excluded]
+        return [path for path in paths if path.is_file()] + self.model_files()
 
-    def scores(self) -> list[tuple[int, str, Path]]:
+    def score_files(self) -> list[tuple[int, str, Path]]:
         """Return (rank, tag, path) of the existing score files of any program, best rank first."""
         return sorted(
             (int(match["rank"]), match["tag"], path)
@@ -181,9 +181,13 @@ class TargetFiles:
         """Return the name prefixes of this target's files in a folder that all targets share."""
         if self.layout != "colabfold":
             return []
-        single = [f"{self.name}{ending}" for ending, colabfold_writes in _FILES.values() if colabfold_writes]
-        return single + [
-            f"{self.name}_{middle}_rank_" for middle, _, shared in _MODEL_FILES.values() if shared
+        target_files = [
+            f"{self.name}{ending}" for ending, colabfold_writes in _FILES.values() if colabfold_writes
+        ]
+        return target_files + [
+            f"{self.name}_{middle}_rank_"
+            for middle, _, colabfold_writes in _MODEL_FILES.values()
+            if colabfold_writes
         ]
 
     def _folder_of(self, colabfold_writes: bool) -> Path:
@@ -196,8 +200,8 @@ def model_kinds(extras: Sequence[str], num_recycles: int, num_chains: int = 1) -
     Models of more than MAX_PDB_CHAINS chains have no files in PDB format.
 
     Args:
-        extras: what was saved in addition; see `model.prediction.EXTRAS`.
-        num_recycles: recycles that were run.
+        extras: results that were saved in addition; see `model.prediction.EXTRAS`.
+        num_recycles: number of recycles that were run.
         num_chains: number of chains.
     """
     passes = range(num_recycles + 1) if "recycles" in extras else ()

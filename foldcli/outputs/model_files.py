@@ -1,7 +1,7 @@
-"""Structure and score files of a target's models: staged as each is predicted, published when all are ranked.
+"""Structure and score files of models: staged when a model is predicted, published when all are ranked.
 
-Publishing links the staged files to their final names. They are removed only when the target is finished, so
-publishing can be repeated after an interruption.
+Publishing gives the staged files their final names, as hard links. The staged names are removed only when the
+target is finished, so publishing can be repeated after an interruption.
 """
 
 import json
@@ -21,7 +21,7 @@ from foldcli.logs import logger
 from foldcli.outputs.layout import ModelKind, TargetFiles, model_kinds, unranked_name
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
-from model.prediction import EXTRAS, Extra
+from model.prediction import EXTRAS, Extra, complex_confidence
 from msa.io.atomic import atomic_write
 from msa.io.json_files import read_json
 from msa.io.temporary_names import temporary_path
@@ -41,13 +41,13 @@ class ModelOrigin:
     Args:
         target: name of the target.
         network: parameters, seed, recycles and precision.
-        untrained: whether the network was never trained.
+        is_untrained: whether the network was never trained.
         copied_from: the template of a copied model, in words; None for predictions.
     """
 
     target: str
     network: str
-    untrained: bool
+    is_untrained: bool
     copied_from: str | None = None
 
 
@@ -59,10 +59,10 @@ class ModelResult:
         tag: the model and its seed, such as alphafold2_ptm_model_3_seed_000.
         plddt: mean pLDDT, 0–100.
         ptm: predicted TM-score; None without a PAE head.
-        num_recycles: recycles that were run.
+        num_recycles: number of recycles that were run.
         seconds: wall time of the prediction.
         fingerprint: see `foldcli.pipeline.identity.Job.fingerprint`.
-        extras: what was saved in addition; see `model.prediction.EXTRAS`.
+        extras: results that were saved in addition; see `model.prediction.EXTRAS`.
         copied_from: the template of a copied model, in words; None for predictions.
         relaxation: energies, violations and cost of the relaxation (`RelaxResult.summary`); None without one.
         iptm: ipTM of a complex; None for a single chain.
@@ -88,15 +88,15 @@ class ModelResult:
 
     def paths(self, files: TargetFiles, rank: int) -> list[Path]:
         """Return the paths of all files of the model, whether or not they exist."""
-        return [files.model(kind, rank, self.tag) for kind in self.kinds]
+        return [files.model_path(kind, rank, self.tag) for kind in self.kinds]
 
     def has_extras(self, extras: Sequence[str]) -> bool:
-        """Return True if all these extras were saved."""
+        """Return True if all of these extras were saved."""
         return set(extras) <= set(self.extras)
 
-    def describe(self, untrained: bool) -> str:
-        """Return the confidence in words; `untrained` is whether the network has no trained parameters."""
-        if untrained:
+    def describe(self, is_untrained: bool) -> str:
+        """Return the confidence in words, or a warning if the network is untrained."""
+        if is_untrained:
             return "UNTRAINED, no meaning"
         if self.copied_from is not None:
             return f"copied from {self.copied_from}; expected lDDT {self.plddt:.1f}"
@@ -173,12 +173,12 @@ def write_model(model: PredictedModel) -> ModelResult:
         name=origin.target,
         program=f"foldcli {VERSION}",
         network=origin.network,
-        warning=UNTRAINED if origin.untrained else None,
+        warning=UNTRAINED if origin.is_untrained else None,
         copied_from=origin.copied_from,
     )
-    extra: dict[str, Any] = {"untrained": True, "warning": UNTRAINED} if origin.untrained else {}
+    more_scores: dict[str, Any] = {"untrained": True, "warning": UNTRAINED} if origin.is_untrained else {}
     if origin.copied_from is not None:
-        extra["copied_from"] = origin.copied_from
+        more_scores["copied_from"] = origin.copied_from
     result = ModelResult(
         tag=tag,
         plddt=prediction.mean_plddt,
@@ -194,7 +194,7 @@ def write_model(model: PredictedModel) -> ModelResult:
     formatters: dict[ModelKind, Callable[[], str]] = {
         "pdb": partial(format_pdb, prediction, provenance),
         "cif": partial(format_mmcif, prediction, provenance),
-        "scores": partial(format_scores, prediction, extra),
+        "scores": partial(format_scores, prediction, more_scores),
         "contacts": partial(format_contacts, prediction),
     }
     for index in range(len(prediction.passes)):
@@ -242,15 +242,17 @@ def read_staged_results(folder: Path) -> list[ModelResult]:
     return results
 
 
-def stage_published(files: TargetFiles, rank: int, result: ModelResult) -> None:
-    """Stage a published model of a finished target, so that it is ranked and published with further ones.
+def restage_model(files: TargetFiles, rank: int, result: ModelResult) -> None:
+    """Stage a model of a finished target again, so that it is ranked and published together with new models.
 
     Raises:
         OSError: a file is missing, or cannot be written.
     """
     for kind in result.kinds:
-        link_file(files.model(kind, rank, result.tag), files.staging_folder / unranked_name(kind, result.tag))
-    if (relaxed := files.model("relaxed_pdb", rank, result.tag)).is_file():
+        link_file(
+            files.model_path(kind, rank, result.tag), files.staging_folder / unranked_name(kind, result.tag)
+        )
+    if (relaxed := files.model_path("relaxed_pdb", rank, result.tag)).is_file():
         link_file(relaxed, relaxed_path(files.staging_folder, result.tag))
     else:
         result = replace(result, relaxation=None)
@@ -264,56 +266,55 @@ def relaxed_path(folder: Path, tag: str) -> Path:
 
 def discard_staged(files: TargetFiles, tag: str) -> None:
     """Remove the staged files of one model."""
-    # by pattern: a damaged result does not say which files the model has
+    # found by pattern, because a damaged result does not say which files the model has
     for path in files.staging_folder.glob(f"*{tag}.*"):
         path.unlink()
 
 
-def ranking_confidence(ptm: float | None, iptm: float | None) -> float:
-    """Return AlphaFold-Multimer's confidence of a complex, 0.8 ipTM + 0.2 pTM; missing values count as 0."""
-    return 0.8 * (iptm or 0.0) + 0.2 * (ptm or 0.0)
-
-
-def rank_models(results: list[ModelResult], by: str) -> list[ModelResult]:
+def rank_models(results: list[ModelResult], rank_by: str) -> list[ModelResult]:
     """Return the results best first; ties keep their order.
 
     Args:
         results: one per model and seed.
-        by: "auto" and "multimer" rank complexes by 0.8 ipTM + 0.2 pTM, "iptm" ranks them by ipTM, "ptm" ranks
-            by pTM if every model has one; anything else ranks by mean pLDDT.
+        rank_by: the score. "auto" and "multimer" rank complexes by `complex_confidence`, and "iptm" by ipTM.
+            "ptm" ranks by pTM if every model has one. Otherwise, models are ranked by mean pLDDT.
     """
     is_complex = all(result.iptm is not None for result in results)
-    if by == "iptm" and is_complex:
+    if rank_by == "iptm" and is_complex:
         return sorted(results, key=lambda result: -(result.iptm or 0.0))
-    if by in ("auto", "multimer") and is_complex:
-        return sorted(results, key=lambda result: -ranking_confidence(result.ptm, result.iptm))
-    if by == "ptm" and all(result.ptm is not None for result in results):
+    if rank_by in ("auto", "multimer") and is_complex:
+        return sorted(results, key=lambda result: -complex_confidence(result.ptm, result.iptm))
+    if rank_by == "ptm" and all(result.ptm is not None for result in results):
         return sorted(results, key=lambda result: -(result.ptm or 0.0))
     return sorted(results, key=lambda result: -result.plddt)
 
 
 def publish_models(ranked: list[ModelResult], files: TargetFiles) -> None:
-    """Give the staged files their ranked names, replacing those of an earlier run; can be repeated.
+    """Give the staged files names with their ranks, and remove the files of earlier rankings.
+
+    If it is interrupted, it can be repeated.
 
     Raises:
         OSError: a file cannot be written.
     """
-    sources = {}
+    staged_by_path = {}
     for rank, result in enumerate(ranked, 1):
         relaxed = relaxed_path(files.staging_folder, result.tag).is_file()
         kinds: tuple[ModelKind, ...] = ("relaxed_pdb", *result.kinds) if relaxed else result.kinds
         for kind in kinds:
             staged = files.staging_folder / unranked_name(kind, result.tag)
-            sources[files.model(kind, rank, result.tag)] = staged
-    for old in files.models():
-        if old not in sources:
-            old.unlink()
-    for path, staged in sources.items():
+            staged_by_path[files.model_path(kind, rank, result.tag)] = staged
+    for existing in files.model_files():
+        if existing not in staged_by_path:
+            existing.unlink()
+    for path, staged in staged_by_path.items():
         link_file(staged, path)
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Give a file a second name, replacing any file of that name; copies where there are no hard links.
+    """Give a file a second name, replacing any file of that name.
+
+    On file systems without hard links, the file is copied.
 
     Raises:
         OSError: the file cannot be linked or copied.

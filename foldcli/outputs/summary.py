@@ -11,18 +11,19 @@ from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import LayoutName, ModelKind, TargetFiles
-from foldcli.outputs.model_files import ranking_confidence
 from foldcli.params.parameters import UNTRAINED
+from foldcli.units import format_duration
+from model.prediction import complex_confidence
 from msa.io.atomic import atomic_write, remove_temporary_files
 
-# the largest number of target lines that fit on a screen with the heading and the counts
+# with more targets, the table would not fit on a screen
 MAX_LINES = 16
 NUM_BEST, NUM_WORST = 8, 5
 MAX_FAILED = 5
 MAX_NAME_WIDTH = 32
 # prefixes of the names of files that belong to the whole run
-_RUN_FILES = ("summary", "failures", "index.html", "config.json", "cite.bibtex")
-# a temporary file of theirs that is older was left by a killed run
+_RUN_FILE_PREFIXES = ("summary", "failures", "index.html", "config.json", "cite.bibtex")
+# an older temporary file of these names was left by a killed run
 _OLD_SECONDS = 60.0
 # the columns of summary.tsv, and the keys of its JSON form
 COLUMNS = (
@@ -46,7 +47,7 @@ class TargetSummary:
         seconds: wall time of all stages of the run that finished the target.
         files: folder or pattern of the target's files.
         finished_before: whether an earlier run finished the target.
-        copied: whether its models are copies of templates.
+        is_template_copy: whether its models are copies of templates.
     """
 
     name: str
@@ -59,7 +60,7 @@ class TargetSummary:
     seconds: float
     files: str
     finished_before: bool
-    copied: bool = False
+    is_template_copy: bool = False
 
 
 class RunSummary:
@@ -82,10 +83,9 @@ class RunSummary:
     def models(self, failed: Sequence[str]) -> list[dict[str, Any]]:
         """Return the values of COLUMNS for each model of the finished targets, by target and rank.
 
-        Targets that failed in this run are left out, even if an earlier run left results.
-
-        Paths are relative to the run's folder. Missing values are None: `ptm` without a PAE head, `iptm` of a
-        single chain, `hits` without a search.
+        Targets that failed in this run are left out, even if an earlier run had finished them. Paths are
+        relative to the run's folder. Missing values are None: `ptm` without a PAE head, `iptm` of a single
+        chain, `hits` without a search.
         """
         finished = [files for files in self._files if files.name not in failed]
         return order_models([finished_models(files) for files in finished])
@@ -102,11 +102,14 @@ class RunSummary:
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """Remove temporary files of the whole run that killed runs have left; other runs may write theirs."""
-        # compared with the file just written, because the file server's clock may differ from this one
-        before = self._path.stat().st_mtime - _OLD_SECONDS
-        for name in _RUN_FILES:
-            remove_temporary_files(self._out, name, before)
+        """Remove old temporary files of the whole run, which killed runs have left.
+
+        Newer ones may belong to other runs that still write them.
+        """
+        # the age is measured from the file just written, because the file server may have another clock
+        cutoff = self._path.stat().st_mtime - _OLD_SECONDS
+        for prefix in _RUN_FILE_PREFIXES:
+            remove_temporary_files(self._out, prefix, cutoff)
 
     def log(self, failed: Sequence[str], failures_path: Path) -> None:
         """Log a table for people, and the counts as one object under --log-json.
@@ -115,21 +118,25 @@ class RunSummary:
             failed: names of the targets that failed.
             failures_path: the file that lists them.
         """
-        read = (self._read(files) for files in self._files)
-        targets = [target for target in read if target and target.name not in failed]
+        summaries = (self._read(files) for files in self._files)
+        targets = [target for target in summaries if target and target.name not in failed]
         if not targets and len(failed) <= 1:
             # the error message of the only target is enough
             return
         seconds = time.monotonic() - self._start
-        before = sum(target.finished_before for target in targets)
-        counts = {"finished": len(targets) - before, "finished_before": before, "failed": len(failed)}
+        finished_before = sum(target.finished_before for target in targets)
+        counts = {
+            "finished": len(targets) - finished_before,
+            "finished_before": finished_before,
+            "failed": len(failed),
+        }
         lines = [_heading(counts, seconds), *_table(targets)]
         lines += [f"failed: {name}" for name in failed[:MAX_FAILED]]
         if len(failed) > MAX_FAILED:
             lines.append(f"failed: {len(failed) - MAX_FAILED} others, see {failures_path}")
         if any(target.plddt is None for target in targets):
             lines.append(UNTRAINED)
-        if any(target.copied for target in targets):
+        if any(target.is_template_copy for target in targets):
             lines.append("Copies of templates, not predictions: the column pLDDT has their expected lDDT.")
         fields = {"summary": counts | {"seconds": round(seconds, 3)}}
         logger.info("%s", "\n".join(lines), extra={"fields": fields})
@@ -156,7 +163,7 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
                 "plddt": round(model["plddt"], 2),
                 "ptm": None if model["ptm"] is None else round(model["ptm"], 3),
                 "iptm": None if model.get("iptm") is None else round(model["iptm"], 3),
-                "ranking_confidence": _confidence(model),
+                "ranking_confidence": _rounded_confidence(model),
                 "residues": facts["residues"],
                 "alignment_rows": facts["alignment_rows"],
                 "hits": facts["search"]["hits"] if "search" in facts else None,
@@ -164,9 +171,9 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
                 "seconds": model["seconds"],
                 "untrained": untrained,
                 "copied_from": model.get("copied_from"),
-                "structure": str(files.structure(model["rank"], model["tag"]).relative_to(files.out)),
-                "relaxed": _relative(files, "relaxed_pdb", model, if_exists=True),
-                "scores": _relative(files, "scores", model),
+                "structure": str(files.structure_path(model["rank"], model["tag"]).relative_to(files.out)),
+                "relaxed": _relative_path(files, "relaxed_pdb", model, if_exists=True),
+                "scores": _relative_path(files, "scores", model),
             }
             for model in done["ranking"]
         ]
@@ -175,11 +182,11 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
         return []
 
 
-def _confidence(model: dict[str, Any]) -> float | None:
+def _rounded_confidence(model: dict[str, Any]) -> float | None:
     """Return the confidence that ranks the models of a complex; None for a single chain."""
     if model.get("iptm") is None:
         return None
-    return round(ranking_confidence(model["ptm"], model["iptm"]), 3)
+    return round(complex_confidence(model["ptm"], model["iptm"]), 3)
 
 
 def order_models(targets: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -190,15 +197,22 @@ def order_models(targets: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]
     """
     finished = [models for models in targets if models]
     if all(models[0]["iptm"] is not None for models in finished):
-        finished.sort(key=lambda models: -ranking_confidence(models[0]["ptm"], models[0]["iptm"]))
+        finished.sort(key=lambda models: -complex_confidence(models[0]["ptm"], models[0]["iptm"]))
     return [model for models in finished for model in models]
 
 
-def _relative(
+def _relative_path(
     files: TargetFiles, kind: ModelKind, model: dict[str, Any], if_exists: bool = False
 ) -> str | None:
-    """Return the path of a file of a model of done.json, relative to the run's folder."""
-    path = files.model(kind, model["rank"], model["tag"])
+    """Return the path of a file of a model, relative to the run's folder.
+
+    Args:
+        files: files of the model's target.
+        kind: kind of the file.
+        model: the model's entry in done.json.
+        if_exists: return None if the file does not exist.
+    """
+    path = files.model_path(kind, model["rank"], model["tag"])
     return None if if_exists and not path.is_file() else str(path.relative_to(files.out))
 
 
@@ -238,32 +252,32 @@ def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) 
         seconds=sum(stage["seconds"] for stage in done["stages"]),
         files=f"{files.structures_folder}/{files.name}_*" if shared_folder else f"{files.structures_folder}/",
         finished_before=finished_before,
-        copied=best.get("copied_from") is not None,
+        is_template_copy=best.get("copied_from") is not None,
     )
 
 
 def _table(targets: list[TargetSummary]) -> list[str]:
-    """Return the lines of the table; of more than MAX_LINES targets only the best and worst."""
+    """Return the lines of the table; with more than MAX_LINES targets, only of the best and the worst."""
     if not targets:
         return []
-    shown, omitted = targets, None
+    listed, omitted_line = targets, None
     if len(targets) > MAX_LINES:
         ranked = sorted(targets, key=_rank_key)
-        shown = [*ranked[:NUM_BEST], *ranked[-NUM_WORST:]]
-        omitted = _omitted_line(ranked[NUM_BEST:-NUM_WORST])
-    width = min(MAX_NAME_WIDTH, max(len("target"), *(len(target.name) for target in shown)))
+        listed = [*ranked[:NUM_BEST], *ranked[-NUM_WORST:]]
+        omitted_line = _omitted_line(ranked[NUM_BEST:-NUM_WORST])
+    width = min(MAX_NAME_WIDTH, max(len("target"), *(len(target.name) for target in listed)))
     complexes = any(target.iptm is not None for target in targets)
     iptm = "  ipTM" if complexes else ""
     heading = f"{'target':<{width}}  residues   hits   rows  pLDDT   pTM{iptm}  seconds  files"
-    lines = [_line(target, width, complexes) for target in shown]
-    if omitted is not None:
-        lines.insert(NUM_BEST, omitted)
+    lines = [_line(target, width, complexes) for target in listed]
+    if omitted_line is not None:
+        lines.insert(NUM_BEST, omitted_line)
     return [heading, *lines]
 
 
 def _rank_key(target: TargetSummary) -> tuple[float, float]:
     """Return a key that sorts complexes by confidence, then single chains by pLDDT, best first."""
-    confidence = 0.0 if target.iptm is None else ranking_confidence(target.ptm, target.iptm)
+    confidence = 0.0 if target.iptm is None else complex_confidence(target.ptm, target.iptm)
     return -confidence, -(target.plddt or 0.0)
 
 
@@ -275,20 +289,13 @@ def _heading(counts: dict[str, int], seconds: float) -> str:
         parts.append(f"{counts['finished_before']} finished before")
     if counts["failed"]:
         parts.append(f"{counts['failed']} failed")
-    return f"{', '.join(parts)}, in {_duration(seconds)}"
+    return f"{', '.join(parts)}, in {format_duration(seconds)}"
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _line(target: TargetSummary, width: int, complexes: bool) -> str:
@@ -304,7 +311,7 @@ def _line(target: TargetSummary, width: int, complexes: bool) -> str:
 
 
 def _omitted_line(targets: list[TargetSummary]) -> str:
-    """Return the line that stands for the targets between the best and the worst."""
+    """Return the line that replaces the targets between the best and the worst."""
     plddts = [target.plddt for target in targets if target.plddt is not None]
     text = f"… {len(targets)} others"
     if plddts:

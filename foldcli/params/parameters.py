@@ -118,7 +118,7 @@ class ParameterSource:
         return self.config_name.removeprefix(f"model_{self.number}")
 
     @property
-    def untrained(self) -> bool:
+    def is_untrained(self) -> bool:
         """True for the demo networks."""
         return self.config_name in (DEMO, _DEMO_MULTIMER)
 

@@ -151,7 +151,7 @@ class TargetStore:
             if self.overwrite or (record := self._published_record(files, query)) is None:
                 return False
             for kind in _SEARCH_FILES:
-                link_file(files.path(kind), files.staged(kind))
+                link_file(files.path(kind), files.staged_path(kind))
             _write_record(files, record)
         _add_facts(target, record)
         return True
@@ -173,9 +173,9 @@ class TargetStore:
         """
         target = self.targets[name]
         files = target.files
-        with atomic_write(files.staged("hits")) as stream:
+        with atomic_write(files.staged_path("hits")) as stream:
             write_m8(stream, query, hits, DEFAULT_COLUMNS)
-        with atomic_write(files.staged("alignment")) as stream:
+        with atomic_write(files.staged_path("alignment")) as stream:
             if files.layout == "colabfold":
                 stream.write(colabfold_layout.first_line(len(query.sequence)))
             write_alignment(stream, query, hits, self.request.settings)
@@ -183,7 +183,7 @@ class TargetStore:
             "fingerprint": self.request.key(query),
             "hits": len(hits),
             "capped": self.request.settings.search.max_seqs if hits.capped else None,
-            "sha256": {kind: file_sha256(files.staged(kind)) for kind in _SEARCH_FILES},
+            "sha256": {kind: file_sha256(files.staged_path(kind)) for kind in _SEARCH_FILES},
         }
         _write_record(files, record)
         _add_facts(target, record)
@@ -198,7 +198,7 @@ class TargetStore:
         except (OSError, ValueError) as error:
             logger.warning("%s: damaged, so %s is searched again (%s)", path, files.name, error)
             return None
-        return self._if_valid(record, query, {kind: files.staged(kind) for kind in _SEARCH_FILES})
+        return self._if_valid(record, query, {kind: files.staged_path(kind) for kind in _SEARCH_FILES})
 
     def _published_record(self, files: TargetFiles, query: FastaRecord) -> dict[str, Any] | None:
         """Return the record of a finished target's search, under the same conditions as a staged one."""

@@ -93,7 +93,7 @@ class ComplexStage:
         source, verify = target.input, self._settings.verify
         if isinstance(source, CachedTarget):
             target.facts["feature_cache_hit"] = True
-            return source.complex_rows(verify)
+            return source.load_complex_rows(verify)
         assert isinstance(source, AlignmentTarget)
         file = source.files[0]
         if file.endswith(ENTRY_SUFFIX):
@@ -128,13 +128,13 @@ class ComplexStage:
         assert self._store is not None
         pairing = self._store.store.request.settings.pairing
         chains = [self._load_chain(chain_query(chain)) for chain in source.chains]
-        with atomic_write(target.files.staged("alignment")) as stream:
+        with atomic_write(target.files.staged_path("alignment")) as stream:
             write_paired_a3m(stream, [chain.alignment for chain in chains], pairing)
         tables = [
             self._store.read_hits(chain_query(chain), f"{target.name}_{name}")
             for name, chain in source.distinct_chains().items()
         ]
-        with atomic_write(target.files.staged("hits")) as stream:
+        with atomic_write(target.files.staged_path("hits")) as stream:
             stream.writelines(tables)
         target.facts["search"] = {"hits": sum(table.count("\n") for table in tables)}
         rows = pair_chains([chain.features for chain in chains], pairing)
@@ -186,7 +186,7 @@ def _profile_features(sequence: str, rows: AlignedRows) -> dict[str, np.ndarray]
 
 def _record_templates(target: TargetRun, found: Sequence[tuple[str, TargetTemplates]]) -> None:
     """Stage NAME_templates.tsv, and add the templates, given with the names of their chains, to the facts."""
-    with atomic_write(target.files.staged("templates")) as stream:
+    with atomic_write(target.files.staged_path("templates")) as stream:
         write_complex_template_table(stream, [(name, each.hits, each.unusable) for name, each in found])
     target.facts["templates"] = [{"chain": name} | fact for name, each in found for fact in each.facts()]
     for name, each in found:

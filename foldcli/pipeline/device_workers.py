@@ -32,7 +32,7 @@ from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.progress import Progress, RunProgress
 from model.errors import OutOfMemory
 from model.parallel.communication import RankGroup
-from model.parallel.place import RankPlace
+from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import open_group
 from model.prediction import Prediction
 
@@ -169,7 +169,7 @@ class WorkerSettings:
         max_memory: see `NetworkMemory`.
         threads: CPU threads.
         stall_seconds: see `model.parallel.session.open_group`.
-        place: place of the process if several predict together, else None.
+        assignment: rank of the process if several predict together, else None.
         strict: see `NetworkMemory`.
     """
 
@@ -179,7 +179,7 @@ class WorkerSettings:
     max_memory: int | None = None
     threads: int = 1
     stall_seconds: float = 600.0
-    place: RankPlace | None = None
+    assignment: RankAssignment | None = None
     strict: bool = False
 
     def open(self) -> Predictor:
@@ -187,25 +187,27 @@ class WorkerSettings:
         torch.set_num_threads(self.threads)
         memory = self.memory()
         memory.limit()
-        if self.place is None:
+        if self.assignment is None:
             return Predictor(list(self.sources), self.predict, memory)
         return RankPredictor(list(self.sources), self.predict, memory, self.join())
 
     def memory(self) -> NetworkMemory:
         """Return the memory of the device."""
-        ranks = 1 if self.place is None else self.place.size
+        ranks = 1 if self.assignment is None else self.assignment.size
         return NetworkMemory(self.device, self.max_memory, ranks, self.strict)
 
     def join(self) -> RankGroup:
         """Join the other processes."""
-        place = self.place
-        assert place is not None
+        assignment = self.assignment
+        assert assignment is not None
         if self.device.startswith("cuda"):
             torch.cuda.set_device(self.device)
         # at its end, a process does not wait for others, which may have failed
         atexit.register(os._exit, 0)
-        store = distributed.TCPStore(place.address, place.port, is_master=False)
-        return open_group(store, place.rank, place.size, self.device.partition(":")[0], self.stall_seconds)
+        store = distributed.TCPStore(assignment.address, assignment.port, is_master=False)
+        return open_group(
+            store, assignment.rank, assignment.size, self.device.partition(":")[0], self.stall_seconds
+        )
 
 
 def worker_settings(
@@ -259,7 +261,7 @@ def _run_task(task: tuple[WorkerSettings, str, Job, Any]) -> JobResult | None:
         if settings.memory().is_usable():
             raise
         raise GpuLost(str(error).partition("\n")[0]) from error
-    return result if settings.place is None or settings.place.rank == 0 else None
+    return result if settings.assignment is None or settings.assignment.rank == 0 else None
 
 
 class DeviceWorker:
@@ -294,9 +296,12 @@ class DeviceWorker:
         self._pools = [WorkerPool(1) for _ in self._settings]
         if (size := len(self._settings)) > 1:
             self._store = distributed.TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
-            places = (RankPlace(rank, size, rank, size, _HOST, self._store.port) for rank in range(size))
+            assignments = (
+                RankAssignment(rank, size, rank, size, _HOST, self._store.port) for rank in range(size)
+            )
             self._settings = [
-                replace(each, place=place) for each, place in zip(self._settings, places, strict=True)
+                replace(each, assignment=assignment)
+                for each, assignment in zip(self._settings, assignments, strict=True)
             ]
 
     @property

@@ -10,6 +10,7 @@ import click
 from foldcli.errors import describe
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.failures import Failures
+from foldcli.units import format_duration
 from msa.database.database import TargetDatabase
 
 T = TypeVar("T")
@@ -167,7 +168,7 @@ def print_plan(
     else:
         width = max([len("target"), *(len(target.name) for target in planned)])
         lines = [heading.line for heading in headings]
-        lines += ["", f"{'target':<{width}}  residues    memory      time  action"]
+        lines += ["", f"{'target':<{width}}  residues    memory        time  action"]
         lines += [_line(target, width) for target in planned]
         lines += ["", *totals(planned), *(f"unreadable: {reason}" for reason in unreadable)]
         click.echo("\n".join(lines))
@@ -179,7 +180,7 @@ def _line(target: PlannedTarget, width: int) -> str:
     memory = seconds = ""
     if target.estimate is not None:
         memory, seconds = _gibibytes(target.estimate.memory_bytes), _duration(target.estimate.seconds)
-    return f"{target.name:<{width}}  {residues:>8} {memory:>9} {seconds:>9}  {target.action}"
+    return f"{target.name:<{width}}  {residues:>8} {memory:>9} {seconds:>11}  {target.action}"
 
 
 def totals(planned: list[PlannedTarget]) -> list[str]:
@@ -208,8 +209,4 @@ def _gibibytes(size: int | None) -> str:
 
 
 def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return "unknown" if seconds is None else format_duration(seconds)

@@ -83,7 +83,7 @@ class FeatureStage:
             assert self._alignments is not None
             # the lock was released after the search
             self._alignments.check(target.name, target.input)
-            target.files.staged("templates").unlink(missing_ok=True)
+            target.files.staged_path("templates").unlink(missing_ok=True)
         else:
             shutil.rmtree(target.files.search_folder, ignore_errors=True)
 
@@ -91,9 +91,9 @@ class FeatureStage:
         settings, target_input = self._settings, target.input
         assert not isinstance(target_input, Complex)
         if isinstance(target_input, CachedTarget):
-            return features_of_entry(target, lambda: target_input.features(settings.verify))
+            return features_of_entry(target, lambda: target_input.load_features(settings.verify))
         if isinstance(target_input, FastaRecord):
-            alignment = target.files.staged("alignment")
+            alignment = target.files.staged_path("alignment")
             return features_of_alignments(target, lambda: [read_alignment(alignment)], settings)
         path = target_input.files[0]
         if path.endswith(ENTRY_SUFFIX):
@@ -115,7 +115,7 @@ class FeatureStage:
             return None
         with target.stage("templates"):
             found = self._templates.find(target.name, features, self._numbers[target.name])
-            with atomic_write(target.files.staged("templates")) as stream:
+            with atomic_write(target.files.staged_path("templates")) as stream:
                 found.write_table(stream)
         target.facts["templates"] = found.facts()
         for name, reason in found.unusable:

@@ -98,12 +98,12 @@ class JobPreparation:
         for target in targets:
             if target.failed:
                 continue
-            if self._locks.try_acquire(target.files.lock):
+            if self._locks.try_acquire(target.files.lock_path):
                 yield from self._prepare_locked(target, sample)
             else:
                 locked_elsewhere.append(target)
         for target in locked_elsewhere:
-            if not self._locks.acquire(target.files.lock, target.name):
+            if not self._locks.acquire(target.files.lock_path, target.name):
                 return
             yield from self._prepare_locked(target, sample)
 
@@ -120,10 +120,10 @@ class JobPreparation:
             if not self._state.plan(target).is_finished:
                 return False
             # the run that finished it may have been killed before it had cleaned up
-            if has_leftovers(target.files) and self._locks.try_acquire(target.files.lock):
+            if has_leftovers(target.files) and self._locks.try_acquire(target.files.lock_path):
                 # another run may have changed it since
                 if not self._state.plan(target).is_finished:
-                    self._locks.release(target.files.lock)
+                    self._locks.release(target.files.lock_path)
                     return False
                 self._release_finished(target)
         except Exception as error:
@@ -135,7 +135,7 @@ class JobPreparation:
     def _release_finished(self, target: TargetRun) -> None:
         remove_leftovers(target.files)
         target.discard_work()
-        self._locks.release(target.files.lock)
+        self._locks.release(target.files.lock_path)
 
     def _prepare_locked(self, target: TargetRun, sample: Sample) -> Iterator[TargetStep]:
         try:
@@ -153,7 +153,7 @@ class JobPreparation:
             if plan.finished is not None and "templates" in plan.finished.facts:
                 # of models that are kept
                 target.facts.setdefault("templates", plan.finished.facts["templates"])
-            if self._settings.predictor.untrained and UNTRAINED not in target.warnings:
+            if self._settings.predictor.is_untrained and UNTRAINED not in target.warnings:
                 target.warnings.append(UNTRAINED)
             if not jobs:
                 yield TargetStep(target, plan, None, None, False, True)

@@ -109,7 +109,7 @@ class NetworkStage:
         target.postponed = True
         count = self._settings.devices_per_target
         devices = "one device" if count == 1 else f"{count} devices"
-        self._state.locks.release(target.files.lock)
+        self._state.locks.release(target.files.lock_path)
         logger.info(
             "%s: does not fit %s (%s), so all predict it together at the end", target.name, devices, error
         )
@@ -127,7 +127,7 @@ class NetworkStage:
     def _finish(self, target: TargetRun, plan: TargetPlan) -> None:
         if target.failed:
             return
-        if self._state.locks.is_held(target.files.lock):
+        if self._state.locks.is_held(target.files.lock_path):
             try:
                 self._results.finish(target, plan)
             except Exception as error:

@@ -68,7 +68,7 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
     torch.set_num_threads(threads)
     device = choose_device(options.device)
     memory, settings = set_up_device(options, device, options.gpus_per_target)
-    if any(source.untrained for source in startup.sources):
+    if any(source.is_untrained for source in startup.sources):
         logger.warning("%s", UNTRAINED)
     if startup.preload and device != "cpu":
         # takes a while, during which the parameters can be read
@@ -168,9 +168,9 @@ class Predictor:
         self._started = False
 
     @property
-    def untrained(self) -> bool:
+    def is_untrained(self) -> bool:
         """True if any of the networks is untrained."""
-        return any(source.untrained for source in self.sources)
+        return any(source.is_untrained for source in self.sources)
 
     def describe(self) -> str:
         """Return device, precision and kernels in words."""
@@ -303,7 +303,7 @@ class Predictor:
         network = (
             f"{job.source.label}, seed {job.seed:03d}, {num_recycles} recycles, {self.settings.precision}"
         )
-        return ModelOrigin(name, network, job.source.untrained)
+        return ModelOrigin(name, network, job.source.is_untrained)
 
 
 class RankPredictor(Predictor):

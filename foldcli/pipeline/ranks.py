@@ -43,7 +43,7 @@ from model.errors import OutOfMemory, RankMismatch
 from model.memory_plan import CPU_CHUNK_ELEMENTS
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
-from model.parallel.place import RankPlace
+from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import (
     DEAD_SECONDS,
     NothingToPredict,
@@ -137,7 +137,11 @@ class _RankJob:
 
 @contextmanager
 def open_predictor(
-    options: NetworkOptions, startup: Startup, threads: int, place: RankPlace | None, runs_elsewhere: bool
+    options: NetworkOptions,
+    startup: Startup,
+    threads: int,
+    assignment: RankAssignment | None,
+    runs_elsewhere: bool,
 ) -> Iterator[Predictor | TemplateCopier]:
     """Create the predictor of a run, and the other ranks if there are several; they end with the block.
 
@@ -145,7 +149,7 @@ def open_predictor(
         options: options of the network.
         startup: from `foldcli.pipeline.startup.start`.
         threads: CPU threads on this host.
-        place: see `create_ranked_predictor`.
+        assignment: see `create_ranked_predictor`.
         runs_elsewhere: whether this predictor runs no jobs, because workers do, or in a dry run.
 
     Raises:
@@ -154,7 +158,7 @@ def open_predictor(
     if options.gpus_per_target == 1 or runs_elsewhere:
         yield create_predictor(options, startup, threads)
         return
-    predictor = create_ranked_predictor(options, startup, threads, place)
+    predictor = create_ranked_predictor(options, startup, threads, assignment)
     try:
         yield predictor
     finally:
@@ -162,7 +166,7 @@ def open_predictor(
 
 
 def create_ranked_predictor(
-    options: NetworkOptions, startup: Startup, threads: int, place: RankPlace | None
+    options: NetworkOptions, startup: Startup, threads: int, assignment: RankAssignment | None
 ) -> RankedPredictor:
     """Create the predictor of rank 0.
 
@@ -170,50 +174,50 @@ def create_ranked_predictor(
         options: options of the network; the number of ranks is `gpus_per_target`.
         startup: from `foldcli.pipeline.startup.start`.
         threads: CPU threads of all ranks on this host.
-        place: the place that torchrun has given this process; None to start the other ranks here.
+        assignment: the rank that torchrun has assigned to this process; None to start the other ranks here.
 
     Raises:
         MissingError: there are not enough GPUs, see `create_predictor`, or the ranks do not fit together.
     """
     processes = None
-    own_processes = place is None
-    if place is None:
-        place = _place_on_this_host(options, 0, 0)
-    device = choose_rank_device(options.device, place.local_rank, place.local_size)
-    store = connect(place)
+    own_processes = assignment is None
+    if assignment is None:
+        assignment = _assignment_on_this_host(options, 0, 0)
+    device = choose_rank_device(options.device, assignment.local_rank, assignment.local_size)
+    store = connect(assignment)
     # the other ranks do not read the targets
     kinds = dict.fromkeys("multimer" if source.is_multimer else "monomer" for source in startup.sources)
     store.set(_KINDS_KEY, json.dumps(list(kinds)))
     if own_processes:
         processes = _RankProcesses(options, threads, store.port)
     try:
-        memory, settings, session = _join(options, startup.sources, threads, place, device, store)
+        memory, settings, session = _join(options, startup.sources, threads, assignment, device, store)
     except RankMismatch as error:
         remedy = "Use the same version, parameters and options on all hosts, and start all ranks."
         raise MissingError(str(error), remedy) from error
-    if any(source.untrained for source in startup.sources):
+    if any(source.is_untrained for source in startup.sources):
         logger.warning("%s", UNTRAINED)
     return RankedPredictor(startup, settings, memory, session, processes)
 
 
-def serve_rank(options: NetworkOptions, threads: int, place: RankPlace) -> int:
+def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment) -> int:
     """Run the jobs that rank 0 gives this rank, until it ends.
 
     Args:
         options: options of the network.
         threads: CPU threads of all ranks on this host.
-        place: the place of this process.
+        assignment: the rank of this process.
 
     Returns:
         The exit code. Errors are left to rank 0 to report.
     """
     set_triton_cache_folder()
-    device = choose_rank_device(options.device, place.local_rank, place.local_size)
-    store = connect(place)
+    device = choose_rank_device(options.device, assignment.local_rank, assignment.local_size)
+    store = connect(assignment)
     try:
         kinds = _network_kinds(store)
         sources = find_parameters(options.params, options.models, options.model_type, kinds)
-        memory, settings, session = _join(options, sources, threads, place, device, store)
+        memory, settings, session = _join(options, sources, threads, assignment, device, store)
     except NothingToPredict:
         return ExitCode.DONE
     except RankMismatch as error:
@@ -241,15 +245,15 @@ def _network_kinds(store: torch.distributed.TCPStore) -> list[NetworkKind]:
     return kinds
 
 
-def _place_on_this_host(options: NetworkOptions, rank: int, port: int) -> RankPlace:
-    return RankPlace(rank, options.gpus_per_target, rank, options.gpus_per_target, "127.0.0.1", port)
+def _assignment_on_this_host(options: NetworkOptions, rank: int, port: int) -> RankAssignment:
+    return RankAssignment(rank, options.gpus_per_target, rank, options.gpus_per_target, "127.0.0.1", port)
 
 
 def _join(
     options: NetworkOptions,
     sources: list[ParameterSource],
     threads: int,
-    place: RankPlace,
+    assignment: RankAssignment,
     device: str,
     store: torch.distributed.TCPStore,
 ) -> tuple[NetworkMemory, PredictSettings, RankSession]:
@@ -259,8 +263,8 @@ def _join(
         MissingError: see `set_up_device`.
         RankMismatch: the ranks do not fit together.
     """
-    torch.set_num_threads(max(1, threads // place.local_size))
-    memory, settings = set_up_device(options, device, place.size)
+    torch.set_num_threads(max(1, threads // assignment.local_size))
+    memory, settings = set_up_device(options, device, assignment.size)
     if device != "cpu":
         torch.cuda.set_device(device)
     identity = {
@@ -272,7 +276,7 @@ def _join(
         "settings with hash": fingerprint(settings)[:16],
         "devices of type": torch.device(device).type,
     }
-    session = RankSession(store, place, identity, _end_run, options.rank_timeout)
+    session = RankSession(store, assignment, identity, _end_run, options.rank_timeout)
     session.open_group(torch.device(device).type)
     return memory, settings, session
 
@@ -318,8 +322,8 @@ class _RankProcesses:
         context = multiprocessing.get_context("spawn")
         self._processes = []
         for rank in range(1, options.gpus_per_target):
-            place = _place_on_this_host(options, rank, port)
-            arguments = os.getpid(), options, threads, place, logger.level
+            assignment = _assignment_on_this_host(options, rank, port)
+            arguments = os.getpid(), options, threads, assignment, logger.level
             process = context.Process(target=_serve_spawned, args=arguments, daemon=True)
             process.start()
             self._processes.append(process)
@@ -343,14 +347,14 @@ class _RankProcesses:
 
 
 def _serve_spawned(
-    parent: int, options: NetworkOptions, threads: int, place: RankPlace, log_level: int
+    parent: int, options: NetworkOptions, threads: int, assignment: RankAssignment, log_level: int
 ) -> None:
     """Run one of the other ranks of this host in a process of its own."""
     set_up_worker_process(parent, lambda number, frame: os._exit(128 + number))
     configure()
     logger.setLevel(log_level)
     try:
-        code = serve_rank(options, threads, place)
+        code = serve_rank(options, threads, assignment)
     except Exception as error:
         logger.error("%s", describe(error))
         code = exit_code_of(error)

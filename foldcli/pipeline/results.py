@@ -106,8 +106,8 @@ def finish_target(task: FinishTask) -> DoneRecord:
     publish_models(ranked, files)
     kinds: tuple[FileKind, ...] = (*_SEARCHED, "templates")
     for kind in kinds:
-        if files.staged(kind).is_file():
-            link_file(files.staged(kind), files.path(kind))
+        if files.staged_path(kind).is_file():
+            link_file(files.staged_path(kind), files.path(kind))
     _remove_outdated_inputs(files, task.facts)
     record = DoneRecord(
         files.name,
@@ -140,7 +140,7 @@ def unpublish(files: TargetFiles) -> None:
     """
     if (done := files.path("done")).is_file():
         files.work_folder.mkdir(parents=True, exist_ok=True)
-        done.replace(files.unpublished_record)
+        done.replace(files.replaced_record)
     for kind in _OUTDATED:
         files.path(kind).unlink(missing_ok=True)
 
@@ -157,7 +157,7 @@ def _remove_outdated_inputs(files: TargetFiles, facts: dict[str, Any]) -> None:
     if "search" in facts or facts.get("alignment") == str(files.path("alignment").resolve()):
         return
     try:
-        earlier = FinishedTarget.read(files.unpublished_record)
+        earlier = FinishedTarget.read(files.replaced_record)
     except (OSError, ValueError):
         return
     hashes = {} if earlier is None else (earlier.facts.get("search") or {}).get("sha256")
@@ -166,7 +166,7 @@ def _remove_outdated_inputs(files: TargetFiles, facts: dict[str, Any]) -> None:
     for kind in _SEARCHED:
         path = files.path(kind)
         # others than those of the search belong to the user
-        if not files.staged(kind).is_file() and path.is_file() and file_sha256(path) == hashes.get(kind):
+        if not files.staged_path(kind).is_file() and path.is_file() and file_sha256(path) == hashes.get(kind):
             path.unlink()
 
 

@@ -247,7 +247,7 @@ class _Run:
             return
         for target in taken:
             if target.is_open:
-                self._state.locks.release(target.files.lock)
+                self._state.locks.release(target.files.lock_path)
                 targets.give_back(target)
 
     def _start_results(self) -> ResultStage:
@@ -287,16 +287,16 @@ class _Run:
         if self._settings.output.layout == "colabfold":
             colabfold_layout.log_model(result)
         elif len(self._settings.identities.jobs(target.input)) > 1:
-            untrained = self._settings.predictor.untrained
+            untrained = self._settings.predictor.is_untrained
             logger.info(
                 "%s: %s: %s, %.1f s", target.name, result.tag, result.describe(untrained), result.seconds
             )
 
     def _finished(self, target: TargetRun, record: DoneRecord) -> None:
-        self._state.locks.release(target.files.lock)
+        self._state.locks.release(target.files.lock_path)
         if self._settings.output.layout == "colabfold":
             colabfold_layout.log_ranking(record.ranking, record.rank_by)
-        _log_result(target, record, self._settings.predictor.untrained)
+        _log_result(target, record, self._settings.predictor.is_untrained)
         if target.not_relaxed:
             reason = "; ".join(target.not_relaxed)
             self._state.failures.record(target.name, NotRelaxed(f"{reason}; the unrelaxed structure is kept"))
@@ -315,7 +315,7 @@ def _log_result(target: TargetRun, record: DoneRecord, untrained: bool) -> None:
         "untrained": untrained,
         "copied_from": best.copied_from,
         "seconds": round(sum(cost.seconds for cost in record.costs), 3),
-        "structure": str(target.files.structure(1, best.tag)),
+        "structure": str(target.files.structure_path(1, best.tag)),
     }
     logger.info(
         "%s: %d residues, %d alignment rows, %s (%s), %.1f s → %s",

@@ -113,7 +113,7 @@ class RunState:
             # of two jobs that overlap, both may fail
             return
         target.failed = True
-        self.locks.release(target.files.lock)
+        self.locks.release(target.files.lock_path)
         self.failures.record(target.name, error)
         self.progress.target_done(target.name)
 

@@ -18,7 +18,7 @@ import click
 from features.complexes.a3m import write_paired_a3m
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import PROFILE_SUFFIXES
-from foldcli.inputs.queries import Query, QueryReaders, name_fold_targets, read_fold_targets
+from foldcli.inputs.queries import Query, QueryReaders, name_queries, read_named_queries
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.outputs.resumable_table import PlainTable, Table, open_table
@@ -199,7 +199,7 @@ class SearchRun:
             make_writable_folder(profiles)
             remove_abandoned_files(profiles)
         failures = Failures(folder, self.shard)
-        queries = self.shard.select(read_fold_targets(self.sources, failures))
+        queries = self.shard.select(read_named_queries(self.sources, failures))
         stage = self._stage()
         store = FolderStore(folder, kind, stage.request, profiles, self.overwrite)
         names = {id(query): name for name, query in queries}
@@ -251,7 +251,7 @@ class SearchRun:
         Raises:
             InputError: a file cannot be read, or a query cannot be searched with.
         """
-        named = name_fold_targets(record for _, read in self.sources.readers() for record in read())
+        named = name_queries(record for _, read in self.sources.readers() for record in read())
         queries = [query for _, query in named]
         for query in queries:
             for chain_or_query in query.chains if isinstance(query, Complex) else (query,):

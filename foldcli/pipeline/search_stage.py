@@ -198,7 +198,7 @@ def search_ahead(
         except Exception as error:
             fail(target, error)
             return False
-        locks.release(target.files.lock)
+        locks.release(target.files.lock_path)
         return False
 
     def search_batch() -> Iterator[TargetRun]:
@@ -219,14 +219,14 @@ def search_ahead(
                 fail(target, result.error)
                 continue
             target.add_cost(cost)
-            locks.release(target.files.lock)
+            locks.release(target.files.lock_path)
             yield target
         batch.clear()
 
     for target in targets:
         if not isinstance(target.input, FastaRecord):
             yield target
-        elif not locks.try_acquire(target.files.lock):
+        elif not locks.try_acquire(target.files.lock_path):
             locked_elsewhere.append(target)
         elif needs_search(target):
             batch.append(target)
@@ -238,7 +238,7 @@ def search_ahead(
     if batch:
         yield from search_batch()
     for target in locked_elsewhere:
-        if not locks.acquire(target.files.lock, target.name):
+        if not locks.acquire(target.files.lock_path, target.name):
             return
         if needs_search(target):
             batch.append(target)

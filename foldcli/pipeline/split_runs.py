@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from foldcli.inputs.queries import QuerySources, name_queries
+from foldcli.inputs.queries import QuerySources, name_single_chains
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.pipeline.searcher import LocalSearcher
@@ -137,7 +137,7 @@ class PartSearchRun:
         Raises:
             InputError: a file cannot be read, or a query cannot be searched with.
         """
-        named = name_queries(record for _, read in self.sources.readers() for record in read())
+        named = name_single_chains(record for _, read in self.sources.readers() for record in read())
         for _, query in named:
             check_query(query)
         if self.result.kind != "m8":

@@ -13,7 +13,7 @@ from foldcli.outputs.model_files import (
     ModelResult,
     discard_staged,
     read_staged_results,
-    stage_published,
+    restage_model,
 )
 from foldcli.pipeline.identity import Job, TargetIdentities, fingerprint
 from foldcli.pipeline.settings import OutputSettings
@@ -89,7 +89,7 @@ class TargetPlan:
                 paths = result.paths(files, rank)
                 wanted = result.tag not in staged and self._is_wanted(result)
                 if wanted and all(path.is_file() for path in paths):
-                    stage_published(files, rank, result)
+                    restage_model(files, rank, result)
                     staged[result.tag] = result
         plan = replace(self, jobs=_needed_jobs(self.jobs, staged.values(), self.stop_at_score))
         needed = [job for job in plan.jobs if job.tag not in staged]
@@ -146,7 +146,7 @@ def plan_target(
         logger.warning("%s: %s is missing, so its model is made again", files.name, missing[0])
         complete = False
     relaxed = [
-        files.model("relaxed_pdb", rank, result.tag).is_file()
+        files.model_path("relaxed_pdb", rank, result.tag).is_file()
         for rank, result in enumerate(finished.ranking[: output.relaxation.num_models], 1)
     ]
     return TargetPlan(identity, key, jobs, stop_at_score, extras, finished, complete and all(relaxed))
@@ -162,7 +162,7 @@ def _needed_jobs(jobs: list[Job], results: Iterable[ModelResult], stop_at_score:
 def read_finished(files: TargetFiles) -> FinishedTarget | None:
     """Return the record of a target's finished results; None if there is none, or it is damaged."""
     # a run that was interrupted while it published files has moved the record aside
-    for path in (files.path("done"), files.unpublished_record):
+    for path in (files.path("done"), files.replaced_record):
         try:
             if (finished := FinishedTarget.read(path)) is not None:
                 return finished

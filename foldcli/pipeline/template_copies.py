@@ -21,7 +21,7 @@ class TemplateCopier:
     """Copies templates; has the methods of `foldcli.pipeline.predictor.Predictor`."""
 
     stage = "copy"
-    untrained = False
+    is_untrained = False
 
     def __init__(self) -> None:
         self.sources = [TEMPLATE_COPY]

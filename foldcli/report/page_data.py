@@ -141,7 +141,7 @@ def _coverage_data(coverage: Coverage) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class RigidMove:
+class RigidTransform:
     """A rotation, then a translation.
 
     Args:
@@ -157,7 +157,7 @@ class RigidMove:
         return positions @ self.rotation + self.translation
 
 
-def superpositions(models: list[np.ndarray]) -> list[RigidMove]:
+def superpositions(models: list[np.ndarray]) -> list[RigidTransform]:
     """Return moves that centre and orient the first model and superpose the others on it.
 
     The first model's longest axis becomes x, its shortest z, which points at the viewer. The others are
@@ -168,14 +168,14 @@ def superpositions(models: list[np.ndarray]) -> list[RigidMove]:
     """
     present = np.isfinite(models[0]).all(1)
     if not present.any():
-        return [RigidMove(np.eye(3), np.zeros(3))] * len(models)
+        return [RigidTransform(np.eye(3), np.zeros(3))] * len(models)
     centre = models[0][present].mean(0)
     _, _, axes = np.linalg.svd(models[0][present] - centre, full_matrices=False)
     rotation = np.eye(3)
     if len(axes) == 3:
         axes[2] *= np.sign(np.linalg.det(axes)) or 1.0  # a rotation, never a reflection
         rotation = axes.T
-    moves = [RigidMove(rotation, -centre @ rotation)]
+    moves = [RigidTransform(rotation, -centre @ rotation)]
     first = moves[0].apply(models[0])
     for model in models[1:]:
         shared = present & np.isfinite(model).all(1)
@@ -186,5 +186,5 @@ def superpositions(models: list[np.ndarray]) -> list[RigidMove]:
         u, _, vt = np.linalg.svd((model[shared] - centre).T @ (first[shared] - target))
         handedness = np.diag([1.0, 1.0, np.sign(np.linalg.det(u @ vt)) or 1.0])
         rotation = u @ handedness @ vt
-        moves.append(RigidMove(rotation, target - centre @ rotation))
+        moves.append(RigidTransform(rotation, target - centre @ rotation))
     return moves

@@ -86,7 +86,7 @@ def _title_pad(chains: Chains) -> float:
 
 def _stamp_untrained(figure: Figure, result: TargetResult) -> None:
     """Write a warning across a figure if the network was untrained."""
-    if result.untrained:
+    if result.is_untrained:
         background = {"facecolor": "white", "edgecolor": "#8c1402", "linewidth": 2, "boxstyle": "round"}
         figure.text(
             0.5, 0.5, UNTRAINED, ha="center", va="center", fontsize=18, weight="bold", color="#8c1402",

@@ -10,6 +10,8 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from foldcli.units import format_duration
+
 
 def render_page(
     template: str,
@@ -18,16 +20,16 @@ def render_page(
     loads_viewer: bool = False,
     **values: object,
 ) -> str:
-    """Return a page that opens from disk and makes no network requests.
+    """Return an HTML page that can be opened from disk and makes no network requests.
 
-    Its content security policy allows its own style and its own script only.
+    Its content security policy allows only the style and the script in the page itself.
 
     Args:
         template: file in pages/.
         scripts: JavaScript assets, in the order in which they depend on each other.
         image_sources: allowed sources of images, in the syntax of the policy.
-        loads_viewer: also allow the scripts that the page's script adds, and what Mol* needs when it is
-            loaded: `new Function`, and WebAssembly that it contains as a data URL.
+        loads_viewer: also allow scripts that the page's own script adds, and what Mol* does when it is
+            loaded: it calls `new Function`, and reads its WebAssembly from a data URL.
         values: variables of the template.
     """
     style, script = _style(), _script(tuple(scripts))
@@ -60,22 +62,26 @@ def _environment() -> Environment:
 
 @cache
 def _style() -> str:
-    return _checked(_read_asset("style.css"))
+    return _check_inlinable(_read_asset("style.css"))
 
 
 @cache
 def _script(names: tuple[str, ...]) -> str:
-    # one function scope, so that no name collides with the viewer's
+    # a function around all scripts keeps their names apart from the viewer's
     body = "\n".join(map(_read_asset, names))
-    return _checked(f"(() => {{\n'use strict';\n{body}}})();\n")
+    return _check_inlinable(f"(() => {{\n'use strict';\n{body}}})();\n")
 
 
 def _read_asset(name: str) -> str:
     return files("foldcli.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _checked(text: str) -> str:
-    """Return a style or script unchanged, or raise ValueError if it cannot be inlined without escaping."""
+def _check_inlinable(text: str) -> str:
+    """Return a style or script unchanged.
+
+    Raises:
+        ValueError: it contains an end tag, so it cannot be inlined.
+    """
     if "</style" in text.lower() or "</script" in text.lower():
         raise ValueError("a script or style that ends its element cannot be inlined")
     return text
@@ -86,24 +92,3 @@ def _hash_source(content: str) -> str:
     """Return the source expression of a content security policy that allows exactly this content."""
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration such as 0.4 s, 36 s, 12 min 5 s or 3 h 20 min."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def format_bytes(count: float) -> str:
-    """Return a number of bytes as KB, MB or GB of 1024."""
-    for unit in ("KB", "MB"):
-        count /= 1024
-        if count < 1024:
-            return f"{max(count, 0.1):.1f} {unit}"
-    return f"{count / 1024:.2f} GB"

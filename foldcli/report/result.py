@@ -51,7 +51,7 @@ class RankedModel:
         atoms: its heavy atoms.
         ptm: predicted TM-score; None without a PAE head.
         pae: None without a PAE head.
-        untrained: True if the network was untrained.
+        is_untrained: True if the network was untrained.
         files: the model's files as links from the target's page, preferred structure first.
         copied_from: the template of a copied model, in words; None for predictions.
         iptm: ipTM of a complex; None for a single chain, or if the scores lack it.
@@ -64,7 +64,7 @@ class RankedModel:
     atoms: ModelAtoms
     ptm: float | None
     pae: PaeMap | None
-    untrained: bool
+    is_untrained: bool
     files: tuple[str, ...]
     copied_from: str | None = None
     iptm: float | None = None
@@ -95,9 +95,9 @@ class TargetResult:
         return self.files.name
 
     @property
-    def untrained(self) -> bool:
+    def is_untrained(self) -> bool:
         """True if any of the networks was untrained."""
-        return any(model.untrained for model in self.models)
+        return any(model.is_untrained for model in self.models)
 
     @property
     def chains(self) -> tuple[tuple[str, int], ...]:
@@ -152,7 +152,7 @@ def read_result(files: TargetFiles, done: dict[str, Any]) -> TargetResult:
         InputError: a file is missing, unreadable or inconsistent with the others; names it.
         OSError: the folder cannot be read.
     """
-    ranked = files.scores()
+    ranked = files.score_files()
     if not ranked:
         raise InputError(f"no ranked models of {files.name}", files.structures_folder)
     shown = ranked[:MAX_MODELS]
@@ -178,7 +178,7 @@ def _read_model(files: TargetFiles, rank: int, tag: str, path: Path, max_side: i
         iptm = None if scores.get("iptm") is None else float(scores["iptm"])
         if not all(np.isfinite(values).all() for values in (plddt, pae, ptm, iptm) if values is not None):
             raise ValueError("a score is not finite")
-        interfaces = read_interfaces(scores, files.model("contacts", rank, tag))
+        interfaces = read_interfaces(scores, files.model_path("contacts", rank, tag))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"not the scores of a model ({type(error).__name__}: {error})", path) from error
     length = len(plddt)
@@ -202,10 +202,10 @@ def link_from_page(files: TargetFiles, path: Path) -> str:
 
 def _find_structure(files: TargetFiles, rank: int, tag: str, scores: Path) -> tuple[Path, tuple[str, ...]]:
     """Return the structure to show, in PDB format if possible, and links to all files of the model."""
-    existing = [path for kind in STRUCTURE_KINDS if (path := files.model(kind, rank, tag)).is_file()]
+    existing = [path for kind in STRUCTURE_KINDS if (path := files.model_path(kind, rank, tag)).is_file()]
     if not existing:
-        raise InputError(f"its structure {files.model('pdb', rank, tag).name} is missing", scores)
-    contacts = files.model("contacts", rank, tag)
+        raise InputError(f"its structure {files.model_path('pdb', rank, tag).name} is missing", scores)
+    contacts = files.model_path("contacts", rank, tag)
     linked = [*existing, scores, *([contacts] if contacts.is_file() else [])]
     shown = min(existing, key=lambda path: path.suffix != ".pdb")
     return shown, tuple(link_from_page(files, path) for path in linked)

@@ -11,10 +11,11 @@ from foldcli.outputs.layout import FileKind
 from foldcli.report.alignment import AlignmentSummary, HitRow
 from foldcli.report.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
 from foldcli.report.page_data import CONFIDENCE_CLASSES, MAX_PAE, confidence_class, page_data
-from foldcli.report.rendering import format_bytes, format_duration, render_page
+from foldcli.report.rendering import render_page
 from foldcli.report.result import PAE_STEP, RankedModel, TargetResult, link_from_page
 from foldcli.report.template_rows import MAX_TEMPLATE_ROWS, read_template_rows
 from foldcli.report.viewer import Viewer
+from foldcli.units import format_bytes, format_duration
 
 SCRIPTS = (
     "state.js", "atoms.js", "plot.js", "tube.js", "cartoon.js", "structure.js", "pae.js", "plddt.js",
@@ -84,7 +85,7 @@ def target_page(
         length=len(result.sequence),
         num_chains=len(result.chains),
         tiles=_tiles(result, alignment),
-        untrained=result.untrained,
+        untrained=result.is_untrained,
         copied_from=result.copied_from,
         confidence=result.confidence,
         warnings=[warning for warning in done.get("warnings", []) if "UNTRAINED" not in warning],

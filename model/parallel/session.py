@@ -21,7 +21,7 @@ from torch import distributed
 
 from model.errors import RankMismatch
 from model.parallel.communication import RankGroup
-from model.parallel.place import RankPlace
+from model.parallel.rank_assignment import RankAssignment
 
 BEAT_SECONDS = 1.0
 # A rank without a sign of life for this long is considered dead. Only Python code that holds the interpreter
@@ -38,14 +38,14 @@ END_SECONDS = 3.0
 POLL_SECONDS = 0.01
 
 
-def connect(place: RankPlace) -> distributed.TCPStore:
+def connect(assignment: RankAssignment) -> distributed.TCPStore:
     """Connect to the store of the ranks; rank 0 opens it unless torchrun already has.
 
     Raises:
         RuntimeError: rank 0 cannot be reached.
     """
     by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return _connect(place.address, place.port, opens=place.rank == 0 and not by_torchrun)
+    return _connect(assignment.address, assignment.port, opens=assignment.rank == 0 and not by_torchrun)
 
 
 def _connect(address: str, port: int, *, opens: bool) -> distributed.TCPStore:
@@ -105,9 +105,9 @@ class NothingToPredict(Exception):
     """The end of rank 0 before it has joined the others, because it has no target."""
 
 
-def decline(place: RankPlace) -> None:
+def decline(assignment: RankAssignment) -> None:
     """Report to the other ranks that there is nothing to predict; for rank 0 of a run under torchrun."""
-    connect(place).set("end", "")
+    connect(assignment).set("end", "")
 
 
 def wait_for_rank(store: distributed.TCPStore, key: str, rank: int) -> bytes:
@@ -133,7 +133,7 @@ class RankSession:
 
     Args:
         store: the store of the ranks.
-        place: the place of this process.
+        assignment: the rank of this process.
         identity: names and values that must be the same on all ranks.
         on_failure: called once, in a thread, with the failure of a rank and whether this rank has to report
             it to the user; normally ends the process.
@@ -146,16 +146,16 @@ class RankSession:
     def __init__(
         self,
         store: distributed.TCPStore,
-        place: RankPlace,
+        assignment: RankAssignment,
         identity: Mapping[str, str],
         on_failure: Callable[[RankFailure, bool], None],
         stall_seconds: float,
     ) -> None:
-        self.place = place
+        self.assignment = assignment
         self._store, self._on_failure, self._stall_seconds = store, on_failure, stall_seconds
         # a client of its own: another thread may wait for the first one
-        self._watch_store = _connect(place.address, store.port, opens=False)
-        self.hosts = [""] * place.size
+        self._watch_store = _connect(assignment.address, store.port, opens=False)
+        self.hosts = [""] * assignment.size
         self._group: RankGroup | None = None
         self._busy = False
         self._stop = threading.Event()
@@ -173,8 +173,10 @@ class RankSession:
 
     def open_group(self, device_type: str) -> RankGroup:
         """Open the communication between the ranks, whose devices are "cpu" or "cuda"."""
-        place = self.place
-        self._group = open_group(self._store, place.rank, place.size, device_type, self._stall_seconds)
+        assignment = self.assignment
+        self._group = open_group(
+            self._store, assignment.rank, assignment.size, device_type, self._stall_seconds
+        )
         return self._group
 
     @contextmanager
@@ -204,7 +206,7 @@ class RankSession:
 
     def report(self, reason: str) -> None:
         """Report to all ranks, this one included, that this one has failed; the first report counts."""
-        rank = self.place.rank
+        rank = self.assignment.rank
         failure = RankFailure(rank, self.hosts[rank], reason, own_report=True)
         self._watch_store.compare_set("failure", "", json.dumps(asdict(failure)))
 
@@ -216,14 +218,14 @@ class RankSession:
         """Leave the run; rank 0 waits for the others, whose connections end with it."""
         self._stop.set()
         self._thread.join()
-        if self.place.rank == 0:
+        if self.assignment.rank == 0:
             self._store.set("end", "")
-            keys = [f"left/{rank}" for rank in range(1, self.place.size)]
+            keys = [f"left/{rank}" for rank in range(1, self.assignment.size)]
             deadline = time.monotonic() + LEAVE_SECONDS
             while not self._store.check(keys) and time.monotonic() < deadline:
                 time.sleep(POLL_SECONDS)
         else:
-            self._store.set(f"left/{self.place.rank}", "")
+            self._store.set(f"left/{self.assignment.rank}", "")
 
     def _join(self, identity: Mapping[str, str]) -> None:
         """Wait for all ranks, and compare what must be equal.
@@ -233,9 +235,9 @@ class RankSession:
             NothingToPredict: rank 0 has left already.
         """
         own = {"host": socket.gethostname(), **identity}
-        self._store.set(f"identity/{self.place.rank}", json.dumps(own))
+        self._store.set(f"identity/{self.assignment.rank}", json.dumps(own))
         first: dict[str, str] = {}
-        for rank in range(self.place.size):
+        for rank in range(self.assignment.size):
             other = json.loads(wait_for_rank(self._store, f"identity/{rank}", rank))
             first = first or other
             self.hosts[rank] = other["host"]
@@ -247,14 +249,14 @@ class RankSession:
                     )
 
     def _watch(self) -> None:
-        watch = _Watch(self._watch_store, self.place, self.hosts, self._stall_seconds)
+        watch = _Watch(self._watch_store, self.assignment, self.hosts, self._stall_seconds)
         while not self._stop.wait(BEAT_SECONDS):
             operations = 0 if self._group is None else self._group.operations
             failure = watch.check(operations, self._busy)
             if failure is not None and not self._stop.is_set():
                 self._failed.set()
                 reporter = 1 if failure.rank == 0 and not failure.own_report else 0
-                self._on_failure(failure, self.place.rank == reporter)
+                self._on_failure(failure, self.assignment.rank == reporter)
                 return
 
 
@@ -262,14 +264,14 @@ class _Watch:
     """A watch for failures of the other ranks, which also writes this rank's signs of life."""
 
     def __init__(
-        self, store: distributed.TCPStore, place: RankPlace, hosts: list[str], stall_seconds: float
+        self, store: distributed.TCPStore, assignment: RankAssignment, hosts: list[str], stall_seconds: float
     ) -> None:
-        self._store, self._place, self._hosts = store, place, hosts
+        self._store, self._assignment, self._hosts = store, assignment, hosts
         self._stall_seconds = stall_seconds
         self._beats = 0
         now = time.monotonic()
         # by rank: last sign of life, and the time when it came
-        self._seen = dict.fromkeys(range(place.size), ("", now))
+        self._seen = dict.fromkeys(range(assignment.size), ("", now))
         self._progress: tuple[list[int], float] = ([], now)
         # time when the end of rank 0 was noticed
         self._ended: float | None = None
@@ -288,7 +290,7 @@ class _Watch:
             return RankFailure(0, self._hosts[0], "its process has ended")
 
     def _find_failure(self, operations: int, busy: bool) -> RankFailure | None:
-        store, own = self._store, self._place.rank
+        store, own = self._store, self._assignment.rank
         self._beats += 1
         store.set(f"beat/{own}", f"{self._beats} {operations}")
         if store.check(["failure"]):
@@ -299,7 +301,7 @@ class _Watch:
             if busy and now - self._ended > END_SECONDS:
                 return RankFailure(0, self._hosts[0], "it ended during a prediction")
             return None
-        for rank in range(self._place.size):
+        for rank in range(self._assignment.size):
             key = f"beat/{rank}"
             beat = store.get(key).decode() if store.check([key]) else ""
             if beat != self._seen[rank][0]:

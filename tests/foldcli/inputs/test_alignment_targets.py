@@ -151,7 +151,7 @@ def test_folder_of_alphafold_multimer_is_one_complex(tmp_path: Path) -> None:
     assert (entry.name, entry.is_complex) == (target.name, True)
     content = entry.path.read_bytes()
     entry.path.write_bytes(content[:-1])
-    assert entry.complex_rows().chains == [A, B, A] and entry.path.read_bytes() == content
+    assert entry.load_complex_rows().chains == [A, B, A] and entry.path.read_bytes() == content
 
 
 def test_damaged_folders_of_alphafold_multimer_are_refused(tmp_path: Path) -> None:

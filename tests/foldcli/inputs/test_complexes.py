@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from foldcli.inputs.complexes import Complex, pair_all, read_pairs
-from foldcli.inputs.queries import name_queries, read_queries
+from foldcli.inputs.queries import name_single_chains, read_queries
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.failures import Failures
 from msa.errors import InputError
@@ -109,7 +109,7 @@ def test_empty_chain_is_refused_with_its_line(tmp_path: Path, sequence: str) -> 
 def test_complexes_are_named_and_refused() -> None:
     pair = (FastaRecord("one", A), FastaRecord("two", B))
     first, second = Complex("p|1", pair, path="x", line=3), Complex("p|1", (pair[0], pair[0]))
-    named = name_queries([first, FastaRecord("p|1", A), second, replace_path(first)])
+    named = name_single_chains([first, FastaRecord("p|1", A), second, replace_path(first)])
     assert [(name, type(query), query.id, query.sequence) for name, query in named] == [
         ("p_1", UnsupportedRecord, "p|1", f"{A}:{B}"),
         ("p_1_2", FastaRecord, "p|1_2", A),

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from foldcli.inputs.queries import name_queries
+from foldcli.inputs.queries import name_single_chains
 from foldcli.logs import TextFormatter, logger
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.profile.pssm import ProfileQuery
@@ -21,7 +21,7 @@ def warnings(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) 
 
 def test_distinct_queries_are_unchanged(warnings: pytest.LogCaptureFixture) -> None:
     queries = [FastaRecord("a x", "MKV"), FastaRecord("sp|P1|B", "MKV"), FastaRecord("", "MKV")]
-    assert name_queries(queries) == list(zip(["a", "sp_P1_B", "target"], queries, strict=True))
+    assert name_single_chains(queries) == list(zip(["a", "sp_P1_B", "target"], queries, strict=True))
     assert not warnings.messages
 
 
@@ -29,7 +29,7 @@ def test_repeated_ids_are_renamed_and_repeated_queries_left_out(warnings: pytest
     profile = ProfileQuery("a", "MKV", np.zeros((3, 32), np.int16), "a test")
     pair = UnsupportedRecord("a", "MKV:MKV", "2 chains", "f", 1)
     sequences = [("a first", "MKV"), ("a", "MKV"), ("a second", "MK"), ("a_2", "M"), ("a|4", "M")]
-    named = name_queries([*(FastaRecord(*pair) for pair in sequences), profile, pair])
+    named = name_single_chains([*(FastaRecord(*pair) for pair in sequences), profile, pair])
     assert [(name, query.header) for name, query in named] == [
         ("a", "a first"), ("a_3", "a_3 second"), ("a_2", "a_2"),
         ("a_4", "a|4"), ("a_4_2", "a_4"), ("a_5", "a_5")
@@ -43,7 +43,7 @@ def test_repeated_ids_are_renamed_and_repeated_queries_left_out(warnings: pytest
 
 def test_stop_codons_are_reported_in_one_line(warnings: pytest.LogCaptureFixture) -> None:
     queries = [FastaRecord(f"q{i}", "MXV", stop_codons=1) for i in range(7)]
-    name_queries([FastaRecord("x", "MXV"), *queries])
+    name_single_chains([FastaRecord("x", "MXV"), *queries])
     assert warnings.messages == ["7 queries with stop codons ('*') read as X: q0, q1, q2, q3, q4 and 2 more"]
 
 

@@ -24,7 +24,7 @@ TAG = "alphafold2_multimer_v3_model_1_seed_000"
 
 def staged(files: TargetFiles, lengths: tuple[int, ...]) -> ModelResult:
     files.staging_folder.mkdir(parents=True)
-    origin = ModelOrigin("pair", "a network", untrained=False)
+    origin = ModelOrigin("pair", "a network", is_untrained=False)
     return write_model(PredictedModel(files.staging_folder, TAG, "0" * 64, complex_of(lengths), origin, 1.0))
 
 
@@ -32,14 +32,14 @@ def test_complex_has_a_table_of_contacts(tmp_path: Path) -> None:
     files = TargetFiles("pair", tmp_path)
     result = staged(files, (2, 3))
     assert (result.num_chains, result.iptm) == (2, 0.456)
-    assert result.describe(untrained=False).endswith("pTM 0.500, ipTM 0.456")
+    assert result.describe(is_untrained=False).endswith("pTM 0.500, ipTM 0.456")
     assert read_staged_results(files.staging_folder) == [result]
     publish_models([result], files)
-    assert [path.name for path in files.models()] == [
+    assert [path.name for path in files.model_files()] == [
         f"pair_contacts_rank_001_{TAG}.tsv", f"pair_scores_rank_001_{TAG}.json",
         f"pair_unrelaxed_rank_001_{TAG}.cif", f"pair_unrelaxed_rank_001_{TAG}.pdb",
     ]  # fmt: skip
-    assert files.structure(1, TAG).suffix == ".pdb"
+    assert files.structure_path(1, TAG).suffix == ".pdb"
 
 
 def test_more_chains_than_pdb_can_name_have_mmcif_only(
@@ -52,7 +52,7 @@ def test_more_chains_than_pdb_can_name_have_mmcif_only(
     assert not (files.staging_folder / unranked_name("pdb", TAG)).exists()
     assert read_staged_results(files.staging_folder) == [result]
     publish_models([result], files)
-    assert files.structure(1, TAG).suffix == ".cif" and files.structure(1, TAG).is_file()
+    assert files.structure_path(1, TAG).suffix == ".cif" and files.structure_path(1, TAG).is_file()
     assert model_kinds(("recycles", "pair"), 1, 63) == ("cif", "scores", "contacts", "pair")
 
 

@@ -413,9 +413,9 @@ def test_search_of_complexes_writes_what_fold_predicts_from(
     content = bytearray(entries["bb"].path.read_bytes())
     content[-1] ^= 1
     entries["bb"].path.write_bytes(content)
-    assert entries["bb"].complex_rows().chains == [PROTEIN_B] * 2
+    assert entries["bb"].load_complex_rows().chains == [PROTEIN_B] * 2
     assert read_complex_entry(entries["bb"].path).chains == [PROTEIN_B] * 2
     (folder / "bb.a3m").unlink()
     entries["bb"].path.write_bytes(content)
     with pytest.raises(CorruptEntryError, match="checksum does not match"):
-        entries["bb"].complex_rows()
+        entries["bb"].load_complex_rows()

@@ -30,7 +30,7 @@ from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.progress import RunProgress
 from foldcli.report import ReportSettings
-from model.parallel.place import RankPlace
+from model.parallel.rank_assignment import RankAssignment
 from msa.errors import MissingError
 from tests.foldcli.pipeline import tiny_worker
 from tests.foldcli.pipeline.tiny_worker import TinyPredictor, tiny_workers
@@ -214,7 +214,7 @@ def test_pairs_of_workers_predict_targets_together(tmp_path: Path) -> None:
 )
 def test_devices_for_several_targets_are_workers(devices: int, ranks: int, expected: int) -> None:
     assert predicts_in_workers(devices, ranks, None) == bool(expected)
-    assert not (ranks > 1 and predicts_in_workers(devices, ranks, RankPlace(0, ranks, 0, ranks, "a", 1)))
+    assert not (ranks > 1 and predicts_in_workers(devices, ranks, RankAssignment(0, ranks, 0, ranks, "a", 1)))
 
 
 class Target:

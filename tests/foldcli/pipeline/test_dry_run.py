@@ -68,7 +68,7 @@ def test_totals_are_the_sum_of_seconds_and_the_largest_memory() -> None:
     ]
     first, *_ = totals([*to_do, *others])
     assert first == (
-        "2 to do, 1 already done, 1 in other shards, 1 invalid; network time 2 min, peak memory 2.0 GiB"
+        "2 to do, 1 already done, 1 in other shards, 1 invalid; network time 2 min 30 s, peak memory 2.0 GiB"
     )
     assert "network time unknown" in totals([*to_do, PlannedTarget("x", 9, TO_DO, Estimate(None, None))])[0]
     assert totals([]) == ["no targets"]

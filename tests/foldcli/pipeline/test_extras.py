@@ -9,7 +9,7 @@ import pytest
 
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.outputs.done import FinishedTarget
-from foldcli.outputs.model_files import read_staged_results, stage_published
+from foldcli.outputs.model_files import read_staged_results, restage_model
 from foldcli.pipeline.dry_run import DONE, TO_DO
 from model.prediction import EXTRAS
 from tests.foldcli.pipeline.test_run import UBIQUITIN, Runs
@@ -74,7 +74,7 @@ def test_staged_model_with_a_missing_extra_is_incomplete(finished: Runs, tmp_pat
     files = Runs(tmp_path).files
     record = FinishedTarget.read(files.path("done"))
     assert record is not None
-    stage_published(files, 1, record.ranking[0])
+    restage_model(files, 1, record.ranking[0])
     assert read_staged_results(files.staging_folder) == record.ranking
     (files.staging_folder / f"unrelaxed_{TAG}.r0.pdb").unlink()
     assert read_staged_results(files.staging_folder) == []

@@ -25,7 +25,7 @@ from foldcli.outputs.model_files import (
     PredictedModel,
     publish_models,
     relaxed_path,
-    stage_published,
+    restage_model,
     write_model,
     write_result,
 )
@@ -170,8 +170,8 @@ def test_failure_keeps_the_unrelaxed_model(peptide: Prediction, tmp_path: Path) 
     (reason,) = target.not_relaxed
     assert reason.startswith(f"{BAD} was not relaxed: ") and "\n" not in reason
     assert target.warnings == target.not_relaxed
-    assert files.model("pdb", 2, BAD).is_file() and not files.model("relaxed_pdb", 2, BAD).exists()
-    assert files.model("relaxed_pdb", 1, GOOD).is_file()
+    assert files.model_path("pdb", 2, BAD).is_file() and not files.model_path("relaxed_pdb", 2, BAD).exists()
+    assert files.model_path("relaxed_pdb", 1, GOOD).is_file()
 
 
 def publish(files: TargetFiles, peptide: Prediction, tags: Sequence[str]) -> DoneRecord:
@@ -185,8 +185,8 @@ def publish(files: TargetFiles, peptide: Prediction, tags: Sequence[str]) -> Don
 def test_relaxed_structure_keeps_its_model_when_ranks_change(peptide: Prediction, tmp_path: Path) -> None:
     files = TargetFiles("q", tmp_path, "colabfold")
     (result,) = publish(files, peptide, (WORST,)).ranking
-    assert files.model("relaxed_pdb", 1, WORST).read_text() == f"relaxed {WORST}\n"
-    stage_published(files, 1, result)
+    assert files.model_path("relaxed_pdb", 1, WORST).read_text() == f"relaxed {WORST}\n"
+    restage_model(files, 1, result)
     better = write_model(model_of(files, GOOD, peptide))
     publish_models([better, result], files)
     assert [path.name for path in tmp_path.glob("*_relaxed_*")] == [f"q_relaxed_rank_002_{WORST}.pdb"]
@@ -219,15 +219,15 @@ def test_target_is_finished_once_its_best_models_are_relaxed(peptide: Prediction
     assert plan(files, alignment, 0).is_finished
     assert not plan(files, alignment, 1).is_finished
     assert plan(files, alignment, 1).stage_kept_models(files)[1] == []  # nothing is predicted again
-    files.model("relaxed_pdb", 1, job.tag).touch()
+    files.model_path("relaxed_pdb", 1, job.tag).touch()
     assert plan(files, alignment, 1).is_finished
 
 
 def test_relaxation_of_a_deleted_structure_is_forgotten(peptide: Prediction, tmp_path: Path) -> None:
     files = TargetFiles("q", tmp_path)
     (result,) = publish(files, peptide, (GOOD,)).ranking
-    files.model("relaxed_pdb", 1, GOOD).unlink()
-    stage_published(files, 1, replace(result, relaxation={"rounds": 1}))
+    files.model_path("relaxed_pdb", 1, GOOD).unlink()
+    restage_model(files, 1, replace(result, relaxation={"rounds": 1}))
     assert finish_target(finish_task(files, (GOOD,))).ranking[0].relaxation is None
 
 

@@ -18,7 +18,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import TargetInput
 from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import TargetFiles
-from foldcli.outputs.model_files import stage_published
+from foldcli.outputs.model_files import restage_model
 from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.dry_run import DONE, RESUMED, TO_DO
@@ -191,7 +191,7 @@ def standard_input(finished: Runs) -> TargetInput:
 def test_finished_query_records_its_hits_and_leaves_no_work_folder(finished_one: Runs) -> None:
     done = finished_one.done()
     assert (done["facts"]["search"]["hits"], done["facts"]["feature_cache_hit"]) == (2, False)
-    assert not finished_one.files.work_folder.exists() and not finished_one.files.lock.exists()
+    assert not finished_one.files.work_folder.exists() and not finished_one.files.lock_path.exists()
 
 
 @pytest.mark.parametrize(
@@ -296,8 +296,8 @@ def test_model_with_a_missing_file_is_predicted_again(runs_of_two: Runs) -> None
 def test_record_set_aside_by_a_killed_run_is_published_again(runs: Runs) -> None:
     before, ranking = runs.contents(), runs.tags()
     # as a run with a further model leaves it, if it is killed when it begins to publish
-    runs.files.unpublished_record.parent.mkdir()
-    runs.files.path("done").replace(runs.files.unpublished_record)
+    runs.files.replaced_record.parent.mkdir()
+    runs.files.path("done").replace(runs.files.replaced_record)
     runs.run()
     assert (runs.contents(), runs.tags()) == (before, ranking)
     assert not runs.files.work_folder.exists()
@@ -317,12 +317,12 @@ def test_files_of_a_run_killed_after_it_finished_a_target_are_removed(runs: Runs
 def test_finished_target_that_another_run_has_locked_is_skipped(runs: Runs) -> None:
     before = runs.times()
     with TargetLocks(Event()) as locks:
-        assert locks.try_acquire(runs.files.lock)
-        staged = runs.files.staged("alignment")
+        assert locks.try_acquire(runs.files.lock_path)
+        staged = runs.files.staged_path("alignment")
         staged.parent.mkdir(parents=True)
         staged.touch()
         runs.run()
-        assert staged.exists() and locks.is_held(runs.files.lock)
+        assert staged.exists() and locks.is_held(runs.files.lock_path)
     shutil.rmtree(runs.files.work_folder)
     assert runs.times() == before
 
@@ -352,7 +352,7 @@ def test_search_that_another_run_has_replaced_is_refused(
     tmp_path: Path, searcher: LocalSearcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Runs(tmp_path, searcher)
-    after_search(monkeypatch, lambda target: target.files.staged("alignment").write_text(">q\nAC\n"))
+    after_search(monkeypatch, lambda target: target.files.staged_path("alignment").write_text(">q\nAC\n"))
     assert "another run searches it in the same folder with other settings" in runs.refusal()
 
 
@@ -388,7 +388,7 @@ def test_damaged_intermediate_files_are_replaced(damaged: str, finished_two: Run
 def test_intermediate_files_of_another_input_are_not_published(finished_two: Runs, tmp_path: Path) -> None:
     runs = Runs(tmp_path)
     make_intermediate_files(runs, finished_two)
-    runs.files.staged("templates").touch()
+    runs.files.staged_path("templates").touch()
     (tmp_path / "q.a3m").write_text(f">q\n{QUERY.sequence}\n")
     runs.run(AlignmentTarget("q", (str(tmp_path / "q.a3m"),)))
     assert not [name for name in runs.contents() if not name.startswith(("q_scores", "q_unrelaxed"))]
@@ -411,7 +411,7 @@ def test_staged_templates_of_a_run_with_other_settings_are_not_published(
 ) -> None:
     runs = Runs(tmp_path, finished_two.searcher)
     make_intermediate_files(runs, finished_two)
-    runs.files.staged("templates").touch()
+    runs.files.staged_path("templates").touch()
     runs.run(models=(3, 4))
     assert runs.contents() == finished_two.contents()
 
@@ -422,10 +422,10 @@ def make_intermediate_files(target: Runs, finished: Runs) -> None:
     assert record is not None
     shutil.copytree(finished.files.folder, target.files.folder, dirs_exist_ok=True)
     for rank, result in enumerate(record.ranking, 1):
-        stage_published(target.files, rank, result)
+        restage_model(target.files, rank, result)
     target.files.search_folder.mkdir()
     for kind in ("alignment", "hits"):
-        shutil.copy(finished.files.path(kind), target.files.staged(kind))  # type: ignore[arg-type]
+        shutil.copy(finished.files.path(kind), target.files.staged_path(kind))  # type: ignore[arg-type]
     (target.files.search_folder / "search.json").write_text(json.dumps(record.facts["search"]))
     for path in target.files.folder.glob("q*"):
         path.unlink()

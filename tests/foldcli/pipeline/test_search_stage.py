@@ -53,16 +53,16 @@ def test_filter_removes_rows_of_the_alignment_and_not_of_the_table(tmp_path: Pat
 
     def rows(**filters: Any) -> list[str]:
         target = search(make_stage(database, AlignmentFilter(**filters)), tmp_path)
-        assert len(target.files.staged("hits").read_text().splitlines()) == 3
+        assert len(target.files.staged_path("hits").read_text().splitlines()) == 3
         assert target.facts["search"]["hits"] == 3
-        lines = target.files.staged("alignment").read_text().splitlines()
+        lines = target.files.staged_path("alignment").read_text().splitlines()
         return [line[1:].split("\t")[0] for line in lines if line.startswith(">")]
 
     assert rows() == ["q", "nedd8", "half"]
     # with another filter the existing files are replaced
     assert rows(cov=0.8) == ["q", "nedd8"]
     assert rows(qid=0.8) == ["q", "half"]
-    staged = TargetFiles("q", tmp_path / "out").staged("alignment")
+    staged = TargetFiles("q", tmp_path / "out").staged_path("alignment")
     modified = staged.stat().st_mtime_ns
     assert rows(qid=0.8) == ["q", "half"] and staged.stat().st_mtime_ns == modified
 
@@ -70,11 +70,11 @@ def test_filter_removes_rows_of_the_alignment_and_not_of_the_table(tmp_path: Pat
 def test_search_of_a_finished_target_is_reused_if_its_files_are_unchanged(tmp_path: Path) -> None:
     stage = make_stage(build(tmp_path, f">ubq\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n"), AlignmentFilter())
     target = search(stage, tmp_path, "colabfold")
-    a3m = target.files.staged("alignment")
+    a3m = target.files.staged_path("alignment")
     assert a3m.read_text().startswith(f"#{len(UBIQUITIN)}\t1\n>q\n")
     kinds: tuple[FileKind, ...] = ("alignment", "hits")
     for kind in kinds:
-        target.files.path(kind).write_bytes(target.files.staged(kind).read_bytes())
+        target.files.path(kind).write_bytes(target.files.staged_path(kind).read_bytes())
     model = ModelResult("tag", 50.0, None, 0, 1.0, "key")
     record = DoneRecord("q", "key", {}, "auto", [model], [], facts={"search": target.facts["search"]})
     record.write(target.files.path("done"))
@@ -86,7 +86,7 @@ def test_search_of_a_finished_target_is_reused_if_its_files_are_unchanged(tmp_pa
     shutil.rmtree(target.files.work_folder)
     target.files.path("hits").write_text("edited")
     search(stage, tmp_path, "colabfold")
-    assert target.files.staged("hits").read_text() != "edited"
+    assert target.files.staged_path("hits").read_text() != "edited"
 
 
 def test_first_batches_are_small(tmp_path: Path) -> None:

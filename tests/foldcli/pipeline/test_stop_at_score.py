@@ -6,7 +6,7 @@ import pytest
 
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.outputs.done import FinishedTarget
-from foldcli.outputs.model_files import stage_published
+from foldcli.outputs.model_files import restage_model
 from foldcli.pipeline.dry_run import DONE, TO_DO
 from tests.foldcli.pipeline.test_run import UBIQUITIN, Runs
 
@@ -37,7 +37,7 @@ def test_interrupted_run_ends_with_the_same_models(stopped: Runs, tmp_path: Path
     resumed = Runs(tmp_path)
     record = FinishedTarget.read(stopped.files.path("done"))
     assert record is not None
-    stage_published(stopped.files, 1, record.ranking[0])
+    restage_model(stopped.files, 1, record.ranking[0])
     resumed.files.folder.mkdir(parents=True)
     stopped.files.work_folder.rename(resumed.files.work_folder)
     resumed.run(QUERY, models=MODELS, num_seeds=2, stop_at_score=0.0)

@@ -79,14 +79,14 @@ def test_files_name_the_template_and_other_targets_continue(
     assert (name, str(error)) == ("none", "no usable template to copy: the search found no candidate")
 
     files = settings.output.files("q")
-    structures = [files.model(kind, 1, "template_copy") for kind in ("pdb", "cif")]
+    structures = [files.model_path(kind, 1, "template_copy") for kind in ("pdb", "cif")]
     assert structures[0].name == "q_unrelaxed_rank_001_template_copy.pdb"
     done = json.loads(files.path("done").read_text())
     (model,) = done["ranking"]
     assert model["copied_from"] == ORIGIN
     assert done["settings"]["predict"] == {"method": TEMPLATE}
     assert [cost["stage"] for cost in done["stages"]] == ["features", "templates", "copy", "report"]
-    scores = json.loads(files.model("scores", 1, "template_copy").read_text())
+    scores = json.loads(files.model_path("scores", 1, "template_copy").read_text())
     assert scores.keys() == {"plddt", "copied_from"}
     assert scores["copied_from"] == ORIGIN
     assert model["plddt"] == pytest.approx(np.mean(scores["plddt"]), abs=0.01)
@@ -110,12 +110,12 @@ def test_atoms_are_those_of_the_template(sequence: str, root: Path, tmp_path: Pa
     # residues before and after the template are left out
     run_targets([target(tmp_path, "q", "GSGSGS" * 3 + sequence)], settings, failures)
     files = settings.output.files("q")
-    residues = gemmi.read_structure(str(files.model("pdb", 1, "template_copy")))[0]["A"]
+    residues = gemmi.read_structure(str(files.model_path("pdb", 1, "template_copy")))[0]["A"]
     assert [residue.seqid.num for residue in residues] == list(range(19, 19 + len(sequence)))
     (chain,) = read_chains(root / "tests/features/templates/data/1a7g.cif.gz")
     alphas = [residue.find_atom("CA", "*").pos.tolist() for residue in residues]
     np.testing.assert_allclose(alphas, chain.positions[:, CA], atol=0.02)
-    scores = json.loads(files.model("scores", 1, "template_copy").read_text())
+    scores = json.loads(files.model_path("scores", 1, "template_copy").read_text())
     assert scores["plddt"][:18] == [0] * 18
     assert min(scores["plddt"][18:]) > 30
 
@@ -131,7 +131,7 @@ def test_finished_copy_is_not_made_again(sequence: str, root: Path, tmp_path: Pa
     run_targets(named, settings, Failures(settings.output.folder, Shard()))
     assert files.path("done").read_bytes() == before
     # a deleted structure is copied again
-    pdb = files.model("pdb", 1, "template_copy")
+    pdb = files.model_path("pdb", 1, "template_copy")
     content = pdb.read_bytes()
     pdb.unlink()
     run_targets(named, settings, Failures(settings.output.folder, Shard()))

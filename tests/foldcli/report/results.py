@@ -148,8 +148,8 @@ def write_complex(folder: Path, name: str = "target") -> Path:
     )
     provenance = Provenance(name, "foldcli 0", "a network")
     files, tag = target_files(folder, name), COMPLEX_TAG
-    files.model("pdb", 1, tag).write_text(format_pdb(prediction, provenance))
-    files.model("cif", 1, tag).write_text(format_mmcif(prediction, provenance))
-    files.model("scores", 1, tag).write_text(format_scores(prediction))
-    files.model("contacts", 1, tag).write_text(format_contacts(prediction))
+    files.model_path("pdb", 1, tag).write_text(format_pdb(prediction, provenance))
+    files.model_path("cif", 1, tag).write_text(format_mmcif(prediction, provenance))
+    files.model_path("scores", 1, tag).write_text(format_scores(prediction))
+    files.model_path("contacts", 1, tag).write_text(format_contacts(prediction))
     return folder

@@ -45,8 +45,8 @@ def test_page_shows_chains_interfaces_and_contacts(folder: Path) -> None:
 
 def test_pdb_and_mmcif_give_the_same_atoms(folder: Path) -> None:
     files = target_files(folder)
-    pdb = read_model_atoms(files.model("pdb", 1, TAG), 31)
-    cif = read_mmcif_atoms(files.model("cif", 1, TAG), 31)
+    pdb = read_model_atoms(files.model_path("pdb", 1, TAG), 31)
+    cif = read_mmcif_atoms(files.model_path("cif", 1, TAG), 31)
     assert pdb.chains == cif.chains == CHAINS
     assert pdb.chain_starts == [0, 12, 24]
     # the last residue of B has no atoms
@@ -57,14 +57,14 @@ def test_pdb_and_mmcif_give_the_same_atoms(folder: Path) -> None:
 
 def test_complex_without_pdb_is_read_from_mmcif(folder: Path) -> None:
     files = target_files(folder)
-    files.model("pdb", 1, TAG).unlink()
+    files.model_path("pdb", 1, TAG).unlink()
     result = read_result(files, {})
     assert result.chains == CHAINS
     assert [link.rpartition(".")[2] for link in result.models[0].files] == ["cif", "json", "tsv"]
 
 
 def test_missing_residues_of_several_chains_need_their_lengths(folder: Path) -> None:
-    path = target_files(folder).model("pdb", 1, TAG)
+    path = target_files(folder).model_path("pdb", 1, TAG)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(line for line in lines if not line.startswith("SEQRES")))
     with pytest.raises(InputError, match="30 residues of several chains, but its scores have 31"):
@@ -73,8 +73,8 @@ def test_missing_residues_of_several_chains_need_their_lengths(folder: Path) -> 
 
 def test_results_without_contacts_and_extra_scores_are_shown(folder: Path) -> None:
     files = target_files(folder)
-    files.model("contacts", 1, TAG).unlink()
-    path = files.model("scores", 1, TAG)
+    files.model_path("contacts", 1, TAG).unlink()
+    path = files.model_path("scores", 1, TAG)
     scores = json.loads(path.read_text())
     # as ColabFold writes without --calc-extra-ptm
     path.write_text(json.dumps({key: scores[key] for key in ("plddt", "pae", "max_pae", "ptm", "iptm")}))
@@ -144,7 +144,7 @@ def test_interfaces_are_sorted_and_directions_joined(folder: Path, tmp_path: Pat
         "pairwise_iptm": {"A-B": 0.1, "A-C": 0.9, "B-C": 0.5},
         "ipsae": {"A-B": 0.2, "B-A": 0.3, "C-A": 0.8, "A-C": 0.7},
     }
-    found = read_interfaces(scores, target_files(folder).model("contacts", 1, TAG))
+    found = read_interfaces(scores, target_files(folder).model_path("contacts", 1, TAG))
     assert [interface.chains for interface in found] == [("A", "B"), ("A", "C"), ("B", "C")]
     assert found[0].scores == {"pairwise_iptm": 0.1, "ipsae": 0.3}
     assert found[1].scores["ipsae"] == 0.8 and found[1].contacts == ()
@@ -154,7 +154,7 @@ def test_interfaces_are_sorted_and_directions_joined(folder: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("line", ["A\t1\tM\n", "A\t1\tM\tx\tB\t1\tM\t1\t1\t1\t1\n"])
 def test_damaged_table_of_contacts_is_reported_with_its_line(folder: Path, line: str) -> None:
-    path = target_files(folder).model("contacts", 1, TAG)
+    path = target_files(folder).model_path("contacts", 1, TAG)
     path.write_text(path.read_text() + line)
     with pytest.raises(InputError, match=r"\.tsv:4: not a table of contacts"):
         read_interfaces({}, path)

@@ -21,7 +21,7 @@ from model.parallel import peer_copies
 from model.parallel import session as session_module
 from model.parallel.communication import CommunicationRecord, RankGroup
 from model.parallel.network import ParallelAlphaFold
-from model.parallel.place import RankPlace
+from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import RankFailure, RankSession
 from model.parallel.triangle import multiply_factors
 from model.parameters import random_parameters
@@ -133,15 +133,15 @@ def fail_in_session(port: int, way: str) -> tuple[str, bool] | str:
     distributed.destroy_process_group()
     session_module.BEAT_SECONDS, session_module.DEAD_SECONDS = 0.05, 0.6
     failures: Queue[tuple[str, bool]] = Queue()
-    place = RankPlace(rank, size, rank, size, "127.0.0.1", port)
-    store = session_module.connect(place)
+    assignment = RankAssignment(rank, size, rank, size, "127.0.0.1", port)
+    store = session_module.connect(assignment)
     identity = {"foldcli": "2" if way == "mismatch" and rank == 1 else "1"}
 
     def fail(failure: RankFailure, is_reporter: bool) -> None:
         failures.put((str(failure), is_reporter))
 
     try:
-        session = RankSession(store, place, identity, fail, stall_seconds=0.6)
+        session = RankSession(store, assignment, identity, fail, stall_seconds=0.6)
     except RankMismatch as error:
         # rank 0 holds the store
         time.sleep(0.5)

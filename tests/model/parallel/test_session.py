@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from model.parallel.place import RankPlace
+from model.parallel.rank_assignment import RankAssignment
 from tests.model.parallel import cases
 from tests.rank_processes import RankProcesses
 
@@ -47,8 +47,8 @@ def test_place_from_the_environment_of_torchrun(monkeypatch: pytest.MonkeyPatch)
     # a batch system may set the number of processes alone
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.delenv("MASTER_PORT", raising=False)
-    assert RankPlace.from_environment() is None
+    assert RankAssignment.from_environment() is None
     values = {"RANK": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "9"}
     for name, value in values.items():
         monkeypatch.setenv(name, value)
-    assert RankPlace.from_environment() == RankPlace(3, 4, 1, 2, "a", 9)
+    assert RankAssignment.from_environment() == RankAssignment(3, 4, 1, 2, "a", 9)
