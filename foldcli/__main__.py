@@ -13,7 +13,7 @@ from foldcli.errors import ExitCode, run_with_exit_codes
 from foldcli.paths import hiding_file
 from foldcli.process_state import exit_on_bus_error, raise_on_stop_signals
 
-_OWN_PACKAGES = ("cuda", "features", "model", "msa")
+_FOLDCLI_PACKAGES = ("cuda", "features", "model", "msa")
 
 
 def main() -> None:
@@ -33,9 +33,9 @@ def main() -> None:
 
 def _hidden_package() -> str | None:
     """Return an error message if a file on the import path hides one of foldcli's own packages."""
-    # `foldcli doctor` starts without `cuda`, and reports a file that hides it among its other findings
-    needed = [name for name in _OWN_PACKAGES if name != "cuda" or sys.argv[1:2] != ["doctor"]]
-    for name in needed:
+    # `foldcli doctor` starts without `cuda`, and reports a hidden `cuda` among its other findings
+    required = [name for name in _FOLDCLI_PACKAGES if name != "cuda" or sys.argv[1:2] != ["doctor"]]
+    for name in required:
         if (file := hiding_file(name)) is not None:
             return (
                 f"{file} hides foldcli's own package {name!r}: rename it, or run foldcli without its folder "

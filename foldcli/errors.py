@@ -34,22 +34,22 @@ _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, IsADirector
 
 
 class Terminated(BaseException):
-    """SIGTERM, which schedulers send before they kill a job; ends the process as KeyboardInterrupt does.
+    """The arrival of SIGTERM, which schedulers send before they kill a job.
 
-    It is no KeyboardInterrupt, because click replaces those by an exception of its own.
+    It is not a subclass of KeyboardInterrupt, which click would replace by an exception of its own.
     """
 
 
 class StdoutClosed(Exception):
-    """The reader of standard output has closed it, as in `foldcli … | head`."""
+    """The closing of standard output by its reader, as in `foldcli … | head`."""
 
 
 class SomeTargetsFailed(Exception):
-    """The failure of some targets of a run whose others finished; raised at the end of the run."""
+    """The failure of some targets of a run, raised when its other targets are finished."""
 
 
 class NotRelaxed(SomeTargetsFailed):
-    """The failure to relax models of a target that is finished with their unrelaxed structures."""
+    """The failure to relax some models of a target, which is finished with their unrelaxed structures."""
 
 
 class TargetFailed(Exception):
@@ -78,7 +78,7 @@ class ServerError(Exception):
 
 
 class ServerLost(ServerError):
-    """The search server has gone away or is closing the connection, so a retry would not help."""
+    """The loss of the search server, or of the connection to it, so that a retry would not help."""
 
 
 def _is_named(error: BaseException, *names: str) -> bool:
@@ -115,8 +115,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 def is_bug(error: BaseException) -> bool:
     """Return True if neither the user nor the machine caused the error, so that its traceback is useful."""
-    known = OSError | MemoryError | ServerError
-    return exit_code_of(error) is ExitCode.UNEXPECTED and not isinstance(error, known)
+    expected = OSError | MemoryError | ServerError
+    return exit_code_of(error) is ExitCode.UNEXPECTED and not isinstance(error, expected)
 
 
 def log_bug(error: BaseException) -> None:
@@ -151,7 +151,7 @@ def run_with_exit_codes(command: click.Command) -> int:
         error.show()
         return ExitCode.USAGE
     except StdoutClosed:
-        # a reader may stop early; discard the rest of the output, which Python flushes at exit
+        # the reader wants no more output; discard what Python would flush at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except click.exceptions.Exit as error:

@@ -45,7 +45,7 @@ def hiding_file(package: str) -> str | None:
         package: "cuda", "features", "model" or "msa".
     """
     spec = importlib.util.find_spec(package)
-    # ours is the folder next to foldcli/; `cuda` is a namespace package, which has no file of its own
+    # foldcli's packages are next to foldcli/; its `cuda` is a namespace package, which has no file
     if spec is None or spec.origin is None:
         return None
     is_ours = package != "cuda" and Path(spec.origin).resolve().parent == _PACKAGES_FOLDER / package

@@ -21,10 +21,12 @@ from foldcli.paths import cache_dir
 
 SignalHandler = Callable[[int, FrameType | None], None]
 
-# position of the address in siginfo_t, on 64-bit Linux
+# offset of the address in siginfo_t, on 64-bit Linux
 _ADDRESS_OFFSET = 16
 _SA_SIGINFO = 4
-
+# the option of prctl(2) that names the signal a process gets when its parent ends
+_PR_SET_PDEATHSIG = 1
+_THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 _BUS_ERROR_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 # keeps the handler alive, because the system may call it until the process ends
@@ -42,11 +44,6 @@ class _SignalAction(ctypes.Structure):
     )
 
 
-# the option of prctl(2) that names the signal a process gets when its parent ends
-_PR_SET_PDEATHSIG = 1
-_THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-
-
 def set_triton_cache_folder() -> Path:
     """Keep Triton's compiled kernels in foldcli's cache, unless the user has set another folder.
 
@@ -59,10 +56,10 @@ def set_triton_cache_folder() -> Path:
 
 
 def keep_bytecode() -> None:
-    """Store bytecode in foldcli's cache, if torch is installed without it and Python cannot store it there.
+    """Store bytecode in foldcli's cache if torch is installed without it and its folder is read-only.
 
-    Installers that do not compile and read-only containers are common, and compiling torch's modules takes
-    seconds in every process. Call this before torch is imported.
+    This is common: some installers do not compile, and some containers are read-only. Without stored
+    bytecode, every process compiles torch's modules for seconds. Call this before torch is imported.
     """
     if sys.pycache_prefix is not None or (torch := find_spec("torch")) is None:
         return
@@ -75,15 +72,14 @@ def keep_bytecode() -> None:
 def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
     """Prepare a worker process: limit libraries to one thread, set signal handlers, and end with the parent.
 
-    The system kills the process when the thread that started it ends, so that no worker of a killed run
-    writes files while the next run continues. If that thread has already ended, the process exits here, so
-    that it does not begin a call left in its pipe. Call this before numpy is imported, which reads the thread
-    counts.
+    The system kills the process when the thread that started it ends. Otherwise, a worker of a killed run
+    could write files while the next run continues. If that thread has already ended, the process exits here,
+    before it reads a call from its pipe. Call this before numpy is imported, which reads the thread counts.
 
     Args:
         parent: id of the process that starts the worker.
-        on_terminate: handles SIGTERM. SIGINT is ignored: Ctrl-C reaches every process of a terminal, and the
-            parent process ends its workers itself.
+        on_terminate: handler of SIGTERM. SIGINT is ignored, because Ctrl-C reaches every process of a
+            terminal and the parent ends its workers itself.
     """
     for name in _THREAD_COUNT_VARIABLES:
         os.environ[name] = "1"
@@ -97,7 +93,8 @@ def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
 def raise_on_stop_signals() -> None:
     """Make SIGTERM raise Terminated, and SIGINT KeyboardInterrupt.
 
-    A shell starts background jobs (`&`) with SIGINT ignored, but a user who sends it means to end the run.
+    SIGINT is handled even if the shell has started the process with SIGINT ignored, as it does for background
+    jobs (`&`): a user who sends it wants to end the run.
     """
 
     def terminate(number: int, frame: FrameType | None) -> None:
@@ -117,7 +114,7 @@ def exit_on_bus_error() -> None:
     def report(number: int, info: int, context: int | None) -> None:
         address = ctypes.c_void_p.from_address(info + _ADDRESS_OFFSET).value or 0
         if (path := _mapped_file(address)) is None:
-            # not one of our files: end as without a handler when the instruction is repeated
+            # not a mapped file: without the handler, the repeated instruction ends the process as usual
             signal.signal(signal.SIGBUS, signal.SIG_DFL)
             return
         message = f"{path}: truncated or unreadable while it was in use"

@@ -51,7 +51,7 @@ class RunProgress:
 
     def __init__(self, targets: int, passes: int) -> None:
         self._passes = passes
-        self._done: dict[str, int] = {}
+        self._passes_done: dict[str, int] = {}
         self._lock = Lock()
         self._bar = tqdm(
             total=targets * passes, unit="pass", file=sys.stderr, disable=not shows_progress(), leave=False,
@@ -71,32 +71,32 @@ class RunProgress:
             self._bar.set_postfix_str(text)
 
     def begin_job(self, name: str, residues: int, tag: str) -> Progress:
-        """Show a target's job that the network begins; return the callback that counts its passes."""
-        text, counted = f"{name} ({residues} residues): {tag}", 0
+        """Show the job that the network begins; return the callback that counts its passes."""
+        text, num_counted = f"{name} ({residues} residues): {tag}", 0
         self.show(f"{text}, first pass")
 
         def pass_done(done: int, total: int | None) -> None:
-            nonlocal counted
-            new, counted = done - counted, done
+            nonlocal num_counted
+            new_passes, num_counted = done - num_counted, done
             with self._lock:
-                self._done[name] = self._done.get(name, 0) + new
+                self._passes_done[name] = self._passes_done.get(name, 0) + new_passes
                 if total is not None and done < total:
                     self._bar.set_postfix_str(f"{text}, recycle {done}/{total - 1}", refresh=False)
-                self._bar.update(new)
+                self._bar.update(new_passes)
 
         return pass_done
 
     def add_passes(self, name: str, count: int) -> None:
         """Count finished passes of a target."""
         with self._lock:
-            self._done[name] = self._done.get(name, 0) + count
+            self._passes_done[name] = self._passes_done.get(name, 0) + count
             self._bar.update(count)
 
     def target_done(self, name: str) -> None:
         """Count all passes of a target that is finished, or has failed."""
         with self._lock:
-            remaining = self._passes - self._done.get(name, 0)
-            self._done[name] = self._passes
+            remaining = self._passes - self._passes_done.get(name, 0)
+            self._passes_done[name] = self._passes
             self._bar.update(max(0, remaining))
 
 

@@ -38,12 +38,12 @@ def command() -> None:
 def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: int) -> None:
     """Time the gapless filter on a GPU by query length.
 
-    Prints the speed of both kernels (for upper bounds and for exact scores) in T cells per second, and as a
-    fraction of the shared-memory limit at two bytes per cell. A T cell is 10¹² query residues × target
-    residues.
+    The filter has two kernels, for upper bounds and for exact scores. Prints the speed of both in T cells per
+    second, and as a share of the speed that shared memory allows at two bytes per cell. A cell is a pair of a
+    query residue and a target residue, and a T cell is 10¹² of them.
 
-    With --tune, tries all suitable launch parameters, which takes minutes, and prints and saves the table of
-    the fastest. Searches read a GPU's table from $FOLDCLI_CACHE/kernels/tuning, or else the one that is
+    With --tune, tries all suitable launch parameters, which takes minutes, then prints and saves a table of
+    the fastest ones. Searches read a GPU's table from $FOLDCLI_CACHE/kernels/tuning, or else the one that is
     installed with foldcli.
     """
     if out is not None and not tune:

@@ -13,7 +13,7 @@ from foldcli.options import common as options
 if TYPE_CHECKING:
     from features.entry import CacheEntry
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 class AgeType(click.ParamType):
@@ -28,11 +28,11 @@ class AgeType(click.ParamType):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", value)
         if match is None:
             self.fail(f"expected an age such as 90m, 12h, 30d or 4w, got {value!r}", param, ctx)
-        return float(match[1]) * _UNITS[match[2]]
+        return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
 
 
 def _default_cache(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
-    """Return the cache that the user gave, or the default one of `fold`."""
+    """Return the cache on the command line, or the one that `fold` uses by default."""
     from foldcli.paths import default_feature_cache
 
     return value or default_feature_cache()
@@ -58,9 +58,8 @@ def command() -> None:
 def ls(cache: Path, as_json: bool) -> None:
     """List the entries.
 
-    Prints key, residues, rows, bytes, time of writing, name of the query, and sources. Only the headers are
-    read; `foldcli cache verify` reads every byte. Without CACHE, lists the cache of `fold`,
-    $FOLDCLI_CACHE/features.
+    Prints key, residues, rows, bytes, time of writing, name of the query, and source files. Only the headers
+    are read; `foldcli cache verify` reads every byte.
     """
     entries = [_as_json(entry) for entry in _entries(cache)]
     if as_json:
@@ -82,7 +81,7 @@ def stats(cache: Path, as_json: bool) -> None:
     from features.cleanup import find_abandoned
 
     entries = _entries(cache)
-    temporary = find_abandoned(cache, include_legacy=True)
+    temporary_files = find_abandoned(cache, include_legacy=True)
     statistics = {
         "entries": len(entries),
         "bytes": sum(entry.size for entry in entries),
@@ -90,7 +89,7 @@ def stats(cache: Path, as_json: bool) -> None:
         "rows": sum(entry.shape[0] for entry in entries),
         "unreadable": sum(entry.problem is not None for entry in entries),
         "without_source": sum(entry.sources_are_gone for entry in entries),
-        "abandoned_temporary_files": len(temporary),
+        "abandoned_temporary_files": len(temporary_files),
         "oldest": min((_date(entry.written) for entry in entries), default=None),
         "newest": max((_date(entry.written) for entry in entries), default=None),
     }
@@ -108,8 +107,8 @@ def stats(cache: Path, as_json: bool) -> None:
 def verify(cache: Path, as_json: bool) -> None:
     """Read every entry and compare it with its checksum.
 
-    An entry is broken if it is truncated, altered, not a cache entry, named after another key, or of another
-    format version. Broken entries are listed, and the exit code is 5.
+    An entry is broken if it is truncated or altered, has another key than its name says, or is not a cache
+    entry of this format version. Broken entries are listed, and the exit code is then 5.
     """
     from features.cache import find_problem
     from foldcli.errors import SomeTargetsFailed
@@ -158,10 +157,10 @@ def prune(
 ) -> None:
     """Remove entries by age, size or missing source, and temporary files of killed processes.
 
-    An entry is removed if any of the options applies to it. Temporary files are removed in any case: at once
-    if their process ran on this machine and has ended, otherwise an hour after their last change.
-    --absent-source keeps entries made from standard input. Other processes may use the cache at the same
-    time; they recompute missing entries.
+    An entry is removed if any of the options applies to it. --absent-source does not apply to entries made
+    from standard input. Temporary files are always removed: at once if their process ran on this machine and
+    has ended, otherwise an hour after their last change. Other processes may use the cache meanwhile; they
+    recompute missing entries.
     """
     from features.cleanup import (
         PruneSettings,
@@ -173,34 +172,34 @@ def prune(
     from foldcli.logs import logger
 
     entries = _entries(cache)
-    before = None if older_than is None else time.time() - older_than
-    check = _find_problem if broken else None
-    selected = entries_to_prune(entries, PruneSettings(before, max_size, absent_source, check))
+    cutoff = None if older_than is None else time.time() - older_than
+    find_problem = _find_problem if broken else None
+    selected = entries_to_prune(entries, PruneSettings(cutoff, max_size, absent_source, find_problem))
     removed = [(entry, reason) for entry, reason in selected if dry_run or remove_entry(entry)]
-    temporary = (find_abandoned if dry_run else remove_abandoned)(cache, include_legacy=True)
+    temporary_files = (find_abandoned if dry_run else remove_abandoned)(cache, include_legacy=True)
     action = "would be removed" if dry_run else "removed"
     for entry, reason in removed:
         logger.info("%s: %s: %s", entry.path, action, reason)
-    for path in temporary:
+    for path in temporary_files:
         logger.info("%s: %s: its writer was killed", path, action)
-    freed = sum(entry.size for entry, _ in removed)
+    removed_bytes = sum(entry.size for entry, _ in removed)
     if as_json:
         report = {
             "dry_run": dry_run,
             "removed": [_as_json(entry) | {"reason": reason} for entry, reason in removed],
-            "removed_bytes": freed,
-            "temporary_files": [str(path) for path in temporary],
+            "removed_bytes": removed_bytes,
+            "temporary_files": [str(path) for path in temporary_files],
             "kept": len(entries) - len(removed),
         }
         click.echo(json.dumps(report, indent=2))
     logger.info(
         "%d entries (%d bytes) and %d temporary files %s, %d entries kept",
-        len(removed), freed, len(temporary), action, len(entries) - len(removed),
+        len(removed), removed_bytes, len(temporary_files), action, len(entries) - len(removed),
     )  # fmt: skip
 
 
 def _find_problem(entry: "CacheEntry") -> str | None:
-    """Call `features.cache.find_problem`, which needs numba and is therefore imported only on use."""
+    """Call `features.cache.find_problem`; the import is here because it loads numba."""
     from features.cache import find_problem
 
     return find_problem(entry)
@@ -226,7 +225,7 @@ def _entries(cache: Path) -> "list[CacheEntry]":
 
 
 def _as_json(entry: "CacheEntry") -> dict[str, Any]:
-    """Return the values of an entry that --json prints."""
+    """Return an entry as --json prints it."""
     rows, residues = entry.shape
     return {
         "key": entry.key,

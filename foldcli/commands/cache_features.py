@@ -78,11 +78,11 @@ def command(
     Complexes in FASTA are searched and paired as by `fold`.
 
     A file that begins like FASTA is an alignment if its name ends in .a3m or .afa, or if it has several
-    records with gaps or insertions; a single sequence in any other file is a query.
+    records with gaps or insertions. Otherwise, its records are queries.
 
-    Entries are named by content; existing ones are checked and kept. One target's failure does not stop the
-    others: the exit code is 5, and CACHE/failures.jsonl lists the failures. The alignments of searches are
-    kept in CACHE/alignments.
+    Entries are named by a hash of their content; existing ones are checked and kept. One target's failure
+    does not stop the others: the exit code is 5, and CACHE/failures.jsonl lists the failures. The alignments
+    that searches find are kept in CACHE/alignments.
 
     \b
     Examples:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from msa.database.build import BuildSettings
     from msa.database.manifest import ClusterSummary, DatabaseManifest, WholeDatabase
 
-# unusable structure files that are named in the log; the manifest lists all
-_MAX_NAMED_FILES = 20
+# maximum number of unusable structure files that the log names; the manifest lists all
+_MAX_LOGGED_FILES = 20
 
 
 @click.command("createdb")
@@ -38,7 +38,7 @@ _MAX_NAMED_FILES = 20
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="TSV",
     help="Clusters of the sequences, as `mmseqs createtsv` writes them: representative, tab, member, one "
-    "member per line. Searches scan the representatives, then align all members of the clusters found.",
+    "member per line. A search scans the representatives, then aligns all members of matching clusters.",
 )
 @click.option(
     "--split",
@@ -87,8 +87,8 @@ def command(
 ) -> None:
     """Build a target database from FASTA files, or a structure library.
 
-    FASTA files may be compressed; - is standard input. Unusual content that is
-    changed or left out is counted, reported, and recorded in the database (--info).
+    FASTA files may be compressed; - is standard input. Unusual content that is changed or left out is
+    counted, reported, and recorded in the database (--info).
 
     \b
       foldcli createdb uniref50.fasta.gz -o uniref50
@@ -99,8 +99,8 @@ def command(
       foldcli createdb --info uniref50
       foldcli createdb --verify uniref50
     """
-    sources = bool(fasta) or from_mmseqs is not None
-    tasks = [sources or output is not None, info is not None, verify is not None]
+    has_sources = bool(fasta) or from_mmseqs is not None
+    tasks = [has_sources or output is not None, info is not None, verify is not None]
     if sum(tasks) != 1:
         raise click.UsageError("give either FASTA files with -o DB, or --info DB, or --verify DB")
     if fasta and from_mmseqs is not None:
@@ -109,7 +109,7 @@ def command(
         raise click.UsageError("--json needs --info")
     if clusters is not None and not fasta:
         raise click.UsageError("--clusters needs FASTA files to build a database from")
-    if parts is not None and not sources:
+    if parts is not None and not has_sources:
         raise click.UsageError("--split needs FASTA files or --from-mmseqs to build a database from")
     if structures and (from_mmseqs is not None or clusters is not None or no_mask or parts is not None):
         raise click.UsageError(
@@ -121,7 +121,7 @@ def command(
         _print_info(info, as_json)
     elif verify is not None:
         _verify(verify)
-    elif not sources:
+    elif not has_sources:
         raise click.UsageError(f"no {'structure' if structures else 'FASTA'} file given")
     elif output is None:
         raise click.UsageError("no output given: name the database with -o DB")
@@ -164,9 +164,9 @@ def _build_structure_library(paths: tuple[str, ...], output: Path, settings: "Li
     start = time.perf_counter()
     with progress_bar("createdb", "files") as progress:
         manifest = build_library(paths, output, settings, progress)
-    for path, reason in list(manifest.unreadable.items())[:_MAX_NAMED_FILES]:
+    for path, reason in list(manifest.unreadable.items())[:_MAX_LOGGED_FILES]:
         logger.warning("%s: %s; not used", path, reason)
-    if (more := len(manifest.unreadable) - _MAX_NAMED_FILES) > 0:
+    if (more := len(manifest.unreadable) - _MAX_LOGGED_FILES) > 0:
         logger.warning("%d more files not used: see foldcli library info %s", more, output)
     logger.info(
         "%s: %s chains, %s residues from %s of %s files, %.1f s",
@@ -234,6 +234,7 @@ def _describe_input(source: dict[str, Any]) -> str:
 
 
 def _describe_clusters(clusters: "ClusterSummary") -> str:
+    """Return number and sizes of the clusters in one line."""
     return (
         f"{clusters.representatives:,} representatives, {clusters.residues:,} residues; the largest cluster "
         f"has {clusters.largest:,} sequences; from {clusters.table}"
@@ -241,6 +242,7 @@ def _describe_clusters(clusters: "ClusterSummary") -> str:
 
 
 def _describe_part(whole: "WholeDatabase") -> str:
+    """Return the number of a part and the size of the whole database in one line."""
     size = f"{whole.sequences:,} sequences, {whole.residues:,} residues"
     return f"{whole.part} of {whole.parts} of a database of {size}"
 

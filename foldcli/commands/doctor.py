@@ -39,10 +39,10 @@ def command(
 ) -> None:
     """Check what works on this machine and suggest how to fix the rest.
 
-    Prints one line per check with its status, its finding and, if needed, a fix. The status is ok, warning
+    Prints one line per check: its status, its finding and, if needed, a fix. The status is ok, warning
     (predictions run, but slower or with limits) or broken (predictions do not run). The exit code is 4 if
-    anything is broken. Missing parameters are a warning, as `--params demo` needs none. Checks run in a child
-    process; one that crashes is broken.
+    anything is broken. Missing parameters are a warning, because `--params demo` needs none. Checks run in a
+    child process; a check that crashes it is reported as broken.
     """
     import json
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from foldcli.pipeline.failures import Failures
     from msa.search.settings import SearchSettings
 
-FindTargets: TypeAlias = "Callable[[SearchSettings, Path, Failures], list[tuple[str, FoldInput]]]"
-
+# given the settings of the search, the feature cache and the failures of the run, returns names and targets
+FindFoldTargets: TypeAlias = "Callable[[SearchSettings, Path, Failures], list[tuple[str, FoldInput]]]"
 
 FOLD_OPTIONS = (
     grouped("Input and results", options.database_option, predict_options.result_options),
@@ -62,19 +62,19 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
     """Predict structures from protein sequences: search, cache-features, predict.
 
     QUERY is a FASTA file (each record is a target), a ColabFold table, an AlphaFold 3 JSON or Boltz YAML
-    file, an alignment, profiles or an MMseqs2 database (as for `search`), a folder of files, or - for
-    standard input; see docs/inputs.md. It can also be the name of a target in the feature cache, which needs
-    no search.
+    file, an alignment, profiles or an MMseqs2 database (as for `search`), a folder of such files, or - for
+    standard input; see docs/inputs.md. It can also be the name of a target in the feature cache, for which
+    nothing is searched.
 
     Chains of a complex are joined by ":" in FASTA; AlphaFold-Multimer predicts it (docs/complexes.md).
 
     \b
     Each target gets a folder OUT/NAME (see docs/outputs.md) with
       NAME.a3m, NAME.m8                the alignment and the hits
-      NAME_templates.tsv               templates, used and rejected ones
+      NAME_templates.tsv               template candidates, used and rejected
       NAME_unrelaxed_rank_*.pdb, .cif  structures, best first; B-factor: pLDDT
       NAME_relaxed_rank_*.pdb          relaxed structures, with --num-relax
-      NAME_scores_rank_*.json          pLDDT, PAE, pTM, of complexes ipTM
+      NAME_scores_rank_*.json          pLDDT, PAE, pTM; for complexes ipTM
       NAME.html                        the report, for a browser
       NAME_coverage, _plddt, _pae.png  plots
       NAME.done.json                   settings, versions, time, memory
@@ -84,8 +84,8 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
     other settings are replaced only with --overwrite. One target's failure does not stop the others: the exit
     code is 5, and OUT/failures.jsonl lists the failures.
 
-    The search has three iterations; --fast searches once. NAME.m8 has all hits; NAME.a3m has no duplicate
-    rows, and its options below remove further ones.
+    The search has three iterations; --fast searches once. NAME.m8 lists all hits. NAME.a3m has no duplicate
+    rows, and the options for rows of the alignment remove further ones.
 
     --gpus-per-target N divides each prediction among N GPUs, as `predict` does.
 
@@ -104,12 +104,19 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
     return run_fold(find_targets, **option_values)
 
 
-def run_fold(find_targets: FindTargets, *, db: str | None, threads: int, **option_values: Any) -> int | None:
+def run_fold(
+    find_targets: FindFoldTargets, *, db: str | None, threads: int, **option_values: Any
+) -> int | None:
     """Run search, features and prediction for the targets of `fold` or `screen`.
 
-    `find_targets` returns names and targets, given the settings of the search, the feature cache and the
-    failures of the run. All other arguments are the values of FOLD_OPTIONS. Returns the exit code of
-    `run_predictions`.
+    Args:
+        find_targets: see FindFoldTargets.
+        db: value of `--db`.
+        threads: value of `--threads`.
+        option_values: values of all other options in FOLD_OPTIONS.
+
+    Returns:
+        The exit code of `run_predictions`.
     """
     from foldcli.pipeline.settings import AlignmentSettings
 

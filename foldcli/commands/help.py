@@ -20,6 +20,7 @@ def topics() -> dict[str, Path]:
 
 
 def _pages(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    """Yield name and path of each page in a folder and its subfolders."""
     for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name)):
         if path.is_dir():
             yield from _pages(path, f"{prefix}{path.name}/")

@@ -17,9 +17,8 @@ _library_argument = click.argument(
 def command() -> None:
     """Describe, list and verify structure libraries.
 
-    A structure library holds chains of known structure, which are searched for
-    templates. Without LIBRARY, the commands use the library that comes with
-    foldcli. Build your own with foldcli createdb --structures.
+    A structure library holds chains of known structure, which are searched for templates. Without LIBRARY,
+    the commands use the library that comes with foldcli. Build your own with foldcli createdb --structures.
     """
 
 

@@ -24,10 +24,10 @@ from foldcli.options import common as options
 def command(parts: tuple[str, ...], out: str, threads: int, overwrite: bool) -> None:
     """Merge the hits of searches of all parts of a split database.
 
-    HITS are the files that `foldcli search --partial` wrote, one for each part of a database from
-    `foldcli createdb --split` and each iteration, in any order. OUT becomes what the same search without
-    --partial writes for the whole database, byte for byte: a table, or a folder of alignments, as --format
-    said.
+    HITS are the files that `foldcli search --partial` wrote: one for each part of a database from
+    `foldcli createdb --split`, and for each iteration. Their order does not matter. OUT equals, byte for
+    byte, the result of the same search of the whole database: a table, or a folder of alignments, depending
+    on the --format of the searches.
 
     \b
     Examples:

@@ -12,13 +12,13 @@ from foldcli.params.parameters import ARCHIVE_URL, LICENCE, NOTICE, SUFFIXES_BY_
 if TYPE_CHECKING:
     from foldcli.params.parameters import ParameterSource
 
-_FOLDER = "$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params"
+_DEFAULT_FOLDER = "$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params"
 
 folder_option = click.option(
     "--params",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    show_default=_FOLDER,
+    show_default=_DEFAULT_FOLDER,
     help="Folder with the parameter files; it is only read.",
 )
 
@@ -34,15 +34,15 @@ def command() -> None:
     type=click.Choice(list(SUFFIXES_BY_WHICH)),
     default="ptm",
     show_default=True,
-    help="Monomer networks with a head for the predicted aligned error (ptm, preferred by predictions) or "
-    "without it (monomer), networks for complexes (multimer, AlphaFold-Multimer v3), or all of these; or "
-    "older networks for complexes, from archives of their own.",
+    help="ptm: monomer networks that predict the aligned error (PAE), which predictions prefer; monomer: "
+    "those that do not; multimer: AlphaFold-Multimer v3, for complexes; all: all of these. multimer_v2 and "
+    "multimer_v1 are older networks for complexes, which DeepMind keeps in separate archives.",
 )
 @click.option("--models", type=models_type, default="1,2,3,4,5", show_default=True, help="Models to keep.")
 @click.option(
     "--dest",
     type=click.Path(file_okay=False, path_type=Path),
-    show_default=_FOLDER,
+    show_default=_DEFAULT_FOLDER,
     help="Destination folder.",
 )
 @click.option(
@@ -53,15 +53,15 @@ def command() -> None:
 )
 @click.option(
     "--from",
-    "local",
+    "local_archive",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="TAR",
-    help="Use an archive on this machine instead of downloading one; it is not removed.",
+    help="Unpack this archive instead of downloading one; it is not removed.",
 )
 @click.option(
     "--sha256",
     metavar="HEX|FILE|URL",
-    help="SHA-256 that the archive must have, or a file or URL with the output of sha256sum.",
+    help="SHA-256 of the archive, or a file or URL with the output of sha256sum; another archive is refused.",
 )
 @click.option(
     "--retries",
@@ -69,7 +69,7 @@ def command() -> None:
     metavar="N",
     default=5,
     show_default=True,
-    help="Consecutive attempts without progress before the download stops.",
+    help="Maximum number of consecutive attempts without progress.",
 )
 @options.overwrite_option
 @options.logging_options
@@ -78,7 +78,7 @@ def fetch(
     models: tuple[int, ...],
     dest: Path | None,
     url: str | None,
-    local: Path | None,
+    local_archive: Path | None,
     sha256: str | None,
     retries: int,
     overwrite: bool,
@@ -105,7 +105,7 @@ def fetch(
         check_address(url)
     except ValueError as error:
         raise click.UsageError(f"--url: {url!r} is not a valid address: {error}") from None
-    if scheme == "http" and local is None and sha256 is None:
+    if scheme == "http" and local_archive is None and sha256 is None:
         raise click.UsageError("--url: a file sent over http could be forged; give --sha256, or use https")
     from foldcli.logs import logger
     from foldcli.params.archive import expected_sha256
@@ -116,8 +116,8 @@ def fetch(
     for line in NOTICE.splitlines():
         logger.info("%s", line)
     folder = dest or default_folder()
-    expected = expected_sha256(sha256, str(local or url)) if sha256 is not None else None
-    settings = FetchSettings(folder, which, models, url, local, expected, retries, overwrite)
+    expected = expected_sha256(sha256, str(local_archive or url)) if sha256 is not None else None
+    settings = FetchSettings(folder, which, models, url, local_archive, expected, retries, overwrite)
     reporter = FetchReporter(
         notify=lambda line: logger.warning("%s", line),
         progress_bar=lambda title: progress_bar(title, "B"),
@@ -168,8 +168,8 @@ def list_files(folder: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
         return
     for row in rows:
-        known = "checksum known" if row["sha256"] else "no checksum"
-        click.echo(f"{row['model']}  {row['network']:19} {row['bytes']:>13,}  {known:14}  {row['file']}")
+        checksum = "checksum known" if row["sha256"] else "no checksum"
+        click.echo(f"{row['model']}  {row['network']:19} {row['bytes']:>13,}  {checksum:14}  {row['file']}")
 
 
 def _show_fetchable(folder: Path) -> None:
@@ -196,7 +196,7 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
     """Verify every byte of the parameter files.
 
     Checks that keys, shapes and types match the network, and that the SHA-256 is the one that `params fetch`
-    recorded. Files from elsewhere have no recorded SHA-256; for them, the CRC-32 of each array is checked.
+    recorded. Files from other sources have no recorded SHA-256, so the CRC-32 of each array is checked.
     """
     import json
 
@@ -207,11 +207,13 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
     with progress_bar("verifying", "B") as progress:
         results = verify(_installed(folder), progress)
     if as_json:
-        rows = [{"file": str(r.file), "checked": r.checked, "problem": r.problem or None} for r in results]
+        rows = [
+            {"file": str(r.file), "checked": r.checksum_kind, "problem": r.problem or None} for r in results
+        ]
         click.echo(json.dumps(rows, indent=2))
     else:
         for result in results:
-            click.echo(f"{'damaged' if result.problem else 'ok':8} {result.checked:7} {result.file}")
+            click.echo(f"{'damaged' if result.problem else 'ok':8} {result.checksum_kind:7} {result.file}")
     if damaged := [result for result in results if result.problem]:
         first = damaged[0]
         more = f" (and {len(damaged) - 1} more files are damaged)" if len(damaged) > 1 else ""

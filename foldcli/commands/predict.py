@@ -39,16 +39,16 @@ from foldcli.options.command import (
 def command(targets: tuple[str, ...], all_cached: bool, **option_values: Any) -> int | None:
     """Predict structures from alignments or cached features.
 
-    TARGET is an alignment (A3M, Stockholm or aligned FASTA; a single sequence is enough; the A3M of a
-    complex), a folder of alignments, a target folder as AlphaFold and OpenFold write it, the name of a target
-    in the feature cache, or a file of the cache (.safetensors). The outputs are those of `foldcli fold`,
-    without those of the search.
+    TARGET is an alignment, a folder of alignments, a target folder as AlphaFold and OpenFold write it, the
+    name of a target in the feature cache, or a file of the cache (.safetensors). An alignment is A3M,
+    Stockholm, aligned FASTA or the A3M of a complex, and may have a single row. The outputs are those of
+    `foldcli fold`, without the files of the search.
 
     While the network works on one target, the features of the next targets are loaded and sampled, and the
     results of earlier targets are written.
 
-    --gpus-per-target N divides each prediction among N GPUs; so does
-    torchrun --nproc-per-node N -m foldcli predict ..., on one or several hosts.
+    --gpus-per-target N divides each prediction among N GPUs of one host; to use several hosts, start
+    torchrun --nproc-per-node N -m foldcli predict ... on each.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The run that `foldcli fold`, `foldcli screen` and `foldcli predict` start; not a command of its own."""
+"""The run that `foldcli fold`, `foldcli screen` and `foldcli predict` start; not itself a command."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,13 +33,15 @@ class SearchOptions:
     alignment: "AlignmentSettings"
 
     def with_database(self) -> "SearchOptions":
-        """Return options that name a database; warn if that is the package's library."""
+        """Return options with a database: the given one, or with a warning the package's library."""
         from foldcli.pipeline.defaults import library_database
 
         return replace(self, database=str(library_database())) if self.database is None else self
 
     def plan(self, device: str) -> "tuple[AlignmentRequest | None, PlanHeading]":
-        """Return the request for alignments, None if there is no database yet, and the plan's heading.
+        """Return the request for alignments and the heading of the plan, for `--dry-run`.
+
+        The request is None if the database would first have to be converted.
 
         Args:
             device: value of `--device`.
@@ -89,17 +91,17 @@ def run_predictions(
 ) -> int | None:
     """Find the targets and the parameters, and run the stages, or print what they would do.
 
-    Of several processes that torchrun has started, the first does this, and the others only predict; they
-    return their exit code.
+    If torchrun has started several processes, this is done by the first. The others only take part in its
+    predictions, and return their exit codes.
 
     Args:
         find_targets: returns names and targets.
-        search: the searches; None if no target needs any.
+        search: database and settings of the searches; None if no target needs a search.
         threads: value of `--threads`.
         dry_run: print the plan of the run, and predict nothing.
         as_json: value of `--json`.
         gpus_per_target: value of `--gpus-per-target`.
-        option_values: values of the groups of options that the commands share.
+        option_values: values of all other options that the commands share.
     """
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.defaults import with_default_method
@@ -116,7 +118,7 @@ def run_predictions(
         from foldcli.pipeline.ranks import serve_rank
 
         return serve_rank(network, threads, assignment)
-    template_choice = TemplateOptions.from_options(option_values, threads)
+    template_options = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings.from_options(option_values)
     output = OutputSettings.from_options(option_values)
     if output.relaxation.num_models:
@@ -140,7 +142,7 @@ def run_predictions(
 
     in_workers = rank_options.predicts_in_workers(len(network.devices), ranks, assignment)
     kinds = needed_kinds(network, targets if dry_run else selected)
-    network = with_default_method(network, template_choice, kinds)
+    network = with_default_method(network, template_options, kinds)
     if search is not None:
         search = search.with_database()
     startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
@@ -154,7 +156,7 @@ def run_predictions(
     from foldcli.pipeline.run_state import RunSettings
     from foldcli.pipeline.template_stage import TemplateStage
 
-    templates = None if template_choice is None else TemplateStage.open(template_choice, cache_dir())
+    templates = None if template_options is None else TemplateStage.open(template_options, cache_dir())
     template_identity = None if templates is None else templates.identity()
     with open_predictor(network, startup, threads, assignment, dry_run or in_workers) as predictor:
         if not (dry_run or in_workers):

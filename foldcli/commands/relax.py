@@ -58,8 +58,8 @@ def command(
 ) -> None:
     """Relax structures with the Amber force field.
 
-    Relaxes PDB and mmCIF files with AlphaFold2's settings, in Amber ff99SB with restraints on heavy atoms,
-    and reports energies and violations. A result has the name of its file with `relaxed` instead of
+    Relaxes PDB and mmCIF files with AlphaFold2's settings (Amber ff99SB with restraints on heavy atoms), and
+    reports energies and violations. The results are named like their files, with `relaxed` instead of
     `unrelaxed`. Needs the extra `relax`: pip install 'foldcli[relax]'.
 
     If a file fails, the reason is printed and the other files are still relaxed; the exit code is 5.
@@ -71,7 +71,7 @@ def command(
     from foldcli.pipeline.relaxation import choose_device, relax_settings
     from msa.errors import InputError
 
-    relax_settings()  # a missing OpenMM is reported before a device is looked for
+    relax_settings()  # reports a missing OpenMM before the search for a device
     platform = choose_device("gpu" if use_gpu_relax else device)
     settings = relax_settings(platform, threads, max_rounds, max_seconds)
     outputs = [out / output_name(Path(file).name) for file in files]
@@ -83,15 +83,15 @@ def command(
         if output.resolve() == Path(file).resolve():
             raise click.UsageError(f"{file} would be written to itself: choose another --out")
     make_writable_folder(out)
-    failed = 0
+    num_failed = 0
     for file, output in zip(files, outputs, strict=True):
         result = _relax_file(file, output, settings)
         if result is None:
-            failed += 1
+            num_failed += 1
         elif as_json:
             click.echo(json.dumps({"file": file, "relaxed": str(output)} | result.summary()))
-    if failed:
-        raise SomeTargetsFailed(f"{failed} of {len(files)} files could not be relaxed")
+    if num_failed:
+        raise SomeTargetsFailed(f"{num_failed} of {len(files)} files could not be relaxed")
 
 
 def output_name(name: str) -> str:

@@ -27,10 +27,10 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
 
     OUT is a folder of results of `fold` or `predict`, the folder of one target, or a folder of ColabFold's
     results. Writes NAME.html and plots next to the structures of each target, and index.html if the folder
-    has several targets. An archive of a target (--zip) is renewed. Nothing is predicted again.
+    has several targets. Archives of targets (--zip) are written again too. Nothing is predicted again.
 
-    For the folder of a run, also writes summary.tsv with the models of all finished targets, and, after the
-    jobs of an array, failures.jsonl with the failures of all shards that no later run has finished.
+    For the folder of a run, also merges the tables of all array jobs: summary.tsv lists the models of all
+    finished targets, and failures.jsonl the targets that have failed and were not finished later.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
     settings = ReportSettings(page=not no_report, plots=not no_plots)
     if not (settings.page or settings.plots):
         raise click.UsageError("--no-report and --no-plots together leave nothing to write")
-    failed = total = 0
+    num_failed = num_reports = 0
     for out in folders:
         targets = finished_targets(out)
         if (summary := merge_summaries(out)) is not None:
@@ -63,7 +63,7 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
                 # its files may come from two different runs
                 logger.warning("%s: no report, because its run has not ended or was interrupted", files.name)
                 continue
-            total += 1
+            num_reports += 1
             try:
                 written = make_report(files, read_done(files), settings)
                 if files.path("archive").is_file():
@@ -71,8 +71,8 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
                     written.append(files.path("archive"))
                 logger.info("%s: %s", files.name, ", ".join(map(str, written)))
             except (InputError, OSError) as error:
-                failed += 1
+                num_failed += 1
                 logger.error("%s: %s", files.name, describe(error))
         try_index(out, settings)
-    if failed:
-        raise SomeTargetsFailed(f"{failed} of {total} reports could not be made")
+    if num_failed:
+        raise SomeTargetsFailed(f"{num_failed} of {num_reports} reports could not be made")

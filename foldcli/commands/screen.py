@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     "--pairs",
     type=options.PathType(),
     metavar="TABLE",
-    help="Predict the complexes in this table: two or more ids of chains per line, separated by tabs or "
-    "commas; a repeated id is a copy.",
+    help="Predict the complexes in this table. A line has the ids of two or more chains, separated by tabs "
+    "or commas; a repeated id is a copy.",
 )
 @fold_options
 def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> int | None:
     """Predict many complexes of the same chains, and rank them.
 
-    CHAINS are files of sequences (as QUERY of `fold`). Two files: each chain of the first with each of the
-    second. One file: all pairs of its chains. With --pairs: the complexes of a table, of chains in any number
-    of files.
+    CHAINS are files of sequences, as for `fold`. With two files, each chain of the first is predicted with
+    each chain of the second. With one file, all pairs of its chains are predicted. With --pairs, the
+    complexes of a table are predicted, and their chains may be in any number of files.
 
-    Each chain is searched once, whatever complexes it is part of. Results are those of `fold`, with targets
-    named A_and_B; OUT/summary.tsv begins with the complexes that have the highest 0.8 ipTM + 0.2 pTM.
+    The database is searched once for each chain, even if it is part of several complexes. The
+    results are those of `fold`, with targets named A_and_B. OUT/summary.tsv is sorted by 0.8 ipTM + 0.2 pTM,
+    highest first.
 
     \b
     Examples:

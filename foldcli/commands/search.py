@@ -36,20 +36,20 @@ _input_and_result_options = options.combine(
         "--format-output",
         metavar="NAME,NAME,...",
         show_default="MMseqs2's twelve",
-        help="Columns of m8: any of MMseqs2's names that docs/search.md lists.",
+        help="Columns of m8, by MMseqs2's names; see docs/search.md.",
     ),
     click.option(
         "--server",
         type=click.Path(path_type=Path),
         metavar="PATH",
-        help="Socket of `foldcli serve` to search with; then there is no DB, and every argument is a QUERY.",
+        help="Let the `foldcli serve` that listens on this socket search; all arguments are then queries.",
     ),
     click.option(
         "--profile",
         "profiles",
         multiple=True,
         type=options.PathType(),
-        help="Search with profiles that --save-profile wrote, instead of or in addition to QUERY.",
+        help="Search with the profiles in a file from --save-profile, instead of or in addition to QUERY.",
     ),
     click.option(
         "--save-profile",
@@ -59,22 +59,22 @@ _input_and_result_options = options.combine(
     click.option(
         "--exact",
         is_flag=True,
-        help="Find all exact occurrences of the queries, such as peptides of eight residues, instead of "
-        "similar sequences. Without -e and --max-seqs, there are no limits.",
+        help="Find all exact occurrences of the queries, for example of peptides, instead of similar "
+        "sequences; all are listed unless -e or --max-seqs is given.",
     ),
     click.option(
         "--partial",
         is_flag=True,
-        help="Search one part of a split database (`createdb --split`): OUT is a file for "
-        "`foldcli merge-hits`, which makes what --format names.",
+        help="Search one part of a split database (`createdb --split`). OUT is a file from which, together "
+        "with those of the other parts, `foldcli merge-hits` makes the result in --format.",
     ),
     click.option(
         "--previous",
         multiple=True,
         type=options.PathType(),
         metavar="HITS",
-        help="With --partial: a file of an earlier iteration; repeated for each part and iteration. Without "
-        "it, the first iteration is searched.",
+        help="With --partial: OUT of an earlier iteration; repeat the option for each part and iteration. "
+        "Without it, the first iteration is run.",
     ),
     options.overwrite_option,
 )
@@ -118,14 +118,14 @@ def command(
     server decides on device and threads; everything else works the same.
 
     With --format m8, OUT is one table with the hits of all queries. Complexes (`A:B`, docs/complexes.md) are
-    searched chain by chain: the table has each distinct chain as a query NAME_A, and --format a3m writes one
-    alignment for each complex, with paired rows, as ColabFold does.
+    searched chain by chain: in the table, each distinct chain is a query such as NAME_A, and --format a3m
+    writes one alignment for each complex, with paired rows, as ColabFold does.
 
-    With --format a3m or sto, OUT is a folder that gets NAME.a3m or NAME.sto for each query. Queries that were
+    With --format a3m or sto, OUT is a folder with NAME.a3m or NAME.sto for each query. Queries that were
     searched before with the same settings are skipped. One query's failure does not stop the others: the exit
-    code is 5, and OUT/failures.jsonl lists the failures. Alignments have no duplicate rows, best hit first;
-    --max-seq-id, --qid, --qsc, --cov and --diff remove further rows as HH-suite's hhfilter does. By default
-    they are as deep as folding needs: three iterations, up to 10,000 hits, ColabFold's filter. --fast
+    code is 5, and OUT/failures.jsonl lists the failures. Rows are in the order of the hits, without
+    duplicates; --max-seq-id, --qid, --qsc, --cov and --diff remove further ones as HH-suite's hhfilter does.
+    The defaults suit structure prediction: three iterations, up to 10,000 hits, ColabFold's filter. --fast
     searches once.
 
     \b
@@ -147,15 +147,7 @@ def command(
         from msa.io.m8 import DEFAULT_COLUMNS, parse_columns
         from msa.search.settings import AlignmentFilter
 
-    inputs, db = list(queries), None
-    if server is not None:
-        _refuse_local_options(context, inputs, save_profile)
-    elif not inputs or len(inputs) + len(profiles) < 2:
-        raise click.UsageError("Missing argument 'DB': give one or more queries, then the database.")
-    else:
-        *inputs, db = queries
-    if not inputs and not profiles:
-        raise click.UsageError("Missing argument 'QUERY'.")
+    inputs, db = _split_arguments(context, queries, server, profiles, save_profile)
     if format_output is not None and kind != "m8":
         raise click.UsageError("--format-output is for --format m8 only.")
     try:
@@ -163,10 +155,15 @@ def command(
     except ValueError as error:
         raise click.UsageError(f"--format-output: {error}") from error
     if exact:
-        refused = {"--format a3m or sto": kind != "m8", "--server": server is not None, "--partial": partial}
-        refused |= {"--profile": bool(profiles), "--save-profile": save_profile is not None}
-        refused |= {"--num-iterations": option_values["num_iterations"] is not None}
-        for option, is_given in refused.items():
+        unsupported = {
+            "--format a3m or sto": kind != "m8",
+            "--server": server is not None,
+            "--partial": partial,
+            "--profile": bool(profiles),
+            "--save-profile": save_profile is not None,
+            "--num-iterations": option_values["num_iterations"] is not None,
+        }
+        for option, is_given in unsupported.items():
             if is_given:
                 raise click.UsageError(f"--exact cannot be combined with {option}.")
         option_values = _without_limits(option_values)
@@ -185,12 +182,14 @@ def command(
         from foldcli.pipeline.searcher import DatabaseSource
         from foldcli.pipeline.split_runs import PartSearchRun, ResultFormat
 
-        part = DatabaseSource(str(db), device)
-        result = ResultFormat(kind, tuple(columns))
-        search = PartSearchRun(sources, settings, result, part.open_searcher, previous, shard, overwrite)
-        search.to_file(Path(out))
+        part = DatabaseSource(db, device)
+        result_format = ResultFormat(kind, tuple(columns))
+        part_run = PartSearchRun(
+            sources, settings, result_format, part.open_searcher, previous, shard, overwrite
+        )
+        part_run.to_file(Path(out))
         return
-    open_searcher = _exact_opener(str(db)) if exact else _searcher_opener(server, str(db), device)
+    open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device)
     cache = cache or default_feature_cache()
     run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, cache)
     if kind == "m8":
@@ -199,6 +198,30 @@ def command(
         run.to_stdout(kind)
     else:
         run.to_folder(Path(out), kind)
+
+
+def _split_arguments(
+    context: click.Context,
+    arguments: tuple[str, ...],
+    server: Path | None,
+    profiles: tuple[str, ...],
+    save_profile: str | None,
+) -> tuple[list[str], str]:
+    """Return the queries and the database among the positional arguments; with a server, "" as database.
+
+    Raises:
+        click.UsageError: an argument is missing, or one is given that --server does not allow.
+    """
+    if server is not None:
+        inputs, db = list(arguments), ""
+        _refuse_local_options(context, inputs, save_profile)
+    elif not arguments or len(arguments) + len(profiles) < 2:
+        raise click.UsageError("Missing argument 'DB': give one or more queries, then the database.")
+    else:
+        *inputs, db = arguments
+    if not inputs and not profiles:
+        raise click.UsageError("Missing argument 'QUERY'.")
+    return inputs, db
 
 
 def _check_partial(server: Path | None, out: str, save_profile: str | None) -> None:
@@ -214,7 +237,7 @@ def _check_partial(server: Path | None, out: str, save_profile: str | None) -> N
 
 
 def _without_limits(option_values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the options, with no limits on E-value and number of hits if none are given."""
+    """Return the option values without the default limits on E-value and number of hits."""
     from msa.search.settings import MAX_SEQS
 
     limits = {"evalue": math.inf, "max_seqs": MAX_SEQS}
@@ -222,18 +245,18 @@ def _without_limits(option_values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _exact_opener(db: str) -> "Callable[[], Searcher]":
-    """Return the function that opens the database for an exact search."""
+    """Return a function that opens the database for an exact search."""
 
-    def open_here() -> "Searcher":
+    def open_database() -> "Searcher":
         from foldcli.pipeline.searcher import DatabaseSource, ExactSearcher
 
         return ExactSearcher(DatabaseSource(db, "cpu").open())
 
-    return open_here
+    return open_database
 
 
 def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[], Searcher]":
-    """Return the function that opens the database, or connects to the server that has it."""
+    """Return a function that opens the database, or connects to a server."""
 
     def connect() -> "Searcher":
         from foldcli.server.client import RemoteSearcher
@@ -241,7 +264,7 @@ def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[],
         assert server is not None
         return RemoteSearcher(server)
 
-    def open_here() -> "Searcher":
+    def open_database() -> "Searcher":
         # a client of a server needs no search engine
         from msa.gpu.process_state import without_collection
 
@@ -250,7 +273,7 @@ def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[],
 
         return DatabaseSource(db, device).open_searcher()
 
-    return open_here if server is None else connect
+    return open_database if server is None else connect
 
 
 def _refuse_local_options(context: click.Context, inputs: list[str], save_profile: str | None) -> None:

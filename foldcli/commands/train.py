@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from model.training.settings import TrainingSettings
     from model.training.trainer import StepReport
 
-_LOG_EVERY = 10  # steps
+# number of steps between two log messages
+_LOG_EVERY = 10
 
 
 @click.command("train", cls=GroupedCommand, replacements={"--prepare": "use --unpack-only."})
@@ -58,7 +59,7 @@ _LOG_EVERY = 10  # steps
     "--export",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="NPZ",
-    help="Write the averaged network of RUN as a parameter file for inference, and stop.",
+    help="Write the averaged network of RUN as a parameter file for predictions, and stop.",
 )
 @click.option(
     "--device",
@@ -193,7 +194,7 @@ def _prepare(folder: Path, prepared: Path | None) -> "ChainSet":
 
 
 def _log(reports: Iterator["StepReport"], quiet: bool) -> None:
-    """Log validations, skipped steps and every _LOG_EVERY-th step of a run."""
+    """Log validations, skipped steps, and every _LOG_EVERY-th step, unless `quiet`."""
     from foldcli.logs import logger
 
     for report in reports:

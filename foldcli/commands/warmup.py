@@ -63,10 +63,10 @@ def command(
 ) -> None:
     """Compile the GPU kernels of search and network ahead of the first run.
 
-    They are stored in $FOLDCLI_CACHE/kernels. The network's kernels serve targets of all lengths. Without
-    this command, the first search and the first prediction compile them.
+    Kernels are stored in $FOLDCLI_CACHE/kernels; those of the network serve targets of all lengths. Without
+    this command, the first search and the first prediction compile what they need.
 
-    With --gpu-arch, no GPU is needed: on a login node, or while a container image is built.
+    --gpu-arch needs no GPU, so it works on a login node, or while a container image is built.
     """
     if device == "cpu":
         raise click.UsageError("--device cpu needs no kernels.")
@@ -84,12 +84,12 @@ def command(
     numbers = [] if capability else gpu_numbers(device)
     gpus = [(gpu_name or "", capability)] if capability else []
     for number in numbers:
-        found = name_and_capability(number)
-        if found is None:
+        gpu_identity = name_and_capability(number)
+        if gpu_identity is None:
             raise MissingError(
                 f"there is no GPU number {number}", "Name the architecture of another GPU: --gpu-arch sm_90."
             )
-        gpus.append(found)
+        gpus.append(gpu_identity)
     keep_bytecode()
     networks = [f"model_{number}_ptm" for number in models]
     for gpu in dict.fromkeys(gpus):
@@ -102,8 +102,8 @@ def command(
             raise MissingError(
                 f"not all kernels could be compiled: {status.error}", "foldcli doctor checks this machine."
             )
-        cached = status.total - status.compiled
-        logger.info("network: %d kernels compiled, %d found in the cache", status.compiled, cached)
+        num_cached = status.total - status.compiled
+        logger.info("network: %d kernels compiled, %d found in the cache", status.compiled, num_cached)
     if max_length:
         for gpu in dict.fromkeys(gpus):
             compile_search_kernels(*gpu, max_length)

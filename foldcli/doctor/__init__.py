@@ -1,5 +1,5 @@
 """Checks of the installation and the machine, with suggested fixes, for `foldcli doctor`; see docs/doctor.md.
 
-The modules are divided by the libraries that they import: system_checks needs none, search_checks numba, and
-network_checks torch. So the checks that do not need a broken library still run.
+Each module imports other libraries: system_checks none, search_checks numba, and network_checks torch. If a
+library is broken, the checks that do not need it still run.
 """

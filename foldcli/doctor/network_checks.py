@@ -15,7 +15,7 @@ from model.kernels import REFERENCE, Kernels, select_kernels, slower_kernels_war
 
 _GIB = 2**30
 _CPU_TOLERANCE = 1e-5
-# a network without templates, whose kernels all networks have
+# the kernels of this network, which has no templates, are those that all networks need
 _NETWORK = "model_3_ptm"
 # The kernels' own tests allow twice the error of plain PyTorch; a single random input needs more margin.
 _MAX_ERROR_RATIO = 4
@@ -114,7 +114,7 @@ def check_cpu_network(context: CheckContext) -> CheckResult:
 
 
 def check_gpu_network(context: CheckContext) -> list[CheckResult]:
-    """Check fused kernels, or plain PyTorch if there are none, on the network's GPU in its precision."""
+    """Check the kernels that the network would use on its GPU, in its precision."""
     if not context.uses_gpu() or not torch.cuda.is_available():
         return []
     number = context.gpus[0]

@@ -56,7 +56,7 @@ class CheckContext:
 
     @property
     def gpus(self) -> list[int]:
-        """Numbers of the GPUs that would be used: the listed ones, or the first; none for "cpu"."""
+        """Numbers of the GPUs that a run would use: the listed ones, else the first; none for "cpu"."""
         return [] if self.device == "cpu" else gpu_numbers(self.device)
 
     @property
@@ -65,7 +65,7 @@ class CheckContext:
         return CheckStatus.WARNING if self.device == "auto" else CheckStatus.BROKEN
 
     def uses_gpu(self) -> bool:
-        """Return True if GPUs are to be checked: for "auto", only if the machine has one."""
+        """Return True if GPUs must be checked; for "auto", only if the machine has one."""
         return self.device != "cpu" and (self.device != "auto" or has_nvidia_hardware())
 
 

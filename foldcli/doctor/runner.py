@@ -1,7 +1,7 @@
 """The list of checks, and their execution in a child process.
 
-A check that crashes or hangs takes only the child process down. The parent reports it as broken and starts
-another child for the remaining checks.
+If a check crashes or hangs, only the child process is lost. The parent reports the check as broken, and
+starts another child for the remaining ones.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ from foldcli.process_state import set_triton_cache_folder
 
 _EXIT_SECONDS = 5
 
-# Checks by name, in the order of the report. A check's module is imported when the check runs, because a
-# library that the module imports may be what is broken.
+# Checks by name, in the order of the report. A check's module is imported only when the check runs, because
+# the import itself fails if a library is broken.
 _CHECKS = {
     "cuda namespace": "system_checks.check_namespace",
     "machine": "system_checks.check_machine",
@@ -40,7 +40,7 @@ _CHECKS = {
     "network on the GPU": "network_checks.check_gpu_network",
 }
 
-_CHILD = """\
+_CHILD_PROGRAM = """\
 import json, sys
 descriptor, path, device, params, names = json.loads(sys.argv[1])
 sys.path[:] = path
@@ -94,9 +94,9 @@ def run_checks(
 def _run_in_one_child(
     remaining: list[str], context: CheckContext, time_limit: float, on_start: Callable[[str], None]
 ) -> Iterator[CheckResult]:
-    """Run checks until all are done or the child process is gone; remove the completed ones from the list."""
+    """Run checks until all are done or the child process ends; remove the completed ones from the list."""
     with tempfile.TemporaryFile() as output, _child_process(remaining, context, output) as (process, stream):
-        # if no check starts, the child could not even start itself
+        # until the child reports the start of a check, the first one is taken to run
         current = remaining[0]
         try:
             for message in _messages(stream, time_limit):
@@ -125,19 +125,19 @@ def _child_process(
 
     Its standard output and error go to the file `output`.
     """
-    reading, writing = os.pipe()
-    arguments = json.dumps([writing, sys.path, context.device, str(context.params), names])
-    with os.fdopen(reading, "rb", buffering=0) as stream:
+    read_end, write_end = os.pipe()
+    arguments = json.dumps([write_end, sys.path, context.device, str(context.params), names])
+    with os.fdopen(read_end, "rb", buffering=0) as stream:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", _CHILD, arguments],
+                [sys.executable, "-c", _CHILD_PROGRAM, arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=[writing],
+                pass_fds=[write_end],
             )
         finally:
-            os.close(writing)
+            os.close(write_end)
         try:
             yield process, stream
         finally:
@@ -185,7 +185,7 @@ def run_in_child(descriptor: int, device: str, params: str, names: list[str]) ->
     A line is written when a check begins, for each of its results, and when it ends.
 
     Args:
-        descriptor: file descriptor for the lines.
+        descriptor: file descriptor to write the lines to.
         device: see CheckContext.
         params: see CheckContext.
         names: names of the checks.

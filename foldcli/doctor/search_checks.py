@@ -1,4 +1,4 @@
-"""Checks that searches find the right hits, in a small database with independently known scores."""
+"""Checks that searches find the right hits in a small database, whose scores are known independently."""
 
 import tempfile
 from pathlib import Path
@@ -16,7 +16,7 @@ from msa.search.engine import Engine
 from msa.search.search import search
 from msa.search.settings import SearchSettings
 
-# UniProt P0CG48 (one repeat), Q15843 and P00698, mature
+# UniProt P0CG48 (one of its repeats), Q15843 and P00698, as mature proteins
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 NEDD8 = "MLIKVKTLTGKEIEIDIEPTDKVERIKERVEEKEGIPPQQQRLIYSGKQMNDEKTAADYKILGGSVLHLVLALRGG"
 LYSOZYME = (

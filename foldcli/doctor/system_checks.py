@@ -91,7 +91,7 @@ def check_package(name: str) -> CheckResult:
 
 
 def _check_viewer(install: str) -> CheckResult:
-    """Check the package with the viewer of reports; it is never imported."""
+    """Check the package with the viewer of reports, which is never imported."""
     viewer = load_viewer()
     if viewer.missing:
         found = "reports have no cartoon: " + viewer.missing

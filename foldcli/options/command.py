@@ -1,4 +1,4 @@
-"""A click command with options in groups, whose errors name replacements of unknown options."""
+"""A click command that shows its options in groups, and names replacements of options it does not have."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ _GROUP = "help_group"
 
 _PAIRED_IN_FILE = "the A3M file of a complex has its paired rows; `foldcli fold` pairs rows."
 
-# options of ColabFold, HH-suite and MMseqs2, and earlier ones of foldcli, with what to use instead
+# replacements of options of ColabFold, HH-suite, MMseqs2 and earlier versions of foldcli
 PREDICTION_REPLACEMENTS = {
     "--max-seq": "use --max-msa ROWS:EXTRA, such as 512:5120.",
     "--max-extra-seq": "use --max-msa ROWS:EXTRA, such as 512:5120.",
@@ -47,10 +47,10 @@ def grouped(title: str, *decorators: Callable[[Command], Command]) -> Callable[[
     """Combine click options into one decorator, which lists them under a title in the help."""
 
     def decorate(function: Command) -> Command:
-        known = set(getattr(function, "__click_params__", []))
+        earlier = set(getattr(function, "__click_params__", []))
         for decorator in reversed(decorators):
             function = decorator(function)
-        for parameter in set(getattr(function, "__click_params__", [])) - known:
+        for parameter in set(getattr(function, "__click_params__", [])) - earlier:
             vars(parameter)[_GROUP] = title
         return function
 
@@ -61,7 +61,7 @@ class GroupedCommand(click.Command):
     """A command whose options are in groups, made by `grouped`.
 
     Args:
-        replacements: what to use instead of options that do not exist, by option.
+        replacements: advice for options that the command does not have, by option.
     """
 
     def __init__(self, *args: Any, replacements: Mapping[str, str] | None = None, **kwargs: Any) -> None:
@@ -71,12 +71,13 @@ class GroupedCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in groups, in the order of their declaration; --help is in the last group."""
         groups: dict[str, list[tuple[str, str]]] = {}
-        last = "Options"
+        title = "Options"
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
-                last = vars(parameter).get(_GROUP, last)
-                groups.setdefault(last, []).append(record)
+                # --help has no group, and stays in the last one
+                title = vars(parameter).get(_GROUP, title)
+                groups.setdefault(title, []).append(record)
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)

@@ -1,4 +1,4 @@
-"""Options of many subcommands, and click types for their values."""
+"""Options that many subcommands have, and click types for their values."""
 
 import functools
 import os
@@ -36,18 +36,18 @@ class DeviceType(click.ParamType):
     name = "auto|cpu|cuda[:N,…]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the device, its GPU numbers without leading zeros."""
+        """Return the device; GPU numbers lose leading zeros."""
         if value in ("auto", "cpu", "cuda"):
             return str(value)
         kind, _, listed = value.partition(":")
         numbers = listed.split(",")
         if kind != "cuda" or not all(number.isascii() and number.isdecimal() for number in numbers):
             self.fail(f"expected auto, cpu, cuda, cuda:N or cuda:N,N,…, got {value!r}", param, ctx)
-        plain = [int(number) for number in numbers]
-        for number in plain:
-            if plain.count(number) > 1:
-                self.fail(f"GPU {number} is named twice in {value!r}", param, ctx)
-        return f"cuda:{','.join(map(str, plain))}"
+        gpus = [int(number) for number in numbers]
+        for gpu in gpus:
+            if gpus.count(gpu) > 1:
+                self.fail(f"GPU {gpu} is named twice in {value!r}", param, ctx)
+        return f"cuda:{','.join(map(str, gpus))}"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -69,7 +69,7 @@ class PathType(click.ParamType):
 
 
 class NumbersType(click.ParamType):
-    """The click type of integers such as 128,256; repeated ones are dropped, and the order is kept.
+    """The click type of a list of integers such as 128,256; repeated ones are dropped.
 
     Args:
         expected: description of valid values, for the error message.
@@ -138,7 +138,7 @@ shard_option = click.option(
     type=ShardType(),
     default="1/1",
     show_default=True,
-    help="Process every N-th target in the order of their names, starting with the I-th (1-based).",
+    help="Process only shard I of N: every N-th target in the order of their names, starting with the I-th.",
 )
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace existing results.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -181,8 +181,8 @@ params_option = click.option(
     "--params",
     type=PathType(),
     show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else template",
-    help="Folder with DeepMind's params_model_*.npz; `template`: no network, the best template is copied; "
-    "`demo`: an untrained network for trying foldcli out.",
+    help="Folder with DeepMind's params_model_*.npz. `template` runs no network and copies the best "
+    "template; `demo` is an untrained network for trying foldcli out.",
 )
 
 
@@ -193,8 +193,8 @@ def device_option(workload: str) -> Callable[[Command], Command]:
         type=DeviceType(),
         default="auto",
         show_default=True,
-        help=f"Device for {workload}; auto is the first GPU that works, else the CPU. Several GPUs, as in "
-        "cuda:0,1, have a process each.",
+        help=f"Device for {workload}; auto is the first GPU that works, else the CPU. With several GPUs, as "
+        "in cuda:0,1, there is a process for each.",
     )
 
 

@@ -8,14 +8,14 @@ from foldcli.options import common
 from foldcli.options.common import NumbersType, SizeType, combine
 from foldcli.outputs.layout import LAYOUTS
 
-# four rows of templates and the query
+# the query, and the four template rows of models 1 and 2
 _MIN_ROWS = 5
 
 models_type = NumbersType("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", "4", "5").__contains__)
 """The click type of `--models 1,2,3`."""
 
 
-# the values of --model-type: ColabFold's, and short ones
+# ColabFold's name of each value of --model-type
 _MODEL_TYPES = {
     "auto": "auto",
     "alphafold2": "alphafold2",
@@ -68,7 +68,8 @@ result_options = combine(
         type=click.Choice(LAYOUTS),
         default="default",
         show_default=True,
-        help="One folder per target, or all files in one folder with ColabFold's names; see docs/outputs.md.",
+        help="default: one folder per target; colabfold: all files in one folder, under ColabFold's names. "
+        "See docs/outputs.md.",
     ),
     click.option(
         "--rank",
@@ -76,13 +77,13 @@ result_options = combine(
         default="auto",
         show_default=True,
         help="Score that ranks the models; multimer is 0.8 ipTM + 0.2 pTM. auto is multimer for complexes "
-        "and plddt for single chains, which multimer and iptm also rank by plddt.",
+        "and plddt for single chains. With multimer and iptm, single chains are ranked by plddt.",
     ),
     common.report_options,
     click.option(
         "--save-recycles",
         is_flag=True,
-        help="Save the structure after each pass too: NAME_unrelaxed_rank_*.rN.pdb after N recycles.",
+        help="Also save the structure after each pass: NAME_unrelaxed_rank_*.rN.pdb after N recycles.",
     ),
     click.option(
         "--save-single-representations",
@@ -148,9 +149,9 @@ prediction_options = combine(
         metavar="TYPE",
         default="auto",
         show_default=True,
-        help="Networks: alphafold2_ptm (or ptm) with a PAE head, alphafold2 (monomer) without, "
-        "alphafold2_multimer_v3 (multimer_v3; also v2 and v1). auto is multimer_v3 for complexes, and for "
-        "single chains ptm if its parameters exist.",
+        help="Networks: alphafold2_ptm (or ptm) has a PAE head, alphafold2 (or monomer) has none, "
+        "alphafold2_multimer_v3 (or multimer_v3; also v2 and v1) is for complexes. auto is multimer_v3 for "
+        "complexes; for single chains, it is ptm if its parameters exist, else monomer.",
     ),
     click.option(
         "--num-recycle",
@@ -196,9 +197,9 @@ prediction_options = combine(
         type=MsaRowsType(),
         default="512:5120",
         show_default=True,
-        help="Maximum number of alignment rows that the network gets: rows of the clustered alignment, "
-        "including four template rows, and of the extra alignment. Multimer networks get at most 508:2048 "
-        "without template rows, models 4 and 5 508:1152.",
+        help="Maximum number of alignment rows for the network: ROWS of the clustered alignment, including "
+        "four template rows, and EXTRA rows of the extra alignment. Multimer networks have no template rows "
+        "and get at most 508:2048, models 4 and 5 of them 508:1152.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Options of predictions that several processes, the ranks, make together."""
+"""Options of predictions that are divided among several processes, the ranks."""
 
 import click
 
@@ -13,8 +13,8 @@ rank_options = combine(
         metavar="N",
         default=1,
         show_default=True,
-        help="Divide each prediction among N GPUs of this host, or with --device cpu among N processes; for "
-        "long proteins. With torchrun, its number of processes; see docs/parallel.md.",
+        help="For long proteins: divide each prediction among N GPUs of this host, or with --device cpu "
+        "among N processes. With torchrun, N is its number of processes; see docs/parallel.md.",
     ),
     click.option(
         "--rank-timeout",
@@ -36,7 +36,7 @@ def number_of_ranks(gpus_per_target: int, assignment: RankAssignment | None, par
         params: value of `--params`.
 
     Raises:
-        click.UsageError: torchrun has started another number, or no network runs.
+        click.UsageError: torchrun has started another number of processes, or there is no network to run.
     """
     if assignment is not None and gpus_per_target not in (1, assignment.size):
         raise click.UsageError(
@@ -49,7 +49,7 @@ def number_of_ranks(gpus_per_target: int, assignment: RankAssignment | None, par
 
 
 def predicts_in_workers(devices: int, ranks: int, assignment: RankAssignment | None) -> bool:
-    """Return True if there are devices for several targets at a time.
+    """Return True if there are enough devices for several targets at a time, each in worker processes.
 
     Args:
         devices: number of devices that `--device` lists.

@@ -20,14 +20,14 @@ _TABLE_DEFAULTS = {"evalue": "1e-3", "max_seqs": "300", "num_iterations": "1"}
 
 
 class _IdentityLimits(click.ParamType):
-    """One fraction, or several in ascending order, separated by commas."""
+    """The click type of `--qid`: one fraction, or several in ascending order, separated by commas."""
 
     name = "FRACTION,…"
 
     def convert(
         self, value: Any, parameter: click.Parameter | None, context: click.Context | None
     ) -> tuple[float, ...]:
-        """Return the numbers."""
+        """Return the fractions."""
         if isinstance(value, tuple):
             return value
         try:
@@ -40,7 +40,7 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
     """Return the options of a search.
 
     Args:
-        tables: whether the command also writes tables, for which other defaults hold.
+        tables: whether the command also writes tables, which have other defaults.
     """
 
     def default(name: str) -> str:
@@ -61,8 +61,8 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
             type=click.IntRange(1),
             metavar="N",
             show_default=default("max_seqs"),
-            help="Maximum number of hits per query (over 2,000 residues: per region), members of clusters "
-            "not counted.",
+            help="Maximum number of hits per query, or per region of a query of more than 2,000 residues; "
+            "members of clusters are not counted.",
         ),
         click.option(
             "--min-ungapped-score",
@@ -70,7 +70,7 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
             metavar="N",
             default=15,
             show_default=True,
-            help="Minimum score that passes the gapless filter (half-bits).",
+            help="Minimum score of a target that passes the gapless filter, in half-bits.",
         ),
         click.option(
             "--matrix",
@@ -168,8 +168,8 @@ alignment_options = combine(
         "--qid",
         type=_IdentityLimits(),
         show_default=_FOLDING_DEFAULTS["qid"],
-        help="Minimum identity of a row with the query, as a fraction of the row's residues. --max-seq-id and"
-        " --diff apply separately to the rows between two limits.",
+        help="Minimum identity of a row with the query, as a fraction of the row's residues. With several "
+        "limits, --max-seq-id and --diff are applied separately to the rows between two of them.",
     ),
     click.option(
         "--qsc",
@@ -191,14 +191,14 @@ alignment_options = combine(
         type=click.IntRange(0),
         metavar="N",
         show_default=_FOLDING_DEFAULTS["diff"],
-        help="Keep the most diverse rows, at least this many at every column; 0 keeps all.",
+        help="Keep the most diverse rows, at least this many in every part of the alignment; 0 keeps all.",
     ),
     click.option(
         "--filter-min-enable",
         type=click.IntRange(0),
         metavar="N",
         show_default=f"{_FOLDING_DEFAULTS['filter_min_enable']}; 0 with any of the options above",
-        help="Do not filter alignments with at most this many rows.",
+        help="Leave alignments with at most this many rows unfiltered.",
     ),
 )
 
@@ -208,14 +208,15 @@ pairing_options = combine(
         type=click.Choice(["unpaired_paired", "paired", "unpaired"]),
         default="unpaired_paired",
         show_default=True,
-        help="Rows of the alignment of a complex: rows of its chains paired by species, rows of single "
-        "chains, or both.",
+        help="Rows in the alignment of a complex: paired rows, which join rows of several chains from one "
+        "species, unpaired rows of single chains, or both.",
     ),
     click.option(
         "--pair-strategy",
         type=click.Choice(["greedy", "complete"]),
         default="greedy",
         show_default=True,
-        help="Pair the rows of species that at least two chains have (greedy), or all chains (complete).",
+        help="Pair rows of a species that occurs in at least two chains (greedy), or in all chains "
+        "(complete).",
     ),
 )

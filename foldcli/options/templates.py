@@ -11,7 +11,7 @@ _NO_VALUE = ""
 
 
 class _LibraryType(click.Path):
-    """The click type of `--templates [LIBRARY]`; without a value, as for ColabFold, it is None."""
+    """The click type of `--templates [LIBRARY]`; it is None without a value, which ColabFold allows too."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
@@ -32,27 +32,28 @@ template_options = combine(
     click.option(
         "--max-template-date",
         metavar="YYYY-MM-DD",
-        help="Use only templates that were released by this date; those without a known date are not used.",
+        help="Use only templates that are known to have been released by this date.",
     ),
     click.option(
-        "--exclude-self", is_flag=True, help="Do not use templates that are the query itself, for benchmarks."
+        "--exclude-self", is_flag=True, help="For benchmarks: do not use templates that are the query itself."
     ),
     click.option(
         "--custom-template-path",
         type=click.Path(exists=True, path_type=Path),
         metavar="PATH",
-        help="Use these structures as templates, however remote: a folder of mmCIF and PDB files, or one.",
+        help="Use these structures as templates, whatever their E-value: an mmCIF or PDB file, or a folder.",
     ),
     click.option(
         "--pdb-hit-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="M8",
-        help="Use the templates in this table, as from ColabFold's search: query, tab, chain (1abc_A).",
+        help="Use the templates in this table, as ColabFold's search writes it: query, tab, chain (1abc_A).",
     ),
     click.option(
         "--local-pdb-path",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         metavar="FOLDER",
-        help="Mirror of the PDB with the entries of --pdb-hit-file, flat or with two-letter folders.",
+        help="Mirror of the PDB with the entries of --pdb-hit-file, in one folder or in two-letter "
+        "subfolders.",
     ),
 )

@@ -10,8 +10,8 @@ def write_archive(files: TargetFiles, done: str) -> None:
     """Write the archive of a target, replacing an older one.
 
     Args:
-        files: the target's files, all but done.json complete.
-        done: content of done.json, which is written after the archive.
+        files: the target's files, all of which exist except done.json.
+        done: text of done.json, which is written to the folder after the archive.
 
     Raises:
         OSError: a file cannot be read, or the archive cannot be written.

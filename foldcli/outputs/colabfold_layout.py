@@ -48,7 +48,7 @@ def begin_run(
         sources: models in the order in which they run.
         num_targets: number of targets in this run.
         use_templates: whether targets are searched for templates.
-        pairing: how the chains of complexes are paired.
+        pairing: settings of the pairing of chains in complexes.
     """
     with atomic_write(output.folder / "config.json") as stream:
         json.dump(_config(output, predict, sources, num_targets, use_templates, pairing), stream, indent=4)
@@ -70,24 +70,24 @@ def _config(
 ) -> dict[str, Any]:
     """Return ColabFold's settings for this run, with the keys of its config.json.
 
-    Settings that foldcli does not have get the value that describes what foldcli does, such as one ensemble
-    and no server. A run of single chains and complexes lists the settings of single chains.
+    Settings that foldcli does not have get the value that describes its behaviour, such as one ensemble and
+    no server. If a run has both single chains and complexes, the settings of single chains are listed.
     """
     complexes = any(source.is_multimer for source in sources)
-    listed = sources_of(sources, is_complex=False)
-    predict = predict.for_network(listed[0].is_multimer)
-    automatic_rank = "multimer" if listed[0].is_multimer else "plddt"
+    listed_sources = sources_of(sources, is_complex=False)
+    predict = predict.for_network(listed_sources[0].is_multimer)
+    automatic_rank = "multimer" if listed_sources[0].is_multimer else "plddt"
     return {
         "num_queries": num_targets,
         "use_templates": use_templates,
         "num_relax": output.relaxation.num_models,
         "msa_mode": "custom",
-        "model_type": listed[0].label.partition("_model_")[0],
-        "num_models": len(listed),
+        "model_type": listed_sources[0].label.partition("_model_")[0],
+        "num_models": len(listed_sources),
         "num_recycles": predict.num_recycles,
         "recycle_early_stop_tolerance": predict.recycle_early_stop_tolerance or None,
         "num_ensemble": 1,
-        "model_order": [source.number for source in listed],
+        "model_order": [source.number for source in listed_sources],
         "keep_existing_results": not output.overwrite,
         "rank_by": automatic_rank if predict.rank == "auto" else predict.rank,
         "max_seq": predict.max_seq,
@@ -109,7 +109,7 @@ def _config(
 
 
 def log_query(name: str, number: int, count: int, residues: int) -> None:
-    """Log ColabFold's line about the beginning of a target, which is the `number`-th of `count`."""
+    """Log ColabFold's line about the beginning of target `number` of `count`."""
     logger.info("Query %d/%d: %s (length %d)", number, count, name, residues)
 
 
@@ -157,7 +157,7 @@ def first_line(residues: int) -> str:
 
 
 def stage_alignment(files: TargetFiles, content: bytes, residues: int) -> None:
-    """Stage the input alignment of a prediction, to become NAME.a3m, if it is in A3M format.
+    """Stage the input alignment of a prediction as NAME.a3m, if it is in A3M format.
 
     Args:
         files: the target's files.

@@ -37,7 +37,7 @@ class StageCost:
     Args:
         stage: name of the stage.
         seconds: wall time; for a stage that works on several targets at once, the target's share.
-        peak_memory_bytes: the largest resident set of the process while the stage ran.
+        peak_memory_bytes: the largest resident set of the process during the stage.
     """
 
     stage: str
@@ -64,8 +64,8 @@ class DoneRecord:
         rank_by: the score that ranked the models; see `PredictSettings.rank`.
         ranking: models, best first.
         costs: time and memory of each stage of the run that finished the target, in order.
-        warnings: facts that a reader of the results must know.
-        facts: counts such as hits and alignment rows.
+        warnings: limitations of the results, for their reader.
+        facts: numbers that the run found, such as hits and alignment rows.
     """
 
     name: str
@@ -77,8 +77,8 @@ class DoneRecord:
     warnings: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def content(self) -> dict[str, Any]:
-        """Return the content of the file."""
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of the file as JSON values."""
         return {
             "format": FORMAT,
             "name": self.name,
@@ -94,17 +94,17 @@ class DoneRecord:
 
     def text(self) -> str:
         """Return the text of the file."""
-        return json.dumps(self.content(), indent=1, default=str) + "\n"
+        return json.dumps(self.as_json(), indent=1, default=str) + "\n"
 
     def write(self, path: Path) -> None:
-        """Write the file; must be the last file of a target to be written."""
+        """Write the file, which must be the last one of a target to be written."""
         with atomic_write(path) as stream:
             stream.write(self.text())
 
 
 @dataclass(frozen=True)
 class FinishedTarget:
-    """The part of a target's done.json that later runs use.
+    """The values of a target's done.json that later runs use.
 
     Args:
         fingerprint: see DoneRecord.
@@ -125,7 +125,7 @@ class FinishedTarget:
         """Read a done.json, or return None if there is none.
 
         Raises:
-            ValueError: it is damaged, or a version with another format wrote it.
+            ValueError: it is damaged, or has the format of another version.
             OSError: it cannot be read.
         """
         try:
@@ -152,7 +152,7 @@ class FinishedTarget:
         return finished
 
     def missing_files(self, files: TargetFiles) -> list[Path]:
-        """Return the ranked models' files that do not exist."""
+        """Return the paths of the ranked models' files that do not exist."""
         paths = [path for rank, result in enumerate(self.ranking, 1) for path in result.paths(files, rank)]
         return [path for path in paths if not path.is_file()]
 
@@ -187,8 +187,9 @@ def _check_types(content: Any, types: dict[str, Any], name: str) -> None:
         raise ValueError(f"{name} is not a JSON object")
     for key, expected in types.items():
         value = content.get(key)
-        wrong = not isinstance(value, expected) or isinstance(value, bool)
-        if value is not None and (wrong or (isinstance(value, float) and not math.isfinite(value))):
+        has_wrong_type = not isinstance(value, expected) or isinstance(value, bool)
+        is_not_finite = isinstance(value, float) and not math.isfinite(value)
+        if value is not None and (has_wrong_type or is_not_finite):
             raise ValueError(f"{key} in {name} has the wrong type")
         if value is None and key in content and key not in _NULLABLE:
             raise ValueError(f"{key} in {name} is null")

@@ -1,4 +1,4 @@
-"""Merging of the tables of array jobs: summary.I-of-N.tsv and failures.I-of-N.jsonl of all shards."""
+"""Merging of the tables that array jobs write: summary.I-of-N.tsv and failures.I-of-N.jsonl."""
 
 import json
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class MergedTable:
 def merge_summaries(out: Path) -> MergedTable | None:
     """Write OUT/summary.tsv with the models of all finished targets of a run's folder.
 
-    The models are read from the targets' done.json, so that the table is complete even if some shards have
-    been run again or with another number of shards.
+    The models are read from the targets' done.json. The table is therefore complete even if some shards were
+    run twice, or with different numbers of shards.
 
     Args:
         out: the folder of one run or of several shards.
@@ -42,13 +42,13 @@ def merge_summaries(out: Path) -> MergedTable | None:
     Raises:
         OSError: the file cannot be written.
     """
-    found = [finished_models(files) for files in _finished_targets(out)]
-    models = order_models(found)
+    models_by_target = [finished_models(files) for files in _finished_targets(out)]
+    models = order_models(models_by_target)
     if not models:
         return None
     path = out / "summary.tsv"
     write_table(path, models)
-    return MergedTable(path, sum(map(bool, found)), len(models))
+    return MergedTable(path, sum(map(bool, models_by_target)), len(models))
 
 
 def merge_failures(out: Path) -> MergedTable | None:
@@ -58,20 +58,20 @@ def merge_failures(out: Path) -> MergedTable | None:
         out: the folder of one run or of several shards.
 
     Returns:
-        The table; None if no failures are left, in which case there is no such file.
+        The table; None if no failures are left, and the file was therefore removed.
 
     Raises:
         InputError: a file of failures is damaged; names file and line.
         OSError: a file cannot be read or written.
     """
     path = out / "failures.jsonl"
-    finished = {files.name: files.path("done").stat().st_mtime_ns for files in _finished_targets(out)}
+    finish_times = {files.name: files.path("done").stat().st_mtime_ns for files in _finished_targets(out)}
     entries: dict[str, str] = {}
-    # the newest file last: its entry of a target replaces those of earlier runs
-    modified = sorted((file.stat().st_mtime_ns, file) for file in out.glob("failures*.jsonl"))
-    for time, file in modified:
+    # in order of time, so that the newest entry of a target replaces older ones
+    times_and_files = sorted((file.stat().st_mtime_ns, file) for file in out.glob("failures*.jsonl"))
+    for time, file in times_and_files:
         for name, entry in _read_failures(file).items():
-            if finished.get(name, 0) <= time:
+            if finish_times.get(name, 0) <= time:
                 entries[name] = json.dumps(entry)
     if not entries:
         path.unlink(missing_ok=True)
@@ -83,10 +83,12 @@ def merge_failures(out: Path) -> MergedTable | None:
 
 def _finished_targets(out: Path) -> list[TargetFiles]:
     """Return the targets of a run with a done.json, by name."""
-    done = set(find_done_files(out))
-    names = {path.parent.name for path in done}
+    done_files = set(find_done_files(out))
+    names = {path.parent.name for path in done_files}
     targets = [TargetFiles(name, out, layout) for name in names for layout in LAYOUTS]
-    return sorted((files for files in targets if files.path("done") in done), key=lambda files: files.name)
+    return sorted(
+        (files for files in targets if files.path("done") in done_files), key=lambda files: files.name
+    )
 
 
 def _read_failures(path: Path) -> dict[str, dict[str, Any]]:

@@ -1,8 +1,9 @@
 """Tables of search results that a later run continues after an interruption.
 
 While a table OUT is unfinished, `.OUT.unfinished` holds the lines of the finished queries. After the lines of
-a query, one line of JSON is written to `.OUT.unfinished.index`: a key of the query and of everything that its
-lines depend on, the end offset and the CRC-32 of the lines, and whether the number of hits was limited.
+a query, one line of JSON is written to `.OUT.unfinished.index`. It has a hash of the query and of everything
+that its lines depend on (`key`), the end offset and the CRC-32 of the lines, and whether the number of hits
+was limited.
 """
 
 import contextlib
@@ -28,8 +29,8 @@ class Table(Protocol):
     """A table that is being written.
 
     Attributes:
-        finished: number of queries, the first ones, that an earlier run has written.
-        capped: number of queries so far that have more hits than listed.
+        finished: number of queries that an earlier run has written; they are the first ones.
+        capped: number of queries written so far that have more hits than are listed.
     """
 
     finished: int
@@ -44,14 +45,14 @@ class Table(Protocol):
 def open_table(path: str | os.PathLike[str], keys: Sequence[str], resumable: bool) -> Iterator[Table]:
     """Open a table, which appears under its name when the block ends without an exception.
 
-    A resumable table with finished queries is kept for the next call with the same path if an error or an
-    interruption ends the block, unless the input is invalid or the disk is full.
+    If an error or an interruption ends the block, a resumable table with finished queries is kept for the
+    next call with the same path, unless the input is invalid or the disk is full.
 
     Args:
         path: final name; streams (see `is_stream`) are written to directly.
-        keys: for each query, a key of everything that its lines depend on.
-        resumable: continue an interrupted table, and keep this one if it is interrupted. Without effect if
-            another process writes the same table, if it is a stream, or on a file system without locks.
+        keys: for each query, a hash of everything that its lines depend on.
+        resumable: continue an interrupted table, and keep this one if it is interrupted. Has no effect on
+            streams, on file systems without locks, and while another process writes the same table.
 
     Raises:
         DiskFull: no space is left.

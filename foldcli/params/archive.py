@@ -16,7 +16,7 @@ from msa.errors import InputError, MissingError
 _CHUNK_BYTES = 1 << 20
 _MAX_LICENCE_BYTES = 1 << 20
 _MAX_CHECKSUM_LIST_BYTES = 1 << 20
-# of one read while the archive's headers are parsed; larger extended headers are damaged or hostile
+# maximum size of one read while headers are parsed; larger extended headers are damaged or malicious
 _MAX_READ_BYTES = 1 << 24
 
 
@@ -28,7 +28,7 @@ def expected_sha256(checksum: str, archive: str) -> str:
         archive: URL or path of the archive.
 
     Raises:
-        InputError: `checksum` has no checksum of the archive.
+        InputError: `checksum` is not a SHA-256, or the file or URL has none of the archive.
         Unreachable: the URL cannot be read.
         OSError: the file cannot be read.
     """
@@ -54,10 +54,10 @@ def expected_sha256(checksum: str, archive: str) -> str:
 
 
 def _sha256_in_list(text: str, name: str, source: str) -> str:
-    """Return the checksum from the line that names a file, or from the only line."""
+    """Return the checksum in the line that names a file, or in the only line."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if PurePosixPath(line[-1].lstrip("*")).name == name]
-    for line in named or (lines if len(lines) == 1 else []):
+    lines_of_file = [line for line in lines if PurePosixPath(line[-1].lstrip("*")).name == name]
+    for line in lines_of_file or (lines if len(lines) == 1 else []):
         if _is_sha256(line[0]):
             return line[0].lower()
     raise InputError(f"no SHA-256 of {name}: expected 64 hexadecimal digits, or lines of sha256sum", source)
@@ -93,7 +93,7 @@ def unpack(
         archive: an uncompressed tar with the files at its top level, in `./` or in `params/`.
         requested: names of the files.
         folder: destination.
-        check_space: called with the number of bytes to be written; raises if they do not fit.
+        check_space: called with the number of bytes to be written; raises an exception if they do not fit.
         progress: called with (bytes written, bytes in total).
 
     Returns:
@@ -132,7 +132,7 @@ def unpack(
 
 
 class _BoundedFile(io.FileIO):
-    """A file that reads and seeks no further than its end, whatever an archive's headers claim."""
+    """A file that is never read or positioned beyond its end, whatever sizes an archive's headers state."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

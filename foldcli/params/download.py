@@ -1,4 +1,4 @@
-"""Resumable download of a large file over HTTPS, which never combines bytes of two versions of the file."""
+"""Resumable download of a large file over HTTPS; bytes of two versions of the file are never combined."""
 
 import errno
 import json
@@ -24,7 +24,7 @@ from msa.io.atomic import atomic_write
 _TIMEOUT_SECONDS = 60
 _MAX_PAUSE_SECONDS = 30
 _CHUNK_BYTES = 1 << 20
-# DeepMind's archive has 5.3 GB
+# maximum size of a file whose size the server does not state; DeepMind's archive has 5.3 GB
 _MAX_UNSTATED_BYTES = 10**10
 # HTTP statuses for which a retry may succeed
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
@@ -90,10 +90,10 @@ def open_url(url: str, headers: dict[str, str], has_answered: bool) -> HTTPRespo
     Args:
         url: an https or http URL.
         headers: additional request headers.
-        has_answered: True if this server has answered before, so that a refused connection may be transient.
+        has_answered: True if this server has answered before; a refused connection then counts as transient.
 
     Raises:
-        Unreachable: there is no such host or file, or it refuses, or it cannot be trusted.
+        Unreachable: the host or file does not exist, refuses the request, or cannot be trusted.
         TransientError: a retry may succeed.
     """
     opener = build_opener(HTTPSHandler(context=ssl.create_default_context()), _SecureRedirects())
@@ -172,7 +172,7 @@ class RemoteFile:
 
     @property
     def validator(self) -> str | None:
-        """The value of If-Range, with which a server resumes only this version."""
+        """The value of If-Range, which makes a server resume this version only."""
         return self.etag or self.last_modified
 
 
@@ -189,7 +189,7 @@ class PartialFile:
         return self.path.stat().st_size if self.path.is_file() else 0
 
     def remote_file(self, url: str) -> RemoteFile | None:
-        """Return the file that the bytes belong to; None if it is unknown or comes from another URL."""
+        """Return the version that the bytes belong to; None if it is unknown or has another URL."""
         if not self.size:
             return None
         try:
@@ -229,8 +229,9 @@ class Download:
 
     Args:
         url: URL of the file.
-        part: receives the bytes.
-        check_space: called with the number of bytes still to be downloaded; raises if they do not fit.
+        partial_file: receives the bytes.
+        check_space: called with the number of bytes still to be downloaded; raises an exception if they
+            do not fit.
         notify: called with one line when the download is retried or restarted.
         progress: called with (bytes so far, bytes in total).
         retries: number of consecutive attempts that may end without progress.
@@ -239,13 +240,13 @@ class Download:
     def __init__(
         self,
         url: str,
-        part: PartialFile,
+        partial_file: PartialFile,
         check_space: Callable[[int], None],
         notify: Callable[[str], None],
         progress: Progress,
         retries: int,
     ) -> None:
-        self._url, self._part, self._retries = url, part, retries
+        self._url, self._partial_file, self._retries = url, partial_file, retries
         self._check_space, self._notify, self._progress = check_space, notify, progress
         self._has_answered = False
 
@@ -260,13 +261,13 @@ class Download:
                 stays.
             MissingError: the file does not fit on the disk.
         """
-        furthest, futile_attempts = self._part.size, 0
+        furthest, futile_attempts = self._partial_file.size, 0
         while True:
             try:
                 return self._attempt()
             except TransientError as error:
-                futile_attempts = 0 if self._part.size > furthest else futile_attempts + 1
-                furthest = max(furthest, self._part.size)
+                futile_attempts = 0 if self._partial_file.size > furthest else futile_attempts + 1
+                furthest = max(furthest, self._partial_file.size)
                 if futile_attempts > self._retries:
                     message = f"{error}; {furthest:,} bytes were downloaded"
                     raise Unreachable(message, _RESUME_REMEDY) from error
@@ -275,7 +276,7 @@ class Download:
                     time.sleep(min(2 ** (futile_attempts - 1), _MAX_PAUSE_SECONDS))
 
     def _attempt(self) -> RemoteFile:
-        remote, offset = self._part.remote_file(self._url), self._part.size
+        remote, offset = self._partial_file.remote_file(self._url), self._partial_file.size
         if remote is not None and offset == remote.length:
             return remote
         headers = {"Accept-Encoding": "identity"}
@@ -294,29 +295,28 @@ class Download:
                 if offset:
                     reason = _reason_to_restart(remote, response)
                     self._notify(f"{self._url}: {reason}; starting from the beginning")
-                remote, offset = _whole_file(self._url, response), 0
+                remote, offset = _describe_whole_file(self._url, response), 0
                 self._check_space_for(remote)
-                stream = self._part.start(remote)
+                stream = self._partial_file.start(remote)
             elif remote is not None and _continues(response, remote, offset):
                 self._check_space_for(remote)
-                stream = self._part.resume()
+                stream = self._partial_file.resume()
             elif validator is None:
                 raise TransientError(f"{self._url}: the server answers {response.status}")
             else:
-                # The response is for another file or another offset, or its status is 416: request the whole
-                # file instead.
+                # the response has another version or offset, or its status is 416: request the whole file
                 self._notify(f"{self._url}: the server cannot resume that file at byte {offset:,}")
-                self._part.remove()
+                self._partial_file.remove()
                 return self._attempt()
             with stream:
                 self._read_body(response, stream, offset, remote.length)
-        self._part.sync()
+        self._partial_file.sync()
         return remote
 
     def _check_space_for(self, remote: RemoteFile) -> None:
-        # the bytes of an earlier version will be overwritten, so they count as free
+        # bytes of another version will be overwritten, so they count as free space
         if remote.length is not None:
-            self._check_space(max(remote.length - self._part.size, 0))
+            self._check_space(max(remote.length - self._partial_file.size, 0))
 
     def _read_body(self, response: HTTPResponse, stream: IO[bytes], offset: int, length: int | None) -> None:
         """Append the response's body to a stream.
@@ -335,7 +335,7 @@ class Download:
             if not chunk:
                 break
             if offset + len(chunk) > limit:
-                self._part.remove()
+                self._partial_file.remove()
                 stated = "the size that it stated" if length is not None else "without stating the size"
                 message = f"{self._url}: the server sends more than {limit:,} bytes, {stated}"
                 raise Unreachable(message, _ADDRESS_REMEDY)
@@ -346,35 +346,40 @@ class Download:
             raise TransientError(f"{self._url}: the connection broke at {offset:,} of {length:,} bytes")
 
     def _write(self, chunk: bytes, stream: IO[bytes]) -> None:
-        rest = memoryview(chunk)
+        remaining = memoryview(chunk)
         try:
-            while rest:
+            while remaining:
                 # the stream is unbuffered, so it may write only a part
-                rest = rest[stream.write(rest) :]
+                remaining = remaining[stream.write(remaining) :]
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise MissingError(
-                    f"no space left on the disk: {self._part.path} has {self._part.size:,} bytes",
+                    f"no space left on the disk: {self._partial_file.path} has "
+                    f"{self._partial_file.size:,} bytes",
                     f"Free some space. {_RESUME_REMEDY}",
                 ) from error
             raise
 
 
-def _whole_file(url: str, response: HTTPResponse) -> RemoteFile:
+def _describe_whole_file(url: str, response: HTTPResponse) -> RemoteFile:
+    """Return the version of a file that a response has in full."""
     length = _parse_number(response.headers.get("Content-Length"))
     return RemoteFile.from_headers(url, length, response.headers)
 
 
 def _continues(response: HTTPResponse, remote: RemoteFile, offset: int) -> bool:
-    """Return True if a response continues a file at an offset; some servers implement If-Range wrongly."""
+    """Return True if a response has the rest of a file from an offset on.
+
+    This is checked, because some servers implement If-Range wrongly.
+    """
     unit, _, content_range = response.headers.get("Content-Range", "").partition(" ")
     extent, _, total = content_range.partition("/")
     first = extent.partition("-")[0]
-    now = RemoteFile.from_headers(remote.url, _parse_number(total), response.headers)
+    answered = RemoteFile.from_headers(remote.url, _parse_number(total), response.headers)
     return (
         (response.status, unit, _parse_number(first)) == (206, "bytes", offset)
-        and now.length in (remote.length, None)
-        and (not now.validator or now.validator == remote.validator)
+        and answered.length in (remote.length, None)
+        and (not answered.validator or answered.validator == remote.validator)
     )
 
 
@@ -384,7 +389,7 @@ def _reason_to_restart(remote: RemoteFile | None, response: HTTPResponse) -> str
         return "the existing bytes are from another download"
     if remote.validator is None:
         return "the server did not identify the version of the existing bytes"
-    unchanged = _whole_file(remote.url, response) == remote
+    unchanged = _describe_whole_file(remote.url, response) == remote
     return "the server cannot resume downloads" if unchanged else "the file on the server has changed"
 
 

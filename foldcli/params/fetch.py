@@ -30,7 +30,8 @@ from msa.errors import InputError, MissingError
 # subfolder for unfinished files, on the file system of the final ones so that these can be renamed
 _WORK_FOLDER = ".fetch"
 _UNPACKED_PREFIX = "unpacked-"
-_RESERVED_BYTES = 64 << 20  # disk space left to other programs
+# disk space to leave for other programs
+_RESERVED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class FetchSettings:
         which: see `networks_by_file`.
         numbers: model numbers.
         url: URL of the archive.
-        local: archive on this machine to read instead of the URL, or None.
+        local_archive: archive on this machine to read instead of the URL, or None.
         sha256: SHA-256 that the archive must have (hex), or None.
         retries: see Download.
         overwrite: also replace existing files that are valid.
@@ -52,7 +53,7 @@ class FetchSettings:
     which: str
     numbers: tuple[int, ...]
     url: str
-    local: Path | None
+    local_archive: Path | None
     sha256: str | None
     retries: int
     overwrite: bool
@@ -75,7 +76,7 @@ def fetch(settings: FetchSettings, reporter: FetchReporter) -> list[Path]:
     """Fetch the parameter files that a folder lacks.
 
     A file gets its final name only when it is complete and its keys, shapes and checksums are right. An
-    incomplete download stays and is resumed by the next call; a wrong one is removed.
+    incomplete download is kept, and the next call resumes it; a download with wrong content is removed.
 
     Returns:
         The files that were written; empty if none was missing.
@@ -95,12 +96,12 @@ def fetch(settings: FetchSettings, reporter: FetchReporter) -> list[Path]:
     manifest = read_manifest(settings.folder)
     work = settings.folder / _WORK_FOLDER
     with _locked_work_folder(work):
-        part = PartialFile(work / "archive.tar.part")
-        path, record = _get_archive(settings, part, missing, reporter)
-        unpacked = _install(settings, part, path, missing, reporter)
+        partial_file = PartialFile(work / "archive.tar.part")
+        path, record = _get_archive(settings, partial_file, missing, reporter)
+        unpacked = _install(settings, partial_file, path, missing, reporter)
         files = {name: FileRecord(size, sha256, record.sha256) for name, (size, sha256) in unpacked.items()}
         manifest.with_unpacked(files, record).write(settings.folder)
-        part.remove()
+        partial_file.remove()
     return [settings.folder / name for name in missing]
 
 
@@ -117,50 +118,52 @@ def _usable_networks(folder: Path, reporter: FetchReporter) -> set[str]:
 
 
 def _get_archive(
-    settings: FetchSettings, part: PartialFile, missing: dict[str, str], reporter: FetchReporter
+    settings: FetchSettings, partial_file: PartialFile, missing: dict[str, str], reporter: FetchReporter
 ) -> tuple[Path, ArchiveRecord]:
-    """Download the archive unless it is local, and compare it with the checksums that are known."""
-    if settings.local is not None:
-        path, source, md5 = settings.local, str(settings.local), None
+    """Download the archive unless it is local, and compare it with its known checksums."""
+    if settings.local_archive is not None:
+        path, source, md5 = settings.local_archive, str(settings.local_archive), None
     else:
 
         def check_space(remaining: int) -> None:
             _check_space(settings.folder, remaining + sum(map(parameter_bytes, missing.values())))
 
         with reporter.progress_bar("downloading") as progress:
-            download = Download(settings.url, part, check_space, reporter.notify, progress, settings.retries)
+            download = Download(
+                settings.url, partial_file, check_space, reporter.notify, progress, settings.retries
+            )
             remote = download.run()
-        path, source, md5 = part.path, settings.url, remote.md5
+        path, source, md5 = partial_file.path, settings.url, remote.md5
     with reporter.progress_bar("checking") as progress:
-        sha256, own_md5 = file_digests(path, progress)
+        sha256, computed_md5 = file_digests(path, progress)
     problem = ""
     if settings.sha256 not in (None, sha256):
         problem = f"its SHA-256 is {sha256} instead of {settings.sha256}"
-    elif md5 is not None and md5 != base64.b64encode(own_md5).decode():
+    elif md5 is not None and md5 != base64.b64encode(computed_md5).decode():
         problem = f"its MD5 is not the one that the server states ({md5})"
     if problem:
-        raise _discard_archive(settings, part, problem)
-    compared = "sha256 given" if settings.sha256 else "md5 of the server" if md5 is not None else ""
-    return path, ArchiveRecord(source, path.stat().st_size, sha256, compared)
+        raise _discard_archive(settings, partial_file, problem)
+    checked_against = "sha256 given" if settings.sha256 else "md5 of the server" if md5 is not None else ""
+    return path, ArchiveRecord(source, path.stat().st_size, sha256, checked_against)
 
 
-def _discard_archive(settings: FetchSettings, part: PartialFile, reason: str) -> InputError:
+def _discard_archive(settings: FetchSettings, partial_file: PartialFile, reason: str) -> InputError:
     """Remove a downloaded archive that cannot be used, and return the error to raise."""
-    if settings.local is not None:
-        return InputError(f"{reason}; nothing was unpacked", settings.local)
-    part.remove()
+    if settings.local_archive is not None:
+        return InputError(f"{reason}; nothing was unpacked", settings.local_archive)
+    partial_file.remove()
     return InputError(f"{reason}; nothing was unpacked, and the download was removed", settings.url)
 
 
 def _install(
     settings: FetchSettings,
-    part: PartialFile,
+    partial_file: PartialFile,
     archive: Path,
     missing: dict[str, str],
     reporter: FetchReporter,
 ) -> dict[str, tuple[int, str]]:
     """Unpack into a temporary folder, check every file, then rename them; return size and SHA-256 of each."""
-    with tempfile.TemporaryDirectory(prefix=_UNPACKED_PREFIX, dir=part.path.parent) as temporary:
+    with tempfile.TemporaryDirectory(prefix=_UNPACKED_PREFIX, dir=partial_file.path.parent) as temporary:
         folder = Path(temporary)
         try:
             with reporter.progress_bar("unpacking") as progress:
@@ -169,7 +172,7 @@ def _install(
             for name, network in missing.items():
                 _check_file(folder / name, network)
         except InputError as error:
-            raise _discard_archive(settings, part, error.reason) from error
+            raise _discard_archive(settings, partial_file, error.reason) from error
         if not (folder / LICENCE_FILE).is_file():
             (folder / LICENCE_FILE).write_text(NOTICE, encoding="utf-8")
         for name in (*missing, LICENCE_FILE):
@@ -178,10 +181,10 @@ def _install(
 
 
 def _check_file(file: Path, network: str) -> None:
-    """Check that an unpacked file holds a network's parameters, undamaged.
+    """Check that an unpacked file has a network's parameters and is undamaged.
 
     Raises:
-        InputError: it does not.
+        InputError: it does not have them, or is damaged.
     """
     if problem := find_problem(file, network) or find_damaged_bytes(file, network):
         raise InputError(f"in the archive, {file.name}: {problem}")

@@ -1,7 +1,7 @@
-"""Parameter files: the facts about DeepMind's archive, the files that predictions find, and their records.
+"""Parameter files: facts about DeepMind's archives, the files that predictions find, and their records.
 
-A folder's parameters.json records what was unpacked into it, and from which archive. This module imports
-nothing heavy: the `params` command shows these facts in its help.
+A folder's parameters.json records which files were unpacked into it, and from which archive. This module
+imports nothing heavy, because the help of the `params` command shows these facts.
 """
 
 import json
@@ -27,7 +27,7 @@ AlphaFold2's parameters are (c) DeepMind Technologies Limited, under the Creativ
 International licence (CC BY 4.0), https://creativecommons.org/licenses/by/4.0/legalcode, without warranty.
 Cite: Jumper et al., Highly accurate protein structure prediction with AlphaFold, Nature 596, 583 (2021).
 """
-# archives of AlphaFold-Multimer's older versions, by `params fetch --which`; named in AlphaFold's README
+# older versions of AlphaFold-Multimer, from AlphaFold's README, by the value of `params fetch --which`
 _OLD_ARCHIVES = {
     "multimer_v2": "https://storage.googleapis.com/alphafold/alphafold_params_2022-03-02.tar",
     "multimer_v1": "https://storage.googleapis.com/alphafold/alphafold_params_2022-01-19.tar",
@@ -40,7 +40,7 @@ _MULTIMER_SUFFIXES = {
 }
 OLD_MULTIMER_TYPES = ("alphafold2_multimer_v2", "alphafold2_multimer_v1")
 _LATEST_MULTIMER = _MULTIMER_SUFFIXES["alphafold2_multimer_v3"]
-# suffixes of network names by `params fetch --which`
+# suffixes of network names, by the value of `params fetch --which`
 SUFFIXES_BY_WHICH: dict[str, tuple[str, ...]] = {
     "ptm": ("_ptm",),
     "monomer": ("",),
@@ -55,8 +55,8 @@ FORMAT_VERSION = 1
 
 DEMO = "demo"
 _DEMO_MULTIMER = "demo_multimer"
+# value of --params and name of the network for models that are copied from templates
 TEMPLATE = "template"
-"""The value of --params, and the network's name, for models that are copied from templates."""
 UNTRAINED = "UNTRAINED demonstration network: coordinates and confidences mean nothing."
 ModelType = Literal[
     "auto",
@@ -128,8 +128,8 @@ class ParameterSource:
         return self.config_name == TEMPLATE
 
 
+# the source of runs that copy templates instead of running a network
 TEMPLATE_COPY = ParameterSource(1, TEMPLATE, None)
-"""The source of runs that copy templates instead of running a network."""
 
 
 def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -> tuple[NetworkKind, ...]:
@@ -147,7 +147,7 @@ def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -
 
 
 def sources_of(sources: Sequence[ParameterSource], is_complex: bool) -> list[ParameterSource]:
-    """Return the sources of a run's models that predict a complex, or a single chain; may be empty."""
+    """Return those of a run's sources that predict a complex, or a single chain; the list may be empty."""
     multimer = [source for source in sources if source.is_multimer]
     if is_complex:
         return multimer
@@ -195,7 +195,7 @@ def default_folder() -> Path:
 
 
 def installed_parameters(folder: Path) -> list[ParameterSource]:
-    """Return the parameter files in a folder: those with a PAE head, those without, those for complexes."""
+    """Return the parameter files in a folder: with a PAE head, without one, then for complexes."""
     suffixes = ("_ptm", "", *_MULTIMER_SUFFIXES.values())
     names = [(number, f"model_{number}{suffix}") for suffix in suffixes for number in range(1, 6)]
     files = [(number, name, _find_file(folder, name)) for number, name in names]
@@ -239,9 +239,9 @@ def networks_by_file(which: str, numbers: Sequence[int]) -> dict[str, str]:
     """Return network names by the names of their files in the archive.
 
     Args:
-        which: "ptm", monomer networks with a head for the predicted aligned error; "monomer", without;
-            "multimer", "multimer_v2" or "multimer_v1", networks for complexes; or "all", which leaves the
-            older versions out.
+        which: "ptm" for monomer networks with a head for the predicted aligned error, "monomer" for those
+            without it; "multimer", "multimer_v2" or "multimer_v1" for networks for complexes; "all" for ptm,
+            monomer and multimer.
         numbers: model numbers, 1 to 5.
     """
     names = [f"model_{number}{suffix}" for suffix in SUFFIXES_BY_WHICH[which] for number in numbers]
@@ -258,7 +258,7 @@ class FileRecord:
     """One unpacked file.
 
     Args:
-        bytes: its size.
+        bytes: size of the file.
         sha256: SHA-256 of its content, hex.
         archive: SHA-256 of the archive that it came from, hex.
     """
@@ -276,8 +276,8 @@ class ArchiveRecord:
         source: URL or path.
         bytes: its size.
         sha256: SHA-256 of the whole archive, hex, computed on this machine.
-        compared: the checksum that the archive was verified against: "sha256 given", "md5 of the server", or
-            "" if there was none.
+        compared: the checksum that the archive was compared with: "sha256 given", "md5 of the server", or ""
+            for none.
         unpacked: time of unpacking, UTC, ISO 8601.
         unpacked_by: version of foldcli.
     """
@@ -303,11 +303,11 @@ class ParameterManifest:
     archives: dict[str, ArchiveRecord] = field(default_factory=dict)
 
     def with_unpacked(self, files: dict[str, FileRecord], archive: ArchiveRecord) -> "ParameterManifest":
-        """Return a manifest with the files of an archive added, and unused archives removed."""
+        """Return a manifest with the files of an archive added, and archives without files removed."""
         all_files = self.files | files
-        used = {record.archive for record in all_files.values()}
+        used_sha256s = {record.archive for record in all_files.values()}
         archives = self.archives | {archive.sha256: archive}
-        used_archives = {sha256: record for sha256, record in archives.items() if sha256 in used}
+        used_archives = {sha256: record for sha256, record in archives.items() if sha256 in used_sha256s}
         return ParameterManifest(all_files, used_archives)
 
     def write(self, folder: Path) -> None:

@@ -20,15 +20,15 @@ class VerifiedFile:
     """The verification result of one file.
 
     Args:
-        file: its path.
+        file: path of the file.
         problem: description of the damage, or "" if there is none.
-        checked: the checksum that was compared: "sha256" of the manifest, or "crc32" of the file's own arrays
-            if no manifest lists it.
+        checksum_kind: "sha256" if the file was compared with its manifest, "crc32" if no manifest lists it
+            and its arrays were compared with their own checksums.
     """
 
     file: Path
     problem: str
-    checked: str
+    checksum_kind: str
 
 
 def verify(sources: Sequence[ParameterSource], progress: Progress) -> list[VerifiedFile]:
@@ -78,7 +78,7 @@ def check_parameters(sources: Sequence[ParameterSource]) -> list[dict[str, str]]
 
 
 def find_problem(file: Path, network: str) -> str:
-    """Return the problem with a file's keys, shapes or types, without its path; "" if there is none."""
+    """Return a description of wrong keys, shapes or types in a file, without its path; else ""."""
     try:
         check_npz(file, model_config(network))
     except ParametersError as error:
@@ -87,7 +87,7 @@ def find_problem(file: Path, network: str) -> str:
 
 
 def find_damaged_bytes(file: Path, network: str) -> str:
-    """Return the first damage to the bytes of a parameter file, without its path; "" if there is none.
+    """Return a description of the first damage to a parameter file, without its path; "" if there is none.
 
     Each array must match its CRC-32, and every byte must belong to an array or to the zip file's directory.
     """
@@ -111,7 +111,7 @@ def parameter_bytes(network: str) -> int:
 def _find_damage(
     file: Path, network: str, record: FileRecord | None, progress: Callable[[int, int | None], None]
 ) -> str:
-    """Return the difference between a file's bytes and their checksums; "" if there is none."""
+    """Return a description of the difference between a file and its checksums; "" if there is none."""
     if record is None:
         return find_damaged_bytes(file, network)
     if (size := file.stat().st_size) != record.bytes:

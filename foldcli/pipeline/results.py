@@ -121,7 +121,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
     )
     with measured_stage("report") as costs:
         # the prediction is complete even if its report is not
-        if warning := try_report(files, record.content(), task.report):
+        if warning := try_report(files, record.as_json(), task.report):
             record.warnings.append(warning)
     record.costs.extend(costs)
     if files.layout == "colabfold":

@@ -40,9 +40,10 @@ class Coverage:
     Args:
         depth: number of rows, with the query.
         covered: int64 [N], number of rows with a residue at each position.
-        identity: float64 [R], share of the query's residues that a row has; mean over each image row.
+        identity: float64 [R], share of positions at which a row has the query's residue; mean over the
+            alignment rows of each image row.
         occupancy: float64 [R, C], share of residues (not gaps) in each image cell.
-        row_starts: int64 [R], index in the sorted alignment of the first row of each image row.
+        row_starts: int64 [R], index of each image row's first row in the sorted alignment.
     """
 
     depth: int
@@ -95,13 +96,13 @@ def read_alignment_summary(path: Path, m8: Path | None, chains: Sequence[str]) -
 
     Args:
         path: A3M, ColabFold's A3M of a complex, Stockholm, aligned FASTA, or .safetensors.
-        m8: table of hits, best first; for a complex, chain after chain. Without it, the hits are the rows
-            after the query; a complex then has none.
+        m8: table of hits, best first; for a complex, one chain after another. If it is None, the hits of a
+            single chain are the rows after the query, and a complex has none.
         chains: sequences of the target's chains; X for unknown residues.
 
     Raises:
-        InputError: a file is not an alignment or a table of hits, or the alignment is of other chains or of
-            another length.
+        InputError: a file is not an alignment or a table of hits, or the alignment has other chains or
+            another length than the target.
         OSError: a file cannot be read.
     """
     letters, rows = _read_rows(path, chains)
@@ -125,7 +126,7 @@ def read_alignment_summary(path: Path, m8: Path | None, chains: Sequence[str]) -
 
 
 def _hits_of_complex(lines: Sequence[str], path: Path, m8: Path, chains: Sequence[str]) -> tuple[HitRow, ...]:
-    """Return the best hits of all chains, from lines whose queries are named as NAME_A."""
+    """Return the best hits of all chains, from lines whose query names end in the chain, as NAME_A."""
     rows = _chain_rows(path)
     queries = {
         name: next((query for query in rows if _is_same_chain(chain, query)), "")
@@ -148,7 +149,7 @@ def _chain_rows(path: Path) -> dict[str, dict[tuple[str, ...], str]]:
     rows: dict[str, dict[tuple[str, ...], str]] = {}
     queries: dict[int, str] = {}
     for header, text in a3m_rows(data):
-        # an unpaired row has gaps before its chain, without insertions
+        # an unpaired row has gaps for the chains before its own, and these have no insertions
         start = len(text) - len(text.lstrip("-"))
         number = next((index for index, end in enumerate(ends) if start < end), 0)
         part = text[ends[number] - lengths[number] :][: len(text) - (ends[-1] - lengths[number])]
@@ -186,7 +187,7 @@ def compute_coverage(letters: np.ndarray) -> Coverage:
 
 
 def _read_rows(path: Path, chains: Sequence[str]) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Return letters, uint8 [rows, N], and (header, row) pairs if the file has them; see `_first_rows`."""
+    """Return letters, uint8 [rows, N], and the result of `_first_rows` if the file has headers."""
     if path.suffix == ".safetensors":
         # imports numba, which other alignments do not need, in each process that makes reports
         from features.cache import read_entry
@@ -216,9 +217,9 @@ def _letters_of_complex(alignment: ComplexAlignment, chains: Sequence[str], path
     for number, unpaired in enumerate(alignment.unpaired):
         rows = unpaired.letters[unpaired.query == alignment.queries[number] :]
         if alignment.order is not None:
-            # of complete alignments, the network gets only rows that are not paired
-            paired = set(map(bytes, alignment.paired[number].letters))
-            rows = rows[[bytes(row) not in paired for row in rows]]
+            # chains have their complete alignments; the network gets only the rows that are not paired
+            paired_rows = set(map(bytes, alignment.paired[number].letters))
+            rows = rows[[bytes(row) not in paired_rows for row in rows]]
         blocks = [
             rows if other == number else np.full((len(rows), len(alignment.queries[other])), _GAP, np.uint8)
             for other in numbers
@@ -228,7 +229,7 @@ def _letters_of_complex(alignment: ComplexAlignment, chains: Sequence[str], path
 
 
 def _is_same_chain(chain: str, query: str) -> bool:
-    """Return whether a chain has the residues of a query, apart from unknown ones."""
+    """Return True if a chain has the residues of a query, except where its own are unknown."""
     return len(chain) == len(query) and all(a in (b, "X") for a, b in zip(chain, query, strict=True))
 
 
@@ -263,7 +264,7 @@ def _hit_from_line(
     if (row := rows_by_key.get((name, str(qstart - 1), str(qend - 1)))) is not None:
         aligned = pair_with_query(query, row)
     elif not mismatches and not gaps and query:
-        # alignments omit rows that repeat the query
+        # the alignment has no row for this hit, because it repeats the query
         aligned = (query[qstart - 1 : qend],) * 2
     return HitRow(name, identity, evalue, bits, (qstart, qend), (tstart, tend), aligned)
 
@@ -271,8 +272,8 @@ def _hit_from_line(
 def _hit_from_row(header: str, row: str, query: str) -> HitRow:
     """Return a row of an alignment as a hit; headers written by MMseqs2 have E-value and bit score."""
     aligned = pair_with_query(query, row)
-    covered = [i for i, c in enumerate(c for c in row if not c.islower()) if c != "-"]
-    query_span = (covered[0] + 1, covered[-1] + 1) if covered else None
+    positions = [i for i, c in enumerate(c for c in row if not c.islower()) if c != "-"]
+    query_span = (positions[0] + 1, positions[-1] + 1) if positions else None
     if (fields := _parse_mmseqs_header(header)) is not None:
         name, bits, identity, evalue, tstart, tend = fields
         return HitRow(name, identity, evalue, bits, query_span, (tstart, tend), aligned)
@@ -299,7 +300,7 @@ def _row_key(header: str) -> tuple[str, ...]:
 
 
 def pair_with_query(query: str, row: str) -> tuple[str, str]:
-    """Return query and target of an A3M row, of equal length, cut to the part that the target covers."""
+    """Return query and target of an A3M row as lines of equal length, cut to the part that both cover."""
     query_letters, target_letters = [], []
     residues = iter(query)
     for letter in row:

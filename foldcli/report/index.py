@@ -48,20 +48,20 @@ class IndexRow:
 def write_index(out: Path) -> Path | None:
     """Write OUT/index.html if OUT has several targets, finished or failed.
 
-    Another job may finish a target in the meantime. The index is therefore rewritten until the records no
-    longer change: if several jobs end together, the last one to write it includes all targets.
+    Another job may finish a target while the index is written. It is therefore written again until the
+    targets' records no longer change. If several jobs end together, the last index includes all targets.
 
     Returns:
         Its path; None if there are fewer than two targets.
     """
     while True:
-        before = _record_times(out)
+        times_before = _record_times(out)
         rows = index_rows(out)
         if len(rows) < 2:
             return None
         with atomic_write(out / INDEX) as stream:
             stream.write(index_page(rows, out.resolve().name))
-        if _record_times(out) == before:
+        if _record_times(out) == times_before:
             return out / INDEX
 
 
@@ -71,11 +71,11 @@ def index_rows(out: Path) -> list[IndexRow]:
     for path in find_done_files(out):
         if (row := _finished_row(out, path)) is not None:
             rows[row.name] = row
-    for name, error in _failures(out).items():
-        earlier = rows.get(name)
-        if earlier is not None and earlier.page is not None:
+    for name, error in _read_errors(out).items():
+        earlier_row = rows.get(name)
+        if earlier_row is not None and earlier_row.page is not None:
             rows[name] = replace(
-                earlier, status="failed", note=f"{error}. The results shown are from an earlier run."
+                earlier_row, status="failed", note=f"{error}. The results shown are from an earlier run."
             )
         else:
             rows[name] = IndexRow(name, "failed", note=error)
@@ -111,12 +111,12 @@ def _finished_row(out: Path, path: Path) -> IndexRow | None:
         file = files.path(kind)
         return file.relative_to(out).as_posix() if file.is_file() else None
 
-    untrained = any("UNTRAINED" in warning for warning in warnings)
-    copied = f"copied from {best['copied_from']}" if best.get("copied_from") else ""
+    is_untrained = any("UNTRAINED" in warning for warning in warnings)
+    origin = f"copied from {best['copied_from']}" if best.get("copied_from") else ""
     note = " ".join(warning for warning in warnings if "UNTRAINED" not in warning)
     return IndexRow(
         name,
-        _UNTRAINED if untrained else "finished, with warnings" if warnings else "finished",
+        _UNTRAINED if is_untrained else "finished, with warnings" if warnings else "finished",
         length=facts.get("residues"),
         depth=facts.get("alignment_rows"),
         plddt=plddt,
@@ -125,11 +125,11 @@ def _finished_row(out: Path, path: Path) -> IndexRow | None:
         seconds=seconds,
         page=link("report"),
         thumbnail=link("thumbnail"),
-        note="; ".join(filter(None, [copied, note])),
+        note="; ".join(filter(None, [origin, note])),
     )
 
 
-def _failures(out: Path) -> dict[str, str]:
+def _read_errors(out: Path) -> dict[str, str]:
     """Return the error of each failed target, by name."""
     errors = {}
     for path in sorted(out.glob("failures*.jsonl")):

@@ -8,10 +8,10 @@ from typing import Any
 from model.output import CONTACT_COLUMNS
 from msa.errors import InputError
 
-# rows of the tables of a page
+# maximum numbers of rows in the tables of a page
 MAX_INTERFACES = 100
 MAX_CONTACTS = 200
-# keys of the score file, with the column of the page
+# column of the page for each key of the score file
 SCORE_COLUMNS = {
     "pairwise_iptm": "ipTM",
     "pairwise_actifptm": "actifpTM",
@@ -29,8 +29,7 @@ class Contact:
         residues: the residues, such as "A:K12".
         plddt: pLDDT of each residue.
         distance: distance of their CB atoms, Å.
-        pae: PAE of the second residue when aligned on the first, and of the first when aligned on the second,
-            Å.
+        pae: PAE of the second residue if structures are aligned on the first, and the reverse, Å.
     """
 
     residues: tuple[str, str]
@@ -45,8 +44,8 @@ class Interface:
 
     Args:
         chains: names of the chains.
-        scores: scores by key of SCORE_COLUMNS, as far as the score file has them; the larger of both
-            directions.
+        scores: the pair's scores in the score file, by the keys of SCORE_COLUMNS; of a score that depends on
+            the direction, the larger value.
         contacts: None if there is no table of contacts.
     """
 
@@ -56,7 +55,7 @@ class Interface:
 
 
 def read_interfaces(scores: dict[str, Any], path: Path) -> tuple[Interface, ...]:
-    """Return the interfaces of a model, those with the most contacts, then with the best scores first.
+    """Return the interfaces of a model, sorted by their number of contacts, then by their scores.
 
     Args:
         scores: content of the score file.
@@ -111,4 +110,4 @@ def _read_contacts(path: Path) -> dict[tuple[str, str], tuple[Contact, ...]]:
             residues = (f"{row[0]}:{row[2]}{row[1]}", f"{row[4]}:{row[6]}{row[5]}")
             contact = Contact(residues, plddt, numbers[0], (numbers[1], numbers[2]))
             contacts.setdefault((row[0], row[4]), []).append(contact)
-    return {pair: tuple(found) for pair, found in contacts.items()}
+    return {pair: tuple(pair_contacts) for pair, pair_contacts in contacts.items()}

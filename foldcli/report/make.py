@@ -37,14 +37,14 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         return []
     result = read_result(files, done)
     alignment, missing = _read_alignment(files, done, result.chain_sequences)
-    written = []
+    written_files = []
     if settings.plots:
         # matplotlib takes half a second to import; predictions draw plots while the GPU works
         from foldcli.report.plots import write_plots
 
-        written += write_plots(result, alignment)
+        written_files += write_plots(result, alignment)
     if settings.page:
-        # last, since it lists the files of the target
+        # written last, because the page lists the files of the target
         viewer = load_viewer()
         if viewer.missing:
             _warn_of_missing_viewer(viewer.missing)
@@ -53,29 +53,31 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         page = files.path("report")
         with atomic_write(page) as stream:
             stream.write(target_page(result, alignment, missing, viewer, script))
-        written.append(page)
-    return written
+        written_files.append(page)
+    return written_files
 
 
 @cache
 def _warn_of_missing_viewer(reason: str) -> None:
-    """Say once per process why reports have no cartoon."""
+    """Log why reports have no cartoon, once per process."""
     logger.warning("the reports have no cartoon: %s", reason)
 
 
 def viewer_folder(files: TargetFiles) -> Path:
     """Return the folder of the viewer's script, which all targets of a run share."""
     parent = files.folder.parent
-    in_run = files.layout != "single_folder" or (parent / FOLDER).is_dir()
-    return (parent if in_run else files.folder) / FOLDER
+    is_in_run = files.layout != "single_folder" or (parent / FOLDER).is_dir()
+    return (parent if is_in_run else files.folder) / FOLDER
 
 
 def _read_alignment(
     files: TargetFiles, done: dict[str, Any], chains: Sequence[str]
 ) -> tuple[AlignmentSummary | None, str]:
     """Return the summary of a target's alignment; None and the reason if there is none."""
-    written, recorded = files.path("alignment"), done.get("facts", {}).get("alignment")
-    path = written if written.is_file() or not recorded else Path(recorded)
+    # `predict` does not copy its alignment, and records the path
+    path, recorded_path = files.path("alignment"), done.get("facts", {}).get("alignment")
+    if not path.is_file() and recorded_path:
+        path = Path(recorded_path)
     if not path.is_file():
         return None, "The alignment is not shown, because its file is not next to the structures."
     m8 = files.path("hits")

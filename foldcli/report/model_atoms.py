@@ -18,13 +18,14 @@ _ONE_LETTER = {
     "THR": "T", "TRP": "W", "TYR": "Y", "VAL": "V",
 }  # fmt: skip
 _BACKBONE = (b"N", b"CA", b"C", b"O")
-# first and last column of each field of an ATOM line, from 0
+# columns of the fields of an ATOM line, from 0: start and end
 _NAME, _ALTERNATIVE, _COMPONENT, _RESIDUE, _NUMBER = (12, 16), (16, 17), (17, 20), (21, 27), (22, 26)
 _CHAIN = (21, 22)
-# of a SEQRES line: the chain, and its number of residues
+# the same of a SEQRES line: the chain, and its number of residues
 _SEQRES_CHAIN, _SEQRES_COUNT = (11, 12), (13, 17)
 _XYZ = ((30, 38), (38, 46), (46, 54))
-_WIDTH = 54  # columns that are read
+# number of columns of an ATOM line that are read
+_WIDTH = 54
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +48,9 @@ class ModelAtoms:
 
     def atom(self, name: str) -> np.ndarray:
         """Return the positions of one atom of each residue, float64 [N, 3]; NaN where it is missing."""
-        found = self.names == name.encode()
+        matches = self.names == name.encode()
         positions = np.full((len(self.components), 3), np.nan)
-        positions[self.residues[found]] = self.positions[found]
+        positions[self.residues[matches]] = self.positions[matches]
         return positions
 
     @cached_property
@@ -59,9 +60,12 @@ class ModelAtoms:
 
     def backbone(self) -> "ModelAtoms":
         """Return the model without its side chains."""
-        kept = np.isin(self.names, _BACKBONE)
+        in_backbone = np.isin(self.names, _BACKBONE)
         return replace(
-            self, positions=self.positions[kept], names=self.names[kept], residues=self.residues[kept]
+            self,
+            positions=self.positions[in_backbone],
+            names=self.names[in_backbone],
+            residues=self.residues[in_backbone],
         )
 
     @property
@@ -82,14 +86,14 @@ def read_model_atoms(path: Path, length: int) -> ModelAtoms:
 
     Args:
         path: PDB file.
-        length: number of residues N of the target. A file with fewer residues is read by residue number,
-            from 1; if it has several chains, SEQRES lines must give their lengths.
+        length: number of residues N of the target. If the file has fewer, residue numbers, from 1, determine
+            which are missing; if it also has several chains, SEQRES lines must give their lengths.
 
     Raises:
-        InputError: the file has more residues than the target, fewer without the lengths of its chains, or an
-            invalid line; names the line.
+        InputError: the file has more residues than the target, it lacks residues and does not give the
+            lengths of its chains, or a line is invalid; the error names the line.
     """
-    lines, numbers, declared = _atom_lines(path)
+    lines, line_numbers, declared_lengths = _atom_lines(path)
     if not lines:
         return ModelAtoms(
             np.zeros((0, 3)), np.zeros(0, "S4"), np.zeros(0, np.int64), ("",) * length, (("A", length),)
@@ -98,8 +102,8 @@ def read_model_atoms(path: Path, length: int) -> ModelAtoms:
     names = np.char.strip(_field(table, _NAME))
     # of the standard residues, only hydrogens have names such as HA, 1HB or HG21
     is_hydrogen = np.char.startswith(np.char.lstrip(names, b"0123456789"), b"H")
-    kept = ~is_hydrogen & np.isin(_field(table, _ALTERNATIVE), (b"", b" ", b"A"))
-    table, names, numbers = table[kept], names[kept], numbers[kept]
+    is_used = ~is_hydrogen & np.isin(_field(table, _ALTERNATIVE), (b"", b" ", b"A"))
+    table, names, line_numbers = table[is_used], names[is_used], line_numbers[is_used]
     try:
         positions = np.stack([_field(table, columns).astype(np.float64) for columns in _XYZ], 1)
         residue_numbers = _field(table, _NUMBER).astype(np.int64)
@@ -107,28 +111,30 @@ def read_model_atoms(path: Path, length: int) -> ModelAtoms:
             raise ValueError
     except ValueError as error:
         raise InputError(
-            "an atom without number or coordinates", path, _invalid_line(table, numbers)
+            "an atom without number or coordinates", path, _invalid_line(table, line_numbers)
         ) from error
     keys = _field(table, _RESIDUE)
-    order = np.cumsum(np.append(True, keys[1:] != keys[:-1])) - 1
-    # residues with a Cα, counted from 0
+    # for each atom, the number of its residue in the file, from 0
+    file_residues = np.cumsum(np.append(True, keys[1:] != keys[:-1])) - 1
+    # the first Cα of each residue that has one
     ca = np.flatnonzero(names == b"CA")
-    ca = ca[np.unique(order[ca], return_index=True)[1]]
+    ca = ca[np.unique(file_residues[ca], return_index=True)[1]]
     if len(ca) > length:
         raise InputError(f"{len(ca)} residues, but its scores have {length}", path)
-    found = [name.decode("ascii", "replace").strip() or "A" for name in _field(table, _CHAIN)[ca]]
-    chains = _chains(found, declared, length)
+    chain_by_residue = [name.decode("ascii", "replace").strip() or "A" for name in _field(table, _CHAIN)[ca]]
+    chains = _chains(chain_by_residue, declared_lengths, length)
     if chains is None:
         raise InputError(f"{len(ca)} residues of several chains, but its scores have {length}", path)
     indices = np.arange(length)
     if len(ca) != length:
         offsets = dict(zip((name for name, _ in chains), _starts(chains), strict=True))
-        indices = residue_numbers[ca] - 1 + np.array([offsets[name] for name in found], np.int64)
-    if (wrong := np.flatnonzero((indices < 0) | (indices >= length))).size:
-        raise InputError(f"residue {residue_numbers[ca][wrong[0]]} of {length}", path)
-    index_by_order = np.full(int(order[-1]) + 1, -1)
-    index_by_order[order[ca]] = indices
-    residues = index_by_order[order]
+        indices = residue_numbers[ca] - 1 + np.array([offsets[name] for name in chain_by_residue], np.int64)
+    if (out_of_range := np.flatnonzero((indices < 0) | (indices >= length))).size:
+        raise InputError(f"residue {residue_numbers[ca][out_of_range[0]]} of {length}", path)
+    # -1 for residues without Cα, whose atoms are left out
+    index_of_file_residue = np.full(int(file_residues[-1]) + 1, -1)
+    index_of_file_residue[file_residues[ca]] = indices
+    residues = index_of_file_residue[file_residues]
     ordered = np.argsort(residues, kind="stable")[np.count_nonzero(residues < 0) :]
     components = [""] * length
     for index, component in zip(indices, _field(table, _COMPONENT)[ca], strict=True):
@@ -186,20 +192,20 @@ def read_mmcif_atoms(path: Path, length: int) -> ModelAtoms:
 
 
 def _chains(
-    found: Sequence[str], declared: Mapping[str, int], length: int
+    chain_by_residue: Sequence[str], declared_lengths: Mapping[str, int], length: int
 ) -> tuple[tuple[str, int], ...] | None:
-    """Return name and length of each chain; None if they do not follow from the file.
+    """Return name and length of each chain; None if the file does not determine them.
 
     Args:
-        found: the chain of each residue with coordinates.
-        declared: lengths of the chains in SEQRES lines.
+        chain_by_residue: the chain of each residue with coordinates.
+        declared_lengths: lengths of the chains in SEQRES lines.
         length: number of all residues.
     """
-    counts = tuple((name, len(list(group))) for name, group in groupby(found))
-    if len(found) == length:
+    counts = tuple((name, len(list(group))) for name, group in groupby(chain_by_residue))
+    if len(chain_by_residue) == length:
         return counts
-    if sum(declared.values()) == length and declared.keys() >= set(found):
-        return tuple(declared.items())
+    if sum(declared_lengths.values()) == length and declared_lengths.keys() >= set(chain_by_residue):
+        return tuple(declared_lengths.items())
     return ((counts[0][0] if counts else "A", length),) if len(counts) <= 1 else None
 
 

@@ -15,10 +15,10 @@ from foldcli.report.model_atoms import ModelAtoms
 from foldcli.report.result import PAE_STEP, RankedModel, TargetResult
 from foldcli.report.secondary_structure import assign_secondary_structure
 
-# atoms of all models of a page together; further models have their backbone only
+# maximum number of atoms of all models of a page; models beyond it have their backbone only
 MAX_ATOMS = 200_000
 
-# AlphaFold's database: lowest pLDDT of each class, name, colour
+# the classes of AlphaFold's database: lowest pLDDT, name, colour
 CONFIDENCE_CLASSES = (
     (90.0, "very high", "#0053d6"),
     (70.0, "confident", "#65cbf3"),
@@ -30,7 +30,7 @@ PAE_COLOURS = ("#08306b", "#2171b5", "#6baed6", "#c6dbef", "#f7fbff")
 MAX_PAE = 31.75
 # colour scale of the rows of an alignment, from identity 0 to 1; readable on white paper and a dark screen
 IDENTITY_COLOURS = ("#f0a43a", "#b9ad8a", "#56a8dc", "#1668b8")
-# colours of chains, in turn; of Okabe and Ito (2008), which can be told apart without full colour vision
+# colours of consecutive chains, by Okabe and Ito (2008), distinguishable with any kind of colour vision
 CHAIN_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8a8f98")
 
 
@@ -47,19 +47,22 @@ def pack_array(array: np.ndarray, dtype: str) -> str:
 def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]:
     """Return the data that the page's scripts read.
 
-    Coordinates are integers in units of `step` Å, oriented by `superpositions`. pLDDT is in units of 0.01,
-    PAE in units of PAE_STEP. `residueTypes` lists the distinct residue types (name, and atom names in order);
-    `types` of a model has the index of each residue's type.
+    Coordinates are integers in units of `step` Å, after `superpositions`. pLDDT is in units of 0.01, PAE in
+    units of PAE_STEP. `residueTypes` lists the distinct pairs of a residue's name and its atoms' names in
+    order. `types` of a model has the index of each residue's pair in this list.
     """
-    moves = superpositions([model.atoms.ca for model in result.models])
+    transforms = superpositions([model.atoms.ca for model in result.models])
     atoms = _stored_atoms(result.models)
-    positions = [move.apply(each.positions) for move, each in zip(moves, atoms, strict=True)]
-    extent = max((float(np.abs(each).max(initial=0.0)) for each in positions), default=0.0)
+    positions = [
+        transform.apply(model_atoms.positions)
+        for transform, model_atoms in zip(transforms, atoms, strict=True)
+    ]
+    extent = max((float(np.abs(array).max(initial=0.0)) for array in positions), default=0.0)
     step = max(extent / 32767, 0.001)
     types: dict[tuple[str, bytes], int] = {("", b""): 0}
     models = [
-        _model_data(model, each, np.rint(moved / step), types)
-        for model, each, moved in zip(result.models, atoms, positions, strict=True)
+        _model_data(model, model_atoms, np.rint(transformed / step), types)
+        for model, model_atoms, transformed in zip(result.models, atoms, positions, strict=True)
     ]
     return {
         "name": result.name,
@@ -67,12 +70,12 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
         "chains": [list(chain) for chain in result.chains],
         "confidence": result.confidence,
         "step": step,
-        "residueTypes": [[name, each.decode("ascii", "replace")] for name, each in types],
+        "residueTypes": [[name, atom_names.decode("ascii", "replace")] for name, atom_names in types],
         "models": models,
         "paeStep": PAE_STEP,
         "coverage": None if coverage is None else _coverage_data(coverage),
         "palettes": {
-            "confidence": [list(each) for each in CONFIDENCE_CLASSES],
+            "confidence": list(map(list, CONFIDENCE_CLASSES)),
             "pae": PAE_COLOURS,
             "maxPae": MAX_PAE,
             "identity": IDENTITY_COLOURS,
@@ -82,7 +85,7 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
 
 
 def _stored_atoms(models: Sequence[RankedModel]) -> list[ModelAtoms]:
-    """Return the atoms of each model: all of the best models, the backbone of those beyond MAX_ATOMS."""
+    """Return all atoms of the best models, and the backbone of models beyond MAX_ATOMS."""
     stored, count = [], 0
     for model in models:
         count += len(model.atoms.names)
@@ -142,7 +145,7 @@ def _coverage_data(coverage: Coverage) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class RigidTransform:
-    """A rotation, then a translation.
+    """A rotation followed by a translation.
 
     Args:
         rotation: float64 [3, 3], applied to row vectors from the right.
@@ -153,15 +156,16 @@ class RigidTransform:
     translation: np.ndarray
 
     def apply(self, positions: np.ndarray) -> np.ndarray:
-        """Return moved positions, float64 [..., 3]."""
+        """Return transformed positions, float64 [..., 3]."""
         return positions @ self.rotation + self.translation
 
 
 def superpositions(models: list[np.ndarray]) -> list[RigidTransform]:
-    """Return moves that centre and orient the first model and superpose the others on it.
+    """Return transforms that centre and orient the first model, and superpose the others on it.
 
-    The first model's longest axis becomes x, its shortest z, which points at the viewer. The others are
-    superposed over the residues that both have (Kabsch, Acta Cryst. A 32, 922, 1976). Never mirrors a model.
+    The first model's longest axis becomes x, and its shortest axis becomes z, which points at the viewer.
+    Each other model is superposed on it over the residues that both have (Kabsch, Acta Cryst. A 32, 922,
+    1976). No model is mirrored.
 
     Args:
         models: coordinates of each model, float64 [N, 3]; NaN for missing residues.
@@ -175,16 +179,16 @@ def superpositions(models: list[np.ndarray]) -> list[RigidTransform]:
     if len(axes) == 3:
         axes[2] *= np.sign(np.linalg.det(axes)) or 1.0  # a rotation, never a reflection
         rotation = axes.T
-    moves = [RigidTransform(rotation, -centre @ rotation)]
-    first = moves[0].apply(models[0])
+    transforms = [RigidTransform(rotation, -centre @ rotation)]
+    first = transforms[0].apply(models[0])
     for model in models[1:]:
         shared = present & np.isfinite(model).all(1)
         if not shared.any():
-            moves.append(moves[0])
+            transforms.append(transforms[0])
             continue
         centre, target = model[shared].mean(0), first[shared].mean(0)
         u, _, vt = np.linalg.svd((model[shared] - centre).T @ (first[shared] - target))
         handedness = np.diag([1.0, 1.0, np.sign(np.linalg.det(u @ vt)) or 1.0])
         rotation = u @ handedness @ vt
-        moves.append(RigidTransform(rotation, target - centre @ rotation))
-    return moves
+        transforms.append(RigidTransform(rotation, target - centre @ rotation))
+    return transforms

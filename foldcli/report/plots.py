@@ -29,7 +29,7 @@ from foldcli.report.result import PAE_STEP, TargetResult
 from msa.io.atomic import atomic_write
 
 MAX_PLOTTED_MODELS = 10
-# borders of more chains are thin lines
+# with more chains, their borders are thin lines
 _MAX_OUTLINED_CHAINS = 10
 # name and number of residues of each chain
 Chains = tuple[tuple[str, int], ...]
@@ -39,8 +39,8 @@ UNTRAINED = "UNTRAINED parameters: no meaning"
 def write_plots(result: TargetResult, alignment: AlignmentSummary | None) -> list[Path]:
     """Write NAME_coverage.png, NAME_plddt.png, NAME_pae.png and NAME_thumbnail.png.
 
-    The coverage needs an alignment, and the PAE a network that predicts it; without them, no such file is
-    written.
+    The plot of the coverage is written only if there is an alignment, and that of the PAE only if the network
+    predicts it.
 
     Returns:
         The files that were written.
@@ -97,7 +97,7 @@ def _stamp_untrained(figure: Figure, result: TargetResult) -> None:
 def _mark_chains(axes: Axes, chains: Chains, both_axes: bool = False) -> None:
     """Draw the borders between chains, and write their names above the axes.
 
-    With `both_axes`, also mark the y axis, with names to its right. Names that would overlap are left out.
+    With `both_axes`, mark the y axis too, with names to its right. Names that would overlap are left out.
     """
     if len(chains) == 1:
         return
@@ -108,12 +108,12 @@ def _mark_chains(axes: Axes, chains: Chains, both_axes: bool = False) -> None:
         for end in ends[:-1]:
             for line in lines:
                 line(end + 0.5, color=colour, linewidth=width)
-    last, distance = -np.inf, ends[-1] / (15 if both_axes else 40)
+    last_middle, min_distance = -np.inf, ends[-1] / (15 if both_axes else 40)
     for (name, length), end in zip(chains, ends, strict=True):
         middle = end - (length - 1) / 2
-        if middle - last < distance:
+        if middle - last_middle < min_distance:
             continue
-        last = middle
+        last_middle = middle
         axes.text(middle, 1.01, name, transform=axes.get_xaxis_transform(), ha="center", fontsize=9)
         if both_axes:
             axes.text(1.02, middle, name, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
@@ -160,11 +160,11 @@ def _plddt(result: TargetResult) -> Figure:
             1.01, (lower + upper) / 2, name, transform=axes.get_yaxis_transform(), va="center", fontsize=9
         )
         upper = lower
-    shown = result.models[:MAX_PLOTTED_MODELS]
+    plotted = result.models[:MAX_PLOTTED_MODELS]
     position = np.arange(1, len(result.sequence) + 1)
     # models differ in line style as well as in shade
     styles = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-    for i, model in reversed(list(enumerate(shown))):
+    for i, model in reversed(list(enumerate(plotted))):
         colour = str(min(0.65, 0.07 + 0.13 * i))
         axes.plot(
             position, model.plddt, color=colour, linestyle=styles[i % 5], linewidth=2.0 if i == 0 else 1.1,
@@ -188,14 +188,14 @@ def _plddt(result: TargetResult) -> Figure:
 
 def _pae(result: TargetResult) -> Figure:
     models = result.models[:MAX_PLOTTED_MODELS]
-    shown = [(model.rank, model.pae) for model in models if model.pae is not None]
-    columns = min(5, len(shown))
-    rows = -(-len(shown) // columns)
+    ranks_and_maps = [(model.rank, model.pae) for model in models if model.pae is not None]
+    columns = min(5, len(ranks_and_maps))
+    rows = -(-len(ranks_and_maps) // columns)
     figure = _figure(3 * columns + 0.9, 3.3 * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
     length = len(result.sequence)
     scale = ScalarMappable(Normalize(0, MAX_PAE), _colormap("pae", PAE_COLOURS))
-    for axes, (rank, pae) in zip(grid.flat, shown, strict=False):
+    for axes, (rank, pae) in zip(grid.flat, ranks_and_maps, strict=False):
         # the last cell may cover fewer residues than the others
         end = len(pae.cells) * pae.block + 0.5
         axes.imshow(
@@ -211,7 +211,7 @@ def _pae(result: TargetResult) -> Figure:
         axes.set_title(f"rank {rank}", pad=_title_pad(result.chains))
     for axes in grid[:, 0]:
         axes.set_ylabel("Aligned residue")
-    for axes in grid.flat[len(shown) :]:
+    for axes in grid.flat[len(ranks_and_maps) :]:
         axes.set_visible(False)
     figure.colorbar(scale, ax=grid, label="PAE (Å)", pad=0.015)
     _stamp_untrained(figure, result)
@@ -220,8 +220,8 @@ def _pae(result: TargetResult) -> Figure:
 
 def _thumbnail(result: TargetResult) -> Figure:
     best = result.models[0]
-    (move,) = superpositions([best.atoms.ca])
-    ca = move.apply(best.atoms.ca)
+    (transform,) = superpositions([best.atoms.ca])
+    ca = transform.apply(best.atoms.ca)
     figure = _figure(1.28, 1.28, 100, constrained=False)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()

@@ -14,9 +14,9 @@ from foldcli.report.model_atoms import ModelAtoms, read_mmcif_atoms, read_model_
 from msa.errors import InputError
 from msa.io.json_files import read_json
 
-# keeps the page of a run with hundreds of seeds small enough for browsers
+# maximum number of models on a page; hundreds, from many seeds, would be too large for browsers
 MAX_MODELS = 25
-# total number of cells of all PAE maps of a page, one byte each
+# maximum number of cells in all PAE maps of a page together, one byte each
 MAX_PAE_CELLS = 1_500_000
 # Å; one byte in steps of 1/8 Å can store the largest possible PAE, 31.75 Å
 PAE_STEP = 0.125
@@ -118,18 +118,18 @@ class TargetResult:
 
     @property
     def confidence(self) -> str:
-        """The name of the confidence of residues: pLDDT, or expected lDDT of copied models."""
+        """The name of the residues' confidence: pLDDT, or expected lDDT for copies of templates."""
         return "pLDDT" if self.copied_from is None else "expected lDDT"
 
 
 def finished_targets(out: Path) -> list[TargetFiles]:
     """Return all targets with ranked models in a folder and its direct subfolders."""
     subfolders = sorted(path for path in out.iterdir() if path.is_dir() and not path.name.startswith("."))
-    found = [files for folder in (out, *subfolders) for files in find_targets(folder)]
+    targets = [files for folder in (out, *subfolders) for files in find_targets(folder)]
     return [
-        # the folder of a target in the default layout of a run, whose paths are the same
+        # OUT/NAME is the folder of a target in a run's default layout, which has the same paths
         TargetFiles(files.name, out) if files.folder == out / files.name != out else files
-        for files in found
+        for files in targets
     ]
 
 
@@ -152,20 +152,20 @@ def read_result(files: TargetFiles, done: dict[str, Any]) -> TargetResult:
         InputError: a file is missing, unreadable or inconsistent with the others; names it.
         OSError: the folder cannot be read.
     """
-    ranked = files.score_files()
-    if not ranked:
+    score_files = files.score_files()
+    if not score_files:
         raise InputError(f"no ranked models of {files.name}", files.structures_folder)
-    shown = ranked[:MAX_MODELS]
-    max_side = int((MAX_PAE_CELLS / len(shown)) ** 0.5)
+    shown_files = score_files[:MAX_MODELS]
+    max_side = int((MAX_PAE_CELLS / len(shown_files)) ** 0.5)
     models: list[RankedModel] = []
-    for rank, tag, path in shown:
+    for rank, tag, path in shown_files:
         model = _read_model(files, rank, tag, path, max_side)
         if models and len(model.plddt) != len(models[0].plddt):
             raise InputError(f"{len(model.plddt)} residues, but {len(models[0].plddt)} at rank 1", path)
         if models and model.atoms.chains != models[0].atoms.chains:
             raise InputError("other chains than at rank 1", path)
         models.append(model)
-    return TargetResult(files, models[0].atoms.sequence, tuple(models), len(ranked), done)
+    return TargetResult(files, models[0].atoms.sequence, tuple(models), len(score_files), done)
 
 
 def _read_model(files: TargetFiles, rank: int, tag: str, path: Path, max_side: int) -> RankedModel:
@@ -187,10 +187,10 @@ def _read_model(files: TargetFiles, rank: int, tag: str, path: Path, max_side: i
     structure, links = _find_structure(files, rank, tag, path)
     read_atoms = read_mmcif_atoms if structure.suffix == ".cif" else read_model_atoms
     atoms = read_atoms(structure, length)
-    reduced = None if pae is None else reduce_pae(pae, max_side)
+    pae_map = None if pae is None else reduce_pae(pae, max_side)
     copied_from = scores.get("copied_from")
     return RankedModel(
-        rank, tag, plddt, atoms, ptm, reduced, bool(scores.get("untrained")), links,
+        rank, tag, plddt, atoms, ptm, pae_map, bool(scores.get("untrained")), links,
         None if copied_from is None else str(copied_from), iptm, interfaces,
     )  # fmt: skip
 
@@ -206,13 +206,13 @@ def _find_structure(files: TargetFiles, rank: int, tag: str, scores: Path) -> tu
     if not existing:
         raise InputError(f"its structure {files.model_path('pdb', rank, tag).name} is missing", scores)
     contacts = files.model_path("contacts", rank, tag)
-    linked = [*existing, scores, *([contacts] if contacts.is_file() else [])]
+    model_files = [*existing, scores, *([contacts] if contacts.is_file() else [])]
     shown = min(existing, key=lambda path: path.suffix != ".pdb")
-    return shown, tuple(link_from_page(files, path) for path in linked)
+    return shown, tuple(link_from_page(files, path) for path in model_files)
 
 
 def reduce_pae(pae: np.ndarray, max_side: int) -> PaeMap:
-    """Average PAE, float [N, N] in Å, over blocks, to at most max_side × max_side cells of one byte."""
+    """Return a PAE, float [N, N] in Å, averaged over blocks to at most max_side × max_side cells."""
     length = len(pae)
     block = -(-length // max_side)
     means = pae

@@ -34,20 +34,20 @@ def assign_secondary_structure(
     """
     n, ca, c, o = backbone
     length = len(ca)
-    # bonded to the residue before; False for NaN
-    linked = np.zeros(length, bool)
-    linked[1:] = np.linalg.norm(c[:-1] - n[1:], axis=1) < _MAX_PEPTIDE_BOND
-    linked[list(chain_starts)] = False
+    # True if a residue is bonded to the one before; False for NaN
+    is_bonded = np.zeros(length, bool)
+    is_bonded[1:] = np.linalg.norm(c[:-1] - n[1:], axis=1) < _MAX_PEPTIDE_BOND
+    is_bonded[list(chain_starts)] = False
     carbonyl = np.full((length, 3), np.nan)
     carbonyl[1:] = (c - o)[:-1]
     with np.errstate(invalid="ignore", divide="ignore"):
         h = n + _NH_LENGTH * carbonyl / np.linalg.norm(carbonyl, axis=1, keepdims=True)
-    donates = linked & np.isfinite(h).all(1) & (np.frombuffer(sequence.encode(), np.uint8) != ord("P"))
-    if not donates.any():
+    is_donor = is_bonded & np.isfinite(h).all(1) & (np.frombuffer(sequence.encode(), np.uint8) != ord("P"))
+    if not is_donor.any():
         return COIL * length
-    acceptors, donors = _hydrogen_bonds(n, ca, c, o, h, donates)
+    acceptors, donors = _hydrogen_bonds(n, ca, c, o, h, is_donor)
     # number of chain breaks before each residue
-    segment = np.cumsum(~linked)
+    segment = np.cumsum(~is_bonded)
     letters = np.full(length, COIL)
     letters[_strands(acceptors, donors, segment)] = STRAND
     for turn, letter in ((4, ALPHA_HELIX), (3, HELIX_310)):
@@ -63,22 +63,24 @@ def assign_secondary_structure(
 
 
 def _hydrogen_bonds(
-    n: np.ndarray, ca: np.ndarray, c: np.ndarray, o: np.ndarray, h: np.ndarray, donates: np.ndarray
+    n: np.ndarray, ca: np.ndarray, c: np.ndarray, o: np.ndarray, h: np.ndarray, is_donor: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return all hydrogen bonds: the residues with the C=O, and those with the N-H."""
-    # float32 is exact enough to find neighbours, and halves the time of long chains
-    coarse = np.nan_to_num(ca - np.nanmean(ca, axis=0), nan=1e6).astype(np.float32)
-    squares, donor_indices = (coarse * coarse).sum(1), np.flatnonzero(donates)
-    found = [np.zeros((2, 0), np.int64)]
+    """Return all hydrogen bonds: the residues of the acceptors (C=O), and those of the donors (N-H)."""
+    # float32 is exact enough to find neighbours, and halves the time for long chains
+    centred = np.nan_to_num(ca - np.nanmean(ca, axis=0), nan=1e6).astype(np.float32)
+    squares, donor_indices = (centred * centred).sum(1), np.flatnonzero(is_donor)
+    pairs = [np.zeros((2, 0), np.int64)]
     for start in range(0, len(ca), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        distances = squares[rows, None] - 2 * coarse[rows] @ coarse[donor_indices].T + squares[donor_indices]
+        distances = (
+            squares[rows, None] - 2 * centred[rows] @ centred[donor_indices].T + squares[donor_indices]
+        )
         acceptors, columns = np.nonzero(distances < _MAX_CA_DISTANCE**2)
-        found.append(np.stack([acceptors + start, donor_indices[columns]]))
-    acceptors, donors = np.concatenate(found, 1)
+        pairs.append(np.stack([acceptors + start, donor_indices[columns]]))
+    acceptors, donors = np.concatenate(pairs, 1)
     # neighbours in the chain form no hydrogen bond
-    apart = (acceptors != donors) & (acceptors + 1 != donors)
-    acceptors, donors = acceptors[apart], donors[apart]
+    are_separate = (acceptors != donors) & (acceptors + 1 != donors)
+    acceptors, donors = acceptors[are_separate], donors[are_separate]
 
     def inverse(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return 1 / np.maximum(np.linalg.norm(a - b, axis=1), 0.5)
@@ -89,8 +91,8 @@ def _hydrogen_bonds(
         - inverse(o[acceptors], h[donors])
         - inverse(c[acceptors], n[donors])
     )
-    bonded = energy < MAX_ENERGY  # False for NaN
-    return acceptors[bonded], donors[bonded]
+    have_bond = energy < MAX_ENERGY  # False for NaN
+    return acceptors[have_bond], donors[have_bond]
 
 
 def _strands(acceptors: np.ndarray, donors: np.ndarray, segment: np.ndarray) -> np.ndarray:
@@ -99,15 +101,16 @@ def _strands(acceptors: np.ndarray, donors: np.ndarray, segment: np.ndarray) -> 
     in_strand = np.zeros(length, bool)
     bonds = acceptors * length + donors
 
-    def bonded(acceptor: np.ndarray, donor: np.ndarray) -> np.ndarray:
+    def have_bond(acceptor: np.ndarray, donor: np.ndarray) -> np.ndarray:
         inside = (acceptor >= 0) & (donor >= 0) & (acceptor < length) & (donor < length)
         return inside & np.isin(acceptor * length + donor, bonds)
 
-    # Each bridge of residues i and j is a pattern of two hydrogen bonds, found from its first one. Patterns
-    # with i and j exchanged are found in the same way, as every bond is tried as the first.
-    parallel = bonded(donors, acceptors + 2)
-    narrow = bonded(donors, acceptors)
-    wide = bonded(donors - 2, acceptors + 2)
+    # A bridge of residues i and j is a pattern of two hydrogen bonds. Every bond is tried as the first of
+    # each pattern, which also finds the patterns with i and j exchanged. Antiparallel strands have two
+    # patterns, whose bonds form a narrow or a wide ring.
+    parallel = have_bond(donors, acceptors + 2)
+    narrow = have_bond(donors, acceptors)
+    wide = have_bond(donors - 2, acceptors + 2)
     for i, j, direction in (
         (acceptors[parallel] + 1, donors[parallel], 1),
         (
@@ -117,16 +120,16 @@ def _strands(acceptors: np.ndarray, donors: np.ndarray, segment: np.ndarray) -> 
         ),
     ):
         i, j = np.unique(np.sort(np.stack([i, j]), axis=0), axis=1)
-        inner = (i >= 1) & (j < length - 1) & (j - i >= 3)
-        i, j = i[inner], j[inner]
-        whole = (segment[i - 1] == segment[i + 1]) & (segment[j - 1] == segment[j + 1])
-        i, j = i[whole], j[whole]
+        is_inside = (i >= 1) & (j < length - 1) & (j - i >= 3)
+        i, j = i[is_inside], j[is_inside]
+        is_unbroken = (segment[i - 1] == segment[i + 1]) & (segment[j - 1] == segment[j + 1])
+        i, j = i[is_unbroken], j[is_unbroken]
         step_i, step_j = i[None] - i[:, None], direction * (j[None] - j[:, None])
         # the next bridge of a ladder, or one after a bulge: 1 residue in one strand, up to 4 in the other
-        joined = (
+        are_consecutive = (
             (step_i > 0) & (step_j > 0) & (np.minimum(step_i, step_j) < 3) & (np.maximum(step_i, step_j) < 6)
         )
-        for first, second in zip(*np.nonzero(joined), strict=True):
+        for first, second in zip(*np.nonzero(are_consecutive), strict=True):
             in_strand[i[first] : i[second] + 1] = True
             low, high = sorted((j[first], j[second]))
             in_strand[low : high + 1] = True

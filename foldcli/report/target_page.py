@@ -1,4 +1,4 @@
-"""The page of one target: a single HTML file, and the viewer that its folder of results shares."""
+"""The HTML page of one target."""
 
 import re
 import statistics
@@ -22,7 +22,8 @@ SCRIPTS = (
     "coverage.js", "page.js",
 )  # fmt: skip
 _CLASS_RANGES = ("over 90", "70 to 90", "50 to 70", "under 50")
-_LINE_WIDTH = 60  # columns of an alignment per line
+# alignment columns per line
+_LINE_WIDTH = 60
 _TAG = re.compile(r"alphafold2(_ptm|_multimer_v\d)?_model_(?P<network>\d+)_seed_(?P<seed>\d+)")
 # stages and facts of done.json in plain words
 _STAGE_NAMES = {
@@ -69,7 +70,7 @@ def target_page(
     Args:
         result: see TargetResult.
         alignment: its alignment, or None.
-        missing: reason why there is no alignment.
+        missing: the reason if there is no alignment, else "".
         viewer: the structure viewer, or the reason why there is none.
         viewer_script: path of the viewer's script relative to the page; "" if there is none.
     """
@@ -150,7 +151,7 @@ def _record_values(done: dict[str, Any]) -> dict[str, Any]:
 def _tiles(result: TargetResult, alignment: AlignmentSummary | None) -> list[tuple[str, str]]:
     """Return the most important facts as (name, value)."""
     best = result.models[0]
-    # the recorded depth, if known, counts identical rows once
+    # identical rows count once in the recorded depth, which is therefore preferred
     depth = result.done.get("facts", {}).get(
         "alignment_rows", alignment.coverage.depth if alignment else None
     )
@@ -219,16 +220,16 @@ def _alignment_values(alignment: AlignmentSummary | None) -> dict[str, Any]:
     if alignment is None:
         return {"coverage_label": "", "hits": [], "hits_caption": ""}
     coverage = alignment.coverage
-    shown = "All"
+    listed = "All"
     if alignment.hit_count > len(alignment.hits):
-        shown = f"The first {len(alignment.hits)} of {alignment.hit_count:,}"
+        listed = f"The first {len(alignment.hits)} of {alignment.hit_count:,}"
     return {
         "coverage_label": (
             f"{coverage.depth:,} rows; between {coverage.covered.min():,} and {coverage.covered.max():,} of "
             "them have a residue at each position of the query"
         ),
         "hits": [_hit_values(hit) for hit in alignment.hits],
-        "hits_caption": f"{shown} hits, best first",
+        "hits_caption": f"{listed} hits, best first",
     }
 
 
@@ -272,10 +273,10 @@ def _alignment_lines(
 def _template_values(result: TargetResult) -> dict[str, Any]:
     """Return the template's values about structural templates."""
     rows = read_template_rows(result.files.path("templates"), len(result.sequence), result.chains)
-    shown = "All" if len(rows) <= MAX_TEMPLATE_ROWS else f"The first {MAX_TEMPLATE_ROWS} of {len(rows)}"
+    listed = "All" if len(rows) <= MAX_TEMPLATE_ROWS else f"The first {MAX_TEMPLATE_ROWS} of {len(rows)}"
     return {
         "template_rows": rows[:MAX_TEMPLATE_ROWS],
-        "templates_caption": f"{shown} template candidates, templates first",
+        "templates_caption": f"{listed} template candidates, templates first",
     }
 
 
@@ -330,7 +331,7 @@ def _residue_label(result: TargetResult, index: int) -> str:
 def _file_rows(result: TargetResult) -> list[dict[str, str]]:
     """Return the existing files of a target: link from its page, name, content in plain words, size."""
     files = result.files
-    named = [
+    links_and_contents = [
         (file, f"{_MODEL_CONTENTS.get(_file_type(file), 'file')} of rank {model.rank}")
         for model in result.models
         for file in model.files
@@ -338,9 +339,9 @@ def _file_rows(result: TargetResult) -> list[dict[str, str]]:
     for kind in get_args(FileKind):
         path = files.path(kind)
         if kind in _FILE_CONTENTS and (path.is_file() or (kind == "done" and result.done)):
-            named.append((link_from_page(files, path), _FILE_CONTENTS[kind]))
+            links_and_contents.append((link_from_page(files, path), _FILE_CONTENTS[kind]))
     rows = []
-    for link, content in named:
+    for link, content in links_and_contents:
         path = files.folder / link
         size = format_bytes(path.stat().st_size) if path.is_file() else ""
         rows.append({"link": quote(link), "name": path.name, "content": content, "size": size})
@@ -349,13 +350,13 @@ def _file_rows(result: TargetResult) -> list[dict[str, str]]:
 
 def _fact_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the facts of done.json as (name, value) in plain words."""
-    shown = {key: value for key, value in facts.items() if key not in ("search", "templates")}
+    rows = {key: value for key, value in facts.items() if key not in ("search", "templates")}
     if isinstance(facts.get("search"), dict):
-        shown = {"hits": facts["search"].get("hits")} | shown
+        rows = {"hits": facts["search"].get("hits")} | rows
     if "alignment" in facts:
-        # pages are sent to other people, so they show no folders of this machine
-        shown["alignment"] = PurePath(facts["alignment"]).name
-    return [(_FACT_NAMES.get(key, key.replace("_", " ")), _fact_text(key, shown[key])) for key in shown]
+        # pages are sent to other people, and should not show folders of this machine
+        rows["alignment"] = PurePath(facts["alignment"]).name
+    return [(_FACT_NAMES.get(key, key.replace("_", " ")), _fact_text(key, rows[key])) for key in rows]
 
 
 def _fact_text(key: str, value: object) -> str:

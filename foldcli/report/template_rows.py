@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-# rows that are shown; a library may have hundreds of relatives
+# maximum number of rows on a page; a library may have hundreds of relatives
 MAX_TEMPLATE_ROWS = 30
-_BAR_WIDTH = 600  # of the whole query, in units of the drawing
+# width of the whole query, in units of the drawing
+_BAR_WIDTH = 600
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class TemplateRow:
         evalue: E-value.
         bar: the aligned part of the query; None if it is unknown.
         source: library or folder of the template.
-        reason: why it was not used.
+        reason: reason why it was not used; "" for used ones.
     """
 
     name: str

@@ -15,9 +15,9 @@ from msa.io.atomic import atomic_write, remove_temporary_files
 PACKAGE = "molstar-cli"
 FOLDER = "viewer"
 _FILES = "molstar_cli/static/molstar"
-# pages use names of Mol* that a later series may change
+# supported versions of Mol*; pages use names that a later series may change
 _SERIES = "5."
-# seconds; an older temporary file was left by a run that was killed
+# seconds; temporary files older than this were left by killed runs
 _MAX_WRITE_TIME = 600
 
 
@@ -29,7 +29,7 @@ class Viewer:
         script: its JavaScript, a classic script of 5 MB; None if it cannot be used.
         licence: text of its licence.
         version: version of Mol*.
-        missing: reason why it cannot be used, for the reader of a page; "" if it can.
+        missing: reason why it cannot be used, as shown on pages; "" if it can.
     """
 
     script: Path | None = None
@@ -39,7 +39,7 @@ class Viewer:
 
     @property
     def file_name(self) -> str:
-        """Name of its copy; its version lets pages of several versions share a folder."""
+        """Name of its copy; it includes the version, so that a folder can hold several versions."""
         return f"molstar-{self.version}.js"
 
 
@@ -65,7 +65,7 @@ def load_viewer() -> Viewer:
 
 
 def copy_viewer(viewer: Viewer, folder: Path) -> Path | None:
-    """Copy the viewer with its licence into a folder of results, unless it is there.
+    """Copy the viewer with its licence into a folder of results, unless the folder has it.
 
     Several processes may do this at once: each writes a temporary file, and all have the same content.
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from msa.search.engine import ProfileCallback
 
 _RECEIVE_BYTES = 1 << 18
+# upper bound for the size of a request without its queries
 _SETTINGS_BYTES = 1024
-"""Upper bound for the size of a request without its queries."""
-
+# limits of time and size for the server's first message
 _HELLO_SECONDS = 60.0
 _HELLO_BYTES = 1 << 16
 
@@ -94,11 +94,11 @@ class RemoteSearcher:
         Args:
             queries: queries.
             settings: search settings; the server chooses the number of threads itself.
-            progress: called with (targets searched, targets to search).
+            progress: called with (number of targets compared so far, number in total), over all queries.
             on_profile: ignored, since profiles stay in the server; accepted so that signatures match.
 
         Raises:
-            InputError: a query exceeds the server's limits; the hits of earlier queries have been yielded.
+            InputError: a query exceeds the server's limits; the hits of earlier queries are yielded before.
             ServerError: the server has refused the request, or failed.
             ServerLost: the server is gone.
         """
@@ -152,29 +152,29 @@ class RemoteSearcher:
         except ConnectionError:
             pass
         try:
-            renewed = RemoteSearcher(self._path)
+            reconnected = RemoteSearcher(self._path)
         except MissingError:
-            raise self._lost_error() from None
-        if renewed.checksums != self.checksums:
+            raise self._server_lost_error() from None
+        if reconnected.checksums != self.checksums:
             raise ServerLost(f"the server at {self._path} serves another database now", ExitCode.MISSING)
         self._socket.close()
-        vars(self).update(vars(renewed))
+        vars(self).update(vars(reconnected))
 
     def _send(self, request: SearchRequest) -> None:
         try:
             self._socket.sendall(encode_message(request.message()))
         except ConnectionError:
-            # the server may have sent a reason; if not, receiving raises ServerLost
+            # raises the error that the server may have sent before, else ServerLost
             self._receive()
-            raise self._lost_error() from None
+            raise self._server_lost_error() from None
 
     def _receive_hits(self, query: FastaRecord) -> Hits:
         hits: list[Hit] = []
-        more = True
-        while more:
+        has_more = True
+        while has_more:
             message = self._receive_type("hits")
             hits += parse_hits(message, query)
-            more = message["more"]
+            has_more = message["more"]
         return replace(Hits.from_sequence(len(query.sequence), hits), capped=bool(message.get("capped")))
 
     def _receive_type(self, expected: str) -> dict[str, Any]:
@@ -184,10 +184,10 @@ class RemoteSearcher:
         return message
 
     def _receive(self) -> dict[str, Any]:
-        """Return the next message.
+        """Return the next message from the server.
 
         Raises:
-            ServerError: the message is an error.
+            ServerError: the server sent an error.
             ServerLost: the connection is closed.
         """
         while not self._messages:
@@ -196,7 +196,7 @@ class RemoteSearcher:
             except ConnectionError:
                 data = b""
             if not data:
-                raise self._lost_error()
+                raise self._server_lost_error()
             self._messages = list(self._decoder.feed(data))[::-1]
         message = self._messages.pop()
         if message["type"] == "error":
@@ -204,7 +204,7 @@ class RemoteSearcher:
             raise error(str(message.get("reason")), _exit_code(message.get("code")))
         return message
 
-    def _lost_error(self) -> ServerLost:
+    def _server_lost_error(self) -> ServerLost:
         return ServerLost(
             f"the server at {self._path} went away during the search; run this again once it is back",
             ExitCode.MISSING,

@@ -26,11 +26,10 @@ from msa.search.hits import OPERATIONS, Hit, LocalAlignment
 from msa.search.search import check_query
 from msa.search.settings import SearchSettings
 
+# version of the messages, sent in a server's first message and in every request
 PROTOCOL = 1
-"""Version of the messages, sent in a server's first message and in every request."""
-
+# largest length that the prefix of a message can state
 MAX_MESSAGE_BYTES = 2**32 - 1
-"""Largest length that fits into the prefix of a message."""
 
 _MAX_INTEGER = 2**31 - 1
 _LENGTH = struct.Struct(">I")
@@ -67,8 +66,8 @@ class MessageDecoder:
         self._buffer = bytearray()
 
     @property
-    def empty(self) -> bool:
-        """True if there is no incomplete message."""
+    def is_empty(self) -> bool:
+        """True if no message has been received in part."""
         return not self._buffer
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
@@ -190,7 +189,7 @@ class SearchRequest:
         """Return the message."""
         settings = asdict(self.settings)
         del settings["threads"]
-        # JSON has no infinity, and no E-value exceeds this
+        # JSON has no infinity; no E-value exceeds this number
         settings["evalue"] = min(settings["evalue"], sys.float_info.max)
         queries = [query_message(query) for query in self.queries]
         return {"type": "search", "protocol": PROTOCOL, "settings": settings, "queries": queries}
@@ -270,7 +269,7 @@ def _parse_settings(value: Any, threads: int) -> SearchSettings:
     _check_names(value, types, "settings")
     _check_types(value, {name: types[name] for name in value})
     for name, number in value.items():
-        # larger integers fit into no array, and not all into a float
+        # larger integers would overflow arrays, and the largest ones floats
         if isinstance(number, int) and abs(number) > _MAX_INTEGER:
             raise InputError(f"{name} is {_shorten(number)}: expected at most {_MAX_INTEGER:,}")
     return SearchSettings(threads=threads, **value)
@@ -290,7 +289,7 @@ def _check_types(values: dict[str, Any], types: Mapping[str, Any]) -> None:
         if name not in values:
             raise InputError(f"{name} is missing")
         value = values[name]
-        # not isinstance, which takes True for an integer
+        # isinstance would accept True as an integer
         if type(value) is not kind and not (kind is float and type(value) is int):
             raise InputError(f"{name}: expected {_TYPE_NAMES[kind]}, got {_shorten(value)}")
 

@@ -1,7 +1,7 @@
 """The server's event loop: accept clients, read requests, and write results as clients read them.
 
-One thread does all this without ever waiting for a single client; a second thread searches. A client that
-does not read, sends half a message or garbage, or dies therefore affects no other client.
+One thread does all this and never waits for a single client; a second thread searches. Other clients are
+therefore not affected by a client that does not read, sends half a message or garbage, or dies.
 """
 
 import contextlib
@@ -22,21 +22,18 @@ from foldcli.server.protocol import Hello, MessageDecoder, SearchRequest, encode
 from foldcli.server.scheduler import MAX_CHUNK_HITS, ScheduledRequest, Scheduler
 from msa.errors import InputError
 
+# maximum number of connected clients; more wait until one disconnects
 MAX_CLIENTS = 256
-"""Maximum number of connected clients; more wait until one disconnects."""
-
+# maximum number of connected clients of each user other than the server's; more are refused
 MAX_CLIENTS_OF_ANOTHER_USER = 64
-"""Maximum number of connected clients of each user other than the server's; more are refused."""
-
+# time without a request or a read after which a connection is closed if others wait for one
 INACTIVE_SECONDS = 60.0
-"""Time without a request or a read after which a connection is closed if others wait for one."""
-
+# size of a client's unread results at which its search pauses
 MAX_UNREAD_BYTES = 8 << 20
-"""Size of a client's unread results at which its search pauses."""
 
 _RECEIVE_BYTES = 1 << 18
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_PEER = struct.Struct("3i")  # process, user, group
+_PEER = struct.Struct("3i")  # ids of process, user and group
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,9 @@ class ClientConnection:
     ) -> None:
         peer.setblocking(False)
         self.peer, self.name, self.user = peer, name, user
-        self.scheduled: ScheduledRequest | None = None  # until its results are complete
-        self.closing = False
+        # the current request, until its results are complete
+        self.scheduled: ScheduledRequest | None = None
+        self.is_closing = False
         self._on_send = on_send
         self._decoder = MessageDecoder(limit)
         self._lock = Lock()
@@ -89,7 +87,7 @@ class ClientConnection:
 
     def accepts_results(self) -> bool:
         """Return True unless too many results are unread; log it when the search pauses."""
-        was_paused, self._paused = self._paused, self.full
+        was_paused, self._paused = self._paused, self.is_backlogged
         if self._paused and not was_paused:
             logger.debug("%s: its search waits until more of its results are read", self.name)
         return not self._paused
@@ -110,30 +108,30 @@ class ClientConnection:
         self.send(message)
         with self._lock:
             self._discards_messages = True
-        self.closing = True
+        self.is_closing = True
 
     def finish(self, message: bytes) -> None:
         """Queue the last message of the current request."""
         with self._lock:
-            # Both under one lock: a client that has read this message may send its next request, and a
-            # connection with an unread message is not idle.
+            # The request ends and its message is queued under one lock: a client may send its next request
+            # once it has read this message, and `is_idle` must not be true before the message is queued.
             self.scheduled = None
             self._last_active = time.monotonic()
             self._enqueue(message)
         self._on_send(self)
 
     @property
-    def full(self) -> bool:
+    def is_backlogged(self) -> bool:
         """True if the unsent messages have reached the limit, so that a search should pause."""
         return self._unsent_bytes >= MAX_UNREAD_BYTES
 
     @property
-    def unsent(self) -> bool:
+    def has_unsent_messages(self) -> bool:
         """True if there are unsent messages."""
         return bool(self._unsent_bytes)
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True if no request is running and no message is unsent."""
         with self._lock:
             return self.scheduled is None and not self._unsent_bytes
@@ -142,8 +140,8 @@ class ClientConnection:
     def inactive_seconds(self) -> float:
         """Seconds since the client last completed a request or read something; 0 while its request runs."""
         with self._lock:
-            waiting = self.scheduled is None or self._unsent_bytes
-            return time.monotonic() - self._last_active if waiting else 0.0
+            waits_for_client = self.scheduled is None or self._unsent_bytes
+            return time.monotonic() - self._last_active if waits_for_client else 0.0
 
     def receive(self) -> Iterator[dict[str, Any]]:
         """Read from the socket, and yield the messages that are now complete.
@@ -169,7 +167,7 @@ class ClientConnection:
             ConnectionError: the client is gone.
         """
         with self._lock:
-            before = self._unsent_bytes
+            unsent_before = self._unsent_bytes
             with contextlib.suppress(BlockingIOError):
                 while self._unsent:
                     sent = self.peer.send(self._unsent[0])
@@ -179,7 +177,7 @@ class ClientConnection:
                         self._unsent[0] = self._unsent[0][sent:]
                     else:
                         self._unsent.popleft()
-            return before >= MAX_UNREAD_BYTES > self._unsent_bytes
+            return unsent_before >= MAX_UNREAD_BYTES > self._unsent_bytes
 
     def close(self) -> None:
         """Close the socket; later messages are discarded."""
@@ -204,10 +202,10 @@ class Server:
         self._greeting = encode_message(hello.message())
         self._selector = selectors.DefaultSelector()
         self._connections: set[ClientConnection] = set()
-        self._accepted = 0
+        self._num_accepted = 0
         self._paused_listener: socket.socket | None = None
         self._stopping = self._aborted = False
-        self._to_write: deque[ClientConnection] = deque()
+        self._connections_to_write: deque[ClientConnection] = deque()
         # other threads wake the loop by writing a byte into one end of a socket pair
         self._waker, self._wakeups = socket.socketpair()
         for end in (self._waker, self._wakeups):
@@ -215,12 +213,15 @@ class Server:
         self._selector.register(self._wakeups, _READ, self._discard_wakeups)
 
     def stop(self) -> None:
-        """Drain; a second call aborts running requests. May be called from a signal handler or any thread."""
+        """Stop after the running requests; a second call aborts them.
+
+        May be called from a signal handler or any thread.
+        """
         self._aborted, self._stopping = self._stopping, True
         self._wake()
 
     def abort(self) -> None:
-        """Stop without waiting for running requests. May be called from a signal handler or any thread."""
+        """Stop without waiting for running requests; may be called from a signal handler or any thread."""
         self._aborted = self._stopping = True
         self._wake()
 
@@ -241,16 +242,17 @@ class Server:
         self._drain()
 
     def _drain(self) -> None:
+        """Refuse new requests, and wait for the running ones up to the time limit."""
         deadline = time.monotonic() + self._settings.drain_seconds
         running = sum(connection.scheduled is not None for connection in self._connections)
         logger.info("stopping: no more requests are accepted, %d are running", running)
         for connection in list(self._connections):
-            if connection.idle:
+            if connection.is_idle:
                 self._send_last_error(connection, _stopping_error())
-        while self._connections and not self._aborted and (left := deadline - time.monotonic()) > 0:
-            self._step(left)
+        while self._connections and not self._aborted and (seconds_left := deadline - time.monotonic()) > 0:
+            self._step(seconds_left)
             for connection in list(self._connections):
-                if connection.idle:
+                if connection.is_idle:
                     self._close(connection)
         for connection in list(self._connections):
             logger.warning("%s: aborted, as the server stops", connection.name)
@@ -265,12 +267,14 @@ class Server:
         """
         if self._paused_listener is None:
             return None
-        seconds = {connection: connection.inactive_seconds for connection in self._connections}
-        for connection in [c for c, inactive in seconds.items() if inactive >= INACTIVE_SECONDS]:
+        inactive = {connection: connection.inactive_seconds for connection in self._connections}
+        for connection in [c for c, seconds in inactive.items() if seconds >= INACTIVE_SECONDS]:
             logger.info("%s: closed, as it was inactive and others wait", connection.name)
             self._close(connection)
-        left = [INACTIVE_SECONDS - inactive for inactive in seconds.values() if inactive < INACTIVE_SECONDS]
-        return None if self._paused_listener is None else max(min(left, default=0.0), 0.1)
+        waiting_times = [
+            INACTIVE_SECONDS - seconds for seconds in inactive.values() if seconds < INACTIVE_SECONDS
+        ]
+        return None if self._paused_listener is None else max(min(waiting_times, default=0.0), 0.1)
 
     def _step(self, timeout: float | None) -> None:
         """Wait for events, at most for a number of seconds, and handle them."""
@@ -279,12 +283,12 @@ class Server:
                 self._handle(key.data, mask)
             else:
                 key.data(key.fileobj)
-        for _ in range(len(self._to_write)):
-            self._write(self._to_write.popleft())
+        for _ in range(len(self._connections_to_write)):
+            self._write(self._connections_to_write.popleft())
 
     def _handle(self, connection: ClientConnection, mask: int) -> None:
         try:
-            if mask & _READ and not connection.closing:
+            if mask & _READ and not connection.is_closing:
                 for message in connection.receive():
                     self._handle_message(connection, message)
         except OSError:
@@ -321,7 +325,7 @@ class Server:
         request = SearchRequest.parse(message, self._settings.threads)
         for query in request.queries:
             self._hello.check_query_length(query)
-        # a larger number would only waste memory on the device
+        # a larger number would only waste GPU memory
         max_seqs = min(request.settings.max_seqs, self._hello.sequences)
         if max_seqs > MAX_CHUNK_HITS:
             raise InputError(f"max_seqs is {max_seqs:,}: the server takes up to {MAX_CHUNK_HITS:,}")
@@ -346,18 +350,18 @@ class Server:
         except OSError:
             self._close(connection)
             return
-        if connection.closing and not connection.unsent:
+        if connection.is_closing and not connection.has_unsent_messages:
             self._close(connection)
             return
-        # A client that does not read its results cannot send requests. If it has died, writing fails too.
-        reads = not connection.closing and not connection.full
-        events = (_READ if reads else 0) | (_WRITE if connection.unsent else 0)
+        # while a client does not read its results, its requests are not read; if it has died, writing fails
+        reads_requests = not connection.is_closing and not connection.is_backlogged
+        events = (_READ if reads_requests else 0) | (_WRITE if connection.has_unsent_messages else 0)
         self._selector.modify(connection.peer, events, connection)
 
     def _cancel_request(self, connection: ClientConnection) -> None:
         if (scheduled := connection.scheduled) is not None:
             connection.scheduled = None
-            scheduled.cancelled = True
+            scheduled.is_cancelled = True
             self._scheduler.notify()
 
     def _close(self, connection: ClientConnection) -> None:
@@ -387,13 +391,13 @@ class Server:
         except OSError as error:
             if not self._connections:
                 raise
-            # usually too many open files; closing a connection makes room
+            # usually too many open files: continue when a connection has been closed
             logger.warning("cannot accept a client: %s", error)
             self._pause_listening(listener)
             return
-        self._accepted += 1
+        self._num_accepted += 1
         process, user, _ = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        name = f"client {self._accepted} (process {process})"
+        name = f"client {self._num_accepted} (process {process})"
         connection = ClientConnection(peer, name, user, self._hello.max_request_bytes, self._on_send)
         clients_of_user = sum(other.user == user for other in self._connections)
         self._connections.add(connection)
@@ -408,11 +412,11 @@ class Server:
             self._pause_listening(listener)
 
     def _on_send(self, connection: ClientConnection) -> None:
-        self._to_write.append(connection)
+        self._connections_to_write.append(connection)
         self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # the pair is full, so the loop wakes anyway
+        with contextlib.suppress(BlockingIOError):  # its buffer is full, so the loop wakes anyway
             self._waker.send(b"\0")
 
     def _discard_wakeups(self, wakeups: socket.socket) -> None:

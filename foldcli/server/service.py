@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from foldcli.pipeline.searcher import LocalSearcher
     from msa.database.database import TargetDatabase
 
+# twice the length of the longest known protein; a query's profile takes about one kilobyte per residue
 MAX_QUERY_RESIDUES = 100_000
-"""Twice the length of the longest known protein; a query's profile takes about one kilobyte per residue."""
-
+# length of the query of the first search
 _CHECK_RESIDUES = 300
+# time limit for the search thread to end
 _JOIN_SECONDS = 1.0
 
 
@@ -70,15 +71,15 @@ class Service:
                 search_thread = _SearchThread(searcher, self.settings.threads)
                 search_thread.start()
                 search_thread.ready.result()
-                startup.check()
+                startup.raise_if_interrupted()
                 self._serve(searcher, search_thread)
         except BaseException:
-            # an import that a signal interrupts may raise anything
+            # an import that a signal interrupts may raise any exception
             if not startup.interrupted:
                 raise
             logger.info("stopped before it was ready")
         if search_thread is not None and not search_thread.try_to_stop():
-            # the thread still searches for clients that are gone, and Python cannot exit while it runs
+            # the thread is still in a search, whose clients are gone; Python cannot exit while it runs
             sys.stderr.flush()
             os._exit(ExitCode.DONE)
 
@@ -95,8 +96,8 @@ class Service:
         )
         server = Server(hello, search_thread.scheduler, self.settings)
         verification = _Verification(searcher.database)
-        for failed in (search_thread.failed, verification.failed):
-            failed.add_done_callback(lambda _: server.abort())
+        for failure in (search_thread.failure, verification.failure):
+            failure.add_done_callback(lambda _: server.abort())
         on_stop_signals(lambda *_: server.stop())
         listener = open_listener(self.path)
 
@@ -110,9 +111,9 @@ class Service:
         )  # fmt: skip
         verification.start()
         server.run(listener, close_listener)
-        for failed in (search_thread.failed, verification.failed):
-            if failed.done():
-                failed.result()
+        for failure in (search_thread.failure, verification.failure):
+            if failure.done():
+                failure.result()  # raises the error
         logger.info("stopped")
 
 
@@ -120,15 +121,15 @@ class _SearchThread(Thread):
     """The only thread that uses the engine.
 
     Attributes:
-        ready: done when the first search has compiled the kernels and loaded the database.
-        failed: done, with an error, when the engine no longer works.
+        ready: completes when the first search has compiled the kernels and loaded the database.
+        failure: gets an error when the engine no longer works.
     """
 
     def __init__(self, searcher: "LocalSearcher", threads: int) -> None:
         super().__init__(name="search", daemon=True)
         self._searcher, self._threads = searcher, threads
         self.ready: Future[None] = Future()
-        self.failed: Future[None] = Future()
+        self.failure: Future[None] = Future()
         self.scheduler = Scheduler(self._search, self._check)
 
     def run(self) -> None:
@@ -142,7 +143,7 @@ class _SearchThread(Thread):
         try:
             self.scheduler.run()
         except BaseException as error:
-            self.failed.set_exception(error)
+            self.failure.set_exception(error)
 
     def try_to_stop(self) -> bool:
         """Ask the thread to stop; return True if it ends within a second."""
@@ -154,7 +155,7 @@ class _SearchThread(Thread):
         yield from self._searcher.search_many(queries, settings)
 
     def _check(self) -> None:
-        """Search with the longest target, repeated or cut to 300 residues, which has at least one hit."""
+        """Search with the longest target, repeated or cut to 300 residues, so that there is a hit."""
         targets = self._searcher.database
         query = FastaRecord("check", (targets.sequence(len(targets) - 1) * _CHECK_RESIDUES)[:_CHECK_RESIDUES])
         settings = SearchSettings(threads=self._threads)
@@ -166,20 +167,20 @@ class _Verification(Thread):
     """A thread that compares all bytes of the database with their checksums, once.
 
     Attributes:
-        failed: done, with an error, when the database is found to be damaged.
+        failure: gets an error if the database is damaged.
     """
 
     def __init__(self, database: "TargetDatabase") -> None:
         super().__init__(name="verification", daemon=True)
         self._database = database
-        self.failed: Future[None] = Future()
+        self.failure: Future[None] = Future()
 
     def run(self) -> None:
         """Read the database."""
         try:
             self._database.verify()
         except Exception as error:
-            self.failed.set_exception(error)
+            self.failure.set_exception(error)
         else:
             logger.info("%s: all checksums match", self._database.path)
 
@@ -199,12 +200,12 @@ class _Startup:
         self.interrupted = False
 
     def interrupt(self, *_: object) -> None:
-        """Raise an exception from a signal handler."""
+        """Handle a signal: raise an exception that ends the startup."""
         self.interrupted = True
         raise _StartupInterrupted
 
-    def check(self) -> None:
-        """Raise the exception again, in case other code has swallowed it."""
+    def raise_if_interrupted(self) -> None:
+        """Raise the signal's exception again, in case an import has swallowed it."""
         if self.interrupted:
             raise _StartupInterrupted
 

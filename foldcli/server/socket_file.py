@@ -12,8 +12,8 @@ from pathlib import Path
 from foldcli.process_state import private_new_files
 from msa.errors import InputError
 
+# Linux allows 108 bytes for the path of a unix socket, including a final zero byte
 MAX_PATH_BYTES = 107
-"""Linux allows 108 bytes for the path of a unix socket, including a final zero byte."""
 
 _BACKLOG = 128
 
@@ -35,12 +35,13 @@ def check_socket_path(path: Path) -> None:
 def claim_socket(path: Path) -> Iterator[None]:
     """Hold the exclusive right to listen on `path`, and remove a socket that a dead server left there.
 
-    The right is a lock on PATH.lock. The system releases it however the process ends, so if two servers start
-    at once, only one of them replaces a dead server's socket. Socket and lock file are removed at the end.
+    The right is a lock on PATH.lock, which the system releases however the process ends. If two servers start
+    at once, only one of them therefore replaces a dead server's socket. Socket and lock file are removed at
+    the end.
 
     Raises:
-        InputError: the path is too long, or belongs to a live server or to something other than a socket; or
-            PATH.lock is not a file of this user.
+        InputError: the path is too long, belongs to a live server, or is not a socket; or PATH.lock is not a
+            file of this user.
         OSError: its folder cannot be written to.
     """
     check_socket_path(path)
@@ -68,7 +69,7 @@ def _lock(lock_file: Path, path: Path) -> int:
         except BlockingIOError:
             owner = os.read(descriptor, 20).decode("ascii", "replace").strip()
             os.close(descriptor)
-            raise _taken(path, f" (process {owner})" if owner else "") from None
+            raise _socket_in_use_error(path, f" (process {owner})" if owner else "") from None
         with contextlib.suppress(FileNotFoundError):
             if lock_file.stat().st_ino == os.fstat(descriptor).st_ino:
                 os.ftruncate(descriptor, 0)
@@ -81,8 +82,8 @@ def _open_lock(lock_file: Path) -> int:
     """Create or open a lock file, and return its descriptor.
 
     Raises:
-        InputError: it is a link, belongs to another user, or is not a regular file: in a folder where others
-            may write, the server would overwrite a file of their choice.
+        InputError: it is a link, belongs to another user, or is not a regular file. In a folder where others
+            may write, they could otherwise make the server overwrite any of its user's files.
     """
     try:
         descriptor = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -97,7 +98,7 @@ def _open_lock(lock_file: Path) -> int:
     return descriptor
 
 
-def _taken(path: Path, owner: str = "") -> InputError:
+def _socket_in_use_error(path: Path, owner: str = "") -> InputError:
     return InputError(f"a server{owner} already uses this socket", path)
 
 
@@ -118,7 +119,7 @@ def _remove_stale_socket(path: Path) -> None:
             return
         except BlockingIOError:
             pass
-    raise _taken(path)
+    raise _socket_in_use_error(path)
 
 
 def open_listener(path: Path) -> socket.socket:

@@ -163,7 +163,7 @@ def test_local_archive_is_read_and_kept(fetcher: Fetcher, npz: Npz, folder: Path
     archive.write_bytes(tar_of({f"./params/{name}": content for name, content in files.items()}))
     folder.mkdir()
     (folder / "params_model_3.npz").write_bytes(b"")
-    fetcher(local=archive, which="monomer")
+    fetcher(local_archive=archive, which="monomer")
     first = {"params_model_3.npz", "LICENSE", "parameters.json"}
     assert names(folder) == first
     assert "params_model_3.npz cannot be used" in fetcher.notices[-1]
@@ -171,14 +171,14 @@ def test_local_archive_is_read_and_kept(fetcher: Fetcher, npz: Npz, folder: Path
 
     # usable files stay unchanged, in the manifest too
     stamp = (folder / "params_model_3.npz").stat().st_mtime_ns
-    fetcher(local=archive, which="ptm")
+    fetcher(local_archive=archive, which="ptm")
     assert names(folder) == first | {"params_model_3_ptm.npz"}
     assert (folder / "params_model_3.npz").stat().st_mtime_ns == stamp
     assert json.loads((folder / "parameters.json").read_text())["files"].keys() == files.keys()
     assert [source.config_name for source in installed_parameters(folder)] == ["model_3_ptm", "model_3"]
 
     with pytest.raises(InputError, match=r"local\.tar: the archive has no params_model_5_ptm\.npz"):
-        fetcher(local=archive, numbers=(5,))
+        fetcher(local_archive=archive, numbers=(5,))
     assert archive.exists()
 
 
@@ -188,7 +188,7 @@ def test_parameters_of_another_network_are_refused(
     archive = tmp_path / "a.tar"
     archive.write_bytes(tar_of({FILE: npz("model_3")}))
     with pytest.raises(InputError, match=f"{FILE}: does not contain the parameters of model_3_ptm: missing:"):
-        fetcher(local=archive)
+        fetcher(local_archive=archive)
     assert names(folder) == set()
 
 
@@ -196,7 +196,7 @@ def test_changes_on_the_disk_are_detected(fetcher: Fetcher, npz: Npz, folder: Pa
     fetcher()
     whole, progress = (folder / FILE).read_bytes(), []
     (result,) = verify(installed_parameters(folder), lambda *now: progress.append(now))
-    assert (result.problem, result.checked) == ("", "sha256")
+    assert (result.problem, result.checksum_kind) == ("", "sha256")
     assert progress[-1] == (len(whole), len(whole))
     # the arrays are unchanged: only size and checksum differ
     (folder / FILE).write_bytes(whole + b"\0")
@@ -213,7 +213,7 @@ def test_files_without_a_manifest_are_checked_by_crc32(npz: Npz, folder: Path) -
     file = folder / "params" / FILE
     file.write_bytes(npz("model_3_ptm"))
     (result,) = verify(installed_parameters(folder), lambda *now: None)
-    assert (result.file, result.problem, result.checked) == (file, "", "crc32")
+    assert (result.file, result.problem, result.checksum_kind) == (file, "", "crc32")
     file.write_bytes(damaged(npz("model_3_ptm"), len(npz("model_3_ptm")) // 2))
     (result,) = verify(installed_parameters(folder), lambda *now: None)
     assert result.problem and list((folder / "params").iterdir()) == [file]

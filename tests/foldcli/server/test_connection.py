@@ -29,13 +29,13 @@ def test_results_are_accepted_until_too_many_are_unread(
         connection.send(MESSAGE)
         connection.write()
         count += 1
-    assert MAX_UNREAD_BYTES <= count * len(MESSAGE) < 2 * MAX_UNREAD_BYTES and connection.full
+    assert MAX_UNREAD_BYTES <= count * len(MESSAGE) < 2 * MAX_UNREAD_BYTES and connection.is_backlogged
     received = b""
     resumed = []
-    while connection.unsent:
+    while connection.has_unsent_messages:
         received += client.recv(1 << 20)
         resumed.append(connection.write())
-    assert sum(resumed) == 1 and connection.accepts_results() and connection.idle
+    assert sum(resumed) == 1 and connection.accepts_results() and connection.is_idle
     client.setblocking(False)
     while len(received) < count * len(MESSAGE):
         received += client.recv(1 << 20)
@@ -50,10 +50,10 @@ def test_messages_after_the_last_one_or_after_closing_are_discarded(
     connection.send(b"more")
     connection.finish(b"end")
     connection.write()
-    assert client.recv(100) == b"last" and connection.closing
+    assert client.recv(100) == b"last" and connection.is_closing
     client.close()
     with pytest.raises(OSError):
         list(connection.receive())
     connection.close()
     connection.send(MESSAGE)
-    assert not connection.unsent and connection.accepts_results()
+    assert not connection.has_unsent_messages and connection.accepts_results()

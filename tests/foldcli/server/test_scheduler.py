@@ -126,7 +126,7 @@ def test_cancelled_request_ends_after_its_current_query() -> None:
         try:
             while True:
                 yield queries[0], NO_HITS
-                scheduled.cancelled = True
+                scheduled.is_cancelled = True
         finally:
             closed.append(True)
             run.scheduler.stop()
