@@ -42,7 +42,7 @@ def record_kinds(folder: Path) -> list[Kind]:
     request = AlignmentRequest({"residues": "0" * 64}, AlignmentSettings(SearchSettings(), AlignmentFilter()))
     query = FastaRecord("t", GB1)
     search = {
-        "fingerprint": request.key(query),
+        "fingerprint": request.fingerprint(query),
         "hits": 2,
         "capped": None,
         "sha256": {"alignment": "0", "hits": "1"},

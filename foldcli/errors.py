@@ -115,8 +115,9 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 def is_bug(error: BaseException) -> bool:
     """Return True if neither the user nor the machine caused the error, so that its traceback is useful."""
-    expected = OSError | MemoryError | ServerError
-    return exit_code_of(error) is ExitCode.UNEXPECTED and not isinstance(error, expected)
+    if isinstance(error, OSError | MemoryError | ServerError) or _is_named(error, "model.errors.RelaxError"):
+        return False
+    return exit_code_of(error) is ExitCode.UNEXPECTED
 
 
 def log_bug(error: BaseException) -> None:

@@ -68,11 +68,11 @@ def command(
       foldcli relax results/protein/*_unrelaxed_rank_001_*.pdb -o relaxed
     """
     from foldcli.paths import make_writable_folder
-    from foldcli.pipeline.relaxation import choose_device, relax_settings
+    from foldcli.pipeline.relaxation import choose_relax_device, relax_settings
     from msa.errors import InputError
 
     relax_settings()  # reports a missing OpenMM before the search for a device
-    platform = choose_device("gpu" if use_gpu_relax else device)
+    platform = choose_relax_device("gpu" if use_gpu_relax else device)
     settings = relax_settings(platform, threads, max_rounds, max_seconds)
     outputs = [out / output_name(Path(file).name) for file in files]
     for file, output in zip(files, outputs, strict=True):

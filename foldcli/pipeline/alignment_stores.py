@@ -30,14 +30,15 @@ from msa.io.temporary_names import remove_abandoned_files
 from msa.search.alignment_filter import alignment_hits
 from msa.search.hits import Hit, Hits
 
-# the record of a finished search in a target's work folder
-SEARCH_RECORD = "search.json"
-_SEARCH_FILES: tuple[FileKind, ...] = ("alignment", "hits")
+# name of the record of a finished search in a target's work folder
+_SEARCH_RECORD = "search.json"
+SEARCH_FILES: tuple[FileKind, ...] = ("alignment", "hits")
+"""The files that a search writes."""
 _WRITERS = {"a3m": write_a3m, "sto": write_stockholm}
 
 
 class AlignmentStore(Protocol):
-    """A location for the alignments of searched queries."""
+    """A store of the alignments of searched queries."""
 
     def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if an earlier run stored this alignment."""
@@ -49,9 +50,9 @@ class AlignmentStore(Protocol):
 
 
 class ComplexStore(Protocol):
-    """A location for the alignments of complexes."""
+    """A store of the alignments of complexes."""
 
-    def write_complex(self, name: str, target: Complex, chains: Sequence[bytes]) -> None:
+    def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
         """Store the alignment of a complex, given the A3M files of its chains.
 
         Raises:
@@ -61,7 +62,11 @@ class ComplexStore(Protocol):
 
 
 def write_alignment(
-    stream: IO[str], query: FastaRecord, hits: Sequence[Hit], settings: AlignmentSettings, kind: str = "a3m"
+    stream: IO[str],
+    query: FastaRecord,
+    hits: Sequence[Hit],
+    settings: AlignmentSettings,
+    file_format: str = "a3m",
 ) -> int:
     """Write the alignment of a query's hits.
 
@@ -69,14 +74,14 @@ def write_alignment(
         stream: text stream.
         query: the first row.
         hits: best first.
-        settings: its filter selects the rows.
-        kind: "a3m", or "sto" for Stockholm.
+        settings: the settings, whose filter selects the rows.
+        file_format: "a3m", or "sto" for Stockholm.
 
     Returns:
         The number of rows after the query.
     """
     rows = alignment_hits(query, hits, settings.row_filter, settings.search.threads)
-    _WRITERS[kind](stream, query, rows)
+    _WRITERS[file_format](stream, query, rows)
     return len(rows)
 
 
@@ -96,8 +101,8 @@ class CacheStore:
 
     def path(self, name: str, query: FastaRecord | Complex) -> Path:
         """Return the path of the alignment of a query or a complex."""
-        key = self.request.key(query)
-        return self.cache / "alignments" / key[:2] / key / f"{name}.a3m.gz"
+        digest = self.request.fingerprint(query)
+        return self.cache / "alignments" / digest[:2] / digest / f"{name}.a3m.gz"
 
     def is_finished(self, name: str, query: FastaRecord | Complex) -> bool:
         """Return True if an earlier run stored this alignment."""
@@ -113,10 +118,10 @@ class CacheStore:
         write_alignment(text, query, hits, self.request.settings)
         self.write_file(self.path(name, query), text.getvalue())
 
-    def write_complex(self, name: str, target: Complex, chains: Sequence[bytes]) -> None:
+    def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
         """Write the alignment of a complex; see `ComplexStore`."""
         text = io.StringIO()
-        write_paired_a3m(text, chains, self.request.settings.pairing)
+        write_paired_a3m(text, chain_alignments, self.request.settings.pairing)
         self.write_file(self.path(name, target), text.getvalue())
 
     def write_file(self, path: Path, text: str) -> None:
@@ -150,7 +155,7 @@ class TargetStore:
             shutil.rmtree(files.search_folder, ignore_errors=True)
             if self.overwrite or (record := self._published_record(files, query)) is None:
                 return False
-            for kind in _SEARCH_FILES:
+            for kind in SEARCH_FILES:
                 link_file(files.path(kind), files.staged_path(kind))
             _write_record(files, record)
         _add_facts(target, record)
@@ -180,17 +185,17 @@ class TargetStore:
                 stream.write(colabfold_layout.first_line(len(query.sequence)))
             write_alignment(stream, query, hits, self.request.settings)
         record = {
-            "fingerprint": self.request.key(query),
+            "fingerprint": self.request.fingerprint(query),
             "hits": len(hits),
             "capped": self.request.settings.search.max_seqs if hits.capped else None,
-            "sha256": {kind: file_sha256(files.staged_path(kind)) for kind in _SEARCH_FILES},
+            "sha256": {kind: file_sha256(files.staged_path(kind)) for kind in SEARCH_FILES},
         }
         _write_record(files, record)
         _add_facts(target, record)
 
     def _staged_record(self, files: TargetFiles, query: FastaRecord) -> dict[str, Any] | None:
         """Return the record of a staged search, if it is of this query and its files are unchanged."""
-        path = files.search_folder / SEARCH_RECORD
+        path = files.search_folder / _SEARCH_RECORD
         try:
             record = read_json(path)
         except FileNotFoundError:
@@ -198,7 +203,7 @@ class TargetStore:
         except (OSError, ValueError) as error:
             logger.warning("%s: damaged, so %s is searched again (%s)", path, files.name, error)
             return None
-        return self._if_valid(record, query, {kind: files.staged_path(kind) for kind in _SEARCH_FILES})
+        return self._validate(record, query, {kind: files.staged_path(kind) for kind in SEARCH_FILES})
 
     def _published_record(self, files: TargetFiles, query: FastaRecord) -> dict[str, Any] | None:
         """Return the record of a finished target's search, under the same conditions as a staged one."""
@@ -208,14 +213,14 @@ class TargetStore:
             return None
         if finished is None:
             return None
-        paths = {kind: files.path(kind) for kind in _SEARCH_FILES}
-        return self._if_valid(finished.facts.get("search"), query, paths)
+        paths = {kind: files.path(kind) for kind in SEARCH_FILES}
+        return self._validate(finished.facts.get("search"), query, paths)
 
-    def _if_valid(
+    def _validate(
         self, record: Any, query: FastaRecord, paths: dict[FileKind, Path]
     ) -> dict[str, Any] | None:
         """Return a record if it is of this query, and the files have its hashes; otherwise None."""
-        if not isinstance(record, dict) or record.get("fingerprint") != self.request.key(query):
+        if not isinstance(record, dict) or record.get("fingerprint") != self.request.fingerprint(query):
             return None
         expected = record.get("sha256")
         if not isinstance(expected, dict) or not isinstance(record.get("hits"), int):
@@ -231,7 +236,7 @@ class TargetStore:
 
 
 def _add_facts(target: TargetRun, record: dict[str, Any]) -> None:
-    """Add the record of its search to a target's facts, and a warning if the number of hits was limited."""
+    """Add the record of a target's search to its facts, and a warning if the number of hits was limited."""
     target.facts["search"] = record
     if record.get("capped"):
         warning = f"the search reached --max-seqs {record['capped']}; further sequences were left out"
@@ -241,5 +246,5 @@ def _add_facts(target: TargetRun, record: dict[str, Any]) -> None:
 
 
 def _write_record(files: TargetFiles, record: dict[str, Any]) -> None:
-    with atomic_write(files.search_folder / SEARCH_RECORD) as stream:
+    with atomic_write(files.search_folder / _SEARCH_RECORD) as stream:
         json.dump(record, stream)

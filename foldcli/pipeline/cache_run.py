@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CacheRun:
-    """The settings of a run.
+    """A run of `foldcli cache-features`: its settings and database.
 
     Args:
         settings: the feature cache.
@@ -70,34 +70,37 @@ class CacheRun:
         tasks = (
             CacheTask(target, self.settings) for target in chain(aligned, self._search(queries, failures))
         )
-        hits: list[bool] = []
+        num_added = num_existing = 0
 
         def log(name: str, result: WorkResult[CacheTask, CachedFeatures]) -> None:
+            nonlocal num_added, num_existing
             cached = result.get()
-            hits.append(cached.hit)
-            state = "already cached" if cached.hit else "cached"
+            if cached.was_cached:
+                num_existing += 1
+            else:
+                num_added += 1
+            state = "already cached" if cached.was_cached else "cached"
             logger.info("%s: %s, %d residues, %d rows", name, state, cached.residues, cached.rows)
 
         def report(result: WorkResult[CacheTask, CachedFeatures]) -> None:
             failures.run([(result.item.target.name, result)], log)
 
         # results arrive in any order, and are reported in the order of the targets
-        waiting: dict[int, WorkResult[CacheTask, CachedFeatures]] = {}
-        reported = 0
+        unreported: dict[int, WorkResult[CacheTask, CachedFeatures]] = {}
+        num_reported = 0
         try:
             with progress_bar("caching features", "target") as progress:
                 for done, result in enumerate(self._results(tasks, len(targets)), start=1):
                     progress(done, len(targets))
-                    waiting[result.index] = result
-                    while reported in waiting:
-                        report(waiting.pop(reported))
-                        reported += 1
+                    unreported[result.index] = result
+                    while num_reported in unreported:
+                        report(unreported.pop(num_reported))
+                        num_reported += 1
         finally:
-            # after an interrupt, targets may have finished whose predecessors have not
-            for _, result in sorted(waiting.items()):
+            # after an interrupt, targets may be finished although earlier ones are not
+            for _, result in sorted(unreported.items()):
                 report(result)
-        added = len(hits) - sum(hits)
-        logger.info("%d cached, %d already there, %d failed", added, sum(hits), len(failures.failed))
+        logger.info("%d cached, %d already there, %d failed", num_added, num_existing, len(failures.failed))
 
     def _results(
         self, tasks: Iterator[CacheTask], count: int
@@ -116,11 +119,11 @@ class CacheRun:
     def _search(
         self, queries: Sequence[tuple[str, FastaRecord | Complex]], failures: Failures
     ) -> Iterator[AlignmentTarget]:
-        """Yield the alignments of the queries: stored ones first, then the others as they are searched."""
+        """Yield the alignments of the queries: stored ones first, then each one once it is searched."""
         valid = []
         for name, query in queries:
             try:
-                _check(query)
+                _check_query(query)
             except InputError as error:
                 failures.add(name, error)
             else:
@@ -130,7 +133,7 @@ class CacheRun:
         assert self.database is not None  # find_feature_targets refuses sequences without a database
         database = self.database.open()
         store = self._store(database)
-        missing: list[tuple[str, FastaRecord]] = []
+        unsearched: list[tuple[str, FastaRecord]] = []
         complexes: list[tuple[str, Complex]] = []
         for name, query in valid:
             if store.is_finished(name, query):
@@ -139,13 +142,13 @@ class CacheRun:
             elif isinstance(query, Complex):
                 complexes.append((name, query))
             else:
-                missing.append((name, query))
-        if not missing and not complexes:
+                unsearched.append((name, query))
+        if not unsearched and not complexes:
             return
         stage = SearchStage(self.database.make_searcher(database), self.alignment, show_progress=False)
         with TargetLocks(Event()) as locks:
             results = chain(
-                stage.run(missing, store),
+                stage.run(unsearched, store),
                 search_complexes(complexes, stage, store, ChainStore(store), locks),
             )
             for result in results:
@@ -161,7 +164,7 @@ class CacheRun:
     def print_plan(
         self, targets: Sequence[tuple[str, FeatureInput]], shard: Shard, failures: Failures, as_json: bool
     ) -> None:
-        """Print what the run would do; reads alignments, and searches nothing.
+        """Print what the run would do, without searching; alignments are read.
 
         Args:
             targets: names and inputs of all shards.
@@ -176,21 +179,21 @@ class CacheRun:
         store = None if database is None else self._store(database)
         entries = FeatureCache(self.settings.cache)
 
-        def state(key: str) -> str:
+        def action_for(key: str) -> str:
             return DONE if not self.settings.overwrite and entries.path(key).is_file() else TO_DO
 
         def inspect(name: str, item: FeatureInput) -> Inspection:
             if not isinstance(item, AlignmentTarget):
-                _check(item)
+                _check_query(item)
                 if store is None or not store.is_finished(name, item):
                     return item.residues if isinstance(item, Complex) else len(item.sequence), TO_DO
                 item = _alignment_target(store, name, item)
             contents = item.read_contents()
             rows = item.parse_complex(contents)
             if rows is not None:
-                return rows.residues, state(complex_key(name, rows))
+                return rows.residues, action_for(complex_key(name, rows))
             alignments = item.parse(contents)
-            return len(alignments[0].query), state(cache_key(alignments))
+            return len(alignments[0].query), action_for(cache_key(alignments))
 
         cache = str(self.settings.cache)
         headings = [PlanHeading(f"feature cache: {cache}", "cache", {"path": cache})]
@@ -199,14 +202,14 @@ class CacheRun:
         print_plan(plan_targets(targets, inspect, shard, failures), headings, failures, as_json)
 
 
-def _check(query: FastaRecord | Complex) -> None:
+def _check_query(query: FastaRecord | Complex) -> None:
     """Check that a query can be searched with; of a complex, also that each chain can be predicted."""
     if not isinstance(query, Complex):
         check_query(query)
         return
-    for each in query.chains:
-        check_query(each)
-        check_foldable(each.sequence)
+    for chain_record in query.chains:
+        check_query(chain_record)
+        check_foldable(chain_record.sequence)
 
 
 def _alignment_target(store: CacheStore, name: str, query: FastaRecord | Complex) -> AlignmentTarget:

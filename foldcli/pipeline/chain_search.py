@@ -1,7 +1,7 @@
-"""The search stage of complexes: each distinct chain of a run is searched once, for all its complexes.
+"""The search stage of complexes: each distinct chain is searched once for all complexes of a run.
 
-The alignments of chains are stored in the feature cache by fingerprint, so that an interrupted run, and other
-runs with the same chains, find them there. While a run searches a chain, it holds the chain's lock.
+The alignments of chains are stored in the feature cache by fingerprint, where later runs with the same chains
+find them. While a run searches a chain, it holds the chain's lock.
 """
 
 import contextlib
@@ -28,6 +28,7 @@ from msa.search.search import check_query
 
 T = TypeVar("T")
 
+# name of all files of chains
 _NAME = "chain"
 _TAB = "\t"
 
@@ -42,16 +43,16 @@ class ChainStore:
 
     store: CacheStore
 
-    def key(self, query: FastaRecord) -> str:
+    def fingerprint(self, query: FastaRecord) -> str:
         """Return the fingerprint of a chain's alignment."""
-        return self.store.request.key(query)
+        return self.store.request.fingerprint(query)
 
     def is_finished(self, name: str, query: FastaRecord) -> bool:
-        """Return True if a chain has been searched, under whatever name."""
+        """Return True if a chain has been searched; the name does not matter."""
         return self.store.is_finished(_NAME, query) and self._table(query).is_file()
 
     def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
-        """Write a chain's hits and their alignment; the name is for messages.
+        """Write a chain's hits and their alignment; the name appears in messages only.
 
         Raises:
             OSError: the cache cannot be written.
@@ -93,8 +94,8 @@ class ChainStore:
 
 
 @dataclass(frozen=True)
-class SearchedChains(Generic[T]):
-    """A target of whose chains all are searched, or one failed.
+class ChainSearchResult(Generic[T]):
+    """A target whose chains have all been searched, or one of whose chains failed.
 
     Args:
         target: the target.
@@ -111,92 +112,97 @@ def search_chains_ahead(
     targets: Iterable[T],
     complex_of: Callable[[T], Complex | None],
     stage: SearchStage,
-    chains: ChainStore,
+    chain_store: ChainStore,
     locks: TargetLocks,
-    show: Callable[[str], None],
-) -> Iterator[SearchedChains[T]]:
-    """Yield targets, complexes once all their chains are searched; chains are searched in batches.
+    show_status: Callable[[str], None],
+) -> Iterator[ChainSearchResult[T]]:
+    """Yield all targets; a complex comes once all its chains, which are searched in batches, have alignments.
 
     Args:
         targets: all targets of the run.
-        complex_of: returns the complex of a target; None for targets to pass on.
+        complex_of: returns the complex of a target; None for single chains, which are passed on.
         stage: the searches.
-        chains: location of the alignments.
+        chain_store: stores the alignments.
         locks: a chain is locked while it is searched.
-        show: called with descriptions of the progress.
+        show_status: called with descriptions of the progress.
     """
-    waiting: list[tuple[T, dict[str, FastaRecord]]] = []
-    missing: dict[str, tuple[str, FastaRecord]] = {}
+    waiting_targets: list[tuple[T, dict[str, FastaRecord]]] = []
+    # names and queries by fingerprint
+    unsearched: dict[str, tuple[str, FastaRecord]] = {}
 
-    def search_batch() -> Iterator[SearchedChains[T]]:
-        text = f"searching with {len(missing)} chain{'s' if len(missing) > 1 else ''}"
+    def search_batch() -> Iterator[ChainSearchResult[T]]:
+        text = f"searching with {len(unsearched)} chain{'s' if len(unsearched) > 1 else ''}"
         logger.debug("%s", text)
-        show(text)
+        show_status(text)
         with measured_stage("search") as costs:
-            errors = _search(missing, stage, chains, locks)
-        cost = replace(costs[0], seconds=costs[0].seconds / len(waiting))
-        for target, queries in waiting:
+            errors = _search_chains(unsearched, stage, chain_store, locks)
+        cost = replace(costs[0], seconds=costs[0].seconds / len(waiting_targets))
+        for target, queries in waiting_targets:
             error = next((errors[key] for key in queries if key in errors), None)
-            yield SearchedChains(target, error, cost)
-        waiting.clear()
-        missing.clear()
+            yield ChainSearchResult(target, error, cost)
+        waiting_targets.clear()
+        unsearched.clear()
 
     for target in targets:
         complex_target = complex_of(target)
         if complex_target is None:
-            yield SearchedChains(target)
+            yield ChainSearchResult(target)
             continue
         try:
-            named = _named_queries(complex_target, chains)
-            unfinished = {key: pair for key, pair in named.items() if not chains.is_finished(*pair)}
-            for key in named.keys() - unfinished.keys():
-                _remove_lock_of_killed_run(chains.lock(named[key][1]), locks)
+            named_queries = _named_queries(complex_target, chain_store)
+            unfinished = {
+                key: pair for key, pair in named_queries.items() if not chain_store.is_finished(*pair)
+            }
+            for key in named_queries.keys() - unfinished.keys():
+                _remove_lock_of_killed_run(chain_store.lock(named_queries[key][1]), locks)
         except Exception as error:
-            yield SearchedChains(target, error)
+            yield ChainSearchResult(target, error)
             continue
         if not unfinished:
-            yield SearchedChains(target)
+            yield ChainSearchResult(target)
             continue
-        waiting.append((target, {key: query for key, (_, query) in named.items()}))
-        missing.update({key: pair for key, pair in unfinished.items() if key not in missing})
-        if len(missing) >= SEARCH_BATCH:
+        waiting_targets.append((target, {key: query for key, (_, query) in named_queries.items()}))
+        unsearched.update({key: pair for key, pair in unfinished.items() if key not in unsearched})
+        if len(unsearched) >= SEARCH_BATCH:
             yield from search_batch()
-    if waiting:
+    if waiting_targets:
         yield from search_batch()
 
 
 def search_complexes(
-    named: Iterable[tuple[str, Complex]],
+    named_complexes: Iterable[tuple[str, Complex]],
     stage: SearchStage,
     store: ComplexStore,
-    chains: ChainStore,
+    chain_store: ChainStore,
     locks: TargetLocks,
 ) -> Iterator[SearchResult]:
     """Search the chains of complexes, and store the alignment of each; one failure does not stop the others.
 
     Args:
-        named: names and complexes.
+        named_complexes: names and complexes.
         stage: the searches.
-        store: location of the alignments of complexes.
-        chains: location of the alignments of chains.
+        store: stores the alignments of complexes.
+        chain_store: stores the alignments of chains.
         locks: see `search_chains_ahead`.
 
     Yields:
         The outcome of each complex, in any order.
     """
-    for searched in search_chains_ahead(named, lambda pair: pair[1], stage, chains, locks, lambda text: None):
-        (name, target), error = searched.target, searched.error
+    for result in search_chains_ahead(
+        named_complexes, lambda pair: pair[1], stage, chain_store, locks, lambda text: None
+    ):
+        (name, target), error = result.target, result.error
         if error is None:
             try:
-                alignments = [chains.read(chain_query(chain)) for chain in target.chains]
+                alignments = [chain_store.read(chain_query(chain)) for chain in target.chains]
                 store.write_complex(name, target, alignments)
             except Exception as failure:
                 error = failure
         yield SearchResult(name, target, error)
 
 
-def _named_queries(target: Complex, chains: ChainStore) -> dict[str, tuple[str, FastaRecord]]:
-    """Return the names and the queries of the distinct chains of a complex by their keys.
+def _named_queries(target: Complex, chain_store: ChainStore) -> dict[str, tuple[str, FastaRecord]]:
+    """Return the names and the queries of the distinct chains of a complex by fingerprint.
 
     Raises:
         InputError: a chain cannot be searched with, or has none of the twenty residues.
@@ -205,7 +211,7 @@ def _named_queries(target: Complex, chains: ChainStore) -> dict[str, tuple[str, 
         check_query(chain)
         check_foldable(chain.sequence)
     queries = ((chain.id, chain_query(chain)) for chain in dict.fromkeys(target.chains))
-    return {chains.key(query): (name, query) for name, query in queries}
+    return {chain_store.fingerprint(query): (name, query) for name, query in queries}
 
 
 def _remove_lock_of_killed_run(path: Path, locks: TargetLocks) -> None:
@@ -216,43 +222,48 @@ def _remove_lock_of_killed_run(path: Path, locks: TargetLocks) -> None:
             locks.release(path)
 
 
-def _search(
-    missing: Mapping[str, tuple[str, FastaRecord]],
+def _search_chains(
+    unsearched: Mapping[str, tuple[str, FastaRecord]],
     stage: SearchStage,
-    chains: ChainStore,
+    chain_store: ChainStore,
     locks: TargetLocks,
 ) -> dict[str, Exception]:
-    """Search chains, and wait for those that other runs are searching; return errors by key.
+    """Search chains, and wait for those that other runs are searching; return errors by fingerprint.
 
     A run that waits for a chain holds no chain's lock, so that two runs do not wait for each other.
     """
-    elsewhere = {
+    locked_elsewhere = {
         key: (name, query)
-        for key, (name, query) in missing.items()
-        if not locks.try_acquire(chains.lock(query))
+        for key, (name, query) in unsearched.items()
+        if not locks.try_acquire(chain_store.lock(query))
     }
-    own = [pair for key, pair in missing.items() if key not in elsewhere]
-    errors = _search_locked(own, stage, chains, locks)
-    for name, query in elsewhere.values():
-        if not locks.acquire(chains.lock(query), name):
+    locked_here = [pair for key, pair in unsearched.items() if key not in locked_elsewhere]
+    errors = _search_locked(locked_here, stage, chain_store, locks)
+    for name, query in locked_elsewhere.values():
+        if not locks.acquire(chain_store.lock(query), name):
             break
-        errors |= _search_locked([(name, query)], stage, chains, locks)
+        errors |= _search_locked([(name, query)], stage, chain_store, locks)
     return errors
 
 
 def _search_locked(
-    named: Sequence[tuple[str, FastaRecord]], stage: SearchStage, chains: ChainStore, locks: TargetLocks
+    named_queries: Sequence[tuple[str, FastaRecord]],
+    stage: SearchStage,
+    chain_store: ChainStore,
+    locks: TargetLocks,
 ) -> dict[str, Exception]:
     """Search chains whose locks are held, unless another run has just done so, and release the locks."""
     errors = {}
     try:
-        unfinished = [(name, query) for name, query in named if not chains.is_finished(name, query)]
-        for result in stage.run(unfinished, chains):
+        unfinished = [
+            (name, query) for name, query in named_queries if not chain_store.is_finished(name, query)
+        ]
+        for result in stage.run(unfinished, chain_store):
             assert isinstance(result.query, FastaRecord)
             if result.error is not None:
-                errors[chains.key(result.query)] = result.error
-            locks.release(chains.lock(result.query))
+                errors[chain_store.fingerprint(result.query)] = result.error
+            locks.release(chain_store.lock(result.query))
     finally:
-        for _, query in named:
-            locks.release(chains.lock(query))
+        for _, query in named_queries:
+            locks.release(chain_store.lock(query))
     return errors

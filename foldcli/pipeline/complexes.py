@@ -20,6 +20,7 @@ from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.logs import logger
 from foldcli.outputs import colabfold_layout
 from foldcli.pipeline.chain_search import ChainStore
+from foldcli.pipeline.features import record_alignment_size
 from foldcli.pipeline.identity import chain_query
 from foldcli.pipeline.settings import FeatureSettings
 from foldcli.pipeline.target_run import TargetRun
@@ -34,13 +35,13 @@ _CHAINS_IN_MEMORY = 32
 
 
 @dataclass(eq=False)
-class _Chain:
-    """A distinct chain of complexes.
+class _CachedChain:
+    """A distinct chain of complexes, kept in memory.
 
     Args:
         alignment: content of its A3M file.
         features: features in `features.schema.CACHED`, without templates.
-        templates: its templates; None if they were not searched yet.
+        templates: its templates; None until they are searched.
     """
 
     alignment: bytes
@@ -54,14 +55,17 @@ class ComplexStage:
     Args:
         settings: the feature cache.
         templates: the template stage; None to use no templates.
-        chains: the alignments of searched chains; None if there are no searches.
+        chain_store: the alignments of searched chains; None if there are no searches.
     """
 
     def __init__(
-        self, settings: FeatureSettings, templates: TemplateStage | None, chains: ChainStore | None = None
+        self,
+        settings: FeatureSettings,
+        templates: TemplateStage | None,
+        chain_store: ChainStore | None = None,
     ) -> None:
-        self._settings, self._templates, self._store = settings, templates, chains
-        self._chains: OrderedDict[str, _Chain] = OrderedDict()
+        self._settings, self._templates, self._chain_store = settings, templates, chain_store
+        self._cached_chains: OrderedDict[str, _CachedChain] = OrderedDict()
 
     def load(self, target: TargetRun, with_templates: bool) -> dict[str, np.ndarray]:
         """Return the features of a complex in `features.schema.COMPLEX`, chains in the order of the input.
@@ -80,12 +84,8 @@ class ComplexStage:
                 rows = self._read_rows(target)
                 templates = self._find_templates(target, rows) if with_templates else None
             features = in_input_order(features_of_rows(rows, templates), rows)
-        num_rows, residues = int(features["num_alignments"]), len(features["aatype"])
-        chains = int(features["assembly_num_chains"])
-        target.facts |= {"residues": residues, "alignment_rows": num_rows, "chains": chains}
-        if num_rows == 1:
-            target.warnings.append("the alignment holds the query alone")
-            logger.warning("%s: the alignment holds the query alone; expect low confidence", target.name)
+        record_alignment_size(target, int(features["num_alignments"]), len(features["aatype"]))
+        target.facts["chains"] = int(features["assembly_num_chains"])
         return features
 
     def _read_rows(self, target: TargetRun) -> ComplexRows:
@@ -111,27 +111,27 @@ class ComplexStage:
 
     def _find_templates(self, target: TargetRun, rows: ComplexRows) -> list[dict[str, np.ndarray]]:
         """Return the template features of each distinct chain, and stage their table."""
-        names = _first_names(rows)
-        found = [
-            (name, self._find(target, name, _profile_features(sequence, unpaired), number))
-            for number, (name, sequence, unpaired) in enumerate(
+        names = _first_chain_names(rows)
+        templates = [
+            (name, self._find_for_chain(target, name, _profile_features(sequence, unpaired), index))
+            for index, (name, sequence, unpaired) in enumerate(
                 zip(names, rows.sequences, rows.unpaired, strict=True)
             )
         ]
-        _record_templates(target, found)
-        return [each.features for _, each in found]
+        _record_templates(target, templates)
+        return [chain_templates.features for _, chain_templates in templates]
 
     def _from_searches(
         self, target: TargetRun, source: Complex, with_templates: bool
     ) -> tuple[ComplexRows, list[dict[str, np.ndarray]] | None]:
         """Return the rows and the template features of a searched complex, and stage its alignment."""
-        assert self._store is not None
-        pairing = self._store.store.request.settings.pairing
+        assert self._chain_store is not None
+        pairing = self._chain_store.store.request.settings.pairing
         chains = [self._load_chain(chain_query(chain)) for chain in source.chains]
         with atomic_write(target.files.staged_path("alignment")) as stream:
             write_paired_a3m(stream, [chain.alignment for chain in chains], pairing)
         tables = [
-            self._store.read_hits(chain_query(chain), f"{target.name}_{name}")
+            self._chain_store.read_hits(chain_query(chain), f"{target.name}_{name}")
             for name, chain in source.distinct_chains().items()
         ]
         with atomic_write(target.files.staged_path("hits")) as stream:
@@ -140,43 +140,43 @@ class ComplexStage:
         rows = pair_chains([chain.features for chain in chains], pairing)
         if not with_templates:
             return rows, None
-        found = []
-        for number, name in enumerate(_first_names(rows)):
-            chain = chains[rows.order.index(number)]
-            # a hit file has hits for the chains of a target by their names or numbers
+        templates = []
+        for index, name in enumerate(_first_chain_names(rows)):
+            chain = chains[rows.order.index(index)]
+            # a hit file may list different hits for the same chain in different targets
             if chain.templates is None or self._has_hit_file:
-                chain.templates = self._find(target, name, chain.features, number)
-            found.append((name, chain.templates))
-        _record_templates(target, found)
-        return rows, [each.features for _, each in found]
+                chain.templates = self._find_for_chain(target, name, chain.features, index)
+            templates.append((name, chain.templates))
+        _record_templates(target, templates)
+        return rows, [chain_templates.features for _, chain_templates in templates]
 
-    def _load_chain(self, query: FastaRecord) -> _Chain:
+    def _load_chain(self, query: FastaRecord) -> _CachedChain:
         """Return a searched chain, from memory if another complex has it."""
-        assert self._store is not None
-        key = self._store.key(query)
-        if key not in self._chains:
-            content = self._store.read(query)
-            self._chains[key] = _Chain(content, make_features([parse_alignment(content)]))
-            if len(self._chains) > _CHAINS_IN_MEMORY:
-                self._chains.popitem(last=False)
-        self._chains.move_to_end(key)
-        return self._chains[key]
+        assert self._chain_store is not None
+        key = self._chain_store.fingerprint(query)
+        if key not in self._cached_chains:
+            content = self._chain_store.read(query)
+            self._cached_chains[key] = _CachedChain(content, make_features([parse_alignment(content)]))
+            if len(self._cached_chains) > _CHAINS_IN_MEMORY:
+                self._cached_chains.popitem(last=False)
+        self._cached_chains.move_to_end(key)
+        return self._cached_chains[key]
 
     @property
     def _has_hit_file(self) -> bool:
         return self._templates is not None and self._templates.hits is not None
 
-    def _find(
-        self, target: TargetRun, chain: str, features: Mapping[str, np.ndarray], number: int
+    def _find_for_chain(
+        self, target: TargetRun, name: str, features: Mapping[str, np.ndarray], index: int
     ) -> TargetTemplates:
         assert self._templates is not None
-        return self._templates.find(f"{target.name}_{chain}", features, number)
+        return self._templates.find(f"{target.name}_{name}", features, index)
 
 
-def _first_names(rows: ComplexRows) -> list[str]:
+def _first_chain_names(rows: ComplexRows) -> list[str]:
     """Return the name of the first copy of each distinct chain."""
     names = chain_names(len(rows.order))
-    return [names[rows.order.index(number)] for number in range(len(rows.sequences))]
+    return [names[rows.order.index(index)] for index in range(len(rows.sequences))]
 
 
 def _profile_features(sequence: str, rows: AlignedRows) -> dict[str, np.ndarray]:
@@ -184,11 +184,20 @@ def _profile_features(sequence: str, rows: AlignedRows) -> dict[str, np.ndarray]
     return {"msa": rows.codes, "sequence": np.array([sequence.encode("ascii")], object)}
 
 
-def _record_templates(target: TargetRun, found: Sequence[tuple[str, TargetTemplates]]) -> None:
-    """Stage NAME_templates.tsv, and add the templates, given with the names of their chains, to the facts."""
+def _record_templates(target: TargetRun, named_templates: Sequence[tuple[str, TargetTemplates]]) -> None:
+    """Stage NAME_templates.tsv, and add the templates to the target's facts.
+
+    Args:
+        target: the target.
+        named_templates: name and templates of each distinct chain.
+    """
     with atomic_write(target.files.staged_path("templates")) as stream:
-        write_complex_template_table(stream, [(name, each.hits, each.unusable) for name, each in found])
-    target.facts["templates"] = [{"chain": name} | fact for name, each in found for fact in each.facts()]
-    for name, each in found:
-        for template, reason in each.unusable:
+        write_complex_template_table(
+            stream, [(name, templates.hits, templates.unusable) for name, templates in named_templates]
+        )
+    target.facts["templates"] = [
+        {"chain": name} | fact for name, templates in named_templates for fact in templates.facts()
+    ]
+    for name, templates in named_templates:
+        for template, reason in templates.unusable:
             logger.warning("%s: template %s of chain %s not used: %s", target.name, template, name, reason)

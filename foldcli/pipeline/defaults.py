@@ -1,4 +1,4 @@
-"""What a run uses if the user names no database and no parameters, and none are installed."""
+"""Defaults for runs whose command line names no database or no parameters."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from foldcli.pipeline.settings import NetworkOptions, TemplateOptions
 
 
 def library_database() -> Path:
-    """Return the database of the sequences in the package's structure library; warn that it is small."""
+    """Return the path of the database of the package's structure library, and warn that it is small."""
     logger.warning(
         "without --db, the chains of known structure in the package are searched, so alignments are shallow; "
         "`foldcli help how-to/own-database` describes larger databases"
@@ -23,10 +23,10 @@ def library_database() -> Path:
 def with_default_method(
     network: NetworkOptions, templates: TemplateOptions | None, kinds: Sequence[NetworkKind]
 ) -> NetworkOptions:
-    """Return options that copy templates if no parameters were named and none are installed.
+    """Return options that copy templates if no parameters are named and none are installed.
 
-    Runs that copying cannot serve are left as they are: those of complexes, those without templates, and
-    those that divide a prediction among several processes. So are those with $FOLDCLI_PARAMS.
+    The options are returned unchanged if $FOLDCLI_PARAMS is set, and for runs in which templates cannot be
+    copied: of complexes, without templates, or with predictions divided among several processes.
 
     Args:
         network: options of the network.
@@ -34,8 +34,8 @@ def with_default_method(
         kinds: see `foldcli.pipeline.startup.needed_kinds`.
     """
     requested = network.params is not None or "FOLDCLI_PARAMS" in os.environ
-    served = templates is not None and network.gpus_per_target == 1 and tuple(kinds) == ("monomer",)
-    if requested or not served or default_folder().is_dir():
+    can_copy = templates is not None and network.gpus_per_target == 1 and tuple(kinds) == ("monomer",)
+    if requested or not can_copy or default_folder().is_dir():
         return network
     logger.warning(
         "no network parameters are installed, so the best template is copied (--params template); "

@@ -1,4 +1,4 @@
-"""The network's device: its choice, precision and kernels, and memory for predictions."""
+"""The network's device: selection of the device, its precision and kernels, and memory of predictions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ CHUNK_REDUCTION = 8
 
 
 def choose_device(requested: str) -> str:
-    """Return the torch device for `--device`, the first of several.
+    """Return the torch device for `--device`; of a list, the first.
 
     "auto" is the first GPU if there is one, else the CPU.
 
@@ -82,12 +82,12 @@ def choose_precision(requested: Literal["bf16", "fp32"] | None, device: str) -> 
     if device == "cpu":
         return requested or "fp32"
     with torch.cuda.device(device):
-        supported = torch.cuda.is_bf16_supported(including_emulation=False)
-    if requested == "bf16" and not supported:
+        supports_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    if requested == "bf16" and not supports_bf16:
         raise MissingError(
             f"--precision bf16: {torch.cuda.get_device_name(device)} has no bfloat16", "Use --precision fp32."
         )
-    return requested or ("bf16" if supported else "fp32")
+    return requested or ("bf16" if supports_bf16 else "fp32")
 
 
 def choose_kernels(
@@ -145,7 +145,7 @@ class NetworkMemory:
         return True
 
     def device_name(self) -> str:
-        """Return the driver's name of the GPU, or CPU, and how many there are if there are several."""
+        """Return the name of the GPU, or "CPU", with the number of devices if there are several."""
         name = "CPU" if self.device == "cpu" else str(torch.cuda.get_device_name(self.device))
         return name if self.ranks == 1 else f"{self.ranks} × {name}"
 
@@ -173,7 +173,11 @@ class NetworkMemory:
         return plan_memory(network.config, size, self.available_bytes())
 
     def describe_shortage(self, message: str) -> str:
-        """Return what the allocator's message requests, and the memory that is free without this target."""
+        """Describe a lack of memory: the size that was requested, and the memory that was free.
+
+        Args:
+            message: message of `torch.OutOfMemoryError`.
+        """
         match = re.search(r"Tried to allocate ([\d.]+ \w+)", message)
         text = f"{match[1]} more" if match else message.partition(". ")[0]
         if self.device != "cpu":
@@ -192,7 +196,7 @@ def start_within(
     settings: RecyclingSettings,
     progress: Progress,
 ) -> Callable[[], Prediction]:
-    """Call `model.recycling.start_prediction` with chunks that fit into memory, then with smaller ones.
+    """Call `model.recycling.start_prediction` with chunks planned for the memory, then with smaller ones.
 
     Raises:
         OutOfMemory: memory ran out twice, or `memory` is strict and the target is not expected to fit.

@@ -1,4 +1,4 @@
-"""Plans for `--dry-run`: the targets that a run would process or skip, and why, as a table or as JSON."""
+"""Plans for `--dry-run`: a table or JSON with the action that a run would take for each target."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -19,8 +19,8 @@ TO_DO = "to do"
 RESUMED = "to do, resumes an interrupted run"
 DONE = "already done"
 INVALID = "invalid"
-# states of targets in the line of counts
-_COUNTED = {"to_do": TO_DO, "done": DONE, "invalid": INVALID, "other_shard": "in other shards"}
+# descriptions of the states in the line of counts
+_STATE_LABELS = {"to_do": TO_DO, "done": DONE, "invalid": INVALID, "other_shard": "in other shards"}
 # the number of residues of a target, and its action
 Inspection = tuple[int, str]
 
@@ -45,8 +45,8 @@ class PlannedTarget:
     Args:
         name: the target.
         residues: length of its query; None if it cannot be read, or belongs to another shard.
-        action: TO_DO or RESUMED and the models that would be replaced, DONE, INVALID and the reason, or the
-            shard of the target.
+        action: TO_DO (followed by the models that would be replaced), RESUMED, DONE, INVALID with the reason,
+            or the shard of the target.
         estimate: estimated cost; None if there is nothing to do or nothing to estimate.
     """
 
@@ -57,7 +57,7 @@ class PlannedTarget:
 
     @property
     def state(self) -> Literal["to_do", "done", "invalid", "other_shard"]:
-        """The kind of the action."""
+        """The state of the target according to its action."""
         if self.action.startswith(TO_DO):
             return "to_do"
         if self.action == DONE:
@@ -82,8 +82,8 @@ class PlanHeading:
 
     Args:
         line: the line above the table.
-        name: key of the plan's JSON form.
-        values: the value there.
+        name: key in the plan's JSON form.
+        values: the value of this key.
     """
 
     line: str
@@ -113,14 +113,14 @@ def plan_targets(
         inspections[name] = inspect(name, target_input)
 
     planned = []
-    for number, (name, target_input) in enumerate(sorted(targets, key=lambda target: target[0])):
-        index = number % shard.count + 1
-        if index != shard.index:
-            planned.append(PlannedTarget(name, None, f"in shard {index}/{shard.count}"))
+    for position, (name, target_input) in enumerate(sorted(targets, key=lambda target: target[0])):
+        shard_index = position % shard.count + 1
+        if shard_index != shard.index:
+            planned.append(PlannedTarget(name, None, f"in shard {shard_index}/{shard.count}"))
             continue
         failures.run([(name, target_input)], record)
         if name not in inspections:
-            # the table names the target already
+            # the row of the table begins with the name
             reason = describe(failures.failed[-1][1]).removeprefix(f"{name}: ")
             planned.append(PlannedTarget(name, None, f"{INVALID}: {reason}"))
             continue
@@ -134,7 +134,7 @@ def plan_targets(
 
 
 def database_heading(db: str, database: TargetDatabase | None) -> PlanHeading:
-    """Return the plan's heading about the database; None is a database that would be built first."""
+    """Return the plan's heading about the database, which is None if it would have to be built first."""
     values: dict[str, Any] = {"path": db, "exists": database is not None}
     if database is None:
         line = f"database: {db}, which would be built first; finished targets are not known before that"
@@ -152,8 +152,8 @@ def print_plan(
 
     Args:
         planned: from `plan_targets`.
-        headings: what stands above the table.
-        failures: failed targets, and files that could not be read.
+        headings: printed above the table.
+        failures: the failed targets and the files that could not be read.
         as_json: print one JSON object instead of a table.
 
     Raises:
@@ -187,9 +187,9 @@ def totals(planned: list[PlannedTarget]) -> list[str]:
     """Return the lines below the table: counts per action, total time and largest memory."""
     counts: dict[str, int] = {}
     for target in planned:
-        kind = _COUNTED[target.state]
-        counts[kind] = counts.get(kind, 0) + 1
-    text = ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no targets"
+        label = _STATE_LABELS[target.state]
+        counts[label] = counts.get(label, 0) + 1
+    text = ", ".join(f"{count} {label}" for label, count in counts.items()) or "no targets"
     estimates = [target.estimate for target in planned if target.estimate is not None]
     if not estimates:
         return [text]

@@ -61,8 +61,8 @@ def print_prediction_plan(
         identities: identities of the targets.
         predictor: the networks that would run.
         output: settings of the results.
-        failures: targets and files that failed.
-        headings: what the plan says in addition about parts of the run.
+        failures: the failed targets and the files that could not be read.
+        headings: further headings of the plan, such as about the database.
         as_json: print one JSON object instead of a table.
 
     Raises:
@@ -97,7 +97,7 @@ def inspect_target(
     if output.overwrite:
         finished = read_finished(files)
         count = 0 if finished is None else len(finished.ranking)
-        return residues, f"{TO_DO}, replaces {counted(count, 'model')}" if count else TO_DO
+        return residues, f"{TO_DO}, replaces {format_count(count, 'model')}" if count else TO_DO
     plan = plan_target(files, target_input, identities, output)
     return residues, DONE if plan.is_finished else unfinished
 
@@ -131,7 +131,7 @@ def _residues(target_input: TargetInput) -> int:
 def estimator(predictor: Predictor | TemplateCopier) -> Callable[[int, TargetInput], Estimate | None]:
     """Return a function that estimates a target's cost from its residues and input.
 
-    On a CPU everything is unknown. There is no estimate for copies of templates, which take no time.
+    On a CPU, memory and seconds are unknown. Copies of templates have no estimate: they take no time.
     """
     if isinstance(predictor, TemplateCopier):
         return lambda residues, target_input: None
@@ -146,24 +146,26 @@ def estimator(predictor: Predictor | TemplateCopier) -> Callable[[int, TargetInp
 
     def estimate(residues: int, target_input: TargetInput) -> Estimate:
         sources = sources_of(predictor.sources, is_complex(target_input))
-        own = settings.for_network(sources[0].is_multimer)
+        network_settings = settings.for_network(sources[0].is_multimer)
         configs = [model_config(source.config_name) for source in sources]
         peak = max(
-            peak_bytes(config, own, residues, available - parameters, memory.ranks) for config in configs
+            peak_bytes(config, network_settings, residues, available - parameters, memory.ranks)
+            for config in configs
         )
-        each = [seconds_per_pass(gpu, config, own, residues) for config in configs]
-        known = [seconds for seconds in each if seconds is not None]
-        passes = own.num_passes * own.num_seeds
-        return Estimate(peak + parameters, passes * sum(known) if len(known) == len(each) else None)
+        estimates = [seconds_per_pass(gpu, config, network_settings, residues) for config in configs]
+        known = [seconds for seconds in estimates if seconds is not None]
+        num_passes = network_settings.num_passes * network_settings.num_seeds
+        is_complete = len(known) == len(estimates)
+        return Estimate(peak + parameters, num_passes * sum(known) if is_complete else None)
 
     return estimate
 
 
 def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, residues: int) -> float | None:
-    """Return about the longest time of one pass, or None if nothing comparable was measured.
+    """Return an upper estimate of the seconds of one pass; None if nothing comparable was measured.
 
-    Interpolates logarithms between measured lengths. A target shorter than all of them gets the seconds of
-    the shortest.
+    Seconds are interpolated between the measured lengths, on logarithmic scales. For lengths below the
+    shortest measured one, its seconds are returned.
 
     Args:
         gpu: name of the GPU.
@@ -185,8 +187,8 @@ def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, r
         return measured[0][1]
     index = next(i for i, (length, _) in enumerate(measured) if length >= residues)
     (shorter, low), (longer, high) = measured[index - 1], measured[index]
-    share = math.log(residues / shorter) / math.log(longer / shorter)
-    return math.exp(math.log(low) + share * math.log(high / low))
+    fraction = math.log(residues / shorter) / math.log(longer / shorter)
+    return math.exp(math.log(low) + fraction * math.log(high / low))
 
 
 def peak_bytes(
@@ -229,12 +231,15 @@ def _network_heading(predictor: Predictor | TemplateCopier) -> PlanHeading:
     settings = predictor.settings
     device = f"{predictor.memory.device_name()}, {settings.precision}, {settings.kernels} kernels"
     kinds = [source.is_multimer for source in predictor.sources]
-    most = "at most " if settings.stop_at_score < 100 else ""
+    limit = "at most " if settings.stop_at_score < 100 else ""
     parts = []
     for is_multimer in dict.fromkeys(kinds):
-        models, seeds = counted(kinds.count(is_multimer), "model"), counted(settings.num_seeds, "seed")
-        passes = counted(settings.for_network(is_multimer).num_passes, "pass", "passes")
-        parts.append(f"{most}{models}, {seeds}, at most {passes} each")
+        models, seeds = (
+            format_count(kinds.count(is_multimer), "model"),
+            format_count(settings.num_seeds, "seed"),
+        )
+        passes = format_count(settings.for_network(is_multimer).num_passes, "pass", "passes")
+        parts.append(f"{limit}{models}, {seeds}, at most {passes} each")
     line = f"network: {device}; per target: {'; per complex: '.join(parts)}"
     first = settings.random_seed
     values = {
@@ -249,6 +254,6 @@ def _network_heading(predictor: Predictor | TemplateCopier) -> PlanHeading:
     return PlanHeading(line, "network", values)
 
 
-def counted(count: int, one: str, several: str = "") -> str:
-    """Return a number with its noun, such as "2 models"."""
-    return f"{count} {one if count == 1 else several or one + 's'}"
+def format_count(count: int, singular: str, plural: str = "") -> str:
+    """Return a number with its noun, such as "2 models"; the default plural has an "s"."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"

@@ -2,12 +2,11 @@
 
 import contextlib
 import json
-import traceback
 from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
 from typing import TypeVar
 
-from foldcli.errors import SomeTargetsFailed, TargetFailed, describe, exit_code_of, is_bug
+from foldcli.errors import SomeTargetsFailed, TargetFailed, describe, exit_code_of, log_bug
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.progress import progress_bar
@@ -28,29 +27,28 @@ class Failures:
     def __init__(self, folder: Path, shard: Shard) -> None:
         self.path = folder / f"failures{shard.suffix}.jsonl"
         self.failed: list[tuple[str, BaseException]] = []
-        self._tried = 0
+        self._num_targets = 0
 
-    def expect(self, targets: int) -> None:
-        """Count targets whose failures will be given to `record`."""
-        self._tried += targets
+    def expect(self, num_targets: int) -> None:
+        """Count targets whose failures, if any, will be passed to `record`."""
+        self._num_targets += num_targets
 
     def add(self, name: str, error: Exception) -> None:
-        """Record and log the failure of a target or file that was not expected."""
+        """Record and log the failure of a target or file that `expect` has not counted."""
         self.expect(1)
         self.record(name, error)
 
     def record(self, name: str, error: BaseException) -> None:
-        """Record and log the failure of an expected target; may be called by any thread."""
-        if is_bug(error):
-            logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
+        """Record and log the failure of a target that `expect` has counted; may be called by any thread."""
+        log_bug(error)
         logger.error("%s", _with_name(name, describe(error)))
         # the traceback would keep the local variables of the failed target in memory
         self.failed.append((name, error.with_traceback(None)))
 
-    def run(self, items: Iterable[tuple[str, T]], work: Callable[[str, T], None]) -> None:
-        """Call `work(name, item)` for each item, recording exceptions; an interrupt ends the run.
+    def run(self, items: Iterable[tuple[str, T]], process: Callable[[str, T], None]) -> None:
+        """Call `process(name, item)` for each item, recording exceptions; an interrupt ends the run.
 
-        Draws a progress bar if there are several items and their number is known.
+        Draws a progress bar if there are several items and `items` has a length.
         """
         total = len(items) if isinstance(items, Sized) else 0
         with (
@@ -62,7 +60,7 @@ class Failures:
             for done, (name, item) in enumerate(items, start=1):
                 self.expect(1)
                 try:
-                    work(name, item)
+                    process(name, item)
                 except Exception as error:
                     self.record(name, error)
                 progress(done, total)
@@ -99,10 +97,10 @@ class Failures:
         """
         if not self.failed:
             return
-        if self._tried == 1:
+        if self._num_targets == 1:
             raise TargetFailed(exit_code_of(self.failed[0][1]))
-        where = f"; see {self.path}" if written else ""
-        raise SomeTargetsFailed(f"{len(self.failed)} of {self._tried} targets failed{where}")
+        location = f"; see {self.path}" if written else ""
+        raise SomeTargetsFailed(f"{len(self.failed)} of {self._num_targets} targets failed{location}")
 
 
 def _no_progress(done: int, total: int | None) -> None:

@@ -33,29 +33,31 @@ class FeatureStage:
     Args:
         settings: the feature cache.
         templates: the template stage; None to use no templates.
-        numbers: index of each target among those that the user gave, by name.
-        alignments: the alignments of searched queries; None if there are no searches.
-        chains: the alignments of the chains of complexes; None if there are no searches.
+        input_indices: index of each target in the input, by name.
+        target_store: the alignments of searched queries; None if there are no searches.
+        chain_store: the alignments of the chains of complexes; None if there are no searches.
     """
 
     def __init__(
         self,
         settings: FeatureSettings,
         templates: TemplateStage | None,
-        numbers: Mapping[str, int],
-        alignments: TargetStore | None,
-        chains: ChainStore | None,
+        input_indices: Mapping[str, int],
+        target_store: TargetStore | None,
+        chain_store: ChainStore | None,
     ) -> None:
-        self._settings, self._templates, self._numbers = settings, templates, numbers
-        self._alignments = alignments
-        self._complexes = ComplexStage(settings, templates, chains)
-        # templates are searched for one device at a time
-        self._searching_templates = Lock()
+        self._settings, self._templates, self._input_indices = settings, templates, input_indices
+        self._target_store = target_store
+        self._complexes = ComplexStage(settings, templates, chain_store)
+        # templates are searched for one target at a time
+        self._template_lock = Lock()
 
     def load(
         self, target: TargetRun, with_templates: bool
     ) -> tuple[dict[str, np.ndarray], TargetTemplates | None]:
-        """Return the features of a target, and the templates of a single chain; a complex's contain them.
+        """Return the features of a target, and the templates of a single chain.
+
+        The features of a complex contain its templates.
 
         Args:
             target: a locked target.
@@ -67,10 +69,10 @@ class FeatureStage:
         """
         self._discard_stale_inputs(target)
         if is_complex(target.input):
-            with self._searching_templates:
+            with self._template_lock:
                 return self._complexes.load(target, with_templates), None
         features = self._load_features(target)
-        with self._searching_templates:
+        with self._template_lock:
             return features, self._find_templates(target, features) if with_templates else None
 
     def _discard_stale_inputs(self, target: TargetRun) -> None:
@@ -80,9 +82,9 @@ class FeatureStage:
             InputError: see `TargetStore.check`.
         """
         if isinstance(target.input, FastaRecord):
-            assert self._alignments is not None
-            # the lock was released after the search
-            self._alignments.check(target.name, target.input)
+            assert self._target_store is not None
+            # another run may have changed them, because the lock was released after the search
+            self._target_store.check(target.name, target.input)
             target.files.staged_path("templates").unlink(missing_ok=True)
         else:
             shutil.rmtree(target.files.search_folder, ignore_errors=True)
@@ -110,14 +112,14 @@ class FeatureStage:
         return features
 
     def _find_templates(self, target: TargetRun, features: dict[str, np.ndarray]) -> TargetTemplates | None:
-        """Find templates, and stage NAME_templates.tsv."""
+        """Return the templates of a single chain, and stage NAME_templates.tsv; None if none are searched."""
         if self._templates is None:
             return None
         with target.stage("templates"):
-            found = self._templates.find(target.name, features, self._numbers[target.name])
+            templates = self._templates.find(target.name, features, self._input_indices[target.name])
             with atomic_write(target.files.staged_path("templates")) as stream:
-                found.write_table(stream)
-        target.facts["templates"] = found.facts()
-        for name, reason in found.unusable:
+                templates.write_table(stream)
+        target.facts["templates"] = templates.facts()
+        for name, reason in templates.unusable:
             logger.warning("%s: template %s not used: %s", target.name, name, reason)
-        return found
+        return templates

@@ -52,13 +52,14 @@ def add_complex(target: AlignmentTarget, rows: ComplexRows, settings: FeatureSet
 
 
 def features_of_alignments(
-    target: TargetRun, read: Callable[[], list[Alignment]], settings: FeatureSettings
+    target: TargetRun, read_alignments: Callable[[], list[Alignment]], settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
     """Run the feature stage of a target from its alignments.
 
     Args:
-        target: the target; its facts get the size of the alignment and whether the cache had the features.
-        read: reads the alignments.
+        target: the target; the size of the alignment, and whether the cache had the features, are added to
+            its facts.
+        read_alignments: reads the alignments.
         settings: the feature cache.
 
     Raises:
@@ -66,20 +67,26 @@ def features_of_alignments(
         OSError: a file cannot be read, or the cache cannot be written.
     """
     with target.stage("features"):
-        features, hit = load_or_make_features(target.name, read(), settings)
-    target.facts["feature_cache_hit"] = hit
+        features, was_cached = load_or_make_features(target.name, read_alignments(), settings)
+    target.facts["feature_cache_hit"] = was_cached
     _record_size(target, features)
     return features
 
 
-def features_of_entry(target: TargetRun, read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Run the feature stage of a target whose cache entry is known; `read` reads the entry.
+def features_of_entry(
+    target: TargetRun, read_entry: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Run the feature stage of a target whose cache entry is known.
+
+    Args:
+        target: the target.
+        read_entry: reads the entry.
 
     Raises:
         InputError: see `check_foldable`.
     """
     with target.stage("features"):
-        features = read()
+        features = read_entry()
     target.facts["feature_cache_hit"] = True
     _record_size(target, features)
     return features
@@ -87,16 +94,21 @@ def features_of_entry(target: TargetRun, read: Callable[[], dict[str, np.ndarray
 
 def _record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
     check_foldable(features["sequence"][0].decode("ascii"))
-    rows, residues = features["msa"].shape
-    target.facts |= {"residues": int(residues), "alignment_rows": int(rows)}
-    if rows == 1:
+    num_rows, residues = features["msa"].shape
+    record_alignment_size(target, int(num_rows), int(residues))
+
+
+def record_alignment_size(target: TargetRun, num_rows: int, residues: int) -> None:
+    """Add the size of a target's alignment to its facts; warn if the alignment has no row but the query."""
+    target.facts |= {"residues": residues, "alignment_rows": num_rows}
+    if num_rows == 1:
         target.warnings.append("the alignment holds the query alone")
         logger.warning("%s: the alignment holds the query alone; expect low confidence", target.name)
 
 
 @dataclass(frozen=True)
 class CacheTask:
-    """One target to add to a feature cache."""
+    """A target to add to a feature cache, and the settings of the cache."""
 
     target: AlignmentTarget
     settings: FeatureSettings
@@ -107,12 +119,13 @@ class CachedFeatures:
     """The outcome of adding a target to a feature cache.
 
     Args:
-        hit: whether the cache had the features before.
-        rows: distinct rows of the alignment; of a complex all rows of its file, with its queries as one.
+        was_cached: whether the cache had the features before.
+        rows: number of distinct rows of the alignment; for a complex, of all rows of its file, where the
+            queries of all chains count as one row.
         residues: length of the query, or of all chains.
     """
 
-    hit: bool
+    was_cached: bool
     rows: int
     residues: int
 
@@ -130,6 +143,6 @@ def cache_features(task: CacheTask) -> CachedFeatures:
     if rows is not None:
         num_rows = 1 + sum(len(block) - 1 for block in (rows.paired[0], *rows.unpaired))
         return CachedFeatures(add_complex(target, rows, settings), num_rows, rows.residues)
-    features, hit = load_or_make_features(target.name, target.parse(contents), settings)
+    features, was_cached = load_or_make_features(target.name, target.parse(contents), settings)
     num_rows, residues = features["msa"].shape
-    return CachedFeatures(hit, num_rows, residues)
+    return CachedFeatures(was_cached, num_rows, residues)

@@ -65,7 +65,7 @@ class AlignmentRequest:
         if isinstance(query, Complex):
             return {
                 "query": query.sequence,
-                "chains": [self.key(chain_query(chain)) for chain in query.chains],
+                "chains": [self.fingerprint(chain_query(chain)) for chain in query.chains],
                 "pairing": dataclasses.asdict(self.settings.pairing),
                 "database": self.checksums,
                 **self.settings.identity(),
@@ -81,7 +81,7 @@ class AlignmentRequest:
             **self.settings.identity(),
         }
 
-    def key(self, query: FastaRecord | Complex) -> str:
+    def fingerprint(self, query: FastaRecord | Complex) -> str:
         """Return the fingerprint of the alignment of a query or a complex."""
         return fingerprint(self.identity(query))
 
@@ -102,17 +102,17 @@ class Job:
 
     @property
     def tag(self) -> str:
-        """The part of file names that identifies the job.
+        """The part of file names that identifies the job, such as alphafold2_ptm_model_3_seed_000.
 
-        Such as alphafold2_ptm_model_3_seed_000; template_copy for copies of templates, which have no seed.
+        Copies of templates, which have no seed, have the tag template_copy.
         """
         if self.source.copies_template:
             return self.source.label
         return f"{self.source.label}_seed_{self.seed:03d}"
 
-    def fingerprint(self, target: str) -> str:
-        """Return the fingerprint of the job's result for the target with this fingerprint."""
-        return fingerprint([target, self.source.config_name, self.parameters, self.tag])
+    def fingerprint(self, target_fingerprint: str) -> str:
+        """Return the fingerprint of the job's result for a target, given the target's fingerprint."""
+        return fingerprint([target_fingerprint, self.source.config_name, self.parameters, self.tag])
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,10 @@ class TargetIdentities:
 
     Args:
         sources: models in the order in which they run.
-        parameters: for each of them its label, its network and a hash of its content; see `check_parameters`.
+        parameters: label, network and content hash of each model's parameters; see `check_parameters`.
         settings: settings of the predictions.
         request: request for the queries' alignments; None if there are no queries, or no database yet.
-        templates: everything that templates depend on; None if there are none.
+        templates: everything that the templates depend on; None without templates.
     """
 
     sources: list[ParameterSource]
@@ -152,22 +152,22 @@ class TargetIdentities:
             OSError: a file cannot be read.
         """
         if isinstance(target_input, CachedTarget):
-            own = target_input.identity
+            input_identity = target_input.identity
         elif isinstance(target_input, FastaRecord | Complex):
             assert self.request is not None
-            own = self.request.identity(target_input)
+            input_identity = self.request.identity(target_input)
         else:
-            own = {"input": _content_hash(target_input)}
+            input_identity = {"input": _content_hash(target_input)}
         templates = {} if self.templates is None else {"templates": self.templates}
         sources = self.sources_of(target_input)
         if any(source.copies_template for source in sources):
-            # nothing of a network's settings matters
-            return own | {"predict": {"method": TEMPLATE}} | templates
+            # copies do not depend on the settings of networks
+            return input_identity | {"predict": {"method": TEMPLATE}} | templates
         settings = self.settings.for_network(sources[0].is_multimer)
-        return own | {"predict": settings.identity()} | templates
+        return input_identity | {"predict": settings.identity()} | templates
 
     def jobs(self, target_input: TargetInput) -> list[Job]:
-        """Return the jobs of a target: every model with the first seed, then with the next.
+        """Return the jobs of a target: all models with the first seed, then all with the next seed.
 
         Raises:
             InputError: see `sources_of`.
@@ -175,7 +175,7 @@ class TargetIdentities:
         return self._jobs(self.sources_of(target_input))
 
     def all_jobs(self) -> list[Job]:
-        """Return the jobs of targets of all kinds."""
+        """Return the jobs of a run that has single chains and complexes."""
         return self._jobs(self.sources)
 
     def _jobs(self, sources: list[ParameterSource]) -> list[Job]:

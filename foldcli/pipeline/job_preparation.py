@@ -1,4 +1,4 @@
-"""The preparation of jobs: which targets a run must work on, and the random features of their models."""
+"""The preparation of jobs: the selection of unfinished targets, and the random features of their models."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from msa.io.fasta import FastaRecord
 _SAMPLES_AHEAD = 2
 
 # `Predictor.sample` or `TemplateCopier.sample`
-Sample: TypeAlias = Callable[[dict[str, np.ndarray], TargetTemplates | None, Any], Any]
+SampleFunction: TypeAlias = Callable[[dict[str, np.ndarray], TargetTemplates | None, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class TargetStep:
         target: the target.
         plan: its plan.
         job: the job to predict; None if the models of an earlier run only need to be published.
-        sample: what the predictor needs for the job; see `Predictor.sample` and `TemplateCopier.sample`.
-        is_first: whether no other job of the target came before.
-        is_last: whether no other job of the target follows.
+        sample: input of the job; see `Predictor.sample` and `TemplateCopier.sample`.
+        is_first: whether this is the first job of the target in this run.
+        is_last: whether this is the last step of the target.
     """
 
     target: TargetRun
@@ -61,54 +61,60 @@ class JobPreparation:
         self._state, self._features, self._pool = state, features, pool
         self._settings, self._locks = state.settings, state.locks
 
-    def begin(self, target: TargetRun) -> TargetPlan | None:
+    def begin_target(self, target: TargetRun) -> TargetPlan | None:
         """Prepare the folder of a target that was just locked; return its plan, or None if it is finished.
 
         Raises:
-            InputError: the run would replace finished results of other settings, or see `check_foldable`.
+            InputError: the run would replace finished results of other settings, or the sequence has none of
+                the twenty residues.
         """
         if isinstance(target.input, FastaRecord):
             check_foldable(target.input.sequence)
         remove_leftovers(target.files)
-        if self._settings.output.overwrite and not target.begun:
+        if self._settings.output.overwrite and not target.was_locked:
             target.discard_work()
-        target.begun = True
+        target.was_locked = True
         plan = self._state.plan(target)
         if plan.is_finished:
             return None
-        # both take seconds to start, in which the target is searched
+        # workers and GPU take seconds to start; meanwhile the target is searched
         self._pool.start()
         if plan.jobs and not self._settings.workers:
             self._settings.predictor.warm_up(plan.jobs[0].source)
         return plan
 
     def unfinished(self) -> Iterator[TargetRun]:
-        """Return the targets that are not finished, in order; others are counted, or fail."""
+        """Return the targets that need work, in order; count finished ones, and fail unsuitable ones."""
         return (target for target in self._state.targets if not self._skip_finished(target))
 
     def prepare_ahead(
-        self, targets: Iterable[TargetRun], sample: Sample
+        self, targets: Iterable[TargetRun], draw_sample: SampleFunction
     ) -> Generator[TargetStep, None, None]:
-        """Yield each job of each target, prepared ahead in a thread; `sample` makes its random features."""
-        return run_ahead(self._prepare(targets, sample), _SAMPLES_AHEAD, self._state.stop)
+        """Yield each job of each target; a background thread prepares the next ones.
 
-    def _prepare(self, targets: Iterable[TargetRun], sample: Sample) -> Iterator[TargetStep]:
+        Args:
+            targets: the unfinished targets.
+            draw_sample: makes the random features of a job.
+        """
+        return run_ahead(self._prepare(targets, draw_sample), _SAMPLES_AHEAD, self._state.stop)
+
+    def _prepare(self, targets: Iterable[TargetRun], draw_sample: SampleFunction) -> Iterator[TargetStep]:
         """Yield each job of each target with its random features; targets locked by other runs come last."""
         locked_elsewhere = []
         for target in targets:
             if target.failed:
                 continue
             if self._locks.try_acquire(target.files.lock_path):
-                yield from self._prepare_locked(target, sample)
+                yield from self._prepare_locked(target, draw_sample)
             else:
                 locked_elsewhere.append(target)
         for target in locked_elsewhere:
             if not self._locks.acquire(target.files.lock_path, target.name):
                 return
-            yield from self._prepare_locked(target, sample)
+            yield from self._prepare_locked(target, draw_sample)
 
     def _skip_finished(self, target: TargetRun) -> bool:
-        """Return True if an unlocked target is finished, or fails, as it does without a network for it."""
+        """Return True if a target is finished, or fails because no network can predict it."""
         try:
             self._settings.identities.sources_of(target.input)
         except InputError as error:
@@ -119,9 +125,9 @@ class JobPreparation:
         try:
             if not self._state.plan(target).is_finished:
                 return False
-            # the run that finished it may have been killed before it had cleaned up
+            # the run that finished the target may have been killed before it removed its files
             if has_leftovers(target.files) and self._locks.try_acquire(target.files.lock_path):
-                # another run may have changed it since
+                # another run may have changed the target before it was locked
                 if not self._state.plan(target).is_finished:
                     self._locks.release(target.files.lock_path)
                     return False
@@ -137,21 +143,21 @@ class JobPreparation:
         target.discard_work()
         self._locks.release(target.files.lock_path)
 
-    def _prepare_locked(self, target: TargetRun, sample: Sample) -> Iterator[TargetStep]:
+    def _prepare_locked(self, target: TargetRun, draw_sample: SampleFunction) -> Iterator[TargetStep]:
         try:
-            plan = self.begin(target)
+            plan = self.begin_target(target)
             if plan is None:
-                # another run has finished it since the last look
+                # another run has finished it since `_skip_finished`
                 self._release_finished(target)
                 self._state.count_finished(target)
                 target.predicted = True
                 return
             plan, jobs = plan.stage_kept_models(target.files)
-            # needed even without jobs: done.json contains their facts
+            # features are loaded even without jobs, because done.json contains their facts
             with_templates = self._settings.uses_templates(plan.jobs)
             features, templates = self._features.load(target, with_templates)
             if plan.finished is not None and "templates" in plan.finished.facts:
-                # of models that are kept
+                # the templates of the models that are kept
                 target.facts.setdefault("templates", plan.finished.facts["templates"])
             if self._settings.predictor.is_untrained and UNTRAINED not in target.warnings:
                 target.warnings.append(UNTRAINED)
@@ -159,14 +165,14 @@ class JobPreparation:
                 yield TargetStep(target, plan, None, None, False, True)
                 return
             predictor: Any = self._settings.predictor
-            last: tuple[Any, Any] | None = None
+            previous: tuple[Any, Any] | None = None
             for job in jobs:
                 if not target.is_open:
                     return
                 sampling = predictor.sampling(job)
-                if last is None or last[0] != sampling:
-                    last = None  # freed before the next sample is made
-                    last = sampling, sample(features, templates, sampling)
-                yield TargetStep(target, plan, job, last[1], job is jobs[0], job is jobs[-1])
+                if previous is None or previous[0] != sampling:
+                    previous = None  # freed before the next sample is made
+                    previous = sampling, draw_sample(features, templates, sampling)
+                yield TargetStep(target, plan, job, previous[1], job is jobs[0], job is jobs[-1])
         except Exception as error:
             self._state.fail(target, error)

@@ -33,7 +33,7 @@ class LockOwner:
         machine: the process table in which `pid` is valid; see `msa.io.temporary_names`.
         pid: process id.
         started: start time of the process in clock ticks, because ids are reused.
-        token: a random name of this lock.
+        token: a random value, different for each lock.
     """
 
     host: str
@@ -82,8 +82,8 @@ class TargetLocks:
     def __init__(self, stop: Event, stale_seconds: float = STALE_SECONDS) -> None:
         self._stop = stop
         self._stale_seconds = stale_seconds
-        self._held: dict[Path, LockOwner] = {}
-        # path → (state of the file, time at which this state was first seen)
+        self._owners: dict[Path, LockOwner] = {}
+        # path → inode and modification time of the file, and the time at which they were first seen
         self._seen: dict[Path, tuple[tuple[int, int], float]] = {}
         self._mutex = Lock()
         self._ended = Event()
@@ -95,7 +95,7 @@ class TargetLocks:
     def __exit__(self, *error: object) -> None:
         """Release all locks."""
         self._ended.set()
-        for path in list(self._held):
+        for path in list(self._owners):
             self.release(path)
 
     def try_acquire(self, path: Path) -> bool:
@@ -122,7 +122,7 @@ class TargetLocks:
             with os.fdopen(descriptor, "w") as stream:
                 json.dump(vars(owner), stream)
             with self._mutex:
-                self._held[path] = owner
+                self._owners[path] = owner
             return True
 
     def acquire(self, path: Path, name: str) -> bool:
@@ -147,9 +147,9 @@ class TargetLocks:
         return True
 
     def is_held(self, path: Path) -> bool:
-        """Return True if this process still holds the lock; another may have taken it as stale."""
+        """Return True if this process still holds the lock, and no other has taken it over as stale."""
         try:
-            return path in self._held and LockOwner.read(path) == self._held[path]
+            return path in self._owners and LockOwner.read(path) == self._owners[path]
         except FileNotFoundError:
             return False
 
@@ -160,14 +160,13 @@ class TargetLocks:
                 path.unlink()
                 path.parent.rmdir()
         with self._mutex:
-            self._held.pop(path, None)
+            self._owners.pop(path, None)
 
     def _renew(self) -> None:
         while not self._ended.wait(min(HEARTBEAT_SECONDS, self._stale_seconds / 4)):
             with self._mutex:
-                held = list(self._held)
+                held = list(self._owners)
             for path in held:
-                # a lock that another process took is noticed by `is_held`
                 with contextlib.suppress(OSError):
                     if self.is_held(path):
                         os.utime(path)
@@ -180,7 +179,7 @@ class TargetLocks:
                 return False
             renamed = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
             path.rename(renamed)
-            # another process may have replaced the stale lock by its own since it was read: give it back
+            # another process may have replaced the stale lock by its own since it was read; if so, restore it
             is_other = LockOwner.read(renamed) != owner
             if is_other:
                 with contextlib.suppress(FileExistsError):
@@ -197,8 +196,8 @@ class TargetLocks:
             return True
         status = path.stat()
         state = (status.st_ino, status.st_mtime_ns)
-        last, since = self._seen.get(path, (None, 0.0))
-        if state != last:
+        last_state, since = self._seen.get(path, (None, 0.0))
+        if state != last_state:
             self._seen[path] = state, time.monotonic()
             return False
         return time.monotonic() - since > self._stale_seconds

@@ -19,9 +19,12 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 def recycling_settings(settings: PredictSettings, job: Job) -> RecyclingSettings:
     """Return the settings of a job's recycling."""
-    own = settings.for_network(job.source.is_multimer)
+    network_settings = settings.for_network(job.source.is_multimer)
     return RecyclingSettings(
-        own.num_recycles, own.recycle_early_stop_tolerance, frozenset(own.extras), job.seed
+        network_settings.num_recycles,
+        network_settings.recycle_early_stop_tolerance,
+        frozenset(network_settings.extras),
+        job.seed,
     )
 
 
@@ -59,10 +62,10 @@ def limit_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:
     """Return a network's configuration with at most as many rows as the settings allow."""
     if config.multimer is None:
         return config
-    own = settings.for_network(True)
+    network_settings = settings.for_network(True)
     rows = replace(
         config.multimer,
-        msa_rows=min(config.multimer.msa_rows, own.max_seq),
-        extra_rows=min(config.multimer.extra_rows, own.max_extra_seq),
+        msa_rows=min(config.multimer.msa_rows, network_settings.max_seq),
+        extra_rows=min(config.multimer.extra_rows, network_settings.max_extra_seq),
     )
     return replace(config, multimer=rows)

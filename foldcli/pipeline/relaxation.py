@@ -1,6 +1,6 @@
 """The relaxation of models in worker processes, for `fold` and `predict`.
 
-OpenMM is an optional library: it is imported where a relaxation is requested.
+OpenMM is an optional library, so it is imported only in the functions that need it.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ Device = Literal["cpu", "gpu"]
 _MAX_WORKERS = 6
 # more threads make a relaxation hardly faster
 _CORES_PER_WORKER = 4
-# time in which a GPU has to answer
+# seconds in which a GPU has to answer
 _PROBE_SECONDS = 60.0
 
 
@@ -61,7 +61,7 @@ def relax_model(task: RelaxTask) -> StageCost:
         RelaxError: the model cannot be relaxed.
         OSError: a file cannot be read or written.
     """
-    # only this function's worker needs OpenMM
+    # OpenMM is an optional library
     from model.relax.amber import relax
 
     tag = task.result.tag
@@ -84,7 +84,7 @@ class RelaxStage:
 
     Args:
         num_models: number of models of each target to relax.
-        pool: the workers; they are not those that write models, which must not wait for relaxations.
+        pool: the workers; other workers write models, so that writing never waits for relaxations.
         settings: settings of the relaxations.
     """
 
@@ -98,14 +98,14 @@ class RelaxStage:
         if not options.num_models:
             return None
         cores = available_cores()
-        useful = min(_MAX_WORKERS, cores // _CORES_PER_WORKER, num_targets * options.num_models)
-        workers = 1 if options.use_gpu else max(1, useful)
+        useful_workers = min(_MAX_WORKERS, cores // _CORES_PER_WORKER, num_targets * options.num_models)
+        workers = 1 if options.use_gpu else max(1, useful_workers)
         settings = relax_settings(
             device="gpu" if options.use_gpu else "cpu", threads=max(1, cores // workers)
         )
         return cls(options.num_models, WorkerPool(workers), settings)
 
-    def task(self, target: str, folder: Path, result: ModelResult) -> RelaxTask:
+    def make_task(self, target: str, folder: Path, result: ModelResult) -> RelaxTask:
         """Return the task to relax a staged model of a target."""
         return RelaxTask(target, folder, result, self.settings)
 
@@ -118,13 +118,13 @@ def check_relaxation(options: RelaxOptions) -> None:
     """
     if options.num_models:
         relax_settings()
-        choose_device("gpu" if options.use_gpu else "cpu")
+        choose_relax_device("gpu" if options.use_gpu else "cpu")
 
 
 def relax_settings(
     device: Device = "cpu", threads: int = 1, max_rounds: int | None = None, max_seconds: float | None = None
 ) -> "RelaxSettings":
-    """Return settings of relaxations; None is the default.
+    """Return settings of relaxations; None selects the default of a limit.
 
     Raises:
         MissingError: OpenMM or PDBFixer is missing.
@@ -143,10 +143,10 @@ def relax_settings(
     )
 
 
-def choose_device(requested: Literal["auto", "cpu", "gpu"]) -> Device:
+def choose_relax_device(requested: Literal["auto", "cpu", "gpu"]) -> Device:
     """Return the device of relaxations; "auto" is a GPU if OpenMM can use one within a minute, else the CPU.
 
-    A process of its own asks the GPU, because a driver that hangs cannot be interrupted, and because forked
+    A separate process tests the GPU, because a driver that hangs cannot be interrupted, and because forked
     processes could not use a driver that this process has opened.
 
     Raises:
@@ -156,7 +156,7 @@ def choose_device(requested: Literal["auto", "cpu", "gpu"]) -> Device:
         return "cpu"
     pool = WorkerPool(1)
     try:
-        pool.submit(_find_gpu, None).result(timeout=_PROBE_SECONDS)
+        pool.submit(_check_gpu, None).result(timeout=_PROBE_SECONDS)
     except FutureTimeoutError:
         problem = f"OpenMM's GPU did not answer within {_PROBE_SECONDS:.0f} s"
     except (RelaxError, ChildProcessError) as error:
@@ -172,8 +172,12 @@ def choose_device(requested: Literal["auto", "cpu", "gpu"]) -> Device:
     return "cpu"
 
 
-def _find_gpu(_: None) -> None:
-    """Raise RelaxError if OpenMM cannot use a GPU."""
+def _check_gpu(_: None) -> None:
+    """Check that OpenMM can use a GPU.
+
+    Raises:
+        RelaxError: it cannot.
+    """
     # OpenMM is an optional library
     from model.relax.amber import select_platform
 

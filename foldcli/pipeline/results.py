@@ -1,7 +1,7 @@
 """The result stage: worker processes write models, and publish targets whose models are all written.
 
 Formatting structures, drawing plots and building pages take longer than a short protein's prediction, and
-hold the interpreter's lock. In processes of their own they do not keep the network waiting.
+hold the interpreter's lock. In separate processes they do not delay the network.
 """
 
 import shutil
@@ -26,6 +26,7 @@ from foldcli.outputs.model_files import (
     relaxed_path,
     write_model,
 )
+from foldcli.pipeline.alignment_stores import SEARCH_FILES
 from foldcli.pipeline.identity import file_sha256
 from foldcli.pipeline.relaxation import RelaxStage, relax_model
 from foldcli.pipeline.target_plan import TargetPlan
@@ -37,10 +38,8 @@ from msa.io.atomic import remove_temporary_files
 
 # largest number of predicted and unwritten models per worker; their arrays are in memory
 _MODELS_PER_WORKER = 2
-# files of a search
-_SEARCHED: tuple[FileKind, ...] = ("alignment", "hits")
-# files that would be wrong once other files are replaced
-_OUTDATED: tuple[FileKind, ...] = (
+# files made from the models, which no longer match once models are replaced
+_DERIVED_FILES: tuple[FileKind, ...] = (
     "finished_mark", "archive", "report", "coverage", "plddt", "pae", "thumbnail",
 )  # fmt: skip
 
@@ -104,7 +103,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
     files, ranked = task.files, task.rank()
     unpublish(files)
     publish_models(ranked, files)
-    kinds: tuple[FileKind, ...] = (*_SEARCHED, "templates")
+    kinds: tuple[FileKind, ...] = (*SEARCH_FILES, "templates")
     for kind in kinds:
         if files.staged_path(kind).is_file():
             link_file(files.staged_path(kind), files.path(kind))
@@ -141,12 +140,12 @@ def unpublish(files: TargetFiles) -> None:
     if (done := files.path("done")).is_file():
         files.work_folder.mkdir(parents=True, exist_ok=True)
         done.replace(files.replaced_record)
-    for kind in _OUTDATED:
+    for kind in _DERIVED_FILES:
         files.path(kind).unlink(missing_ok=True)
 
 
 def _remove_outdated_inputs(files: TargetFiles, facts: dict[str, Any]) -> None:
-    """Remove the templates, alignment and hits that an earlier run has published, unless they still apply.
+    """Remove published templates, alignments and hits of an earlier run that are not inputs of this one.
 
     Args:
         files: the target's files, with the earlier done.json in the work folder.
@@ -163,9 +162,9 @@ def _remove_outdated_inputs(files: TargetFiles, facts: dict[str, Any]) -> None:
     hashes = {} if earlier is None else (earlier.facts.get("search") or {}).get("sha256")
     if not isinstance(hashes, dict):
         return
-    for kind in _SEARCHED:
+    for kind in SEARCH_FILES:
         path = files.path(kind)
-        # others than those of the search belong to the user
+        # files with other content belong to the user
         if not files.staged_path(kind).is_file() and path.is_file() and file_sha256(path) == hashes.get(kind):
             path.unlink()
 
@@ -196,12 +195,12 @@ class _TargetProgress:
     """The models of one target that are being written.
 
     Args:
-        unwritten: number of models that are queued or being written.
-        task: the end of the target, once `unwritten` is 0; None while more models may come.
+        num_unwritten: number of models that are queued or being written.
+        task: finishes the target once `num_unwritten` is 0; None while more models may come.
         failed: whether a model could not be written.
     """
 
-    unwritten: int = 0
+    num_unwritten: int = 0
     task: FinishTask | None = None
     failed: bool = False
 
@@ -212,7 +211,7 @@ class ResultStage:
 
     Args:
         pool: the workers.
-        workers: their number.
+        num_workers: number of workers.
         rank_by: see `PredictSettings.rank`.
         report: pages and plots to make.
         archive: whether to write NAME.result.zip.
@@ -223,7 +222,7 @@ class ResultStage:
     """
 
     pool: WorkerPool
-    workers: int
+    num_workers: int
     rank_by: str
     report: ReportSettings
     archive: bool
@@ -233,29 +232,29 @@ class ResultStage:
     on_failed: Callable[[TargetRun, BaseException], None]
     _targets: dict[str, _TargetProgress] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
-    _running: int = 0
+    _num_running: int = 0
     _stopped: bool = False
     _abandoned: bool = False
 
     def __post_init__(self) -> None:
         self._idle = Condition()
-        self._free_slots = BoundedSemaphore(self.workers * _MODELS_PER_WORKER)
+        self._free_slots = BoundedSemaphore(self.num_workers * _MODELS_PER_WORKER)
 
     def __enter__(self) -> "ResultStage":
         return self
 
-    def __exit__(self, *error: object) -> None:
-        """Wait until all models are written and all complete targets finished, and end the workers.
+    def __exit__(self, *exception: object) -> None:
+        """Wait until all models are written and all complete targets are finished, and end the workers.
 
-        After an error or interrupt, relaxations are not waited for, and after a second interrupt nothing is;
-        a later run repeats what is missing.
+        An error or interrupt ends relaxations at once, and a second interrupt also the writing of models; a
+        later run repeats what is missing.
         """
-        if error[0] is not None and self.relaxation is not None:
+        if exception[0] is not None and self.relaxation is not None:
             self._stopped = True
             self.relaxation.pool.terminate()
         try:
             with self._idle:
-                self._idle.wait_for(lambda: self._running <= 0)
+                self._idle.wait_for(lambda: self._num_running <= 0)
         except BaseException:
             # nothing may be written once the locks are released
             self._abandoned = True
@@ -266,30 +265,30 @@ class ResultStage:
             self.relaxation.pool.close()
 
     def _submit(
-        self, pool: WorkerPool, function: Callable[[Any], Any], item: Any, done: Callable[[Any], None]
+        self, pool: WorkerPool, function: Callable[[Any], Any], item: Any, on_done: Callable[[Any], None]
     ) -> None:
-        """Call a function in a worker, then `done` with the future."""
+        """Call a function in a worker, then `on_done` with the future."""
 
         def finished(future: Future[Any]) -> None:
             try:
                 if not self._abandoned:
-                    done(future)
+                    on_done(future)
             finally:
                 with self._idle:
-                    self._running -= 1
+                    self._num_running -= 1
                     self._idle.notify_all()
 
-        # counted last: an interrupt while the item is pickled must leave nothing to wait for
+        # counted after `submit`: if an interrupt ends the pickling of the item, there is nothing to wait for
         pool.submit(function, item).add_done_callback(finished)
         with self._idle:
-            self._running += 1
+            self._num_running += 1
 
     def add_model(self, target: TargetRun, model: PredictedModel) -> None:
         """Queue the writing of a model; wait first while too many models are unwritten."""
         self._free_slots.acquire()
         with self._lock:
-            self._targets.setdefault(target.name, _TargetProgress()).unwritten += 1
-        self._submit(self.pool, write_model, model, partial(self._model_written, target))
+            self._targets.setdefault(target.name, _TargetProgress()).num_unwritten += 1
+        self._submit(self.pool, write_model, model, partial(self._on_model_written, target))
 
     def finish(self, target: TargetRun, plan: TargetPlan) -> None:
         """Finish a target once its models, all of which have been added, are written."""
@@ -301,12 +300,12 @@ class ResultStage:
             self._targets.setdefault(target.name, _TargetProgress()).task = task
         self._submit_if_complete(target)
 
-    def _model_written(self, target: TargetRun, future: "Future[ModelResult]") -> None:
+    def _on_model_written(self, target: TargetRun, future: "Future[ModelResult]") -> None:
         self._free_slots.release()
         error = future.exception()
         with self._lock:
             progress = self._targets[target.name]
-            progress.unwritten -= 1
+            progress.num_unwritten -= 1
             first_error = error is not None and not progress.failed
             progress.failed |= error is not None
         if error is None:
@@ -318,7 +317,7 @@ class ResultStage:
     def _submit_if_complete(self, target: TargetRun) -> None:
         with self._lock:
             progress = self._targets.get(target.name)
-            if progress is None or progress.unwritten or progress.task is None:
+            if progress is None or progress.num_unwritten or progress.task is None:
                 return
             del self._targets[target.name]
         if not progress.failed:
@@ -335,10 +334,10 @@ class ResultStage:
         folder = task.files.staging_folder
         pending = {result.tag for result in best if not relaxed_path(folder, result.tag).is_file()}
         if stage is None or not pending:
-            self._submit(self.pool, finish_target, task, partial(self._target_finished, target))
+            self._submit(self.pool, finish_target, task, partial(self._on_target_finished, target))
             return
 
-        def relaxed(tag: str, future: "Future[StageCost]") -> None:
+        def on_relaxed(tag: str, future: "Future[StageCost]") -> None:
             if self._stopped:
                 return
             with self._lock:
@@ -349,13 +348,13 @@ class ResultStage:
                 else:
                     target.add_relax_failure(tag, error)
             if is_last:
-                self._submit(self.pool, finish_target, task, partial(self._target_finished, target))
+                self._submit(self.pool, finish_target, task, partial(self._on_target_finished, target))
 
         for result in [result for result in best if result.tag in pending]:
-            relax_task = stage.task(target.name, folder, result)
-            self._submit(stage.pool, relax_model, relax_task, partial(relaxed, result.tag))
+            relax_task = stage.make_task(target.name, folder, result)
+            self._submit(stage.pool, relax_model, relax_task, partial(on_relaxed, result.tag))
 
-    def _target_finished(self, target: TargetRun, future: "Future[DoneRecord]") -> None:
+    def _on_target_finished(self, target: TargetRun, future: "Future[DoneRecord]") -> None:
         if (error := future.exception()) is not None:
             self.on_failed(target, error)
         else:

@@ -70,12 +70,15 @@ _MAX_WORKERS = 6
 
 
 def run_targets(
-    named: Sequence[tuple[str, TargetInput]], settings: RunSettings, failures: Failures, as_json: bool = False
+    named_inputs: Sequence[tuple[str, TargetInput]],
+    settings: RunSettings,
+    failures: Failures,
+    as_json: bool = False,
 ) -> None:
     """Run all targets through the stages, then log the summary, and write summary.tsv and the index page.
 
     Args:
-        named: names and inputs of this shard's targets.
+        named_inputs: names and inputs of this shard's targets.
         settings: settings and stages of the run.
         failures: gets the targets that fail.
         as_json: print the models of all finished targets on stdout.
@@ -84,21 +87,21 @@ def run_targets(
         SomeTargetsFailed, TargetFailed: see `Failures.finish`.
     """
     output, predictor = settings.output, settings.predictor
-    failures.expect(len(named))
+    failures.expect(len(named_inputs))
     if output.layout == "colabfold":
         colabfold_layout.begin_run(
-            output, predictor.settings, predictor.sources, len(named), settings.templates is not None,
+            output, predictor.settings, predictor.sources, len(named_inputs), settings.templates is not None,
             DEFAULT_PAIRING if settings.search is None else settings.search.settings.pairing,
         )  # fmt: skip
     log_time_since_start("the run begins")
-    logger.info("%s", settings.opening_line(len(named)))
-    summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named])
-    # the longest first: memory that was allocated for one target suffices for the next
-    ordered = sorted(named, key=lambda pair: -residues_hint(pair[1]))
-    targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]
+    logger.info("%s", settings.opening_line(len(named_inputs)))
+    summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named_inputs])
+    # memory that was allocated for one target suffices for the next
+    longest_first = sorted(named_inputs, key=lambda pair: -approximate_length(pair[1]))
+    targets = [TargetRun(output.files(name), target_input) for name, target_input in longest_first]
     try:
-        numbers = {name: number for number, (name, _) in enumerate(named)}
-        _Run(RunState(targets, settings, failures), numbers).execute()
+        input_indices = {name: index for index, (name, _) in enumerate(named_inputs)}
+        _Run(RunState(targets, settings, failures), input_indices).execute()
     finally:
         failed = [name for name, error in failures.failed if not isinstance(error, NotRelaxed)]
         summary.write(failed)
@@ -113,27 +116,29 @@ def run_targets(
 
 
 def warm_up_early(
-    predictor: Predictor | TemplateCopier, named: Sequence[tuple[str, TargetInput]], output: OutputSettings
+    predictor: Predictor | TemplateCopier,
+    named_inputs: Sequence[tuple[str, TargetInput]],
+    output: OutputSettings,
 ) -> None:
-    """Begin to prepare the GPU before the run, if a target has no results.
+    """Begin to prepare the GPU before the run, unless all targets have results.
 
     Args:
         predictor: the predictor of the run.
-        named: names and inputs of the targets.
+        named_inputs: names and inputs of the targets.
         output: settings of the results.
     """
-    if not all(output.files(name).path("done").exists() for name, _ in named):
+    if not all(output.files(name).path("done").exists() for name, _ in named_inputs):
         predictor.warm_up(predictor.sources[0])
 
 
-def residues_hint(target_input: TargetInput) -> int:
-    """Return an estimate of a target's residues, for the order of the run; 0 if there is none."""
+def approximate_length(target_input: TargetInput) -> int:
+    """Return a number that grows with a target's length, to sort targets: residues or bytes; 0 if unknown."""
     if isinstance(target_input, FastaRecord | Complex):
         return len(target_input.sequence)
     try:
         if isinstance(target_input, CachedTarget):
             return int(read_entry_metadata(target_input.path)["tensors"]["msa"][1][1])
-        # the order of sizes is about that of lengths, and needs no reading
+        # larger alignment files mostly have longer queries, and their sizes are known without reading them
         return len(target_input.content or b"") or Path(target_input.files[0]).stat().st_size
     except (OSError, ValueError, LookupError):
         return 0
@@ -148,22 +153,22 @@ class _Run:
 
     Args:
         state: the targets and settings.
-        numbers: index of each target among those that the user gave, by name.
+        input_indices: index of each target in the input, by name.
     """
 
-    def __init__(self, state: RunState, numbers: dict[str, int]) -> None:
+    def __init__(self, state: RunState, input_indices: dict[str, int]) -> None:
         self._state, self._settings = state, state.settings
         targets, settings = state.targets, state.settings
         self._num_workers = max(1, min(_MAX_WORKERS, available_cores() // 2, len(targets)))
         self._pool = WorkerPool(self._num_workers, partial(load_libraries, settings.output.report))
-        self._chains: ChainStore | None = None
-        self._alignments: TargetStore | None = None
+        self._chain_store: ChainStore | None = None
+        self._target_store: TargetStore | None = None
         if settings.search is not None:
-            request, by_name = settings.search.request, {target.name: target for target in targets}
-            self._chains = ChainStore(CacheStore(settings.features.cache, request))
-            self._alignments = TargetStore(by_name, request, settings.output.overwrite)
+            request, targets_by_name = settings.search.request, {target.name: target for target in targets}
+            self._chain_store = ChainStore(CacheStore(settings.features.cache, request))
+            self._target_store = TargetStore(targets_by_name, request, settings.output.overwrite)
         features = FeatureStage(
-            settings.features, settings.templates, numbers, self._alignments, self._chains
+            settings.features, settings.templates, input_indices, self._target_store, self._chain_store
         )
         self._preparation = JobPreparation(state, features, self._pool)
 
@@ -177,13 +182,13 @@ class _Run:
                     self._execute_here()
             finally:
                 self._state.stop.set()
-                # they may have been started for targets that failed
+                # the workers may have been started for targets that then failed
                 self._pool.terminate()
 
     def _execute_here(self) -> None:
         """Predict with the predictor of this process."""
-        work = self._preparation.prepare_ahead(self._searched(), self._settings.predictor.sample)
-        # without work, such as when all targets are finished, no worker is started
+        work = self._preparation.prepare_ahead(self._search(), self._settings.predictor.sample)
+        # if all targets are finished, there is nothing to predict, and no worker is started
         if (first := next(work, None)) is not None:
             log_time_since_start("the first features are ready")
             runner = LocalRunner(self._settings.predictor)
@@ -202,31 +207,31 @@ class _Run:
         return short_switch_interval() if on_gpu else contextlib.nullcontext()
 
     def _execute_in_workers(self) -> None:
-        """Predict in worker processes; targets that do not fit their devices in all processes at the end."""
-        targets = self._searched()
+        """Predict in worker processes; at the end, all of them together predict what did not fit one."""
+        targets = self._search()
         if (first := next(targets, None)) is None:
             return
         predictor = self._settings.predictor
         assert isinstance(predictor, Predictor)
         settings, prepare = self._settings.workers, predictor.wait_for_kernels
         with self._start_results() as results:
-            run = partial(self._run_worker, results)
+            run_worker = partial(self._run_worker, results)
             groups = self._settings.device_groups()[: len(self._state.targets)]
             workers = [DeviceWorker(group, prepare, postpones=True) for group in groups]
-            share_targets(workers, SharedTargets(chain([first], targets)), run, self._state.stop)
+            share_targets(workers, SharedTargets(chain([first], targets)), run_worker, self._state.stop)
             if postponed := [target for target in self._state.targets if target.postponed]:
                 for target in postponed:
                     target.postponed = False
-                together = DeviceWorker(settings, prepare)
-                share_targets([together], SharedTargets(iter(postponed)), run, self._state.stop)
+                joint_worker = DeviceWorker(settings, prepare)
+                share_targets([joint_worker], SharedTargets(iter(postponed)), run_worker, self._state.stop)
 
     def _run_worker(self, results: ResultStage, worker: DeviceWorker, targets: SharedTargets) -> None:
         """Run targets on one worker until there are none left, or the worker is not usable."""
-        taken: list[TargetRun] = []
+        taken_targets: list[TargetRun] = []
 
-        def take() -> Iterator[TargetRun]:
+        def take_targets() -> Iterator[TargetRun]:
             for target in targets:
-                taken.append(target)
+                taken_targets.append(target)
                 yield target
 
         process, predictor = SamplingProcess(), self._settings.predictor
@@ -237,7 +242,7 @@ class _Run:
             # the network samples some features itself
             return share_arrays(sampled) if isinstance(sampled, dict) else sampled
 
-        work = self._preparation.prepare_ahead(take(), sample)
+        work = self._preparation.prepare_ahead(take_targets(), sample)
         try:
             NetworkStage(self._state, results, worker).run(work)
         finally:
@@ -245,7 +250,7 @@ class _Run:
             process.close()
         if worker.usable or self._state.stop.is_set():
             return
-        for target in taken:
+        for target in taken_targets:
             if target.is_open:
                 self._state.locks.release(target.files.lock_path)
                 targets.give_back(target)
@@ -255,35 +260,35 @@ class _Run:
         relaxation = RelaxStage.start(output.relaxation, len(self._state.targets))
         return ResultStage(
             self._pool, self._num_workers, predictor.settings.rank, output.report, output.archive, relaxation,
-            on_model=self._model_written, on_finished=self._finished, on_failed=self._state.fail,
+            on_model=self._on_model_written, on_finished=self._on_finished, on_failed=self._state.fail,
         )  # fmt: skip
 
-    def _searched(self) -> Iterator[TargetRun]:
-        """Yield the unfinished targets, once their alignments exist if they are queries."""
+    def _search(self) -> Iterator[TargetRun]:
+        """Yield the unfinished targets; sequences come once they have been searched."""
         search = self._settings.search
-        if search is None or self._chains is None or self._alignments is None:
+        if search is None or self._chain_store is None or self._target_store is None:
             return self._preparation.unfinished()
-        state, begin = self._state, self._preparation.begin
-        with_chains = self._searched_chains(search, self._chains)
+        state, begin_target = self._state, self._preparation.begin_target
+        targets = self._search_chains(search, self._chain_store)
         searched = search_ahead(
-            with_chains, search, self._alignments, state.locks, begin, state.fail, state.progress.show
+            targets, search, self._target_store, state.locks, begin_target, state.fail, state.progress.show
         )
         return run_ahead(searched, _SEARCHES_AHEAD, state.stop)
 
-    def _searched_chains(self, search: SearchStage, chains: ChainStore) -> Iterator[TargetRun]:
-        """Yield the unfinished targets, once the chains of complexes are searched."""
+    def _search_chains(self, search: SearchStage, chain_store: ChainStore) -> Iterator[TargetRun]:
+        """Yield the unfinished targets; complexes come once all their chains have been searched."""
         state, unfinished = self._state, self._preparation.unfinished()
-        for searched in search_chains_ahead(
-            unfinished, _complex_of, search, chains, state.locks, state.progress.show
+        for result in search_chains_ahead(
+            unfinished, _complex_of, search, chain_store, state.locks, state.progress.show
         ):
-            if searched.error is not None:
-                state.fail(searched.target, searched.error)
+            if result.error is not None:
+                state.fail(result.target, result.error)
                 continue
-            if searched.cost is not None:
-                searched.target.add_cost(searched.cost)
-            yield searched.target
+            if result.cost is not None:
+                result.target.add_cost(result.cost)
+            yield result.target
 
-    def _model_written(self, target: TargetRun, result: ModelResult) -> None:
+    def _on_model_written(self, target: TargetRun, result: ModelResult) -> None:
         if self._settings.output.layout == "colabfold":
             colabfold_layout.log_model(result)
         elif len(self._settings.identities.jobs(target.input)) > 1:
@@ -292,13 +297,13 @@ class _Run:
                 "%s: %s: %s, %.1f s", target.name, result.tag, result.describe(untrained), result.seconds
             )
 
-    def _finished(self, target: TargetRun, record: DoneRecord) -> None:
+    def _on_finished(self, target: TargetRun, record: DoneRecord) -> None:
         self._state.locks.release(target.files.lock_path)
         if self._settings.output.layout == "colabfold":
             colabfold_layout.log_ranking(record.ranking, record.rank_by)
         _log_result(target, record, self._settings.predictor.is_untrained)
-        if target.not_relaxed:
-            reason = "; ".join(target.not_relaxed)
+        if target.relax_failures:
+            reason = "; ".join(target.relax_failures)
             self._state.failures.record(target.name, NotRelaxed(f"{reason}; the unrelaxed structure is kept"))
         self._state.progress.target_done(target.name)
 

@@ -31,8 +31,9 @@ class RunSettings:
         search: the search of queries; None if there are no queries.
         templates: the template stage; None to use no templates.
         database: description of the database of `search`, for the opening line.
-        workers: settings of a worker for each of several devices; if empty, `predictor` runs the jobs.
-        devices_per_target: number of these devices that predict a target together.
+        workers: settings of one worker per device, if there are several devices; if empty, `predictor` runs
+            the jobs in this process.
+        devices_per_target: number of devices that predict a target together.
     """
 
     output: OutputSettings
@@ -46,7 +47,7 @@ class RunSettings:
     devices_per_target: int = 1
 
     def device_groups(self) -> list[tuple[WorkerSettings, ...]]:
-        """Return the devices that predict targets together; a rest of devices is not used."""
+        """Return groups of devices that predict targets together; devices left over are not used."""
         size = self.devices_per_target
         starts = range(0, len(self.workers) - size + 1, size)
         return [self.workers[start : start + size] for start in starts]
@@ -55,18 +56,20 @@ class RunSettings:
         """Return a description of the run: targets, networks, device and database."""
         predictor, identities = self.predictor, self.identities
         labels = [source.label for source in predictor.sources]
-        # the part that all labels share is written once
+        # labels that differ only in their number are written like alphafold2_ptm_model_1, 2, 3
+        labels_by_kind: dict[str, list[str]] = {}
+        for label in labels:
+            labels_by_kind.setdefault(label.rpartition("_")[0], []).append(label)
         networks = " and ".join(
-            ", ".join([own[0], *(label.rpartition("_")[2] for label in own[1:])])
-            for own in ([label for label in labels if label.rpartition("_")[0] == start]
-                        for start in dict.fromkeys(label.rpartition("_")[0] for label in labels))
-        )  # fmt: skip
-        seeds, at_a_time = identities.settings.num_seeds, min(len(self.device_groups()), num_targets)
+            ", ".join([first, *(label.rpartition("_")[2] for label in others)])
+            for first, *others in labels_by_kind.values()
+        )
+        seeds, concurrent_targets = identities.settings.num_seeds, min(len(self.device_groups()), num_targets)
         parts = [
             f"{num_targets} target{'s' if num_targets > 1 else ''}",
             networks + (f" with {seeds} seeds" if seeds > 1 else ""),
             predictor.describe(),
-            *([f"{at_a_time} targets at a time"] if at_a_time > 1 else []),
+            *([f"{concurrent_targets} targets at a time"] if concurrent_targets > 1 else []),
             *([] if self.database is None else [f"database {self.database}"]),
             *(["with templates"] if self.uses_templates(identities.all_jobs()) else []),
         ]
@@ -83,7 +86,7 @@ class RunState:
     Args:
         targets: in the order in which they run.
         settings: settings and stages of the run.
-        failures: gets the targets that fail.
+        failures: records the targets that fail.
 
     Attributes:
         targets: as given.
@@ -103,14 +106,14 @@ class RunState:
         self.progress = RunProgress(len(targets), _most_passes(settings))
 
     def plan(self, target: TargetRun) -> TargetPlan:
-        """Compare a target's results with what is requested; raises the exceptions of `plan_target`."""
+        """Return the plan of a target; see `plan_target`, whose exceptions it raises."""
         settings = self.settings
         return plan_target(target.files, target.input, settings.identities, settings.output)
 
     def fail(self, target: TargetRun, error: BaseException) -> None:
-        """Record the failure of a target, and release its lock; other jobs of it that fail are ignored."""
+        """Record a target's first failure, and release its lock; failures of its other jobs are ignored."""
         if target.failed:
-            # of two jobs that overlap, both may fail
+            # jobs of the same target overlap, and several may fail
             return
         target.failed = True
         self.locks.release(target.files.lock_path)
@@ -118,15 +121,16 @@ class RunState:
         self.progress.target_done(target.name)
 
     def count_finished(self, target: TargetRun) -> None:
-        """Log and count a target that was finished before."""
+        """Log and count a target that an earlier run has finished."""
         logger.info("%s: already done", target.name)
         self.progress.target_done(target.name)
 
 
 def _most_passes(settings: RunSettings) -> int:
-    """Return the passes of a target, or the most if targets have different networks."""
-    passes = {False: 0, True: 0}
+    """Return the largest number of passes that a target of the run can need."""
+    # a target is predicted by networks of one kind only
+    num_passes = {"monomer": 0, "multimer": 0}
     for job in settings.identities.all_jobs():
-        is_multimer = job.source.is_multimer
-        passes[is_multimer] += settings.predictor.settings.for_network(is_multimer).num_passes
-    return max(passes.values())
+        kind = "multimer" if job.source.is_multimer else "monomer"
+        num_passes[kind] += settings.predictor.settings.for_network(job.source.is_multimer).num_passes
+    return max(num_passes.values())

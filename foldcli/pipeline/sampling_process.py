@@ -1,4 +1,4 @@
-"""Sampling of random features in processes of their own: several GPUs need more than one process samples."""
+"""Sampling of random features in separate processes: one process is too slow for several GPUs."""
 
 import numpy as np
 
@@ -6,12 +6,12 @@ from features.sampling import SamplingSettings, sample_features
 from foldcli.pipeline.shared_arrays import SharedArrays, share_arrays
 from foldcli.pipeline.worker_pool import WorkerPool
 
-# the sample of the last call, which this process keeps until the next one
-_last: list[SharedArrays | dict[str, np.ndarray]] = []
+# the sample of the last call, kept until the next call, because its memory is freed with it
+_last_sample: list[SharedArrays | dict[str, np.ndarray]] = []
 
 
 class SamplingProcess:
-    """A process that samples the random features of one device's jobs; it starts with the first of them."""
+    """A process that samples the random features of one device's jobs; the first job starts it."""
 
     def __init__(self) -> None:
         self._pool = WorkerPool(1)
@@ -39,6 +39,6 @@ class SamplingProcess:
 def _sample(
     task: tuple[dict[str, np.ndarray], SamplingSettings, int, int],
 ) -> SharedArrays | dict[str, np.ndarray]:
-    _last.clear()
-    _last.append(share_arrays(sample_features(*task)))
-    return _last[0]
+    _last_sample.clear()
+    _last_sample.append(share_arrays(sample_features(*task)))
+    return _last_sample[0]

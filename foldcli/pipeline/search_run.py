@@ -45,7 +45,7 @@ from msa.search.search import check_query
 
 @dataclass(frozen=True)
 class SearchRun:
-    """The queries, database and settings of a run.
+    """A run of `foldcli search`: its queries, database and settings.
 
     Args:
         sources: the queries.
@@ -71,7 +71,7 @@ class SearchRun:
 
         The finished queries of an interrupted run are kept for the next run with the same table.
 
-        Of complexes, each distinct chain is a query, named as NAME_A.
+        Each distinct chain of a complex is a query of its own, with a name such as NAME_A.
 
         Args:
             out: path of the table; "-" is standard output.
@@ -88,10 +88,10 @@ class SearchRun:
             if not self.overwrite and Path(path).exists():
                 raise click.UsageError(f"{path} exists; --overwrite replaces it.")
             remove_abandoned_files(Path(path).parent, f"{Path(path).name}.")
-        requested = self._queries()
+        named_queries = self._queries()
         stage = self._stage()
-        queries = _table_queries(requested, stage.request)
-        done = 0
+        queries = _table_queries(named_queries, stage.request)
+        num_written = 0
         try:
             with (
                 _profile_file(self.save_profile, self.settings.search.matrix) as on_profile,
@@ -99,14 +99,14 @@ class SearchRun:
             ):
                 if table.finished:
                     logger.info("%s: continuing after %d of %d queries", out, table.finished, len(queries))
-                done = table.finished
+                num_written = table.finished
                 for _, query, hits in stage.search(queries[table.finished :], on_profile):
                     lines = io.StringIO()
                     write_m8(lines, query, hits, columns)
                     table.write(lines.getvalue(), hits.capped)
-                    done += 1
+                    num_written += 1
         except DiskFull as error:
-            estimate = error.written * len(queries) // max(done, 1)
+            estimate = error.written * len(queries) // max(num_written, 1)
             needed = f"about {estimate:,}" if estimate else "more"
             raise MissingError(
                 f"{error.filename}: no space left on the disk; {needed} bytes are needed, and no partial "
@@ -130,14 +130,16 @@ class SearchRun:
         """Open the table, which can be continued unless profiles are saved with it."""
         if out == "-":
             return contextlib.nullcontext(PlainTable(sys.stdout))
-        keys = [fingerprint([VERSION, list(columns), name, request.key(query)]) for name, query in queries]
+        keys = [
+            fingerprint([VERSION, list(columns), name, request.fingerprint(query)]) for name, query in queries
+        ]
         return open_table(out, keys, resumable=self.save_profile is None)
 
-    def to_stdout(self, kind: str) -> None:
+    def to_stdout(self, file_format: str) -> None:
         """Write the alignment of the only query, which may be a complex, to standard output.
 
         Args:
-            kind: "a3m" or "sto".
+            file_format: "a3m" or "sto".
 
         Raises:
             click.UsageError: there are several queries, or none.
@@ -146,47 +148,47 @@ class SearchRun:
         queries = self._queries()
         if len(queries) != 1:
             raise click.UsageError(
-                f"-o - with --format {kind} takes one query, and there are {len(queries)}."
+                f"-o - with --format {file_format} takes one query, and there are {len(queries)}."
             )
         ((name, query),) = queries
         if isinstance(query, Complex):
-            self._check_complex(query, kind)
+            self._check_complex(query, file_format)
             self._complex_to_stdout(query)
             return
         with _profile_file(self.save_profile, self.settings.search.matrix) as on_profile:
-            for _, found, hits in self._stage().search([(name, query)], on_profile):
-                write_alignment(sys.stdout, found, hits, self.settings, kind)
+            for _, _, hits in self._stage().search([(name, query)], on_profile):
+                write_alignment(sys.stdout, query, hits, self.settings, file_format)
 
     def _complex_to_stdout(self, target: Complex) -> None:
-        named = [(chain.id, chain_query(chain)) for chain in target.distinct_chains().values()]
+        chain_queries = [(chain.id, chain_query(chain)) for chain in target.distinct_chains().values()]
         texts = {}
-        for _, query, hits in self._stage().search(named):
+        for _, query, hits in self._stage().search(chain_queries):
             text = io.StringIO()
             write_alignment(text, query, hits, self.settings)
             texts[query.sequence] = text.getvalue().encode()
         alignments = [texts[chain.sequence] for chain in target.chains]
         write_paired_a3m(sys.stdout, alignments, self.settings.pairing)
 
-    def _check_complex(self, target: Complex, kind: str) -> None:
-        """Check that the requested results exist for complexes.
+    def _check_complex(self, target: Complex, file_format: str) -> None:
+        """Check that the requested kinds of results can be written for a complex.
 
         Raises:
-            InputError: they do not.
+            InputError: the format is not A3M, or profiles are requested.
         """
         reason = f"{target.id!r} has {len(target.chains)} protein chains"
-        if kind != "a3m":
+        if file_format != "a3m":
             raise InputError(
                 f"{reason}; alignments of complexes are A3M: --format a3m", target.path, target.line
             )
         if self.save_profile is not None:
             raise InputError(f"{reason}; --save-profile takes single chains", target.path, target.line)
 
-    def to_folder(self, folder: Path, kind: str) -> None:
+    def to_folder(self, folder: Path, file_format: str) -> None:
         """Write one alignment per query; failed queries do not stop the others.
 
         Args:
             folder: folder for the alignments; created if it does not exist.
-            kind: "a3m" or "sto".
+            file_format: "a3m" or "sto".
 
         Raises:
             SomeTargetsFailed, TargetFailed: queries or files failed; see `Failures.finish`.
@@ -201,33 +203,37 @@ class SearchRun:
         failures = Failures(folder, self.shard)
         queries = self.shard.select(read_named_queries(self.sources, failures))
         stage = self._stage()
-        store = FolderStore(folder, kind, stage.request, profiles, self.overwrite)
+        store = FolderStore(folder, file_format, stage.request, profiles, self.overwrite)
         names = {id(query): name for name, query in queries}
 
         def save_profile(query: FastaRecord, profile: QueryProfile, of_family: bool) -> None:
             path = store.profile_path(names[id(query)])
-            with _profile_file(path, self.settings.search.matrix) as add:
-                if add is not None:
-                    add(query, profile, of_family)
+            with _profile_file(path, self.settings.search.matrix) as add_profile:
+                if add_profile is not None:
+                    add_profile(query, profile, of_family)
 
         on_profile = None if profiles is None else save_profile
-        singles = [(name, query) for name, query in queries if not isinstance(query, Complex)]
+        single_chains = [(name, query) for name, query in queries if not isinstance(query, Complex)]
         complexes = [(name, query) for name, query in queries if isinstance(query, Complex)]
         results = chain(
-            _search_unfinished(stage, singles, store, on_profile),
-            self._search_complexes(stage, complexes, store, kind),
+            _search_unfinished(stage, single_chains, store, on_profile),
+            self._search_complexes(stage, complexes, store, file_format),
         )
         failures.run(((result.name, result) for result in results), lambda _, result: result.raise_error())
         failures.finish()
 
     def _search_complexes(
-        self, stage: SearchStage, complexes: Sequence[tuple[str, Complex]], store: "FolderStore", kind: str
+        self,
+        stage: SearchStage,
+        complexes: Sequence[tuple[str, Complex]],
+        store: "FolderStore",
+        file_format: str,
     ) -> Iterator[SearchResult]:
         """Yield the outcome of each complex: unsupported and finished ones first."""
         unfinished = []
         for name, target in complexes:
             try:
-                self._check_complex(target, kind)
+                self._check_complex(target, file_format)
             except InputError as error:
                 yield SearchResult(name, target, error)
                 continue
@@ -238,9 +244,9 @@ class SearchRun:
                 unfinished.append((name, target))
         if unfinished:
             assert self.cache is not None
-            chains = ChainStore(CacheStore(self.cache, stage.request))
+            chain_store = ChainStore(CacheStore(self.cache, stage.request))
             with TargetLocks(Event()) as locks:
-                yield from search_complexes(unfinished, stage, store, chains, locks)
+                yield from search_complexes(unfinished, stage, store, chain_store, locks)
 
     def _stage(self) -> SearchStage:
         return SearchStage(self.open_searcher(), self.settings, log_level=logging.INFO)
@@ -251,8 +257,8 @@ class SearchRun:
         Raises:
             InputError: a file cannot be read, or a query cannot be searched with.
         """
-        named = name_queries(record for _, read in self.sources.readers() for record in read())
-        queries = [query for _, query in named]
+        named_queries = name_queries(record for _, read in self.sources.readers() for record in read())
+        queries = [query for _, query in named_queries]
         for query in queries:
             for chain_or_query in query.chains if isinstance(query, Complex) else (query,):
                 check_query(chain_or_query)
@@ -263,7 +269,7 @@ class SearchRun:
 def _table_queries(
     queries: Sequence[tuple[str, Query]], request: AlignmentRequest
 ) -> list[tuple[str, FastaRecord]]:
-    """Return the ids and queries of a table, with each distinct chain of complexes once, named as NAME_A."""
+    """Return the ids and queries of a table; each distinct chain of a complex becomes a query, NAME_A."""
     table: list[tuple[str, FastaRecord]] = []
     chains: dict[str, str] = {}
     repeated = []
@@ -271,11 +277,11 @@ def _table_queries(
         if not isinstance(query, Complex):
             table.append((query_id, query))
             continue
-        for letter, each in query.distinct_chains().items():
+        for letter, chain_record in query.distinct_chains().items():
             chain_name = f"{query.name}_{letter}"
-            name = chains.setdefault(request.key(chain_query(each)), chain_name)
+            name = chains.setdefault(request.fingerprint(chain_query(chain_record)), chain_name)
             if name == chain_name:
-                table.append((name, replace(each, header=name)))
+                table.append((name, replace(chain_record, header=name)))
             else:
                 repeated.append(f"{chain_name} is {name}")
     if repeated:
@@ -321,14 +327,14 @@ class FolderStore:
 
     Args:
         folder: folder of the alignments.
-        kind: "a3m" or "sto".
+        file_format: "a3m" or "sto".
         request: the database and settings that the alignments depend on.
         profiles: folder of the saved profiles, NAME.npz; None if none are saved.
         overwrite: search again even if the alignment exists.
     """
 
     folder: Path
-    kind: str
+    file_format: str
     request: AlignmentRequest
     profiles: Path | None
     overwrite: bool
@@ -342,7 +348,7 @@ class FolderStore:
         record, path = self._read_record(name), self._path(name)
         if self.overwrite or not path.is_file():
             return False
-        if record.get("fingerprint") != self.request.key(query):
+        if record.get("fingerprint") != self.request.fingerprint(query):
             return False
         if record.get("sha256") != file_sha256(path):
             logger.warning("%s: changed since its search, so the search runs again", path)
@@ -357,31 +363,33 @@ class FolderStore:
             OSError: a file cannot be written.
         """
 
-        def write(stream: IO[str]) -> int:
-            return write_alignment(stream, query, hits, self.request.settings, self.kind)
+        def write_rows(stream: IO[str]) -> int:
+            return write_alignment(stream, query, hits, self.request.settings, self.file_format)
 
-        self._write(name, query, write, {"hits": len(hits), "capped": hits.capped})
+        self._write(name, query, write_rows, {"hits": len(hits), "capped": hits.capped})
 
-    def write_complex(self, name: str, target: Complex, chains: Sequence[bytes]) -> None:
+    def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
         """Write the alignment of a complex, then its record; see `ComplexStore`."""
 
-        def write(stream: IO[str]) -> int:
-            return write_paired_a3m(stream, chains, self.request.settings.pairing)
+        def write_rows(stream: IO[str]) -> int:
+            return write_paired_a3m(stream, chain_alignments, self.request.settings.pairing)
 
-        self._write(name, target, write, {"pairing": asdict(self.request.settings.pairing)})
+        self._write(name, target, write_rows, {"pairing": asdict(self.request.settings.pairing)})
 
-    def _write(self, name: str, query: Query, write: Callable[[IO[str]], int], facts: dict[str, Any]) -> None:
-        """Write an alignment with `write`, which returns its number of rows, then its record."""
+    def _write(
+        self, name: str, query: Query, write_rows: Callable[[IO[str]], int], facts: dict[str, Any]
+    ) -> None:
+        """Write an alignment with `write_rows`, which returns the number of rows, then its record."""
         # an interrupted run must not leave an old record next to a new alignment
         self._record_path(name).unlink(missing_ok=True)
         text = io.StringIO()
-        rows = write(text)
+        rows = write_rows(text)
         alignment = text.getvalue().encode()
         with atomic_write(self._path(name), "wb") as stream:
             stream.write(alignment)
         settings = self.request.settings.identity()
         record = {
-            "fingerprint": self.request.key(query),
+            "fingerprint": self.request.fingerprint(query),
             # not read from the file, which another run may have replaced
             "sha256": hashlib.sha256(alignment).hexdigest(),
             **facts,
@@ -397,10 +405,10 @@ class FolderStore:
             stream.write("\n")
 
     def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.{self.kind}"
+        return self.folder / f"{name}.{self.file_format}"
 
     def _record_path(self, name: str) -> Path:
-        return self.folder / f"{name}.{self.kind}.json"
+        return self.folder / f"{name}.{self.file_format}.json"
 
     def _read_record(self, name: str) -> dict[str, Any]:
         """Return the record of a finished search, or an empty one if there is none."""

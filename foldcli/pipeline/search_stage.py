@@ -21,8 +21,8 @@ from msa.search.hits import Hits
 from msa.search.search import check_query
 from msa.search.settings import SearchSettings
 
-# queries that are searched together: first a few, so that the network can begin with them, then twice as many
-# each time
+# number of queries searched together: small at first, so that the network can begin early, then doubled with
+# each batch up to SEARCH_BATCH
 FIRST_BATCH, SEARCH_BATCH = 8, 64
 
 
@@ -47,7 +47,7 @@ class Searcher(Protocol):
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The outcome of one query.
+    """The outcome of the search of one query.
 
     Args:
         name: file-safe name of the query.
@@ -112,8 +112,8 @@ class SearchStage:
         progress: Progress | None,
     ) -> Iterator[tuple[str, FastaRecord, Hits]]:
         records = [query for _, query in queries]
-        found = self.searcher.search_many(records, self.settings.search, progress, on_profile)
-        for (name, _), (query, hits) in zip(queries, found, strict=True):
+        results = self.searcher.search_many(records, self.settings.search, progress, on_profile)
+        for (name, _), (query, hits) in zip(queries, results, strict=True):
             logger.log(self.log_level, "%s: %d hits", name, len(hits))
             yield name, query, hits
 
@@ -128,7 +128,7 @@ class SearchStage:
 
         Args:
             queries: names and queries.
-            store: location of the alignments.
+            store: stores the alignments.
             on_profile: see `search`.
             progress: see `search`.
 
@@ -143,7 +143,7 @@ class SearchStage:
             try:
                 for name, query, hits in self.search(queries, on_profile, progress):
                     searched += 1
-                    yield _store(store, name, query, hits)
+                    yield _store_alignment(store, name, query, hits)
             except ServerLost:
                 raise
             except Exception as error:
@@ -154,7 +154,7 @@ class SearchStage:
             queries = queries[searched:]
 
 
-def _store(store: AlignmentStore, name: str, query: FastaRecord, hits: Hits) -> SearchResult:
+def _store_alignment(store: AlignmentStore, name: str, query: FastaRecord, hits: Hits) -> SearchResult:
     try:
         store.write(name, query, hits)
     except Exception as error:
@@ -167,36 +167,36 @@ def search_ahead(
     stage: SearchStage,
     store: TargetStore,
     locks: TargetLocks,
-    begin: Callable[[TargetRun], TargetPlan | None],
-    fail: Callable[[TargetRun, BaseException], None],
-    show: Callable[[str], None],
+    begin_target: Callable[[TargetRun], TargetPlan | None],
+    fail_target: Callable[[TargetRun, BaseException], None],
+    show_status: Callable[[str], None],
 ) -> Iterator[TargetRun]:
-    """Yield targets whose alignments exist, searching for the others in batches.
+    """Yield targets once their alignments exist; those without alignments are searched in batches.
 
-    Targets that another run has locked come last, once that run has released them.
+    Targets that another run has locked come last, when that run has released them.
 
     Args:
-        targets: all targets of the run; those that are not queries need no search.
+        targets: all targets of the run; only sequences are searched, others are passed on.
         stage: the searches.
-        store: location of the alignments.
+        store: stores the alignments.
         locks: a target is locked while it is searched.
-        begin: called with each target after it was locked; returns None if nothing is left to do for it.
-        fail: called with each target that fails and its error; must release the lock.
-        show: called with descriptions of the progress.
+        begin_target: called with each target after it was locked; returns None if it is already finished.
+        fail_target: called with each target that fails, and the error; must release the lock.
+        show_status: called with descriptions of the progress.
     """
     locked_elsewhere: list[TargetRun] = []
     batch: list[TargetRun] = []
     size = FIRST_BATCH
 
     def needs_search(target: TargetRun) -> bool:
-        """Return True if a locked target must be searched; otherwise its lock is released."""
+        """Return True if a locked target must be searched; otherwise release its lock."""
         assert isinstance(target.input, FastaRecord)
         try:
             check_query(target.input)
-            if begin(target) is not None and not store.is_finished(target.name, target.input):
+            if begin_target(target) is not None and not store.is_finished(target.name, target.input):
                 return True
         except Exception as error:
-            fail(target, error)
+            fail_target(target, error)
             return False
         locks.release(target.files.lock_path)
         return False
@@ -205,10 +205,10 @@ def search_ahead(
         queries = [(target.name, target.input) for target in batch if isinstance(target.input, FastaRecord)]
         text = f"searching with {len(queries)} sequence{'s' if len(queries) > 1 else ''}"
         logger.debug("%s", text)
-        show(text)
+        show_status(text)
 
         def progress(done: int, total: int | None) -> None:
-            show(f"{text}, {100 * done // total} %" if total else text)
+            show_status(f"{text}, {100 * done // total} %" if total else text)
 
         with measured_stage("search") as costs:
             results = list(stage.run(queries, store, progress=progress))
@@ -216,7 +216,7 @@ def search_ahead(
         cost = replace(costs[0], seconds=costs[0].seconds / len(batch))
         for target, result in zip(batch, results, strict=True):
             if result.error is not None:
-                fail(target, result.error)
+                fail_target(target, result.error)
                 continue
             target.add_cost(cost)
             locks.release(target.files.lock_path)

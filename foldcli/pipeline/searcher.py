@@ -56,7 +56,7 @@ class LocalSearcher:
             InputError: a query is too short, or a file of the database has changed since it was opened.
         """
         results = search_many(queries, self.database, settings, self.engine, progress, on_profile)
-        yield from self._checked(results)
+        yield from self._check_database(results)
 
     def search_part(
         self,
@@ -70,12 +70,12 @@ class LocalSearcher:
         Raises:
             InputError: see `search_many`.
         """
-        yield from self._checked(
+        yield from self._check_database(
             search_part(queries, self.database, settings, self.engine, earlier, progress)
         )
 
-    def _checked(self, results: Iterator[T]) -> Iterator[T]:
-        """Yield the results of a search, and check that the database has not changed meanwhile."""
+    def _check_database(self, results: Iterator[T]) -> Iterator[T]:
+        """Yield the results of a search, checking before each one that the database has not changed."""
         try:
             for result in results:
                 self.database.check_sizes()
@@ -146,7 +146,7 @@ class DatabaseSource:
     def open(self) -> TargetDatabase:
         """Open the database, first converting a FASTA file or an MMseqs2 database.
 
-        What `createdb` would report about the file's content is logged, also if it was converted before.
+        Remarks of `createdb` about the file's content are logged even if an earlier run converted it.
 
         Raises:
             MissingError: there is no such path.

@@ -1,4 +1,4 @@
-"""Settings of a run's stages: frozen values, made once from the command line's options and passed whole."""
+"""Settings of a run's stages: frozen dataclasses, made once from the command line's options."""
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ class AlignmentSettings:
     Args:
         search: settings of the search.
         row_filter: filter for the rows of the alignment.
-        pairing: how the alignments of a complex's chains are paired.
+        pairing: method of pairing the alignments of a complex's chains.
     """
 
     search: SearchSettings
@@ -44,7 +44,7 @@ class AlignmentSettings:
         """Create the settings from the values of `search_options`, `alignment_options` and `pairing_options`.
 
         Args:
-            options: values; None where the default is to be used.
+            options: values; None selects the default.
             threads: CPU threads.
             tables: use the defaults of tables of hits instead of those of alignments to fold.
 
@@ -60,8 +60,8 @@ class AlignmentSettings:
         num_iterations = 1 if options["fast"] else options["num_iterations"]
         try:
             search = SearchSettings(
-                evalue=_given(options["evalue"], defaults.evalue),
-                max_seqs=_given(options["max_seqs"], defaults.max_seqs),
+                evalue=_value_or_default(options["evalue"], defaults.evalue),
+                max_seqs=_value_or_default(options["max_seqs"], defaults.max_seqs),
                 min_ungapped_score=options["min_ungapped_score"],
                 matrix=matrix,
                 gap_open=options["gap_open"] or gap_open,
@@ -71,7 +71,7 @@ class AlignmentSettings:
                 min_seq_id=options["min_seq_id"],
                 coverage=options["coverage"],
                 cov_mode=options["cov_mode"],
-                num_iterations=_given(num_iterations, defaults.num_iterations),
+                num_iterations=_value_or_default(num_iterations, defaults.num_iterations),
                 e_profile=options["e_profile"],
                 threads=threads,
             )
@@ -89,7 +89,7 @@ class AlignmentSettings:
         return {"search": search, "alignment": asdict(self.row_filter)}
 
 
-def _given(value: Any, default: Any) -> Any:
+def _value_or_default(value: Any, default: Any) -> Any:
     """Return an option's value, or the default if it was not given."""
     return default if value is None else value
 
@@ -103,15 +103,15 @@ def _row_filter(options: dict[str, Any], defaults: AlignmentFilter) -> Alignment
     requested = options["cov"] > 0 or any(
         options[name] is not None for name in ("max_seq_id", "qid", "qsc", "diff")
     )
-    qid, *buckets = _given(options["qid"], (defaults.qid, *defaults.identity_buckets))
+    qid, *buckets = _value_or_default(options["qid"], (defaults.qid, *defaults.identity_buckets))
     return AlignmentFilter(
-        max_seq_id=_given(options["max_seq_id"], defaults.max_seq_id),
+        max_seq_id=_value_or_default(options["max_seq_id"], defaults.max_seq_id),
         qid=qid,
         qsc=options["qsc"],
         cov=options["cov"],
-        diff=_given(options["diff"], defaults.diff),
+        diff=_value_or_default(options["diff"], defaults.diff),
         identity_buckets=tuple(buckets),
-        filter_min_enable=_given(
+        filter_min_enable=_value_or_default(
             options["filter_min_enable"], 0 if requested else defaults.filter_min_enable
         ),
     )
@@ -133,7 +133,7 @@ class FeatureSettings:
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> "FeatureSettings":
-        """Create the settings of a prediction, which computes no features again, from its options."""
+        """Create the settings of a prediction, which never overwrites cached features, from its options."""
         return cls(options["cache"] or default_feature_cache(), verify=options["verify"])
 
 
@@ -146,13 +146,13 @@ class PredictSettings:
     """The settings that a prediction depends on, in addition to its features and parameters.
 
     Args:
-        num_recycles: recycles after the first pass.
-        recycle_early_stop_tolerance: Å; recycling stops when Cα distances change by less; 0 is never.
+        num_recycles: number of passes after the first one.
+        recycle_early_stop_tolerance: recycling stops when Cα distances change by less (Å); 0 disables this.
         num_seeds: number of seeds; they are random_seed … random_seed + num_seeds − 1.
         random_seed: the first seed.
         max_seq: rows of the clustered alignment.
         max_extra_seq: rows of the extra alignment.
-        extras: what is saved for each model in addition.
+        extras: additional results to save for each model.
         stop_at_score: a target's remaining jobs are skipped once a model has a higher mean pLDDT.
         rank: the score that ranks models; see `foldcli.outputs.model_files.rank_models`.
         precision: number format of the trunk.
@@ -172,7 +172,7 @@ class PredictSettings:
     rank: Literal["auto", "plddt", "ptm", "multimer", "iptm"] = "auto"
     precision: Literal["bf16", "fp32"] = "fp32"
     kernels: Literal["fused", "reference"] = "reference"
-    # those of `model.recycling.MULTIMER_RECYCLING`, which imports torch
+    # the values of `model.recycling.MULTIMER_RECYCLING`, whose module imports torch
     multimer_num_recycles: int = 20
     multimer_tolerance: float = 0.5
 
@@ -182,7 +182,7 @@ class PredictSettings:
         return self.num_recycles + 1
 
     def for_network(self, is_multimer: bool) -> "PredictSettings":
-        """Return the settings for a multimer network, or these for others."""
+        """Return the settings for one kind of network; those of monomer networks are `self`."""
         if not is_multimer:
             return self
         return replace(
@@ -194,14 +194,12 @@ class PredictSettings:
         )
 
     def identity(self) -> dict[str, Any]:
-        """Return what every prediction depends on, without the choice of jobs, extras and the ranking.
-
-        The names in done.json and fingerprints must never change.
-        """
-        names = asdict(self)
+        """Return the values that every prediction depends on: not the choice of jobs, extras or ranking."""
+        values = asdict(self)
         for name in ("num_seeds", "random_seed", "extras", "stop_at_score", "rank", *_MULTIMER_SETTINGS):
-            del names[name]
-        return {"num_recycle": names.pop("num_recycles")} | names
+            del values[name]
+        # these names are part of fingerprints, so they must never change
+        return {"num_recycle": values.pop("num_recycles")} | values
 
 
 @dataclass(frozen=True)
@@ -214,11 +212,11 @@ class NetworkOptions:
         model_type: "auto", or the kind of parameters.
         device: value of `--device`.
         max_memory: largest number of bytes to use on the GPU; None is all that is free.
-        precision: None is the best that the device has.
-        kernels: "auto" is the best that the device has.
-        predict: the other settings; its precision and kernels are not used.
+        precision: None is the fastest that the device supports.
+        kernels: "auto" is the fastest that the device supports.
+        predict: the other settings; the precision and kernels in it are ignored.
         gpus_per_target: number of processes that predict each target together.
-        rank_timeout: seconds without progress after which one of them has failed.
+        rank_timeout: seconds without progress after which one of these processes counts as failed.
     """
 
     params: str | None
@@ -245,24 +243,26 @@ class NetworkOptions:
         Raises:
             click.UsageError: --num-models is larger than the number of models.
         """
-        own = ("params", "model_type", "device", "max_memory", "precision", "kernels", "gpus_per_target",
-               "rank_timeout")  # fmt: skip
+        copied_options = ("params", "model_type", "device", "max_memory", "precision", "kernels",
+                          "gpus_per_target", "rank_timeout")  # fmt: skip
         models, num_models = options["models"], options["num_models"]
         if num_models is not None and num_models > len(models):
             raise click.UsageError(f"--num-models {num_models}: --models has only {len(models)}.")
         max_seq, max_extra_seq = options["max_msa"]
         num_recycles, tolerance = options["num_recycles"], options["recycle_early_stop_tolerance"]
         defaults = PredictSettings
-        # as DeepMind's configurations
-        old = options["model_type"] in OLD_MULTIMER_TYPES
-        multimer_recycles = defaults.num_recycles if old else defaults.multimer_num_recycles
-        multimer_tolerance = 0.0 if old else defaults.multimer_tolerance
+        # DeepMind runs multimer v1 and v2 with the recycling of monomers
+        is_old_multimer = options["model_type"] in OLD_MULTIMER_TYPES
+        multimer_recycles = defaults.num_recycles if is_old_multimer else defaults.multimer_num_recycles
+        multimer_tolerance = 0.0 if is_old_multimer else defaults.multimer_tolerance
         return cls(
-            **{name: options[name] for name in own},
+            **{name: options[name] for name in copied_options},
             models=models[:num_models],
             predict=PredictSettings(
-                num_recycles=_given(num_recycles, defaults.num_recycles),
-                recycle_early_stop_tolerance=_given(tolerance, defaults.recycle_early_stop_tolerance),
+                num_recycles=_value_or_default(num_recycles, defaults.num_recycles),
+                recycle_early_stop_tolerance=_value_or_default(
+                    tolerance, defaults.recycle_early_stop_tolerance
+                ),
                 num_seeds=options["num_seeds"],
                 random_seed=options["random_seed"],
                 max_seq=max_seq,
@@ -270,8 +270,8 @@ class NetworkOptions:
                 extras=tuple(extra for extra in EXTRAS if options[f"save_{extra}"]),
                 stop_at_score=options["stop_at_score"],
                 rank=options["rank"],
-                multimer_num_recycles=_given(num_recycles, multimer_recycles),
-                multimer_tolerance=_given(tolerance, multimer_tolerance),
+                multimer_num_recycles=_value_or_default(num_recycles, multimer_recycles),
+                multimer_tolerance=_value_or_default(tolerance, multimer_tolerance),
             ),
         )
 
@@ -307,24 +307,24 @@ class TemplateOptions:
         """
         library, custom = options["templates"], options["custom_template_path"]
         hit_file, mirror = options["pdb_hit_file"], options["local_pdb_path"]
-        given = [name for name, value in
+        template_sources = [name for name, value in
                  (("--templates", library), ("--custom-template-path", custom), ("--pdb-hit-file", hit_file))
                  if value is not None]  # fmt: skip
-        if len(given) > 1:
-            raise click.UsageError(f"{' and '.join(given)} exclude each other")
+        if len(template_sources) > 1:
+            raise click.UsageError(f"{' and '.join(template_sources)} exclude each other")
         if (hit_file is None) != (mirror is None):
             raise click.UsageError("--pdb-hit-file and --local-pdb-path need each other")
         if options["no_templates"]:
-            if given:
-                raise click.UsageError(f"{given[0]} and --no-templates exclude each other")
+            if template_sources:
+                raise click.UsageError(f"{template_sources[0]} and --no-templates exclude each other")
             if options.get("params") == TEMPLATE:
                 raise click.UsageError("--params template and --no-templates exclude each other")
             return None
-        selected = custom is not None or hit_file is not None
+        user_selected = custom is not None or hit_file is not None
         try:
             search = TemplateSettings(
                 # structures that a user selected are used whatever their E-value
-                evalue=float("inf") if selected else TemplateSettings.evalue,
+                evalue=float("inf") if user_selected else TemplateSettings.evalue,
                 max_template_date=options["max_template_date"],
                 exclude_self=options["exclude_self"],
                 threads=threads,

@@ -1,6 +1,6 @@
-"""Arrays in memory that another process of this machine maps instead of receiving a copy.
+"""Arrays in shared memory, which another process on this machine maps instead of receiving a copy.
 
-The features of a job have hundreds of megabytes. Sending them through a pipe would keep a GPU waiting
+The features of a job take hundreds of megabytes. Sending them through a pipe would keep a GPU waiting
 between jobs.
 """
 
@@ -17,13 +17,13 @@ _ALIGNMENT = 64
 
 
 class SharedArrays:
-    """Arrays in a file in memory that has no name; it is freed when the last process has closed it.
+    """Arrays in an anonymous file in memory, which is freed when the last process closes it.
 
-    Pickling gives the other process the place of the file, so this object must exist until `load` was called
-    there.
+    A pickled object contains the path of the file, so the original must exist until the other process has
+    called `load`.
 
     Args:
-        arrays: copied.
+        arrays: the arrays to copy into the file.
 
     Raises:
         OSError: there is not enough memory, or the system has no such files.
@@ -48,16 +48,16 @@ class SharedArrays:
         """Map the arrays; changes stay in this process.
 
         Raises:
-            OSError: the process that made them has ended or closed them.
+            OSError: the process that created them has ended or closed them.
         """
         with Path(self._path).open("rb") as stream:
             return self._views(mmap.mmap(stream.fileno(), self._size, access=mmap.ACCESS_COPY))
 
     def keep_open(self) -> None:
-        """Open the file in this process too, so that the one that made it may close it.
+        """Open the file in this process too, so that the process that created it may close it.
 
         Raises:
-            OSError: the process that made it has ended or closed it.
+            OSError: the process that created it has ended or closed it.
         """
         self._descriptor = os.open(self._path, os.O_RDWR)
         self._path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
@@ -78,7 +78,7 @@ class SharedArrays:
 
 
 def share_arrays(arrays: dict[str, np.ndarray]) -> SharedArrays | dict[str, np.ndarray]:
-    """Return arrays in the form in which other processes get them; without memory to share, as they are."""
+    """Copy arrays into shared memory; return them unchanged if that fails, for example for lack of memory."""
     try:
         return SharedArrays(arrays)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 Importing torch takes longer than everything else before the network's first block, and mostly waits for
 files. Reading other files, computing checksums and opening the driver do not hold the interpreter's lock, so
-they run in background threads meanwhile. The functions here import late because importing is their work.
+background threads do this meanwhile. Imports are inside functions here, so that they run at the right time.
 """
 
 from collections.abc import Sequence
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Startup:
-    """The parameters of a run, the first of which may already be being read.
+    """The parameters of a run, and the background tasks that load or compile what it needs.
 
     Args:
         sources: models in the order in which they run.
-        arrays: future arrays of the first source's file; None if they are not being read.
-        preload: whether predictions follow.
+        arrays: future arrays of the first source's file; None if no task reads them.
+        preload: whether predictions in this process follow.
         compilation: future compilation of the kernels; None if there is none.
     """
 
@@ -61,7 +61,7 @@ def start(
     Args:
         options: options of the network.
         preload: False if no prediction follows, as in a dry run.
-        in_workers: whether worker processes predict, which read the parameters themselves.
+        in_workers: whether worker processes predict; they read the parameters themselves.
         kinds: kinds of networks that the targets need; see `needed_kinds`.
 
     Raises:
@@ -85,7 +85,12 @@ def start(
 def needed_kinds(
     options: NetworkOptions, targets: Sequence[tuple[str, TargetInput]]
 ) -> tuple[NetworkKind, ...]:
-    """Return the kinds of networks that targets, given with their names, need."""
+    """Return the kinds of networks that targets need.
+
+    Args:
+        options: options of the network.
+        targets: names and inputs.
+    """
     complexes = [is_complex(target) for _, target in targets]
     return network_kinds(options.model_type, not all(complexes), any(complexes))
 

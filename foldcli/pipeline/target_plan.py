@@ -1,4 +1,4 @@
-"""Comparison of the requested predictions of a target with the results of earlier runs."""
+"""Plans of targets: the requested predictions, compared with the results of earlier runs."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -31,8 +31,8 @@ class TargetPlan:
     Args:
         identity: everything that all its predictions depend on.
         fingerprint: fingerprint of `identity`.
-        jobs: the requested jobs, in order, without those that --stop-at-score makes unnecessary as far as
-            results are known.
+        jobs: the requested jobs, in order, without those that --stop-at-score makes unnecessary according to
+            the results so far.
         stop_at_score: see `PredictSettings`.
         extras: see `PredictSettings`.
         finished: results of an earlier run with the same fingerprint, which are kept; None if there are none.
@@ -54,16 +54,16 @@ class TargetPlan:
 
     @property
     def models(self) -> dict[str, str]:
-        """The fingerprint of each model that the target will have, by tag: requested and kept ones."""
-        kept = [] if self.finished is None else self.finished.ranking
+        """The fingerprints of all models that the target will have, requested and kept, by tag."""
+        kept_results = [] if self.finished is None else self.finished.ranking
         requested = {job.tag: job.fingerprint(self.fingerprint) for job in self.jobs}
-        return {result.tag: result.fingerprint for result in kept} | requested
+        return {result.tag: result.fingerprint for result in kept_results} | requested
 
-    def _is_wanted(self, result: ModelResult) -> bool:
-        """Return True if a result is that of a model of the plan, with what the run saves in addition."""
+    def _matches(self, result: ModelResult) -> bool:
+        """Return True if a result belongs to a model of this plan, and has all extras that the run saves."""
         requested = {job.tag for job in self.jobs}
-        complete = result.tag not in requested or result.has_extras(self.extras)
-        return complete and self.models.get(result.tag) == result.fingerprint
+        has_extras = result.tag not in requested or result.has_extras(self.extras)
+        return has_extras and self.models.get(result.tag) == result.fingerprint
 
     def stop_after(self, tag: str) -> "TargetPlan":
         """Return the plan without the jobs after the one with this tag."""
@@ -81,14 +81,14 @@ class TargetPlan:
         """
         staged = {result.tag: result for result in read_staged_results(files.staging_folder)}
         for tag, result in list(staged.items()):
-            if not self._is_wanted(result):
+            if not self._matches(result):
                 discard_staged(files, tag)
                 del staged[tag]
         if self.finished is not None:
             for rank, result in enumerate(self.finished.ranking, 1):
                 paths = result.paths(files, rank)
-                wanted = result.tag not in staged and self._is_wanted(result)
-                if wanted and all(path.is_file() for path in paths):
+                is_needed = result.tag not in staged and self._matches(result)
+                if is_needed and all(path.is_file() for path in paths):
                     restage_model(files, rank, result)
                     staged[result.tag] = result
         plan = replace(self, jobs=_needed_jobs(self.jobs, staged.values(), self.stop_at_score))
@@ -122,9 +122,9 @@ def plan_target(
     if finished is None:
         return TargetPlan(identity, key, jobs, stop_at_score, extras, None, False)
     if finished.fingerprint != key:
-        different = ", ".join(_differences(finished.settings, identity))
+        differences = ", ".join(_describe_differences(finished.settings, identity))
         raise InputError(
-            _refusal(files, finished.ranking, f"made with other settings ({different})"), files.name
+            _refusal(files, finished.ranking, f"made with other settings ({differences})"), files.name
         )
     jobs = _needed_jobs(jobs, finished.ranking, stop_at_score)
     requested = {job.tag: job.fingerprint(key) for job in jobs}
@@ -139,23 +139,23 @@ def plan_target(
     # an interrupted run may have moved done.json aside
     published = files.path("done").is_file()
     same_rank = finished.rank_by == identities.settings.rank
-    complete = published and requested.items() <= existing.items() and same_rank
-    complete &= all(result.has_extras(extras) for result in finished.ranking if result.tag in requested)
-    complete &= not output.archive or files.path("archive").is_file()
-    if complete and (missing := finished.missing_files(files)):
+    is_complete = published and requested.items() <= existing.items() and same_rank
+    is_complete &= all(result.has_extras(extras) for result in finished.ranking if result.tag in requested)
+    is_complete &= not output.archive or files.path("archive").is_file()
+    if is_complete and (missing := finished.missing_files(files)):
         logger.warning("%s: %s is missing, so its model is made again", files.name, missing[0])
-        complete = False
-    relaxed = [
+        is_complete = False
+    are_relaxed = [
         files.model_path("relaxed_pdb", rank, result.tag).is_file()
         for rank, result in enumerate(finished.ranking[: output.relaxation.num_models], 1)
     ]
-    return TargetPlan(identity, key, jobs, stop_at_score, extras, finished, complete and all(relaxed))
+    return TargetPlan(identity, key, jobs, stop_at_score, extras, finished, is_complete and all(are_relaxed))
 
 
 def _needed_jobs(jobs: list[Job], results: Iterable[ModelResult], stop_at_score: float) -> list[Job]:
-    """Return the jobs up to the first one whose result is known and has a higher pLDDT."""
-    high = {result.tag for result in results if result.plddt > stop_at_score}
-    end = next((index for index, job in enumerate(jobs, 1) if job.tag in high), None)
+    """Return the jobs up to the first one that has a result with a mean pLDDT above `stop_at_score`."""
+    high_scoring = {result.tag for result in results if result.plddt > stop_at_score}
+    end = next((index for index, job in enumerate(jobs, 1) if job.tag in high_scoring), None)
     return jobs[:end]
 
 
@@ -177,7 +177,7 @@ def _refusal(files: TargetFiles, models: list[ModelResult], reason: str) -> str:
     return f"{files.structures_folder} holds {count} {reason}; {remedy}"
 
 
-def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+def _describe_differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     """Yield short descriptions of the settings that differ."""
     # `old` was read from JSON, which has no tuples
     before, now = dict(_flatten(old)), dict(_flatten(json.loads(json.dumps(new, default=str))))
@@ -185,8 +185,8 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     for name in names[:_MAX_DIFFERENCES]:
         values = [str(values.get(name, "none")) for values in (before, now)]
         # sequences and checksums are too long for a message
-        short = all(len(value) <= 20 for value in values)
-        yield f"{name} {values[0]}, now {values[1]}" if short else name
+        all_short = all(len(value) <= 20 for value in values)
+        yield f"{name} {values[0]}, now {values[1]}" if all_short else name
     if len(names) > _MAX_DIFFERENCES:
         yield f"{len(names) - _MAX_DIFFERENCES} others"
 

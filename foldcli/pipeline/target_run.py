@@ -5,18 +5,16 @@ import resource
 import shutil
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foldcli.errors import describe, is_bug
+from foldcli.errors import describe, log_bug
 from foldcli.inputs.targets import TargetInput
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.layout import TargetFiles
-from model.errors import RelaxError
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -30,13 +28,14 @@ class TargetRun:
         files: paths of the target's files.
         input: query, alignments or entry of the feature cache.
         costs: time and memory of the finished stages, in order.
-        facts: counts for done.json, such as hits and alignment rows.
-        warnings: facts that a reader of the results must know.
-        begun: whether this run has held the target's lock before.
+        facts: values for done.json, such as the numbers of hits and of alignment rows.
+        warnings: limitations that a reader of the results must know about.
+        was_locked: whether this run has held the target's lock before.
         failed: whether a stage failed, so that no other stage needs to run.
         predicted: whether no further model needs to be predicted.
-        postponed: whether it has not fitted some of the devices, all of which predict it together later.
-        not_relaxed: the models that could not be relaxed, each with the reason.
+        postponed: whether it did not fit into the memory of one device, so that all devices predict it
+            together at the end.
+        relax_failures: one message for each model that could not be relaxed.
     """
 
     files: TargetFiles
@@ -44,11 +43,11 @@ class TargetRun:
     costs: list[StageCost] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    begun: bool = False
+    was_locked: bool = False
     failed: bool = False
     predicted: bool = False
     postponed: bool = False
-    not_relaxed: list[str] = field(default_factory=list)
+    relax_failures: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -79,13 +78,12 @@ class TargetRun:
 
     def add_relax_failure(self, tag: str, error: BaseException) -> None:
         """Record that a model could not be relaxed."""
-        if is_bug(error) and not isinstance(error, RelaxError):
-            logger.error("%s", "".join(traceback.format_exception(error)).rstrip())
-        self.not_relaxed.append(f"{tag} was not relaxed: {describe(error)}")
-        self.warnings.append(self.not_relaxed[-1])
+        log_bug(error)
+        self.relax_failures.append(f"{tag} was not relaxed: {describe(error)}")
+        self.warnings.append(self.relax_failures[-1])
 
     def add_memory_facts(self, facts: dict[str, str | int]) -> None:
-        """Add the facts of a prediction's device; of numbers, which are peaks, the largest is kept."""
+        """Add the facts about a prediction's device; numbers are peaks, of which the largest is kept."""
         for name, value in facts.items():
             earlier = self.facts.get(name)
             if isinstance(value, int) and isinstance(earlier, int):

@@ -1,4 +1,4 @@
-"""Models that are copied from the best template, in the place of a network's predictions."""
+"""Models that are copied from the best template instead of predicted by a network."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from msa.errors import InputError
 
 
 class TemplateCopier:
-    """Copies templates; has the methods of `foldcli.pipeline.predictor.Predictor`."""
+    """A source of models that are copies of templates, with the methods of `Predictor`."""
 
     stage = "copy"
     is_untrained = False
@@ -29,7 +29,7 @@ class TemplateCopier:
         self.memory = NetworkMemory("cpu")
 
     def describe(self) -> str:
-        """Return the device in words."""
+        """Return a description of the device."""
         return "CPU, no network"
 
     def uses_templates(self, job: Job) -> bool:

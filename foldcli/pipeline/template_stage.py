@@ -1,4 +1,4 @@
-"""The template stage: templates of a target, from its features' alignment, for networks that take them."""
+"""The template stage: the search for a target's templates with the alignment of its features."""
 
 import math
 import tempfile
@@ -33,9 +33,9 @@ class TargetTemplates:
     """The templates of one target.
 
     Args:
-        hits: templates, with their chains, and rejected hits.
+        hits: the templates and the rejected candidates.
         features: the template features; those of `no_templates` if there are none.
-        unusable: templates that the user named and that cannot be used, with the reason.
+        unusable: names of templates in the hit file that cannot be used, and the reasons.
     """
 
     hits: TemplateHits
@@ -47,8 +47,12 @@ class TargetTemplates:
         write_template_table(stream, self.hits, self.unusable)
 
     def describe_rejections(self) -> str:
-        """Return in words why no candidate is used."""
-        reasons = [f"{each.id}: {each.rejection}" for each in self.hits.candidates if each.rejection]
+        """Return the reason why the first candidate is not used, and the number of other rejections."""
+        reasons = [
+            f"{candidate.id}: {candidate.rejection}"
+            for candidate in self.hits.candidates
+            if candidate.rejection
+        ]
         reasons += [f"{name}: {reason}" for name, reason in self.unusable]
         if not reasons:
             return "the search found no candidate"
@@ -59,13 +63,13 @@ class TargetTemplates:
         """Return the used templates for done.json: id, source, identity, coverage, E-value."""
         return [
             {
-                "id": each.id,
-                "source": each.source,
-                "identity": round(each.identity, 3),
-                "coverage": round(each.query_coverage, 3),
-                "evalue": each.evalue,
+                "id": template.id,
+                "source": template.source,
+                "identity": round(template.identity, 3),
+                "coverage": round(template.query_coverage, 3),
+                "evalue": template.evalue,
             }
-            for each in self.hits.templates
+            for template in self.hits.templates
         ]
 
 
@@ -76,9 +80,9 @@ class TemplateStage:
     Args:
         library: the structure library; None if templates come from a hit file.
         settings: settings of the search.
-        hits: hits by query; None if templates come from a library.
-        hit_file: the hit file.
-        mirror: folder of PDB entries for the hit file.
+        hits: names of hits by query, from the hit file; None if templates come from a library.
+        hit_file: path of the hit file.
+        mirror: folder of the PDB entries that the hit file names.
     """
 
     library: StructureLibrary | None
@@ -114,19 +118,20 @@ class TemplateStage:
         if self.library is not None:
             return {"library": self.library.checksums, "settings": settings}
         assert self.hits is not None and self.hit_file is not None and self.mirror is not None
-        # the structures of all hits, by size and time: reading all of them may take long
+        # structures are identified by size and time, because reading all of them may take long
         names = sorted({name.rpartition("_")[0] for names in self.hits.values() for name in names})
         paths = [path for name in names if (path := find_entry(self.mirror, name)) is not None]
         status = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
         return {"hits": file_sha256(self.hit_file), "structures": status, "settings": settings}
 
-    def find(self, name: str, features: Mapping[str, np.ndarray], number: int = 0) -> TargetTemplates:
+    def find(self, name: str, features: Mapping[str, np.ndarray], index: int = 0) -> TargetTemplates:
         """Find the templates of a target.
 
         Args:
             name: name of the target.
             features: its deterministic features, whose alignment gives the profile.
-            number: index of the target in the run, for hit files of ColabFold.
+            index: index of the target in the input, or of the chain in its complex, which is the name of the
+                query in hit files of ColabFold.
 
         Raises:
             InputError: the library is damaged.
@@ -134,9 +139,9 @@ class TemplateStage:
         """
         query = features_query(features, name)
         if self.library is not None:
-            return self._find_in(self.library, query)
+            return self._find_in_library(self.library, query)
         assert self.hits is not None and self.mirror is not None
-        names = hits_of_query(self.hits, name, number)
+        names = hits_of_query(self.hits, name, index)
         with tempfile.TemporaryDirectory() as folder:
             selected = select_from_mirror(names, self.mirror, Path(folder, "library"))
             unusable = tuple(selected.unusable)
@@ -144,9 +149,9 @@ class TemplateStage:
                 return TargetTemplates(
                     TemplateHits(query.sequence), no_templates(len(query.sequence)), unusable
                 )
-            return self._find_in(selected.library, query, unusable)
+            return self._find_in_library(selected.library, query, unusable)
 
-    def _find_in(
+    def _find_in_library(
         self, library: StructureLibrary, query: FastaRecord, unusable: tuple[tuple[str, str], ...] = ()
     ) -> TargetTemplates:
         hits = search_templates(query, library, self.settings)

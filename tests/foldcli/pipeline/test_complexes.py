@@ -389,8 +389,8 @@ def test_search_of_complexes_writes_what_fold_predicts_from(
     for name, target in find_feature_targets([str(folder)], False, failures):
         assert isinstance(target, AlignmentTarget)
         cached = cache_features(CacheTask(target, settings))
-        assert (cached.hit, cached.rows) == (False, {"mixed": 6, "bb": 2}[name])
-        assert cache_features(CacheTask(target, settings)).hit
+        assert (cached.was_cached, cached.rows) == (False, {"mixed": 6, "bb": 2}[name])
+        assert cache_features(CacheTask(target, settings)).was_cached
     entries = {target.name: target for target in find_all_cached_targets(settings.cache, failures)}
     chains = ChainStore(CacheStore(tmp_path / "cache", AlignmentRequest(searcher.checksums, alignment)))
     stage = ComplexStage(settings, None, chains)

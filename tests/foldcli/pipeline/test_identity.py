@@ -18,7 +18,7 @@ PARAMETERS = [{"label": "alphafold2_ptm_model_3", "network": "demo", "content": 
 
 
 def test_fingerprint_of_an_alignment_never_changes() -> None:
-    assert REQUEST.key(QUERY) == "9f88e5cb248250f3cc14d122cc018fa302b0561238e0e6fcb9fe45c5935c9ace"
+    assert REQUEST.fingerprint(QUERY) == "9f88e5cb248250f3cc14d122cc018fa302b0561238e0e6fcb9fe45c5935c9ace"
 
 
 def test_fingerprint_of_a_prediction_never_changes(tmp_path: Path) -> None:
@@ -49,4 +49,4 @@ def test_seeds_and_ranking_are_not_part_of_a_targets_identity() -> None:
 
 def test_number_of_threads_is_not_part_of_an_alignments_identity() -> None:
     settings = AlignmentSettings(SearchSettings(threads=7), AlignmentFilter(cov=0.5))
-    assert AlignmentRequest(REQUEST.checksums, settings).key(QUERY) == REQUEST.key(QUERY)
+    assert AlignmentRequest(REQUEST.checksums, settings).fingerprint(QUERY) == REQUEST.fingerprint(QUERY)

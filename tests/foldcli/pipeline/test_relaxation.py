@@ -32,7 +32,7 @@ from foldcli.outputs.model_files import (
 from foldcli.params.parameters import TEMPLATE_COPY
 from foldcli.params.verify import check_parameters
 from foldcli.pipeline.identity import TargetIdentities
-from foldcli.pipeline.relaxation import RelaxStage, check_relaxation, choose_device, relax_settings
+from foldcli.pipeline.relaxation import RelaxStage, check_relaxation, choose_relax_device, relax_settings
 from foldcli.pipeline.results import FinishTask, ResultStage, finish_target
 from foldcli.pipeline.settings import OutputSettings, PredictSettings, RelaxOptions
 from foldcli.pipeline.target_plan import TargetPlan, plan_target
@@ -118,7 +118,7 @@ def done(files: TargetFiles) -> FinishedTarget:
 def test_best_models_are_relaxed(layout: LayoutName, peptide: Prediction, tmp_path: Path) -> None:
     files = TargetFiles("q", tmp_path, layout)
     target = run(files, peptide, (WORST, GOOD), num_relax=1)
-    assert not target.not_relaxed
+    assert not target.relax_failures
     relaxed = files.structures_folder / f"q_relaxed_rank_001_{GOOD}.pdb"
     assert [path.name for path in files.structures_folder.glob("*_relaxed_*")] == [relaxed.name]
     (residue, *_) = gemmi.read_structure(str(relaxed))[0]["A"]
@@ -149,7 +149,7 @@ def test_chains_of_a_complex_keep_names_and_numbers(peptide: Prediction, tmp_pat
     )
     files = TargetFiles("q", tmp_path)
     target = run(files, dimer, (GOOD,), num_relax=1)
-    assert not target.not_relaxed
+    assert not target.relax_failures
     (relaxed,) = files.structures_folder.glob("*_relaxed_*")
     model = gemmi.read_structure(str(relaxed))[0]
     assert [(chain.name, [residue.seqid.num for residue in chain]) for chain in model] == [
@@ -167,9 +167,9 @@ def test_chains_of_a_complex_keep_names_and_numbers(peptide: Prediction, tmp_pat
 def test_failure_keeps_the_unrelaxed_model(peptide: Prediction, tmp_path: Path) -> None:
     files = TargetFiles("q", tmp_path)
     target = run(files, peptide, (GOOD, BAD), num_relax=2)
-    (reason,) = target.not_relaxed
+    (reason,) = target.relax_failures
     assert reason.startswith(f"{BAD} was not relaxed: ") and "\n" not in reason
-    assert target.warnings == target.not_relaxed
+    assert target.warnings == target.relax_failures
     assert files.model_path("pdb", 2, BAD).is_file() and not files.model_path("relaxed_pdb", 2, BAD).exists()
     assert files.model_path("relaxed_pdb", 1, GOOD).is_file()
 
@@ -288,9 +288,9 @@ def test_missing_gpu_is_one_line() -> None:
     except RelaxError:
         with pytest.raises(MissingError, match="OpenMM can use no GPU"):
             check_relaxation(RelaxOptions(1, use_gpu=True))
-        assert choose_device("auto") == "cpu"
+        assert choose_relax_device("auto") == "cpu"
     else:
-        assert choose_device("auto") == "gpu"
+        assert choose_relax_device("auto") == "gpu"
 
 
 def test_damaged_relaxation_is_an_error() -> None:
