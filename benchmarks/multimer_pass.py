@@ -25,7 +25,7 @@ from foldcli.pipeline.device import NetworkMemory
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.embedders import Features
-from model.multimer.draws import PhiloxDraws
+from model.multimer.draws import PhiloxMsaDraws
 from model.multimer.inputs import MultimerInputs
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
@@ -149,7 +149,7 @@ def main() -> None:
         monomer = measure(networks[0], features, lambda _, tensors=tensors: tensors, options)  # type: ignore[misc]
         del tensors
         features = multimer_features(length, options.templates)
-        inputs = MultimerInputs(features, multimer_config, partial(PhiloxDraws, 0), device)
+        inputs = MultimerInputs(features, multimer_config, partial(PhiloxMsaDraws, 0), device)
         multimer = measure(networks[1], features, inputs, options)
         del inputs
         print(

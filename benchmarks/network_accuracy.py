@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from parity import build_network, read_arrays, rms, run_iterations
 
-from model.multimer.draws import PhiloxDraws
+from model.multimer.draws import PhiloxMsaDraws
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "model" / "data"
 NETWORKS = {
@@ -61,7 +61,7 @@ def main() -> None:
         variants += [("fused", torch.float32), ("fused", torch.bfloat16)]
     columns = "network, kernels, dtype, MSA, pair, single, structure, Å superposed, Å, pLDDT, PAE Å, pTM"
     print(f"| {columns.replace(', ', ' | ')} |")
-    draws = [PhiloxDraws(0, iteration) for iteration in range(3)]
+    draws = [PhiloxMsaDraws(0, iteration) for iteration in range(3)]
     for model, file in NETWORKS.items():
         features = read_arrays(DATA / file)
         name = f"{model}_{options.blocks}_blocks"

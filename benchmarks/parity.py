@@ -28,7 +28,7 @@ from model.complex_scores import complex_scores
 from model.config import MultimerConfig, model_config
 from model.embedders import Features, RecycledState
 from model.heads import AlignedError, compute_plddt, expected_errors
-from model.multimer.draws import Draws
+from model.multimer.draws import MsaDraws
 from model.multimer.inputs import MultimerInputs
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
@@ -162,7 +162,7 @@ def _stack_rigid(rigids: list[Rigid]) -> Rigid:
 
 
 class RecordedDraws:
-    """The random numbers of one iteration of a multimer set; see `model.multimer.draws.Draws`."""
+    """The random numbers of one iteration of a multimer set; see `model.multimer.draws.MsaDraws`."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         names = ("uniform_rows", "uniform_mask", "uniform_residues")
@@ -197,7 +197,7 @@ def build_network(name: str, **options: Any) -> AlphaFold:
 
 
 def run_iterations(
-    network: AlphaFold, features: dict[str, np.ndarray], draws: Sequence[Draws] = ()
+    network: AlphaFold, features: dict[str, np.ndarray], draws: Sequence[MsaDraws] = ()
 ) -> list[dict[str, np.ndarray]]:
     """Run all recycling iterations; return the results, intermediate activations and confidences of each.
 
@@ -224,7 +224,7 @@ def run_iterations(
 
 
 def _iteration_inputs(
-    network: AlphaFold, features: dict[str, np.ndarray], draws: Sequence[Draws]
+    network: AlphaFold, features: dict[str, np.ndarray], draws: Sequence[MsaDraws]
 ) -> Iterator[Features]:
     device = network.evoformer.single_activations.bias.device
     if network.config.multimer is not None:

@@ -12,7 +12,7 @@ from model import residue_constants
 from model.alphafold import AlphaFold, PassOutput
 from model.embedders import Features
 from model.heads import AlignedError, compute_plddt, expected_plddt
-from model.multimer.draws import PhiloxDraws
+from model.multimer.draws import PhiloxMsaDraws
 from model.multimer.inputs import MultimerInputs
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
 from model.templates import TEMPLATE_FEATURES
@@ -32,7 +32,7 @@ class RecyclingSettings:
             whose tolerance is 0.5 Å, makes one more pass.
         extras: what predictions contain in addition.
         seed: seed of the samples that multimer networks draw in each pass; see
-            `model.multimer.draws.PhiloxDraws`.
+            `model.multimer.draws.PhiloxMsaDraws`.
     """
 
     num_recycles: int = 3
@@ -238,7 +238,9 @@ def _pass_inputs(
         ValueError: the features have too few iterations.
     """
     if network.config.multimer is not None:
-        return MultimerInputs(features, network.config.multimer, partial(PhiloxDraws, settings.seed), device)
+        return MultimerInputs(
+            features, network.config.multimer, partial(PhiloxMsaDraws, settings.seed), device
+        )
     passes, iterations = settings.num_recycles + 1, features["aatype"].shape[0]
     if iterations < passes:
         raise ValueError(f"{passes} passes need features of {passes} iterations, not {iterations}")

@@ -9,7 +9,7 @@ import torch
 MASKED_CODES = 23
 
 
-class Draws(Protocol):
+class MsaDraws(Protocol):
     """The random numbers of one pass: float32, uniform in [0, 1).
 
     All random choices of the network go through this interface, so that tests can substitute those of another
@@ -30,7 +30,7 @@ class Draws(Protocol):
         """
 
 
-class PhiloxDraws:
+class PhiloxMsaDraws:
     """Random numbers that depend only on seed and iteration, and are the same on every machine.
 
     They are the upper 24 bits of both halves of the raw output of Philox-4x64, lower half first, which NumPy
@@ -59,15 +59,15 @@ class PhiloxDraws:
         return (halves >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
     def rows(self, count: int) -> np.ndarray:
-        """Return a number for each row of the alignment; see `Draws`."""
+        """Return a number for each row of the alignment; see `MsaDraws`."""
         return self._uniform(self._ROWS, count)
 
     def positions(self, rows: int, length: int) -> np.ndarray:
-        """Return a number for each position of the sampled rows; see `Draws`."""
+        """Return a number for each position of the sampled rows; see `MsaDraws`."""
         return self._uniform(self._POSITIONS, rows * length).reshape(rows, length)
 
     def codes(self, masked: np.ndarray) -> np.ndarray:
-        """Return a number for each code of each masked position; see `Draws`."""
+        """Return a number for each code of each masked position; see `MsaDraws`."""
         count = int(masked.sum())
         return self._uniform(self._CODES, count * MASKED_CODES).reshape(count, MASKED_CODES)
 

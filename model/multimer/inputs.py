@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from model.config import MultimerConfig
 from model.embedders import Features
-from model.multimer.draws import MASKED_CODES, Draws
+from model.multimer.draws import MASKED_CODES, MsaDraws
 from model.multimer.sampling import cluster_profiles, order_rows, profile, replace_masked, to_device
 
 TARGET_CODES = 21  # 20 amino acids, unknown
@@ -41,7 +41,7 @@ class MultimerInputs:
         self,
         features: Mapping[str, np.ndarray],
         config: MultimerConfig,
-        draws: Callable[[int], Draws],
+        draws: Callable[[int], MsaDraws],
         device: torch.device,
     ) -> None:
         self._config, self._draws, self._device = config, draws, device

@@ -32,7 +32,7 @@ class ScalarLinear(nn.Module):
         self.bias = parameter(outputs)
 
 
-class SingleTemplateEmbedding(nn.Module):
+class MultimerSingleTemplateEmbedding(nn.Module):
     """The pair embedding of one template, computed from its features and the pair representation."""
 
     def __init__(self, config: TemplateConfig, channels: int, kernels: Kernels) -> None:
@@ -129,7 +129,7 @@ class MultimerTemplateEmbedding(nn.Module):
 
     def __init__(self, config: TemplateConfig, channels: int, kernels: Kernels) -> None:
         super().__init__()
-        self.single_template_embedding = SingleTemplateEmbedding(config, channels, kernels)
+        self.single_template_embedding = MultimerSingleTemplateEmbedding(config, channels, kernels)
         self.output_linear = Linear(config.pair.channels, channels)
 
     def forward(self, pair: torch.Tensor, templates: Features, pair_mask: Mask) -> torch.Tensor:

@@ -58,8 +58,8 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Driver:
-    """The NVIDIA driver of this machine.
+class DriverStatus:
+    """The state of the NVIDIA driver on this machine.
 
     Args:
         cuda: newest CUDA version that it supports.
@@ -103,7 +103,7 @@ def name_and_capability(number: int) -> tuple[str, Version] | None:
     return device.name, device.capability
 
 
-def check_driver(driver: Driver, number: int) -> None:
+def check_driver(driver: DriverStatus, number: int) -> None:
     """Check that the driver works and that the requested GPU is visible.
 
     Raises:
@@ -183,7 +183,7 @@ def _open_gpu(number: int, driver_version: Version) -> Gpu:
     return gpu
 
 
-def _start_driver() -> Driver:
+def _start_driver() -> DriverStatus:
     """Start the driver."""
     try:
         version = driver.number("cuDriverGetVersion")
@@ -197,7 +197,7 @@ def _start_driver() -> Driver:
     except DriverError as error:
         # a driver that failed to start cannot count GPUs
         status, count = error.name, 0
-    return Driver(_parse_version(version), status, count)
+    return DriverStatus(_parse_version(version), status, count)
 
 
 def _simulator_gpu(number: int) -> Gpu:

@@ -12,10 +12,10 @@ from msa.errors import InputError
 from msa.io.mmseqs_files import (
     AMINO_ACIDS,
     TEXT,
-    Layout,
+    EntryFormat,
     data_files,
     missing_file_as_input_error,
-    read_layout,
+    read_entry_format,
 )
 from msa.jit import kernel
 
@@ -56,7 +56,7 @@ class EntryReader:
 
     Args:
         name: name of the database.
-        layout: layout of its entries.
+        entry_format: format of its entries.
 
     Attributes:
         index: path of the index.
@@ -68,8 +68,8 @@ class EntryReader:
         InputError: files are missing, truncated or unreadable; names file and reason.
     """
 
-    def __init__(self, name: str, layout: Layout) -> None:
-        self.name, self.layout = name, layout
+    def __init__(self, name: str, entry_format: EntryFormat) -> None:
+        self.name, self.entry_format = name, entry_format
         self.index = Path(f"{name}.index")
         self.files = data_files(name)
         self._starts = np.cumsum([0, *(path.stat().st_size for path in self.files)])
@@ -88,7 +88,7 @@ class EntryReader:
 
     def _check_ends(self, chunk: Entries) -> None:
         """Raise InputError if an entry or the first byte of its terminator is beyond the end of the data."""
-        ends = chunk.offsets + chunk.lengths + (self.layout.terminator is not None)
+        ends = chunk.offsets + chunk.lengths + (self.entry_format.terminator is not None)
         beyond = np.flatnonzero(ends > self._starts[-1])
         if len(beyond):
             raise InputError(
@@ -127,10 +127,10 @@ class EntryReader:
             data = self._mapped(number)
             starts = in_file.offsets - self._starts[number]
             ends = starts + in_file.lengths
-            limit = len(data) - (self.layout.terminator is not None)
+            limit = len(data) - (self.entry_format.terminator is not None)
             wrong = ends > limit
-            if self.layout.terminator is not None:
-                wrong |= data[np.minimum(ends, limit)] != self.layout.terminator
+            if self.entry_format.terminator is not None:
+                wrong |= data[np.minimum(ends, limit)] != self.entry_format.terminator
             if wrong.any():
                 key = in_file.keys[int(wrong.argmax())]
                 raise InputError(
@@ -147,7 +147,7 @@ class EntryReader:
             self._release_pages(int(in_file.lengths.sum()))
 
     def _index_chunks(self) -> Iterator[Entries]:
-        return _read_index(self.index, self.layout.terminator_length)
+        return _read_index(self.index, self.entry_format.terminator_length)
 
     def close(self) -> None:
         """Drop the memory maps; each is unmapped with the last array that refers to it."""
@@ -216,7 +216,7 @@ def open_mmseqs(
         InputError: the database has another type, or its files are missing or truncated.
     """
     name = os.fspath(path)
-    return EntryReader(name, read_layout(name, expected_type)), EntryReader(f"{name}_h", TEXT)
+    return EntryReader(name, read_entry_format(name, expected_type)), EntryReader(f"{name}_h", TEXT)
 
 
 def _read_index(path: Path, terminator_length: int) -> Iterator[Entries]:

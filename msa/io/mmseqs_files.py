@@ -41,7 +41,7 @@ _UNSUPPORTED_TYPES = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class EntryFormat:
     """The format of entries in their files.
 
     Attributes:
@@ -53,7 +53,7 @@ class Layout:
     terminator: int | None
 
 
-TEXT, PADDED, PROFILE = Layout(2, _NEWLINE), Layout(2, None), Layout(1, 0)
+TEXT, PADDED, PROFILE = EntryFormat(2, _NEWLINE), EntryFormat(2, None), EntryFormat(1, 0)
 
 
 def is_mmseqs(path: str | os.PathLike[str]) -> bool:
@@ -72,8 +72,8 @@ def entry_type(path: str | os.PathLike[str]) -> int:
     return _read_dbtype(os.fspath(path)) & 0xFFFF
 
 
-def read_layout(name: str, expected_type: int) -> Layout:
-    """Return the layout of a database's entries if they have the expected type.
+def read_entry_format(name: str, expected_type: int) -> EntryFormat:
+    """Return the format of a database's entries if they have the expected type.
 
     Args:
         name: name of the database.

@@ -88,7 +88,7 @@ class MmseqsSource:
     @property
     def description(self) -> list[dict[str, Any]]:
         """The manifest's entry for this input; the size is that of the equivalent FASTA file."""
-        kind = "padded MMseqs2 database" if self._sequences.layout == PADDED else "MMseqs2 database"
+        kind = "padded MMseqs2 database" if self._sequences.entry_format == PADDED else "MMseqs2 database"
         return [{"name": Path(self._name).name, "bytes": self._fasta_bytes, "format": kind}]
 
     def blocks(self) -> Iterator[FastaBlock]:
@@ -121,7 +121,7 @@ class MmseqsSource:
         starts = np.cumsum(sizes) - sizes
         text[starts] = _HEADER_MARK
         self._headers.copy(headers, text, starts + 1, _HEADER_TABLE)
-        table = _PADDED_TABLE if self._sequences.layout == PADDED else _SEQUENCE_TABLE
+        table = _PADDED_TABLE if self._sequences.entry_format == PADDED else _SEQUENCE_TABLE
         self._sequences.copy(sequences, text, starts + headers.lengths + 2, table)
         self._fasta_bytes += len(text)
         self.bytes_read += int(sequences.lengths.sum() + headers.lengths.sum())

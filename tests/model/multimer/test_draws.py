@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from model.multimer.draws import PhiloxDraws, gumbel_noise
+from model.multimer.draws import PhiloxMsaDraws, gumbel_noise
 
 
 def test_numbers_depend_on_seed_and_iteration_only() -> None:
-    first = PhiloxDraws(3, 1).rows(5)
-    assert np.array_equal(first, PhiloxDraws(3, 1).rows(5))
-    assert not np.array_equal(first, PhiloxDraws(4, 1).rows(5))
-    assert not np.array_equal(first, PhiloxDraws(3, 2).rows(5))
+    first = PhiloxMsaDraws(3, 1).rows(5)
+    assert np.array_equal(first, PhiloxMsaDraws(3, 1).rows(5))
+    assert not np.array_equal(first, PhiloxMsaDraws(4, 1).rows(5))
+    assert not np.array_equal(first, PhiloxMsaDraws(3, 2).rows(5))
     # these must never change, since results would
     assert (first * 2**24).astype(int).tolist() == [13669599, 12416756, 8753108, 14232879, 6603863]
 
 
 def test_numbers_do_not_depend_on_other_rows_or_kinds() -> None:
-    draws = PhiloxDraws(0, 0)
+    draws = PhiloxMsaDraws(0, 0)
     assert np.array_equal(draws.rows(9)[:5], draws.rows(5))
     assert np.array_equal(draws.positions(6, 7)[:3], draws.positions(3, 7))
     masked = draws.positions(4, 30) < 0.15
@@ -27,7 +27,7 @@ def test_numbers_do_not_depend_on_other_rows_or_kinds() -> None:
 
 
 def test_numbers_are_uniform() -> None:
-    numbers = PhiloxDraws(1, 0).rows(100_000)
+    numbers = PhiloxMsaDraws(1, 0).rows(100_000)
     assert numbers.min() >= 0 and numbers.max() < 1
     assert np.abs(np.histogram(numbers, 20, (0, 1))[0] - 5000).max() < 400
 
@@ -42,4 +42,4 @@ def test_gumbel_noise_is_finite() -> None:
 )
 def test_numbers_out_of_range_are_an_error(seed: int, iteration: int, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}.* must be between 0 and"):
-        PhiloxDraws(seed, iteration)
+        PhiloxMsaDraws(seed, iteration)

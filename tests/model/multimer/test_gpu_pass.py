@@ -8,7 +8,7 @@ import torch
 
 from model.alphafold import AlphaFold
 from model.config import model_config
-from model.multimer.draws import PhiloxDraws
+from model.multimer.draws import PhiloxMsaDraws
 from model.multimer.inputs import MultimerInputs
 from model.parameters import random_parameters
 from tests.model.gpu_passes import check_peak_memory, synchronisation_fails
@@ -27,7 +27,7 @@ def parameters() -> Arrays:
 
 def inputs_on(device: torch.device, features: Arrays) -> MultimerInputs:
     assert CONFIG.multimer is not None
-    return MultimerInputs(features, CONFIG.multimer, partial(PhiloxDraws, 0), device)
+    return MultimerInputs(features, CONFIG.multimer, partial(PhiloxMsaDraws, 0), device)
 
 
 @pytest.mark.parametrize("kernels", ["fused", "reference"])

@@ -12,7 +12,7 @@ from features.complexes.features import features_of_rows
 from features.complexes.rows import rows_of_file
 from model.alphafold import AlphaFold
 from model.memory_plan import PassSize, plan_memory
-from model.multimer.draws import PhiloxDraws
+from model.multimer.draws import PhiloxMsaDraws
 from model.multimer.embedders import RelativeEncoding
 from model.multimer.inputs import MultimerInputs
 from model.parameters import random_parameters
@@ -25,7 +25,7 @@ Arrays = dict[str, np.ndarray]
 def inputs_of(network: AlphaFold, features: Arrays, seed: int = 0) -> MultimerInputs:
     assert network.config.multimer is not None
     return MultimerInputs(
-        features, network.config.multimer, lambda i: PhiloxDraws(seed, i), torch.device("cpu")
+        features, network.config.multimer, lambda i: PhiloxMsaDraws(seed, i), torch.device("cpu")
     )
 
 

@@ -6,7 +6,7 @@ import torch
 
 from cuda.fused.chunking import chunk_budget
 from model.config import MultimerConfig
-from model.multimer.draws import PhiloxDraws
+from model.multimer.draws import PhiloxMsaDraws
 from model.multimer.inputs import MultimerInputs, distinct_slots
 from model.multimer.sampling import cluster_profiles, order_rows, profile, replace_masked
 
@@ -34,7 +34,7 @@ def test_replacements_have_the_published_probabilities() -> None:
     column_profile[:, 21] = 1
     masked = np.ones((1, length), bool)
     masked[0, ::4] = False
-    replaced = replace_masked(msa, column_profile, masked, PhiloxDraws(0, 0).codes(masked))[0].numpy()
+    replaced = replace_masked(msa, column_profile, masked, PhiloxMsaDraws(0, 0).codes(masked))[0].numpy()
     assert (replaced[::4] == 3).all()
     counts = np.bincount(replaced[masked[0]], minlength=23) / masked.sum()
     expected = np.zeros(23)
@@ -82,7 +82,7 @@ def test_profile_ignores_padding() -> None:
 
 def draw(features: Arrays, config: MultimerConfig = CONFIG, iteration: int = 0) -> dict[str, torch.Tensor]:
     """Return the inputs of a pass with seed 2."""
-    return dict(MultimerInputs(features, config, lambda i: PhiloxDraws(2, i), CPU)(iteration))
+    return dict(MultimerInputs(features, config, lambda i: PhiloxMsaDraws(2, i), CPU)(iteration))
 
 
 @pytest.mark.parametrize("msa_rows", [4, 17])
@@ -98,7 +98,7 @@ def test_padding_changes_nothing(complex_features: Arrays, msa_rows: int) -> Non
     assert all(torch.equal(inputs[name], again[name]) for name in inputs)
 
 
-class RecordedDraws(PhiloxDraws):
+class RecordedDraws(PhiloxMsaDraws):
     """Random numbers that keep the positions that are masked."""
 
     def codes(self, masked: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 
 from msa.gpu.devices import (
     MIN_FREE_BYTES,
-    Driver,
+    DriverStatus,
     Gpu,
     GpuUnavailable,
     check_driver,
@@ -20,7 +20,7 @@ from msa.gpu.devices import (
     find_gpu,
 )
 
-WORKING = Driver(cuda=(13, 0), status="CUDA_SUCCESS", count=2)
+WORKING = DriverStatus(cuda=(13, 0), status="CUDA_SUCCESS", count=2)
 GOOD = Gpu(
     number=1, name="NVIDIA H200", capability=(9, 0), driver=(13, 0), toolkit=(13, 0),
     free_bytes=140 * 2**30, total_bytes=141 * 2**30,
@@ -52,13 +52,13 @@ def test_unknown_gpu_number() -> None:
 
 
 def test_driver_without_visible_gpus() -> None:
-    driver = Driver((13, 0), "CUDA_ERROR_NO_DEVICE", 0)
+    driver = DriverStatus((13, 0), "CUDA_ERROR_NO_DEVICE", 0)
     assert reason(lambda: check_driver(driver, 0)) == "the NVIDIA driver shows this process no GPU"
 
 
 @pytest.mark.parametrize("status", ["CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "CUDA_ERROR_UNKNOWN"])
 def test_driver_that_does_not_start(status: str) -> None:
-    message = reason(lambda: check_driver(Driver((12, 4), status, 0), 0))
+    message = reason(lambda: check_driver(DriverStatus((12, 4), status, 0), 0))
     assert message == f"the NVIDIA driver (CUDA 12.4) does not start: {status}"
 
 
