@@ -23,6 +23,8 @@ from model.training.violations import between_residue_clashes, structural_violat
 
 CLAMP_DISTANCE = 10.0
 LENGTH_SCALE = 10.0
+# pairs of CA atoms up to the first distance count; errors above the second count linearly; Å
+MAX_DISTANCE, LINEAR_FROM = 22.0, 2.0
 CHI_WEIGHT, ANGLE_NORM_WEIGHT = 0.5, 0.01
 LDDT_RADIUS = 15.0
 
@@ -60,6 +62,8 @@ def loss_terms(
         "masked_msa": masked_msa_loss(logits["masked_msa"], targets.true_msa, targets.bert_mask),
         "predicted_lddt": predicted_lddt_loss(logits["predicted_lddt"], structure.atom14, targets),
     }
+    if weights.distance:
+        terms["distance"] = distance_loss(structure.backbone, targets)
     if weights.side_chain:
         terms["side_chain"] = side_chain_fape(structure, targets, execution)
     if weights.predicted_aligned_error:
@@ -143,6 +147,29 @@ def backbone_fape(backbone: Rigid, targets: Targets) -> torch.Tensor:
     clamped = frame_aligned_point_error(*arguments, clamp=CLAMP_DISTANCE).mean(dim=0)
     unclamped = frame_aligned_point_error(*arguments).mean(dim=0)
     return clamped * targets.clamped + unclamped * (1.0 - targets.clamped)
+
+
+def distance_loss(backbone: Rigid, targets: Targets) -> torch.Tensor:
+    """Return the smooth L1 error of CA distances in units of LENGTH_SCALE, the mean over iterations, [B].
+
+    The loss does not depend on the orientation of frames, so it gives early structures, whose frames are
+    still random, a gradient that the FAPE does not. It cannot tell mirror images apart.
+
+    Args:
+        backbone: backbone frames of all iterations, shape [I, B, N].
+        targets: the experimental structure.
+    """
+    distances, true = (_distances(x) for x in (backbone.translation, targets.backbone.translation))
+    mask = targets.backbone_mask
+    scored = mask[:, :, None] * mask[:, None] * (true < MAX_DISTANCE)  # [B, N, N]
+    error = F.smooth_l1_loss(distances, true.expand_as(distances), reduction="none", beta=LINEAR_FROM)
+    total = (error * scored).sum(dim=(-1, -2)).mean(dim=0) / LENGTH_SCALE
+    return total / (1e-4 + scored.sum(dim=(-1, -2)))
+
+
+def _distances(points: torch.Tensor) -> torch.Tensor:
+    """Return all distances [..., N, N] of points [..., N, 3], with finite gradients at 0."""
+    return torch.sqrt((points[..., :, None, :] - points[..., None, :, :]).square().sum(dim=-1) + 1e-3)
 
 
 def use_alternative_names(

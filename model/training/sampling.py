@@ -23,7 +23,7 @@ _WEIGHED_LENGTHS = (64, 384)
 
 
 @dataclass(frozen=True)
-class SamplingSettings:
+class TrainingSampleSettings:
     """Settings of the samples: rows, templates, and the rates of reduced inputs.
 
     Args:
@@ -36,7 +36,6 @@ class SamplingSettings:
         shallow_rate: share of the samples that see a random part of the alignment's rows.
         few_clusters_rate: share of the samples in which rows beyond a random number become extra rows.
         backbone_rate: share of the samples taken from chains with a backbone only.
-        clamped_rate: share of the samples whose backbone FAPE is clamped.
         max_template_identity: hits with a higher identity are not used as templates.
     """
 
@@ -49,7 +48,6 @@ class SamplingSettings:
     shallow_rate: float = 0.2
     few_clusters_rate: float = 0.3
     backbone_rate: float = 0.1
-    clamped_rate: float = 0.9
     max_template_identity: float = 0.95
 
     @property
@@ -58,7 +56,7 @@ class SamplingSettings:
         return self.msa_rows - self.templates
 
 
-def array_shapes(settings: SamplingSettings, crop: int) -> dict[str, tuple[tuple[int, ...], type]]:
+def array_shapes(settings: TrainingSampleSettings, crop: int) -> dict[str, tuple[tuple[int, ...], type]]:
     """Return shape and dtype of each array of a sample."""
     slots, clusters, extra = settings.templates, settings.clusters, settings.extra_rows
     return {
@@ -93,7 +91,7 @@ class Sampler:
         seed: 0 ≤ seed < 2⁶⁴.
     """
 
-    def __init__(self, chains: ChainSet, split: Split, settings: SamplingSettings, seed: int) -> None:
+    def __init__(self, chains: ChainSet, split: Split, settings: TrainingSampleSettings, seed: int) -> None:
         self.chains, self.settings, self.seed = chains, settings, seed
         self._pools = tuple(
             (pool, _cumulative_weights(chains, pool)) for pool in (split.train, split.train_backbone)
@@ -102,18 +100,20 @@ class Sampler:
         self._may_be_template = np.zeros(len(chains.ids), bool)
         self._may_be_template[split.train] = True
 
-    def batch(self, first: int, size: int, crop: int) -> dict[str, np.ndarray]:
+    def batch(self, first: int, size: int, crop: int, clamped_rate: float = 1.0) -> dict[str, np.ndarray]:
         """Return the samples `first` to `first + size - 1`, stacked.
 
         Args:
             first: index of the first sample.
             size: number of samples.
             crop: residues of each.
+            clamped_rate: share of the samples whose backbone FAPE is clamped.
         """
         arrays = _empty(self.settings, crop, size)
         for row in range(size):
             random = _generator(self.seed, first + row)
             self._fill(_row(arrays, row), self._draw_chain(random), crop, random)
+            arrays["clamped"][row] = random.random() < clamped_rate
         return arrays
 
     def held_out_batch(self, chains: np.ndarray, crop: int) -> dict[str, np.ndarray]:
@@ -159,7 +159,6 @@ class Sampler:
         sample["break_before"][0] = 1
         sample["atom14"][:size] = chains.atom14[window]
         sample["atom_bits"][:size] = chains.atom_bits[window]
-        sample["clamped"][...] = held_out or random.random() < settings.clamped_rate
         sample["full_atom"][...] = chain < chains.full_atom
         sample["chain"][...] = chain
         alignment = chains.alignment(chain)[:, start : start + size]
@@ -253,7 +252,7 @@ def _generator(seed: int, index: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=np.array([seed, index], np.uint64)))
 
 
-def _empty(settings: SamplingSettings, crop: int, size: int) -> dict[str, np.ndarray]:
+def _empty(settings: TrainingSampleSettings, crop: int, size: int) -> dict[str, np.ndarray]:
     shapes = array_shapes(settings, crop)
     return {name: np.zeros((size, *shape), dtype) for name, (shape, dtype) in shapes.items()}
 
@@ -270,11 +269,13 @@ class MicroBatch:
         first: index of its first sample.
         size: number of samples.
         crop: residues of each.
+        clamped_rate: share of the samples whose backbone FAPE is clamped.
     """
 
     first: int
     size: int
     crop: int
+    clamped_rate: float
 
 
 class _Batches(Dataset):
@@ -282,7 +283,7 @@ class _Batches(Dataset):
         self._sampler = sampler
 
     def __getitem__(self, batch: MicroBatch) -> dict[str, torch.Tensor]:
-        arrays = self._sampler.batch(batch.first, batch.size, batch.crop)
+        arrays = self._sampler.batch(batch.first, batch.size, batch.crop, batch.clamped_rate)
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from model.config import ModelConfig
 from model.errors import ConfigError
-from model.training.sampling import SamplingSettings
+from model.training.sampling import TrainingSampleSettings
 
 Settings = TypeVar("Settings")
 # PyYAML reads nested brackets in quadratic time
@@ -61,6 +61,7 @@ class LossWeights:
         distogram, masked_msa, predicted_lddt, predicted_aligned_error, experimentally_resolved: cross-entropy
             of the head of this name.
         violation: bonds, angles and clashes of the predicted structure.
+        distance: errors of CA distances; not in AlphaFold2, but early structures unfold faster with it.
     """
 
     backbone: float = 0.5
@@ -72,6 +73,7 @@ class LossWeights:
     predicted_aligned_error: float = 0.0
     experimentally_resolved: float = 0.0
     violation: float = 0.0
+    distance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Phase:
         crop: residues of a sample.
         micro_batch: samples that one GPU computes at once.
         learning_rate_factor: factor of the learning rate.
+        clamped_rate: share of the samples whose backbone FAPE is clamped at 10 Å.
         losses: weights of the losses.
     """
 
@@ -90,6 +93,7 @@ class Phase:
     crop: int = 128
     micro_batch: int = 16
     learning_rate_factor: float = 1.0
+    clamped_rate: float = 0.9
     losses: LossWeights = field(default_factory=LossWeights)
 
 
@@ -113,6 +117,8 @@ class TrainingSettings:
         memory_budget: share of the intermediates that compiled blocks keep for the backward pass; less is
             recomputed from the rest. 1 keeps all that saves time.
         compile: compile the network's blocks.
+        cuda_graphs: capture the passes of a micro-batch, so that a GPU does not wait for launches; excludes
+            `checkpoint_blocks`.
         kernels: "fused" for GPU kernels, "reference" for plain PyTorch, or "auto", which is "fused" on a GPU.
         workers: processes that make samples, for each GPU.
     """
@@ -123,7 +129,7 @@ class TrainingSettings:
     batch: int = 64
     max_recycles: int = 2
     phases: tuple[Phase, ...] = (Phase(),)
-    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    sampling: TrainingSampleSettings = field(default_factory=TrainingSampleSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     validate_every: int = 500
     validation_chains: int = 150
@@ -131,6 +137,7 @@ class TrainingSettings:
     checkpoint_blocks: bool = False
     memory_budget: float = 1.0
     compile: bool = True
+    cuda_graphs: bool = False
     kernels: str = "reference"
     workers: int = 6
 
@@ -142,6 +149,9 @@ class TrainingSettings:
                 raise ConfigError(f"phases[{number}].micro_batch: must divide the batch of {self.batch}")
         if self.sampling.clusters < 1:
             raise ConfigError("sampling.msa_rows: must exceed the template slots")
+        if self.cuda_graphs and self.checkpoint_blocks:
+            # recomputing a block reads the state of the random generator, which a capture may not
+            raise ConfigError("cuda_graphs: not together with checkpoint_blocks")
         if self.kernels not in KERNELS:
             raise ConfigError(f"kernels: expected one of {', '.join(KERNELS)}, got {self.kernels!r}")
         if (self.network.template is None) != (self.sampling.templates == 0):

@@ -6,7 +6,7 @@ import os
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from model.training.network import first_recycled, run_network
 from model.training.parameters import FlatParameters
 from model.training.sampling import MicroBatch, Sampler, load_batches
 from model.training.settings import Phase, TrainingSettings, learning_rate
+from model.training.step_graphs import StepGraphs
 from model.training.validation import SCORES, HeldOutSet, validate
 
 METRICS = "metrics.jsonl"
@@ -172,6 +173,9 @@ class Trainer:
         self.progress = Progress()
         if resume and run is not None:
             self.progress = self._load(run)
+        self._graphs: StepGraphs | None = None
+        if settings.cuda_graphs and device.type == "cuda":
+            self._graphs = StepGraphs(self._add_gradients, device)
         self._norms: deque[float] = deque(maxlen=RECENT_NORMS)
         self._last_phase: Phase | None = None
         self._skipped = 0
@@ -268,7 +272,8 @@ class Trainer:
         while True:
             phase = self.settings.phase_at(step)
             for start in range(rank * phase.micro_batch, batch, count * phase.micro_batch):
-                yield MicroBatch(step * batch + start, phase.micro_batch, phase.crop)
+                first = step * batch + start
+                yield MicroBatch(first, phase.micro_batch, phase.crop, phase.clamped_rate)
             step += 1
 
     def _step(self) -> StepReport:
@@ -329,13 +334,21 @@ class Trainer:
         )
 
     def _backward(
-        self, batch: dict[str, torch.Tensor], phase: Phase, recycles: int
+        self, batch: Mapping[str, torch.Tensor], phase: Phase, recycles: int
     ) -> dict[str, torch.Tensor]:
-        """Add the gradients of a micro-batch; return its mean loss terms."""
+        """Add the gradients of a micro-batch on the CPU; return its mean loss terms."""
         device = self.workers.device
         tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+        if self._graphs is not None:
+            return self._graphs(tensors, phase, recycles)
+        return self._add_gradients(tensors, phase, recycles)
+
+    def _add_gradients(
+        self, tensors: Mapping[str, torch.Tensor], phase: Phase, recycles: int
+    ) -> dict[str, torch.Tensor]:
+        """Add the gradients of a micro-batch on the device; return its mean loss terms."""
         execution = self.execution
-        dropout = torch.ones((), device=device)
+        dropout = torch.ones((), device=self.workers.device)
         with torch.no_grad():
             features, targets = network_features(tensors, execution.dtype), make_targets(tensors)
             recycled = first_recycled(self.network, features, execution.dtype)

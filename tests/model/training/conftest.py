@@ -10,7 +10,7 @@ from model.config import ModelConfig, MsaConfig, PairConfig, StackConfig, Struct
 from model.residue_constants import ATOM14_NAMES, RESTYPE_NAMES
 from model.training.data import ChainSet, Split
 from model.training.features import warm_tables
-from model.training.sampling import SamplingSettings
+from model.training.sampling import TrainingSampleSettings
 from model.training.settings import OptimizerSettings, Phase, TrainingSettings
 
 CHAINS, LENGTH = 6, 40
@@ -99,7 +99,7 @@ def settings(network_config: ModelConfig) -> TrainingSettings:
         network=network_config,
         batch=4,
         phases=(Phase(steps=6, crop=24, micro_batch=2),),
-        sampling=SamplingSettings(msa_rows=6, extra_rows=3),
+        sampling=TrainingSampleSettings(msa_rows=6, extra_rows=3),
         optimizer=OptimizerSettings(warmup_steps=2),
         validate_every=4,
         checkpoint_every=0,

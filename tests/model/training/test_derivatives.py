@@ -14,7 +14,7 @@ from model.training.data import ChainSet, Split
 from model.training.execution import Execution
 from model.training.features import network_features
 from model.training.network import first_recycled, run_network
-from model.training.sampling import Sampler, SamplingSettings
+from model.training.sampling import Sampler, TrainingSampleSettings
 
 # of the parameters, relative to their own size; the error of central differences is of its square
 STEP = 1e-6
@@ -48,7 +48,7 @@ def test_gradients_equal_finite_differences(
     """
     config = replace(network_config, structure=replace(network_config.structure, iterations=1))
     network = AlphaFold.from_parameters(config, random_parameters(config)).double().requires_grad_(True)
-    settings = SamplingSettings(msa_rows=5, extra_rows=3, template_rate=1.0, few_clusters_rate=1.0)
+    settings = TrainingSampleSettings(msa_rows=5, extra_rows=3, template_rate=1.0, few_clusters_rate=1.0)
     arrays = Sampler(chains, split, settings, seed=5).batch(0, 2, crop=20)
     batch = {name: torch.from_numpy(array) for name, array in arrays.items()}
     features = network_features(batch, torch.float64)

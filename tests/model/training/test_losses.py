@@ -15,6 +15,7 @@ from model.training.features import Targets, make_targets
 from model.training.losses import (
     aligned_error_loss,
     backbone_fape,
+    distance_loss,
     distogram_loss,
     experimentally_resolved_loss,
     lddt_ca,
@@ -96,6 +97,37 @@ def test_chi_angles_equal_deepminds(recorded: Arrays, targets: Targets) -> None:
 def test_backbone_fape(recorded: Arrays, targets: Targets, structure: FoldedStructure) -> None:
     assert sorted(targets.clamped.tolist()) == [0.0, 1.0]
     assert_close(backbone_fape(structure.backbone, targets), recorded["loss/backbone"])
+
+
+def test_distance_loss_equals_a_sum_over_pairs(targets: Targets, structure: FoldedStructure) -> None:
+    known = targets.backbone_mask.double().numpy()
+    true = targets.backbone.translation.double().numpy()
+    expected = np.zeros(len(true))
+    for predicted in structure.backbone.translation.double().numpy():
+        for sample, (points, true_points, mask) in enumerate(zip(predicted, true, known, strict=True)):
+            errors = []
+            for first in np.flatnonzero(mask):
+                for second in np.flatnonzero(mask):
+                    distance = np.linalg.norm(true_points[first] - true_points[second])
+                    if distance < 22.0:
+                        off = abs(np.linalg.norm(points[first] - points[second]) - distance)
+                        errors.append(off * off / 4.0 if off < 2.0 else off - 1.0)
+            expected[sample] += np.mean(errors) / 10.0
+    expected /= len(structure.backbone.translation)
+    assert_close(distance_loss(structure.backbone, targets), torch.from_numpy(expected), 1e-3)
+
+
+def test_distance_loss_moves_residues_apart_that_are_all_in_one_point(targets: Targets) -> None:
+    # not in exactly one point, where no direction is better than another
+    generator = torch.Generator().manual_seed(0)
+    shape = (1, *targets.backbone.translation.shape)
+    points = (1e-3 * torch.randn(shape, generator=generator)).requires_grad_()
+    rotation = targets.backbone.rotation[None]
+    distance_loss(Rigid(rotation, points), targets).sum().backward()
+    assert points.grad is not None and torch.isfinite(points.grad).all()
+    moved = points.detach() - 100.0 * points.grad
+    center = moved.mean(dim=2, keepdim=True)
+    assert (moved - center).norm(dim=-1).mean() > 10 * points.detach().norm(dim=-1).mean()
 
 
 def test_names_of_symmetric_atoms(recorded: Arrays, targets: Targets, structure: FoldedStructure) -> None:

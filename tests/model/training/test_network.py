@@ -15,7 +15,7 @@ from model.training.execution import Execution
 from model.training.features import make_targets, network_features, unpack_atoms
 from model.training.losses import LossWeights, total_loss
 from model.training.network import NetworkOutput, first_recycled, run_network
-from model.training.sampling import Sampler, SamplingSettings
+from model.training.sampling import Sampler, TrainingSampleSettings
 
 TOLERANCE = 1e-5
 
@@ -28,7 +28,7 @@ def network(network_config: ModelConfig) -> AlphaFold:
 @pytest.fixture(scope="module")
 def batch(chains: ChainSet, split: Split) -> dict[str, torch.Tensor]:
     """Return samples with and without templates, with padding after the last residue."""
-    settings = SamplingSettings(msa_rows=5, extra_rows=3, template_rate=0.7, few_clusters_rate=1.0)
+    settings = TrainingSampleSettings(msa_rows=5, extra_rows=3, template_rate=0.7, few_clusters_rate=1.0)
     arrays = Sampler(chains, split, settings, seed=5).batch(0, 4, crop=44)
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 

@@ -15,7 +15,7 @@ from model.config import ModelConfig
 from model.errors import DataError, TrainingDiverged
 from model.training.checkpoint import CARRIED_FOLDER, FULL_NAME, averaged_arrays
 from model.training.data import ChainSet, Split
-from model.training.sampling import SamplingSettings
+from model.training.sampling import TrainingSampleSettings
 from model.training.settings import RESTART_WARMUP, Phase, TrainingSettings, learning_rate
 from model.training.trainer import METRICS, Trainer, Workers
 
@@ -82,14 +82,34 @@ def test_state_of_another_network_is_refused(
         Trainer(other, chains, split, tmp_path, CPU, resume=True)
 
 
+def test_each_phase_clamps_its_share_of_the_samples(
+    settings: TrainingSettings, chains: ChainSet, split: Split
+) -> None:
+    phases = (
+        Phase(steps=10, crop=40, micro_batch=2, clamped_rate=0.0),
+        Phase(steps=10, crop=40, micro_batch=2, clamped_rate=1.0),
+    )
+    trainer = Trainer(replace(settings, phases=phases, workers=0), chains, split, None, CPU)
+    plan = trainer._plan(0)
+    per_step = settings.batch // 2
+    clamped = [
+        trainer.sampler.batch(part.first, part.size, part.crop, part.clamped_rate)["clamped"].tolist()
+        for part in (next(plan) for _ in range(20 * per_step))
+    ]
+    assert clamped == [[0, 0]] * (10 * per_step) + [[1, 1]] * (10 * per_step)
+
+
 @pytest.mark.slow
 def test_loss_falls_on_one_chain(
     settings: TrainingSettings, network_config: ModelConfig, chains: ChainSet, split: Split
 ) -> None:
     one = replace(split, train=split.train[:1])
-    sampling = SamplingSettings(msa_rows=6, extra_rows=3, template_rate=0.0, clamped_rate=1.0)
+    sampling = TrainingSampleSettings(msa_rows=6, extra_rows=3, template_rate=0.0)
     long = replace(
-        settings, phases=(Phase(steps=25, crop=40, micro_batch=4),), sampling=sampling, validate_every=0
+        settings,
+        phases=(Phase(steps=25, crop=40, micro_batch=4, clamped_rate=1.0),),
+        sampling=sampling,
+        validate_every=0,
     )
     reports = list(Trainer(long, chains, one, None, CPU).train())
     first, last = reports[0].terms, reports[-1].terms
