@@ -57,38 +57,35 @@ def network_launches(
             pair = residues, residues, channels
             yield partial(call, block, "triangle_multiplication_outgoing", pair, None)
 
+    # a target with few sequences has an extra MSA of one masked row
+    msa = zeros(1, UNALIGNED, config.extra_msa.msa.channels)
+    pair = zeros(UNALIGNED, UNALIGNED, config.extra_msa.pair.channels)
+    yield partial(extra, msa, pair, torch.ones(1, UNALIGNED), None)
+    yield partial(call, main, "msa_transition", (1, UNALIGNED, config.evoformer.msa.channels))
+    yield from multiplications(ALIGNED)
     for block, stack in stacks:
-        msa, pair = (1, LONG, stack.msa.channels), (LONG, LONG, stack.pair.channels)
-        yield partial(call, block, "msa_row_attention_with_pair_bias", msa, pair, None)
+        row, long_pair = (1, LONG, stack.msa.channels), (LONG, LONG, stack.pair.channels)
+        yield partial(call, block, "msa_row_attention_with_pair_bias", row, long_pair, None)
     for block, channels in pair_blocks:
         yield partial(call, block, "triangle_attention_starting_node", (LONG, LONG, channels), None)
     for block, stack in stacks:
-        msa, pair = (DEEP, ALIGNED, stack.msa.channels), (ALIGNED, ALIGNED, stack.pair.channels)
-        yield partial(call, block, "outer_product_mean", pair, msa, None)
+        rows, small_pair = (DEEP, ALIGNED, stack.msa.channels), (ALIGNED, ALIGNED, stack.pair.channels)
+        yield partial(call, block, "outer_product_mean", small_pair, rows, None)
         # template rows need a mask, and then all rows have one
         if config.template is not None and block is main:
-            yield partial(call, block, "outer_product_mean", pair, msa, torch.ones(DEEP, ALIGNED))
-    yield from multiplications(ALIGNED)
+            yield partial(call, block, "outer_product_mean", small_pair, rows, torch.ones(DEEP, ALIGNED))
     for templates in [0] if config.template is None else [0, 1]:
         yield partial(network, _features(config, UNALIGNED, templates))
-    # a target with few sequences has an extra MSA of one masked row
-    msa, pair = (
-        (1, UNALIGNED, config.extra_msa.msa.channels),
-        (UNALIGNED, UNALIGNED, config.extra_msa.pair.channels),
-    )
-    yield lambda: extra(zeros(*msa), zeros(*pair), torch.ones(1, UNALIGNED), None)
     yield from multiplications(WHOLE_TILE)
 
 
 def _small_network(config: ModelConfig, dtype: torch.dtype, kernels: Kernels) -> AlphaFold:
-    """Return a network with one block in each stack, whose parameters are zero."""
+    """Return a network with one block in each stack, whose parameters are uninitialised."""
     template = None if config.template is None else replace(config.template, blocks=1)
     structure = replace(config.structure, iterations=1)
     small = replace(config.with_blocks(1, 1), template=template, structure=structure)
     network = AlphaFold(small, kernels).eval()
     network.evoformer.to(dtype)
-    for parameter in network.parameters():
-        parameter.zero_()
     return network
 
 

@@ -5,26 +5,19 @@ from standard input, and writes a `CompilationStatus` as a line of JSON to stand
 """
 
 import ctypes
+import gc
 import json
 import multiprocessing
 import signal
 import sys
 import threading
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 
-import torch
-from triton.runtime.cache import triton_key
-
-from cuda.fused.compilation import KernelVariant, compile_variant, provide_driver_library, record_variants
-from cuda.fused.gpu_model import GpuModel, assume_gpu
-from model.config import model_config
-from model.kernel_launches import network_launches
+from cuda.fused.toolchain import load_toolchain
 from model.kernel_request import CompilationStatus, KernelRequest
-from model.kernels import select_kernels
 
-_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # from <linux/prctl.h>
 _PR_SET_PDEATHSIG = 1
 # torch's operations between the kernels are tiny
@@ -33,13 +26,24 @@ _TORCH_THREADS = 2
 
 def main() -> None:
     """Compile the kernels of the request on standard input."""
+    # the process and its workers end soon
+    gc.disable()
     request = KernelRequest.from_json(sys.stdin.readline())
-    gpu = GpuModel(request.gpu_name, request.capability)
-    # loaded before the workers are forked, so that each need not load it again
-    provide_driver_library()
-    triton_key()
-    with assume_gpu(gpu):
-        kernels = select_kernels("fused", "cpu")
+    with ThreadPoolExecutor(1) as background:
+        toolchain = background.submit(load_toolchain)
+        # importing torch takes as long, and is the work here
+        import torch
+
+        from cuda.fused.compilation import KernelVariant, compile_variant, record_variants
+        from cuda.fused.gpu_model import GpuModel, assume_gpu
+        from model.config import model_config
+        from model.kernel_launches import network_launches
+        from model.kernels import select_kernels
+
+        gpu = GpuModel(request.gpu_name, request.capability)
+        with assume_gpu(gpu):
+            kernels = select_kernels("fused", "cpu")
+        toolchain.result()
     progress = _Progress()
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(request.processes, context, _set_up_worker) as pool:
@@ -54,9 +58,10 @@ def main() -> None:
                 progress.fail(error)
 
         torch.set_num_threads(_TORCH_THREADS)
+        dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[request.precision]
         with record_variants(gpu, submit), torch.inference_mode():
             for name in request.networks:
-                for launch in network_launches(model_config(name), _DTYPES[request.precision], kernels):
+                for launch in network_launches(model_config(name), dtype, kernels):
                     launch()
         if not progress.wait():
             for process in multiprocessing.active_children():

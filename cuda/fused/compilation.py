@@ -8,18 +8,11 @@ Imports Triton, so only modules with kernels, and those that compile them, impor
 """
 
 import contextlib
-import ctypes
 import json
-import re
-import shutil
-import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -29,10 +22,9 @@ from triton.backends.nvidia import driver
 from triton.runtime import JITFunction
 
 from cuda.fused.gpu_model import GpuModel, assume_gpu
+from cuda.fused.toolchain import provide_driver_library
 
 _PACKAGE = "cuda.fused."
-_DRIVER_LIBRARY = "libcuda.so.1"
-_DRIVER_FUNCTION = re.compile(r"\bcu[A-Z]\w+")
 # the state of Triton that recording changes is global
 _recording = threading.Lock()
 
@@ -204,29 +196,3 @@ def _build_launcher(kernel: Any) -> None:
     provide_driver_library()
     driver.CudaUtils()
     driver.CudaLauncher(kernel.src, kernel.metadata)
-
-
-@cache
-def provide_driver_library() -> tempfile.TemporaryDirectory[str] | None:
-    """Build and load a library that defines the driver's functions, on a machine without a driver.
-
-    Launchers can then be linked and loaded. On a machine with a GPU they use the driver. Processes forked
-    after the first call share the library.
-
-    Returns:
-        The folder of the library, which exists as long as this object; None if there is a driver.
-    """
-    with contextlib.suppress(AssertionError, OSError, subprocess.SubprocessError):
-        driver.libcuda_dirs()
-        return None
-    sources = Path(driver.dirname).glob("driver.*")
-    names = {name for path in sources for name in _DRIVER_FUNCTION.findall(path.read_text(errors="replace"))}
-    folder = tempfile.TemporaryDirectory(prefix="foldcli-")
-    source, library = Path(folder.name) / "driver.c", Path(folder.name) / _DRIVER_LIBRARY
-    source.write_text("".join(f"void {name}(void) {{}}\n" for name in sorted(names)))
-    compiler = next(filter(None, map(shutil.which, ("gcc", "clang"))), "cc")
-    command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{_DRIVER_LIBRARY}"]
-    subprocess.run([*command, str(source), "-o", str(library)], check=True, capture_output=True)
-    ctypes.CDLL(str(library))
-    triton.knobs.nvidia.libcuda_path = folder.name
-    return folder

@@ -39,7 +39,7 @@ _ALIGNED_PAIRS = 8192
 """Target pairs of a batch that is aligned without a filter; a single query may have more."""
 
 _MANY_PAIRS = 2_000_000
-"""Minimum number of alignments of a search for which the kernels for many pairs are compiled, in 30 s of CPU
+"""Minimum number of alignments of a search for which the kernels for many pairs are compiled, in 15 s of CPU
 time."""
 
 _REPLICATED_BYTES = 2**30

@@ -1,6 +1,7 @@
 """Compilation of the kernels that a batch of queries needs, before they are launched, with progress."""
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -36,6 +37,7 @@ from cuda.alignment.smith_waterman.signatures import KERNELS as ALIGNMENT_KERNEL
 from cuda.alignment.smith_waterman.signatures import Kind, row_kernel_source
 from cuda.alignment.top_k.layout import KERNELS as TOP_K_KERNELS
 from msa.gpu.devices import check_capability
+from msa.gpu.process_state import without_collection
 from msa.io.atomic import atomic_write
 from msa.progress import CompileProgress
 
@@ -51,6 +53,8 @@ _STAGES = {
 """The stages of the search whose kernels are compiled together."""
 
 _INDEX_BYTES = 4
+# objects after which a compiling process looks for garbage; Python's default costs a tenth of the time
+_COLLECTION_THRESHOLD = 100_000
 _COMMAND = (
     sys.executable,
     "-c",
@@ -276,7 +280,10 @@ def main() -> None:
     job = _Job(**fields)
     device, folder = Device(**{**job.device, "capability": tuple(job.device["capability"])}), Path(job.folder)
     kernels = _stage_kernels(job.stage, job.lengths, folder, device)
-    load_compiler(device.capability)
+    with without_collection():
+        load_compiler(device.capability)
+    # a compilation makes millions of objects, most of which are freed without the collector
+    gc.set_threshold(_COLLECTION_THRESHOLD)
     for _ in range(processes - 1):
         if os.fork() == 0:
             break

@@ -99,8 +99,11 @@ class LocalWorker:
         return self._filter_thread.submit(self._load, targets, part)
 
     def prepare(self, lengths: Sequence[int], many_pairs: bool) -> "Future[None]":
-        """Compile all kernels for queries of these lengths, before the filter of later calls begins."""
-        return self._table_thread.submit(lambda: self._kernel_compiler().compile_search(lengths, many_pairs))
+        """Compile the kernels for queries of these lengths before the filter of later calls begins.
+
+        Those for many pairs are compiled meanwhile; until then, other kernels align.
+        """
+        return self._table_thread.submit(self._compile_search, lengths, many_pairs)
 
     def filter(
         self,
@@ -184,6 +187,20 @@ class LocalWorker:
             self.allocate, self.settings.max_chunk_bytes or DEFAULT_CHUNK_BYTES,
         )  # fmt: skip
         self._database.start()
+
+    def _compile_search(self, lengths: Sequence[int], many_pairs: bool) -> None:
+        compiler = self._kernel_compiler()
+        compiler.compile_search(lengths, many=False)
+        if many_pairs:
+
+            def compile_rest() -> None:
+                # a search needs none of them
+                with contextlib.suppress(Exception):
+                    gpu_device.select_device(self.gpu.number)
+                    compiler.compile_search(lengths)
+
+            # no worker thread, because the process should not wait for it at its end
+            threading.Thread(target=compile_rest, name=f"kernels on GPU {self.gpu.number}", daemon=True).start()
 
     def _compile_filter(self, lengths: Sequence[int]) -> None:
         self._kernel_compiler().compile_filter(lengths)
