@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.identity import AlignmentRequest
     from foldcli.pipeline.search_stage import SearchStage
-    from foldcli.pipeline.settings import AlignmentSettings
+    from foldcli.pipeline.settings import AlignmentSettings, OutputSettings
 
 # given the feature cache and the failures of the run, returns names and targets
 FindTargets: TypeAlias = "Callable[[Path, Failures], Sequence[tuple[str, TargetInput]]]"
@@ -106,6 +106,7 @@ def run_predictions(
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.defaults import with_default_method
     from foldcli.pipeline.failures import Failures
+    from foldcli.pipeline.kernels import compile_search_ahead
     from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
     from foldcli.pipeline.startup import needed_kinds, start
 
@@ -145,6 +146,8 @@ def run_predictions(
     network = with_default_method(network, template_options, kinds)
     if search is not None:
         search = search.with_database()
+        if not dry_run:
+            compile_search_ahead(network.device, _first_lengths(selected, output))
     startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
     # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters
@@ -184,3 +187,27 @@ def run_predictions(
         )
         run_targets(selected, settings, failures, as_json)
     return None
+
+
+def _first_lengths(targets: "Sequence[tuple[str, TargetInput]]", output: "OutputSettings") -> set[int]:
+    """Return the residues of the sequences, and of the chains of complexes, that a run searches first.
+
+    Args:
+        targets: names and inputs of the targets.
+        output: settings of the results; finished targets need no search.
+    """
+    from foldcli.inputs.complexes import Complex
+    from foldcli.pipeline.search_stage import FIRST_BATCH
+    from msa.io.fasta import FastaRecord
+
+    unfinished = [
+        target
+        for name, target in targets
+        if isinstance(target, FastaRecord | Complex) and not output.files(name).path("done").exists()
+    ]
+    # as in the run
+    unfinished.sort(key=lambda target: -len(target.sequence))
+    chains = [
+        target.chains if isinstance(target, Complex) else (target,) for target in unfinished[:FIRST_BATCH]
+    ]
+    return {len(chain.sequence) for each in chains for chain in each}

@@ -8,7 +8,8 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
@@ -19,6 +20,7 @@ from typing import Literal
 from foldcli.logs import logger
 from foldcli.options.common import available_cores
 from foldcli.paths import cache_dir
+from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.identity import fingerprint
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.progress import CompilationProgress
@@ -27,6 +29,7 @@ from model.config import model_config
 from model.kernel_request import CompilationStatus, KernelRequest
 from msa.errors import MissingError
 from msa.gpu.devices import name_and_capability
+from msa.gpu.hardware import gpu_numbers
 from msa.gpu.kernel_compiler import KernelCompiler
 
 # each process that compiles needs memory of its own
@@ -141,6 +144,28 @@ def compile_for_gpu(
     processes = min(available_cores(), MAX_PROCESSES)
     request = KernelRequest(gpu_name, capability, tuple(missing.values()), precision, processes)
     return KernelCompilation(request, list(missing), progress or CompilationProgress())
+
+
+def compile_search_ahead(device: str, lengths: Collection[int]) -> "Future[None]":
+    """Start to compile the kernels that searches with queries of these lengths need on a device, in a thread.
+
+    Nothing is done on the CPU, or with several GPUs, whose processes share the work. Errors are ignored here;
+    the first search reports them.
+
+    Args:
+        device: value of `--device`.
+        lengths: residues of the queries.
+    """
+
+    def compile_missing() -> None:
+        numbers = gpu_numbers(device)
+        if device == "cpu" or len(numbers) > 1 or not lengths:
+            return
+        if (found := name_and_capability(numbers[0])) is not None:
+            compiler = KernelCompiler.for_gpu(cache_dir() / "kernels", CompilationProgress(), *found)
+            compiler.compile_search(lengths, many=False)
+
+    return run_in_background(compile_missing)
 
 
 def compile_search_kernels(gpu_name: str, capability: tuple[int, int], max_length: int) -> None:

@@ -60,6 +60,8 @@ _COMMAND = (
     "-c",
     "import sys; sys.path[:] = sys.argv[1:]; from msa.gpu.kernel_compiler import main; main()",
 )
+# `fold` compiles kernels before it opens the search engine, which then waits for them
+_search_lock = threading.Lock()
 MAX_PROCESSES = 32
 """Maximum number of processes that compile; each needs 0.3 GB of memory."""
 MIN_KERNELS = 3
@@ -115,14 +117,17 @@ class KernelCompiler:
     def compile_search(self, lengths: Iterable[int], many: bool = True) -> None:
         """Compile the kernels of filter and alignment for queries of these lengths.
 
+        Of the calls in this process without the kernels for many pairs, one at a time compiles.
+
         Args:
             lengths: residues of the queries.
             many: include the kernels for many pairs.
         """
         stage, lengths = _ALL if many else _USUAL, list(lengths)
-        new = sorted(set().union(*(self._incomplete_lengths(part, lengths) for part in _STAGES[stage])))
-        if new:
-            self._compile_stage(stage, new)
+        with contextlib.nullcontext() if many else _search_lock:
+            new = sorted(set().union(*(self._incomplete_lengths(part, lengths) for part in _STAGES[stage])))
+            if new:
+                self._compile_stage(stage, new)
 
     def compile_filter(self, lengths: Iterable[int]) -> None:
         """Compile the filter's kernels for queries of these lengths."""

@@ -200,7 +200,9 @@ class LocalWorker:
                     compiler.compile_search(lengths)
 
             # no worker thread, because the process should not wait for it at its end
-            threading.Thread(target=compile_rest, name=f"kernels on GPU {self.gpu.number}", daemon=True).start()
+            threading.Thread(
+                target=compile_rest, name=f"kernels on GPU {self.gpu.number}", daemon=True
+            ).start()
 
     def _compile_filter(self, lengths: Sequence[int]) -> None:
         self._kernel_compiler().compile_filter(lengths)

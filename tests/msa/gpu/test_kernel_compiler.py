@@ -1,15 +1,21 @@
 """Tests of the processes that compile the search's kernels."""
 
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from cuda.alignment import device as gpu_device
 from cuda.alignment.device import SIMULATED, Device
-from msa.gpu.devices import GpuUnavailable, find_gpu
+from msa.gpu.devices import Gpu, GpuUnavailable, find_gpu
+from msa.gpu.interface import GpuSettings
 from msa.gpu.kernel_compiler import KernelCompiler, _Job, _run_job
+from msa.gpu.local_worker import LocalWorker
 
 H200 = Device.of_architecture("NVIDIA H200", (9, 0))
 
@@ -44,6 +50,52 @@ def test_kernels_of_all_stages_are_compiled_together(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("made_*.json")
     stages = json.loads(path.read_text())
     assert len(stages) == 3 and all(lengths == [100, 200] for lengths in stages.values())
+
+
+def test_searches_do_not_wait_for_the_kernels_for_many_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+    calls: list[tuple[list[int], bool]] = []
+
+    def compile_search(self: KernelCompiler, lengths: list[int], many: bool = True) -> None:
+        calls.append((lengths, many))
+        if many:
+            begun.set()
+            assert may_end.wait(60)
+            ended.set()
+
+    monkeypatch.setattr(KernelCompiler, "compile_search", compile_search)
+    monkeypatch.setattr(gpu_device, "select_device", lambda number: None)
+    gpu = Gpu(0, "NVIDIA H200", (9, 0), (13, 0), (13, 0), 2**30, 2**30)
+    worker = LocalWorker(gpu, GpuSettings(tmp_path))
+    worker.prepare([300], many_pairs=False).result(60)
+    worker.prepare([100, 200], many_pairs=True).result(60)
+    assert begun.wait(60) and not ended.is_set()
+    worker.close()
+    may_end.set()
+    assert ended.wait(60)
+    assert calls == [([300], False), ([100, 200], False), ([100, 200], True)]
+
+
+@pytest.mark.simulator
+def test_compilations_for_the_same_searches_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiling, stages = threading.Lock(), []
+
+    def compile_stage(self: KernelCompiler, stage: str, lengths: list[int]) -> None:
+        assert compiling.acquire(blocking=False), "two compilations at the same time"
+        time.sleep(0.05)
+        stages.append(stage)
+        compiling.release()
+
+    monkeypatch.setattr(KernelCompiler, "_compile_stage", compile_stage)
+    compilers = [KernelCompiler(tmp_path, lambda done, needed: None) for _ in range(3)]
+    with ThreadPoolExecutor(3) as threads:
+        for call in [threads.submit(compiler.compile_search, [100], many=False) for compiler in compilers]:
+            call.result()
+    assert len(stages) == 3
 
 
 @pytest.mark.gpu

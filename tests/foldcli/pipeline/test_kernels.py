@@ -1,0 +1,65 @@
+"""Tests of the compilation of kernels before a run's first target."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from foldcli.commands.prediction import _first_lengths
+from foldcli.inputs.complexes import Complex
+from foldcli.pipeline import kernels
+from foldcli.pipeline.kernels import compile_search_ahead
+from msa.gpu.kernel_compiler import KernelCompiler
+from msa.io.fasta import FastaRecord
+
+Call = tuple[tuple[int, int], list[int], bool]
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """Return the calls of the compiler, on a machine that seems to have one H200."""
+    calls: list[Call] = []
+
+    def compile_search(self: KernelCompiler, lengths: Iterable[int], many: bool = True) -> None:
+        calls.append((self._device.capability, sorted(lengths), many))
+
+    monkeypatch.setattr(KernelCompiler, "compile_search", compile_search)
+    monkeypatch.setattr(
+        kernels, "name_and_capability", lambda number: None if number else ("NVIDIA H200", (9, 0))
+    )
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path))
+    return calls
+
+
+def test_search_kernels_are_compiled_for_the_gpu_of_the_run(calls: list[Call]) -> None:
+    compile_search_ahead("auto", {200, 100}).result()
+    assert calls == [((9, 0), [100, 200], False)]
+
+
+@pytest.mark.parametrize(
+    "device, lengths", [("cpu", {100}), ("cuda:0,1", {100}), ("cuda:1", {100}), ("cuda:0", set())]
+)
+def test_no_search_kernels_are_compiled_in_vain(device: str, lengths: set[int], calls: list[Call]) -> None:
+    compile_search_ahead(device, lengths).result()
+    assert not calls
+
+
+def test_kernels_are_compiled_for_the_first_batch_of_unfinished_targets(tmp_path: Path) -> None:
+    class Output:
+        @staticmethod
+        def files(name: str) -> Any:
+            return SimpleNamespace(path=lambda kind: tmp_path / f"{name}.{kind}")
+
+    (tmp_path / "finished.done").touch()
+    cached: Any = SimpleNamespace(path=tmp_path)
+    targets = [
+        ("one", FastaRecord("one", "ACD")),
+        ("finished", FastaRecord("finished", "ACDE")),
+        ("pair", Complex("pair", (FastaRecord("a", "ACDEFG"), FastaRecord("b", "ACDEF")))),
+        ("cached", cached),
+    ]
+    assert _first_lengths(targets, Output()) == {3, 5, 6}  # type: ignore[arg-type]
+    targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(20, 30)]
+    assert _first_lengths(targets, Output()) == set(range(22, 30)), "the longest eight"  # type: ignore[arg-type]
