@@ -11,7 +11,7 @@ from foldcli.logs import log_time_since_start, logger
 from foldcli.pipeline.alignment_stores import AlignmentStore, TargetStore
 from foldcli.pipeline.identity import AlignmentRequest
 from foldcli.pipeline.locks import TargetLocks
-from foldcli.pipeline.settings import AlignmentSettings
+from foldcli.pipeline.settings import FIRST_BATCH, AlignmentSettings
 from foldcli.pipeline.target_plan import TargetPlan
 from foldcli.pipeline.target_run import TargetRun, measured_stage
 from foldcli.progress import Progress, progress_bar
@@ -21,9 +21,8 @@ from msa.search.hits import Hits
 from msa.search.search import check_query
 from msa.search.settings import SearchSettings
 
-# number of queries searched together: small at first, so that the network can begin early, then doubled with
-# each batch up to SEARCH_BATCH
-FIRST_BATCH, SEARCH_BATCH = 8, 64
+# largest number of queries searched together; the first batch is small, so that the network can begin early
+SEARCH_BATCH = 64
 
 
 class Searcher(Protocol):
@@ -186,6 +185,7 @@ def search_ahead(
     """
     locked_elsewhere: list[TargetRun] = []
     batch: list[TargetRun] = []
+    # each batch is twice as large as the one before
     size = FIRST_BATCH
 
     def needs_search(target: TargetRun) -> bool:

@@ -24,6 +24,9 @@ from msa.search.settings import (
     default_gap_costs,
 )
 
+# number of queries in the first batch of a search; later batches double in size
+FIRST_BATCH = 8
+
 
 @dataclass(frozen=True)
 class AlignmentSettings:
