@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from foldcli.logs import logger
 from foldcli.options import ranks as rank_options
 from model.parallel.rank_assignment import RankAssignment
 
@@ -141,14 +142,22 @@ def run_predictions(
         failures.finish()
         return None
 
-    in_workers = rank_options.predicts_in_workers(len(network.devices), ranks, assignment)
+    devices = network.devices
+    in_workers = rank_options.predicts_in_workers(len(devices), ranks, assignment)
+    if unused := rank_options.unused_devices(devices, ranks, assignment):
+        use = "used only for targets that do not fit the others" if in_workers else "not used"
+        logger.warning(
+            "%s: %s, because each target takes %d of %d devices (--gpus-per-target)",
+            ", ".join(unused), use, ranks, len(devices),
+        )  # fmt: skip
+    worker_devices = devices[: min(len(devices) // ranks, len(selected)) * ranks] if in_workers else ()
     kinds = needed_kinds(network, targets if dry_run else selected)
     network = with_default_method(network, template_options, kinds)
     if search is not None:
         search = search.with_database()
         if not dry_run:
             compile_search_ahead(network.device, _first_lengths(selected, output))
-    startup = start(network, preload=not dry_run, in_workers=in_workers, kinds=kinds)
+    startup = start(network, preload=not dry_run, worker_devices=worker_devices, kinds=kinds)
     # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters
     from foldcli.pipeline.device_workers import worker_settings
@@ -183,8 +192,9 @@ def run_predictions(
             identities = replace(identities, request=stage.request)
         workers = worker_settings(network, predictor, threads) if in_workers else ()
         settings = RunSettings(
-            output, features, predictor, identities, stage, templates, description, workers, ranks
-        )
+            output, features, predictor, identities, stage, templates, description, workers, ranks,
+            startup.worker_pools,
+        )  # fmt: skip
         run_targets(selected, settings, failures, as_json)
     return None
 

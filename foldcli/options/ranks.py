@@ -1,5 +1,7 @@
 """Options of predictions that are divided among several processes, the ranks."""
 
+from collections.abc import Sequence
+
 import click
 
 from foldcli.options.common import combine
@@ -57,3 +59,16 @@ def predicts_in_workers(devices: int, ranks: int, assignment: RankAssignment | N
         assignment: the rank that torchrun has assigned to this process, or None.
     """
     return devices > 1 and (ranks == 1 or (assignment is None and devices >= 2 * ranks))
+
+
+def unused_devices(devices: Sequence[str], ranks: int, assignment: RankAssignment | None) -> Sequence[str]:
+    """Return the listed devices that are left over when each target takes several of them.
+
+    Args:
+        devices: devices that `--device` lists.
+        ranks: result of `number_of_ranks`.
+        assignment: see `predicts_in_workers`.
+    """
+    if len(devices) < ranks or assignment is not None:
+        return ()
+    return devices[len(devices) // ranks * ranks :]

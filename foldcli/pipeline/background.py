@@ -1,6 +1,7 @@
 """Background threads: single calls, and iterators that run ahead of their consumer."""
 
 import contextlib
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from queue import Empty, Full, Queue, SimpleQueue
@@ -102,6 +103,17 @@ def run_ahead(items: Iterable[T], limit: int, stop: Event) -> Generator[T, None,
         limit: largest number of items that wait for the consumer, at least 1; one more may be in progress.
         stop: set to end this iterator and its thread; iterators that consume each other share it.
     """
+    return run_several_ahead([items], limit, stop)
+
+
+def run_several_ahead(sources: Sequence[Iterable[T]], limit: int, stop: Event) -> Generator[T, None, None]:
+    """Yield the items of several iterators as they become ready, each from its own thread; see `run_ahead`.
+
+    Args:
+        sources: the iterators, each consumed by one thread.
+        limit: largest number of items that wait for the consumer; each thread may have one more.
+        stop: see `run_ahead`.
+    """
     ready: Queue[tuple[T | None, BaseException | None, bool]] = Queue(limit)
     ended = Event()
 
@@ -111,7 +123,7 @@ def run_ahead(items: Iterable[T], limit: int, stop: Event) -> Generator[T, None,
                 ready.put((item, error, last), timeout=_POLL_SECONDS)
                 return
 
-    def work() -> None:
+    def work(items: Iterable[T]) -> None:
         iterator = iter(items)
         try:
             for item in iterator:
@@ -127,10 +139,12 @@ def run_ahead(items: Iterable[T], limit: int, stop: Event) -> Generator[T, None,
             if isinstance(iterator, Generator):
                 iterator.close()
 
-    thread = Thread(target=work, name="ahead", daemon=True)
-    thread.start()
+    threads = [Thread(target=work, args=(items,), name="ahead", daemon=True) for items in sources]
+    for thread in threads:
+        thread.start()
+    running = len(threads)
     try:
-        while not stop.is_set():
+        while running and not stop.is_set():
             try:
                 item, error, last = ready.get(timeout=_POLL_SECONDS)
             except Empty:
@@ -138,9 +152,12 @@ def run_ahead(items: Iterable[T], limit: int, stop: Event) -> Generator[T, None,
             if error is not None:
                 raise error
             if last:
-                return
+                running -= 1
+                continue
             yield item  # type: ignore[misc]
             del item
     finally:
         ended.set()
-        thread.join(_GRACE_SECONDS)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))

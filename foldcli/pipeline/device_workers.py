@@ -1,5 +1,8 @@
 """Predictions on several devices: a worker process for each, which all take targets from one queue.
 
+A worker starts and collects jobs as the process of a run on one GPU does (`JobStarter`): while the last pass
+of one job runs on its device, it launches the first pass of the next one.
+
 Targets that do not fit into the memory of one device are predicted at the end by all of them together.
 """
 
@@ -11,6 +14,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from threading import Lock
 from typing import Any, Protocol
 
 import torch
@@ -20,15 +24,16 @@ from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import ParameterSource
-from foldcli.pipeline.background import run_concurrently
+from foldcli.pipeline.background import run_concurrently, run_in_background
 from foldcli.pipeline.device import NetworkMemory, choose_device
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.predictor import Predictor, RankPredictor
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.shared_arrays import SharedArrays
+from foldcli.pipeline.startup import read_ahead
 from foldcli.pipeline.target_run import TargetRun, measure_stage
 from foldcli.pipeline.template_copies import TemplateCopier
-from foldcli.pipeline.worker_pool import WorkerPool
+from foldcli.pipeline.worker_pool import Call, CallInterrupted, Unfinished, WorkerPool
 from foldcli.progress import Progress, RunProgress
 from model.errors import OutOfMemory
 from model.parallel.communication import RankGroup
@@ -90,24 +95,42 @@ class JobRunner(Protocol):
         ...
 
 
-def start_job(
-    predictor: "Predictor | TemplateCopier", name: str, job: Job, sample: Any, progress: Progress
-) -> Callable[[], JobResult]:
-    """Start one job with a predictor of this process; see `Predictor.start`.
+class JobStarter:
+    """Starts jobs with a predictor of this process; a job may be started before the last one is collected.
 
-    Raises:
-        OutOfMemory: the target does not fit into memory.
+    Args:
+        predictor: runs the jobs.
     """
-    predictor.memory.reset_peak()
-    try:
-        measured = measure_stage(predictor.stage)
-        collect = predictor.start(name, job, sample, progress)
-        facts = predictor.memory.facts()
-        return lambda: JobResult(*collect(), measured(), facts)
-    except torch.OutOfMemoryError as error:
-        # only the text: the error's traceback would keep tensors
-        message = str(error)
-    raise OutOfMemory(predictor.memory.describe_shortage(message))
+
+    def __init__(self, predictor: "Predictor | TemplateCopier") -> None:
+        self.predictor = predictor
+        self._last_end = 0.0
+
+    def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Callable[[], JobResult]:
+        """Start one job; see `Predictor.start`.
+
+        Raises:
+            OutOfMemory: the target does not fit into memory.
+        """
+        predictor = self.predictor
+        predictor.memory.reset_peak()
+        try:
+            measured = measure_stage(predictor.stage)
+            collect = predictor.start(name, job, sample, progress)
+            facts = predictor.memory.facts()
+        except torch.OutOfMemoryError as error:
+            # only the text: the error's traceback would keep tensors
+            message = str(error)
+        else:
+            return lambda: self._finish(JobResult(*collect(), measured(), facts))
+        raise OutOfMemory(predictor.memory.describe_shortage(message))
+
+    def _finish(self, result: JobResult) -> JobResult:
+        # the device worked on the job before until `_last_end`
+        end = time.perf_counter()
+        cost = replace(result.cost, seconds=min(result.cost.seconds, end - self._last_end))
+        self._last_end = end
+        return replace(result, cost=cost)
 
 
 class LocalRunner:
@@ -120,15 +143,14 @@ class LocalRunner:
     postpones = False
 
     def __init__(self, predictor: "Predictor | TemplateCopier") -> None:
-        self._predictor = predictor
+        self._starter = JobStarter(predictor)
         self._failed = False
-        self._last_end = 0.0
 
     @property
     def usable(self) -> bool:
         """False if this process has lost its GPU."""
         # looked for only after an error, because it waits for the GPU
-        return not self._failed or self._predictor.memory.is_usable()
+        return not self._failed or self._starter.predictor.memory.is_usable()
 
     def start(
         self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
@@ -136,16 +158,11 @@ class LocalRunner:
         """Start one job of a target; see `JobRunner`."""
         passes = progress.begin_job(target.name, target.facts["residues"], job.tag)
         with self._noticing_errors():
-            collect = start_job(self._predictor, target.name, job, sample, passes)
+            collect = self._starter.start(target.name, job, sample, passes)
 
         def finish() -> JobResult:
             with self._noticing_errors():
-                result = collect()
-            # the GPU worked on the job before until `_last_end`
-            end = time.perf_counter()
-            cost = replace(result.cost, seconds=min(result.cost.seconds, end - self._last_end))
-            self._last_end = end
-            return replace(result, cost=cost)
+                return collect()
 
         return finish
 
@@ -187,9 +204,14 @@ class WorkerSettings:
         torch.set_num_threads(self.threads)
         memory = self.memory()
         memory.limit()
+        sources, arrays = list(self.sources), None
+        if (file := sources[0].file) is not None:
+            # `start_worker` may have begun to read it
+            arrays = read_ahead(file)
+            read_ahead.cache_clear()
         if self.assignment is None:
-            return Predictor(list(self.sources), self.predict, memory)
-        return RankPredictor(list(self.sources), self.predict, memory, self.join())
+            return Predictor(sources, self.predict, memory, arrays)
+        return RankPredictor(sources, self.predict, memory, self.join(), arrays)
 
     def memory(self) -> NetworkMemory:
         """Return the memory of the device."""
@@ -241,39 +263,68 @@ def worker_settings(
 
 
 @cache
-def _predictor(settings: WorkerSettings) -> Predictor:
+def _starter(settings: WorkerSettings) -> JobStarter:
     """Return the predictor of this worker process, whose networks stay loaded."""
-    return settings.open()
+    return JobStarter(settings.open())
+
+
+def _warm_up(settings: WorkerSettings) -> None:
+    """Load the network of the first job in a worker process, and begin to prepare its GPU."""
+    predictor = _starter(settings).predictor
+    assert isinstance(predictor, Predictor)
+    source = predictor.sources[0]
+    predictor.network(source)
+    predictor.warm_up(source)
 
 
 class GpuLost(Exception):
     """An error after which a process cannot use its GPU any more; the message is that error's first line."""
 
 
-def _run_task(task: tuple[WorkerSettings, str, Job, Any]) -> JobResult | None:
-    """Run one job in a worker process; of several that predict together, the first returns the result."""
-    settings, name, job, sample = task
-    if isinstance(sample, SharedArrays):
-        sample = sample.load()
+@contextmanager
+def _noticing_lost_gpu(settings: WorkerSettings) -> Iterator[None]:
     try:
-        result = start_job(_predictor(settings), name, job, sample, lambda done, total: None)()
+        yield
     except Exception as error:
         if settings.memory().is_usable():
             raise
         raise GpuLost(str(error).partition("\n")[0]) from error
-    return result if settings.assignment is None or settings.assignment.rank == 0 else None
+
+
+def _start_task(task: tuple[WorkerSettings, str, Job, Any]) -> Unfinished[JobResult | None]:
+    """Start one job in a worker process; of several that predict together, the first returns the result."""
+    settings, name, job, sample = task
+    if isinstance(sample, SharedArrays):
+        sample = sample.load()
+    with _noticing_lost_gpu(settings):
+        collect = _starter(settings).start(name, job, sample, lambda done, total: None)
+
+    def finish() -> JobResult | None:
+        with _noticing_lost_gpu(settings):
+            result = collect()
+        return result if settings.assignment is None or settings.assignment.rank == 0 else None
+
+    return Unfinished(finish)
+
+
+class JobInterrupted(Exception):
+    """The error of a job whose worker ended because of another one; it can be run again."""
 
 
 class DeviceWorker:
     """A worker process with a predictor on one device, or one for each of several that predict together.
+
+    A single process is prepared in the background, and takes the next job as soon as the passes of the last
+    one are queued on its device.
 
     A process that is killed, crashes, or has lost its GPU (some CUDA errors leave a GPU unusable to a
     process) fails only the job that it was working on, and is replaced once.
 
     Args:
         settings: those of each process.
-        prepare: called before the first job.
+        prepare: called before the processes use the network's kernels.
         postpones: leave targets that are not expected to fit to more devices.
+        pools: a pool with one process for each of `settings`, if they have been started already.
 
     Attributes:
         postpones: as given.
@@ -284,16 +335,20 @@ class DeviceWorker:
         settings: Sequence[WorkerSettings],
         prepare: Callable[[], None] = lambda: None,
         postpones: bool = False,
+        pools: Sequence[WorkerPool] = (),
     ) -> None:
         self._settings = [replace(each, strict=postpones) for each in settings]
         self._prepare, self.postpones = prepare, postpones
         self._devices = ", ".join(each.device for each in settings)
         self._ends, self._terminated = 0, False
-        self._start()
+        # two threads handle errors: the one that starts jobs, and the one that collects results
+        self._lock = Lock()
+        self._start(pools)
+        self._warm_up = run_in_background(self._submit_warm_up)
 
-    def _start(self) -> None:
-        """Make new processes, which start with their first job."""
-        self._pools = [WorkerPool(1) for _ in self._settings]
+    def _start(self, pools: Sequence[WorkerPool] = ()) -> None:
+        """Use these processes, or new ones, which start with their first job."""
+        self._pools = list(pools) or [WorkerPool(1) for _ in self._settings]
         if (size := len(self._settings)) > 1:
             self._store = distributed.TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
             assignments = (
@@ -304,6 +359,13 @@ class DeviceWorker:
                 for each, assignment in zip(self._settings, assignments, strict=True)
             ]
 
+    def _submit_warm_up(self) -> None:
+        """Make a single process prepare its device; several run each pass together."""
+        self._prepare()
+        if len(self._settings) == 1:
+            # errors are ignored here; the first job reports them
+            self._pools[0].submit(_warm_up, self._settings[0])
+
     @property
     def usable(self) -> bool:
         """False if processes have ended twice."""
@@ -312,38 +374,58 @@ class DeviceWorker:
     def start(
         self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
     ) -> Callable[[], JobResult]:
-        """Run one job of a target in the processes, and wait for it; see `JobRunner`.
+        """Start one job of a target in the processes; see `JobRunner`. Several processes also finish it.
+
+        Both this and the returned function raise these errors.
 
         Raises:
             ChildProcessError: a process has ended.
+            JobInterrupted: a process has ended because of another job.
             OutOfMemory: the target does not fit into the memory of the devices.
         """
         self._prepare()
+        wait([self._warm_up])
         progress.show(f"{target.name} ({target.facts['residues']} residues): {job.tag}, {self._devices}")
-        calls = [
-            pool.submit(_run_task, (settings, target.name, job, sample))
-            for pool, settings in zip(self._pools, self._settings, strict=True)
-        ]
-        if any(call.exception() for call in wait(calls, return_when=FIRST_EXCEPTION).done):
-            self._raise_error(calls)
-        result = calls[0].result()
-        assert result is not None
-        progress.add_passes(target.name, result.prediction.num_recycles + 1)
-        return lambda: result
+        with self._lock:
+            pools = self._pools
+            calls: list[Call[Any]] = [
+                pool.call(_start_task, (settings, target.name, job, sample))
+                for pool, settings in zip(pools, self._settings, strict=True)
+            ]
+        results = [call.result for call in calls]
+        self._wait(pools, [calls[0].started] if len(calls) == 1 else results)
 
-    def _raise_error(self, calls: "list[Future[JobResult | None]]") -> None:
-        """Raise the error of the process that has failed first, after replacing processes if necessary."""
+        def collect() -> JobResult:
+            self._wait(pools, results)
+            result = results[0].result()
+            assert result is not None
+            progress.add_passes(target.name, result.prediction.num_recycles + 1)
+            return result
+
+        return collect
+
+    def _wait(self, pools: list[WorkerPool], futures: "Sequence[Future[Any]]") -> None:
+        """Wait for calls in these processes; raise the error of the one that has failed first."""
+        if not any(future.exception() for future in wait(futures, return_when=FIRST_EXCEPTION).done):
+            return
         # the end of one process is an error in the others, which may be the first to notice
-        failed = wait(calls, timeout=_BLAME_SECONDS if len(calls) > 1 else None).done
-        errors = [(call.exception(), each.device) for call, each in zip(calls, self._settings, strict=True)
-                  if call in failed]  # fmt: skip
+        failed = wait(futures, timeout=_BLAME_SECONDS if len(futures) > 1 else None).done
+        devices = dict(zip(futures, (each.device for each in self._settings), strict=True))
+        errors = [(future.exception(), devices[future]) for future in futures if future in failed]
         kinds = (ChildProcessError, GpuLost, OutOfMemory, Exception)
         error, device = next((e, d) for kind in kinds for e, d in errors if isinstance(e, kind))
         assert error is not None
+        with self._lock:
+            self._handle_error(error, device, pools)
+
+    def _handle_error(self, error: BaseException, device: str, pools: list[WorkerPool]) -> None:
+        """Raise the error of a job in these processes, after replacing them if necessary."""
         if self._terminated:
             raise error
-        ended = isinstance(error, ChildProcessError | GpuLost)
-        if len(calls) > 1 or isinstance(error, GpuLost):
+        ended, replaced = isinstance(error, ChildProcessError | GpuLost), pools is not self._pools
+        if isinstance(error, CallInterrupted) or (ended and replaced):
+            raise JobInterrupted(f"the worker of {device} has ended because of another job: {error}")
+        if (len(pools) > 1 or isinstance(error, GpuLost)) and not replaced:
             # others still wait for a process that has failed
             self._terminate_pools()
             self.close()
@@ -357,7 +439,7 @@ class DeviceWorker:
         raise ChildProcessError(f"the worker of {device} has {how}: {error}")
 
     def terminate(self) -> None:
-        """End the processes at once; the job that they are working on fails."""
+        """End the processes at once; the jobs that they are working on fail."""
         self._terminated = True
         self._terminate_pools()
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from features.residues import check_foldable
 from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.background import run_ahead
+from foldcli.pipeline.background import run_ahead, run_several_ahead
 from foldcli.pipeline.feature_stage import FeatureStage
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.results import has_leftovers, remove_leftovers
@@ -46,6 +47,10 @@ class TargetStep:
     sample: Any
     is_first: bool
     is_last: bool
+
+
+# a target with its steps
+PreparedTarget: TypeAlias = tuple[TargetRun, Iterator[TargetStep]]
 
 
 class JobPreparation:
@@ -96,22 +101,46 @@ class JobPreparation:
             targets: the unfinished targets.
             draw_sample: makes the random features of a job.
         """
-        return run_ahead(self._prepare(targets, draw_sample), _SAMPLES_AHEAD, self._state.stop)
+        prepared = self._prepare(targets, draw_sample)
+        steps = chain.from_iterable(steps for _, steps in prepared)
+        return run_ahead(steps, _SAMPLES_AHEAD, self._state.stop)
 
-    def _prepare(self, targets: Iterable[TargetRun], draw_sample: SampleFunction) -> Iterator[TargetStep]:
-        """Yield each job of each target with its random features; targets locked by other runs come last."""
+    def prepare_in_threads(
+        self, targets: Iterable[TargetRun], draw_sample: SampleFunction, threads: int
+    ) -> Generator[PreparedTarget, None, None]:
+        """Yield each target with its jobs, the first of which is prepared ahead by several threads.
+
+        The order is that of `targets`, except for targets that are prepared at the same time. Further jobs of
+        a target are prepared ahead once the first one is taken.
+
+        Args:
+            targets: the unfinished targets.
+            draw_sample: makes the random features of a job; called by several threads.
+            threads: number of threads.
+        """
+
+        def prepare() -> Iterator[PreparedTarget]:
+            for target, steps in self._prepare(targets, draw_sample):
+                if (first := next(steps, None)) is not None:
+                    yield target, run_ahead(chain([first], steps), _SAMPLES_AHEAD, self._state.stop)
+                del first
+
+        return run_several_ahead([prepare() for _ in range(threads)], threads, self._state.stop)
+
+    def _prepare(self, targets: Iterable[TargetRun], draw_sample: SampleFunction) -> Iterator[PreparedTarget]:
+        """Yield each target with its jobs; targets locked by other runs come last."""
         locked_elsewhere = []
         for target in targets:
             if target.failed:
                 continue
             if self._locks.try_acquire(target.files.lock_path):
-                yield from self._prepare_locked(target, draw_sample)
+                yield target, self._prepare_locked(target, draw_sample)
             else:
                 locked_elsewhere.append(target)
         for target in locked_elsewhere:
             if not self._locks.acquire(target.files.lock_path, target.name):
                 return
-            yield from self._prepare_locked(target, draw_sample)
+            yield target, self._prepare_locked(target, draw_sample)
 
     def _skip_finished(self, target: TargetRun) -> bool:
         """Return True if a target is finished, or fails because no network can predict it."""

@@ -8,7 +8,7 @@ from foldcli.logs import logger
 from foldcli.outputs import colabfold_layout
 from foldcli.outputs.model_files import PredictedModel
 from foldcli.pipeline.background import CallQueue
-from foldcli.pipeline.device_workers import JobResult, JobRunner
+from foldcli.pipeline.device_workers import JobInterrupted, JobResult, JobRunner
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.job_preparation import TargetStep
 from foldcli.pipeline.results import ResultStage
@@ -40,7 +40,7 @@ class NetworkStage:
         with CallQueue(_JOBS_AHEAD) as collector:
             for step in work:
                 target = step.target
-                if target.predicted or target.postponed:
+                if target.predicted or target.postponed or target.interrupted:
                     continue
                 waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
                 target.facts["waited_for_features_seconds"] = round(waited, 3)
@@ -89,7 +89,7 @@ class NetworkStage:
             model = PredictedModel(folder, job.tag, key, prediction, result.origin, seconds)
             self._results.add_model(target, model)
         except Exception as error:
-            self._state.fail(target, error)
+            self._fail_job(target, error)
             return 0.0
         return prediction.mean_plddt
 
@@ -97,8 +97,12 @@ class NetworkStage:
         """Handle the error of a job; return False if the run was interrupted."""
         if self._state.stop.is_set():
             # the run that continues repeats the job
+            target.interrupted = True
             return False
-        if isinstance(error, OutOfMemory) and self._runner.postpones:
+        if isinstance(error, JobInterrupted):
+            logger.info("%s: %s; it is predicted again", target.name, error)
+            target.interrupted = True
+        elif isinstance(error, OutOfMemory) and self._runner.postpones:
             self._postpone(target, error)
         else:
             self._state.fail(target, error)
@@ -125,7 +129,7 @@ class NetworkStage:
         return shorter
 
     def _finish(self, target: TargetRun, plan: TargetPlan) -> None:
-        if target.failed:
+        if target.failed or target.interrupted:
             return
         if self._state.locks.is_held(target.files.lock_path):
             try:

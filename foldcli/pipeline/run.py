@@ -20,7 +20,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +44,17 @@ from foldcli.pipeline.chain_search import ChainStore, search_chains_ahead
 from foldcli.pipeline.device_workers import DeviceWorker, LocalRunner
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.feature_stage import FeatureStage
-from foldcli.pipeline.job_preparation import JobPreparation
+from foldcli.pipeline.job_preparation import JobPreparation, PreparedTarget, TargetStep
 from foldcli.pipeline.network_stage import NetworkStage
 from foldcli.pipeline.predictor import Predictor, Sampling
 from foldcli.pipeline.relaxation import RelaxStage
 from foldcli.pipeline.results import ResultStage, load_libraries
 from foldcli.pipeline.run_state import RunSettings, RunState
-from foldcli.pipeline.sampling_process import SamplingProcess
+from foldcli.pipeline.sampling_process import SamplingProcesses
 from foldcli.pipeline.search_stage import SearchStage, search_ahead
 from foldcli.pipeline.settings import OutputSettings
 from foldcli.pipeline.shared_arrays import share_arrays
-from foldcli.pipeline.target_queue import SharedTargets, share_targets
+from foldcli.pipeline.target_queue import SharedIterator, SharedTargets, no_usable_worker, share_targets
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TargetTemplates
@@ -183,7 +183,8 @@ class _Run:
             finally:
                 self._state.stop.set()
                 # the workers may have been started for targets that then failed
-                self._pool.terminate()
+                for pool in (self._pool, *self._settings.worker_pools):
+                    pool.terminate()
 
     def _execute_here(self) -> None:
         """Predict with the predictor of this process."""
@@ -208,50 +209,76 @@ class _Run:
 
     def _execute_in_workers(self) -> None:
         """Predict in worker processes; at the end, all of them together predict what did not fit one."""
-        targets = self._search()
-        if (first := next(targets, None)) is None:
-            return
-        predictor = self._settings.predictor
+        state, predictor, targets = self._state, self._settings.predictor, self._search()
+        if all(target.files.path("done").exists() for target in state.targets):
+            # there may be no work, for which no process is prepared
+            if (first := next(targets, None)) is None:
+                return
+            targets = chain([first], targets)
         assert isinstance(predictor, Predictor)
-        settings, prepare = self._settings.workers, predictor.wait_for_kernels
-        with self._start_results() as results:
-            run_worker = partial(self._run_worker, results)
-            groups = self._settings.device_groups()[: len(self._state.targets)]
-            workers = [DeviceWorker(group, prepare, postpones=True) for group in groups]
-            share_targets(workers, SharedTargets(chain([first], targets)), run_worker, self._state.stop)
-            if postponed := [target for target in self._state.targets if target.postponed]:
-                for target in postponed:
-                    target.postponed = False
-                joint_worker = DeviceWorker(settings, prepare)
-                share_targets([joint_worker], SharedTargets(iter(postponed)), run_worker, self._state.stop)
+        groups = self._settings.device_groups()[: len(state.targets)]
+        pools = iter(self._settings.worker_pools)
+        workers = [
+            DeviceWorker(group, predictor.wait_for_kernels, True, list(islice(pools, len(group))))
+            for group in groups
+        ]
+        with contextlib.closing(SamplingProcesses(len(groups))) as processes:
+            processes.start()
+            with self._start_results() as results:
+                self._run_workers(results, workers, processes, targets)
+                if postponed := [target for target in state.targets if target.postponed]:
+                    for target in postponed:
+                        target.postponed = False
+                    joint_worker = DeviceWorker(self._settings.workers, predictor.wait_for_kernels)
+                    self._run_workers(results, [joint_worker], processes, iter(postponed))
 
-    def _run_worker(self, results: ResultStage, worker: DeviceWorker, targets: SharedTargets) -> None:
-        """Run targets on one worker until there are none left, or the worker is not usable."""
-        taken_targets: list[TargetRun] = []
+    def _run_workers(
+        self,
+        results: ResultStage,
+        workers: list[DeviceWorker],
+        processes: SamplingProcesses,
+        targets: Iterator[TargetRun],
+    ) -> None:
+        """Run targets on workers, for all of which they are prepared ahead together.
 
-        def take_targets() -> Iterator[TargetRun]:
-            for target in targets:
-                taken_targets.append(target)
-                yield target
-
-        process, predictor = SamplingProcess(), self._settings.predictor
+        A worker gets the next target when it can start it. At the end of the run, none has a target waiting
+        while another one is idle.
+        """
+        predictor = self._settings.predictor
         assert isinstance(predictor, Predictor)
 
         def sample(features: Any, templates: TargetTemplates | None, sampling: Sampling) -> Any:
-            sampled = predictor.sample(features, templates, sampling, process.sample)
+            sampled = predictor.sample(features, templates, sampling, processes.sample)
             # the network samples some features itself
             return share_arrays(sampled) if isinstance(sampled, dict) else sampled
 
-        work = self._preparation.prepare_ahead(take_targets(), sample)
-        try:
-            NetworkStage(self._state, results, worker).run(work)
-        finally:
-            work.close()
-            process.close()
-        if worker.usable or self._state.stop.is_set():
+        shared, threads = SharedTargets(targets), len(workers)
+        prepared = SharedIterator(lambda: self._preparation.prepare_in_threads(shared, sample, threads))
+        share_targets(workers, shared, partial(self._run_worker, results, prepared), self._state.stop)
+        if not any(worker.usable for worker in workers) and next(iter(prepared), None) is not None:
+            raise no_usable_worker()
+
+    def _run_worker(
+        self,
+        results: ResultStage,
+        prepared: SharedIterator[PreparedTarget],
+        worker: DeviceWorker,
+        targets: SharedTargets,
+    ) -> None:
+        """Run targets on one worker until there are none left, or the worker is not usable."""
+        taken_targets: list[TargetRun] = []
+
+        def work() -> Iterator[TargetStep]:
+            for target, steps in prepared:
+                taken_targets.append(target)
+                yield from steps
+
+        NetworkStage(self._state, results, worker).run(work())
+        if self._state.stop.is_set():
             return
         for target in taken_targets:
-            if target.is_open:
+            if target.interrupted or target.is_open:
+                target.interrupted = target.predicted = False
                 self._state.locks.release(target.files.lock_path)
                 targets.give_back(target)
 

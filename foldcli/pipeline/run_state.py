@@ -16,6 +16,7 @@ from foldcli.pipeline.target_plan import TargetPlan, plan_target
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TemplateStage
+from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.progress import RunProgress
 
 
@@ -33,6 +34,7 @@ class RunSettings:
         database: description of the database of `search`, for the opening line.
         workers: settings of one worker per device, if there are several devices; if empty, `predictor` runs
             the jobs in this process.
+        worker_pools: pools that have started the workers' processes ahead, one for each of the first workers.
         devices_per_target: number of devices that predict a target together.
     """
 
@@ -45,6 +47,7 @@ class RunSettings:
     database: str | None = None
     workers: tuple[WorkerSettings, ...] = ()
     devices_per_target: int = 1
+    worker_pools: tuple[WorkerPool, ...] = ()
 
     def device_groups(self) -> list[tuple[WorkerSettings, ...]]:
         """Return groups of devices that predict targets together; devices left over are not used."""

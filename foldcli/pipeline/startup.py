@@ -8,6 +8,7 @@ background threads do this meanwhile. Imports are inside functions here, so that
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from foldcli.params.parameters import (
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.kernels import KernelCompilation, compile_for_run
 from foldcli.pipeline.settings import NetworkOptions
+from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.process_state import keep_bytecode, set_triton_cache_folder
 from msa.gpu.hardware import gpu_numbers
 from msa.gpu.opening import create_context
@@ -42,18 +44,20 @@ class Startup:
         arrays: future arrays of the first source's file; None if no task reads them.
         preload: whether predictions in this process follow.
         compilation: future compilation of the kernels; None if there is none.
+        worker_pools: pools with a process each, in the order of the devices, in which workers will predict.
     """
 
     sources: list[ParameterSource]
     arrays: "Future[dict[str, np.ndarray]] | None" = None
     preload: bool = True
     compilation: "Future[KernelCompilation | None] | None" = None
+    worker_pools: tuple[WorkerPool, ...] = ()
 
 
 def start(
     options: NetworkOptions,
     preload: bool = True,
-    in_workers: bool = False,
+    worker_devices: Sequence[str] = (),
     kinds: Sequence[NetworkKind] = ("monomer",),
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
@@ -61,7 +65,7 @@ def start(
     Args:
         options: options of the network.
         preload: False if no prediction follows, as in a dry run.
-        in_workers: whether worker processes predict; they read the parameters themselves.
+        worker_devices: devices of the processes that predict instead of this one; they are started here.
         kinds: kinds of networks that the targets need; see `needed_kinds`.
 
     Raises:
@@ -74,12 +78,41 @@ def start(
     set_triton_cache_folder()
     keep_bytecode()
     compilation = start_compilation(options, sources) if preload else None
-    preload = preload and not in_workers
-    arrays = start_preloading(options.device, sources[0].file) if preload else None
+    file, pools = sources[0].file, tuple[WorkerPool, ...]()
+    if preload and worker_devices:
+        pools = tuple(WorkerPool(1, partial(start_worker, device, file)) for device in worker_devices)
+        for pool in pools:
+            pool.start()
+        preload = False
+    arrays = start_preloading(options.device, file) if preload else None
     with without_collection():
         import torch  # noqa: F401
     log_time_since_start("torch is imported")
-    return Startup(sources, arrays, preload, compilation)
+    return Startup(sources, arrays, preload, compilation, pools)
+
+
+def start_worker(device: str, parameters: Path | None) -> None:
+    """Import torch in a worker process, while threads open its GPU and read the parameters.
+
+    Args:
+        device: device of the worker.
+        parameters: see `start_preloading`.
+    """
+    set_triton_cache_folder()
+    keep_bytecode()
+    if device != "cpu":
+        run_in_background(lambda: _open_gpu(device))
+    if parameters is not None:
+        read_ahead(parameters)
+    with without_collection():
+        # imports torch and the network
+        import foldcli.pipeline.device_workers  # noqa: F401
+
+
+@cache
+def read_ahead(parameters: Path) -> "Future[dict[str, np.ndarray]]":
+    """Begin to read a file of parameters in a thread; return its arrays' future, the same at each call."""
+    return run_in_background(lambda: _read_parameters(parameters))
 
 
 def needed_kinds(
@@ -127,13 +160,13 @@ def start_preloading(device: str, parameters: Path | None) -> "Future[dict[str, 
     # imported before the threads start, because all of them import it
     import numpy  # noqa: F401
 
-    run_in_background(_prepare_features)
+    run_in_background(prepare_features)
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
     return None if parameters is None else run_in_background(lambda: _read_parameters(parameters))
 
 
-def _prepare_features() -> None:
+def prepare_features() -> None:
     """Make, pack, unpack and sample small features, so that numba loads the compiled code of its kernels."""
     from features.deterministic import make_features
     from features.encoding import decode, encode

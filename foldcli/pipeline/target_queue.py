@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from functools import partial
 from threading import Event, Lock
+from typing import Generic, TypeVar
 
 from foldcli.pipeline.background import run_concurrently
 from foldcli.pipeline.device_workers import DeviceWorker
 from foldcli.pipeline.target_run import TargetRun
 from msa.errors import MissingError
+
+T = TypeVar("T")
 
 # seconds that the threads of interrupted workers have to end
 _GRACE_SECONDS = 15.0
@@ -45,6 +48,37 @@ class SharedTargets:
         return bool(self._returned)
 
 
+def no_usable_worker() -> MissingError:
+    """Return the error of a run that has targets and no usable worker left."""
+    return MissingError(
+        "the workers of all devices have ended twice",
+        "See the messages above; run the same command again to continue.",
+    )
+
+
+class SharedIterator(Generic[T]):
+    """An iterator that several threads consume; each takes the next item when it needs one.
+
+    Args:
+        begin: returns the iterator; called again when it is exhausted, because targets may be given back.
+    """
+
+    def __init__(self, begin: Callable[[], Iterator[T]]) -> None:
+        self._begin, self._lock = begin, Lock()
+        self._items = begin()
+
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            with self._lock:
+                if (item := next(self._items, None)) is None:
+                    self._items = self._begin()
+                    item = next(self._items, None)
+            if item is None:
+                return
+            yield item
+            del item
+
+
 def share_targets(
     workers: Sequence[DeviceWorker],
     targets: SharedTargets,
@@ -67,10 +101,7 @@ def share_targets(
         while True:
             usable = [worker for worker in workers if worker.usable]
             if not usable:
-                raise MissingError(
-                    "the workers of all devices have ended twice",
-                    "See the messages above; run the same command again to continue.",
-                )
+                raise no_usable_worker()
             threads = run_concurrently([partial(run, worker, targets) for worker in usable], len(usable))
             try:
                 for thread in threads:

@@ -35,6 +35,7 @@ class TargetRun:
         predicted: whether no further model needs to be predicted.
         postponed: whether it did not fit into the memory of one device, so that all devices predict it
             together at the end.
+        interrupted: whether a job of it was lost with a worker that ended because of another target.
         relax_failures: one message for each model that could not be relaxed.
     """
 
@@ -47,6 +48,7 @@ class TargetRun:
     failed: bool = False
     predicted: bool = False
     postponed: bool = False
+    interrupted: bool = False
     relax_failures: list[str] = field(default_factory=list)
 
     @property
@@ -57,7 +59,7 @@ class TargetRun:
     @property
     def is_open(self) -> bool:
         """True if jobs of the target may be run now."""
-        return not (self.failed or self.predicted or self.postponed)
+        return not (self.failed or self.predicted or self.postponed or self.interrupted)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:

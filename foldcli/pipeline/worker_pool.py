@@ -1,10 +1,12 @@
 """A pool of worker processes in which the death of one worker fails only the item it was working on.
 
-Each worker has one item at a time and its own pipe. Its log messages return with the item's result, so that
-only the main process writes to the terminal.
+Each worker has its own pipe, and one item at a time; a function that returns `Unfinished` gets the next item
+while the result of the last is collected. A worker's log messages return with a result, so that only the main
+process writes to the terminal.
 """
 
 import contextlib
+import itertools
 import logging
 import multiprocessing
 import os
@@ -14,13 +16,15 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Lock, Thread
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from foldcli.logs import logger
+from foldcli.pipeline.background import CallQueue
 from foldcli.process_state import set_up_worker_process
 
 T = TypeVar("T")
@@ -28,6 +32,8 @@ R = TypeVar("R")
 
 # seconds that a worker has to end after a signal before it is killed
 _GRACE = 10.0
+# results that a worker collects before it takes another call
+_MAX_UNFINISHED = 2
 
 
 class RemoteTraceback(Exception):
@@ -37,10 +43,58 @@ class RemoteTraceback(Exception):
         return "\n" + str(self.args[0])
 
 
+class CallInterrupted(ChildProcessError):
+    """The error of a call whose worker ended while it made a later call; calling again may succeed."""
+
+
+@dataclass(frozen=True)
+class Unfinished(Generic[R]):
+    """What a function of a pool returns if its worker can make the next call before the result is ready.
+
+    Args:
+        collect: waits for the result; called in a second thread of the worker, in the order of the calls.
+    """
+
+    collect: Callable[[], R]
+
+
+class Call(Generic[R]):
+    """A call in a worker.
+
+    Attributes:
+        started: done when the function has returned, with its error if it has raised one.
+        result: the result. The worker's messages are logged before it is set.
+    """
+
+    def __init__(self) -> None:
+        self.started: Future[None] = Future()
+        self.result: Future[R] = Future()
+
+    def set_started(self) -> None:
+        """Note that the function has returned."""
+        if not self.started.done():
+            self.started.set_result(None)
+
+    def finish(self, value: Any, error: BaseException | None) -> None:
+        """Set the result, or the error if there is one."""
+        if error is None:
+            self.set_started()
+            self.result.set_result(value)
+            return
+        if not self.started.done():
+            self.started.set_exception(error)
+        self.result.set_exception(error)
+
+
+# a call, and the pickled function and argument; None ends a worker
+_Calls: TypeAlias = "SimpleQueue[tuple[Call[Any], bytes] | None]"
+
+
 class WorkerPool:
     """Worker processes that call functions.
 
-    A worker that dies (killed, or a crash in compiled code) fails only its own call, and is replaced.
+    A worker that dies (killed, or a crash in compiled code) fails only the call that it started last, and is
+    replaced; earlier calls that are not finished raise `CallInterrupted`.
 
     Args:
         processes: largest number of workers, at least 1.
@@ -50,7 +104,7 @@ class WorkerPool:
     """
 
     def __init__(self, processes: int, warm_up: Callable[[], None] | None = None) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], bytes] | None] = SimpleQueue()
+        self._calls: _Calls = SimpleQueue()
         self._processes, self._warm_up = processes, warm_up
         self._workers: list[_Worker] = []
         self._terminated = False
@@ -63,20 +117,21 @@ class WorkerPool:
                 self._workers = [_Worker(self._calls, self._warm_up) for _ in range(self._processes)]
 
     def submit(self, function: Callable[[T], R], item: T) -> Future[R]:
-        """Queue the call `function(item)`.
+        """Queue the call `function(item)`; return its future result.
 
         Args:
             function: a function of a module; it, the item and the result are pickled.
             item: its argument.
-
-        Returns:
-            The result. The worker's messages are logged before it is set.
         """
+        return self.call(function, item).result
+
+    def call(self, function: Callable[[T], R | Unfinished[R]], item: T) -> Call[R]:
+        """Queue the call `function(item)`, see `submit`; the function may return `Unfinished`."""
         self.start()
-        future: Future[R] = Future()
+        call = Call[R]()
         # pickled here, because a worker must not import the function's module before it is set up
-        self._calls.put((future, pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL)))
-        return future
+        self._calls.put((call, pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL)))
+        return call
 
     def close(self) -> None:
         """Finish all queued calls, and end the workers."""
@@ -94,19 +149,16 @@ class WorkerPool:
 
 
 class _Worker:
-    """A thread that passes calls to its own process.
+    """A thread that sends calls to its own process.
 
     The thread starts the process, because the system kills the process when the thread ends, for example
     with a killed main process (see `set_up_worker_process`).
     """
 
-    def __init__(
-        self, calls: "SimpleQueue[tuple[Future[Any], bytes] | None]", warm_up: Callable[[], None] | None
-    ) -> None:
+    def __init__(self, calls: _Calls, warm_up: Callable[[], None] | None) -> None:
         self._calls = calls
         self._warm_up = None if warm_up is None else pickle.dumps(warm_up)
-        self._process: Any = None
-        self._pipe: Connection | None = None
+        self._process: _WorkerProcess | None = None
         self._terminated = False
         self._lock = Lock()
         self.thread = Thread(target=self._run, name="worker", daemon=True)
@@ -116,67 +168,116 @@ class _Worker:
         with self._lock:
             self._terminated = True
             process = self._process
-        if process is None:
-            return
-        process.terminate()
-        process.join(_GRACE)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        if process is not None:
+            process.terminate()
 
     def _run(self) -> None:
         if self._warm_up is not None:
             with contextlib.suppress(ChildProcessError):
-                self._start()
-        while (call := self._calls.get()) is not None:
-            future, request = call
-            if not future.set_running_or_notify_cancel():
-                continue
+                self._running_process()
+        while (item := self._calls.get()) is not None:
+            call, request = item
             try:
-                value = self._call(request)
+                while not self._running_process().send(call, request):
+                    pass
             except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(value)
+                call.finish(None, error)
             # freed before waiting for the next call
-            del call, future, request
-        with self._lock:
-            if self._pipe is not None:
-                self._pipe.close()
-            if self._process is not None:
-                self._process.join()
+            del item, call, request
+        if self._process is not None:
+            self._process.close()
 
-    def _start(self) -> Connection:
-        """Return the pipe of the process, starting it if there is none."""
+    def _running_process(self) -> "_WorkerProcess":
+        """Return the process, starting one if there is none or it has ended."""
         with self._lock:
             if self._terminated:
                 raise ChildProcessError("the workers have been ended")
-            if self._pipe is None:
-                context = multiprocessing.get_context("spawn")
-                self._pipe, theirs = context.Pipe()
-                arguments = (os.getpid(), theirs, self._warm_up, logger.level)
-                self._process = context.Process(target=_serve, args=arguments, daemon=True)
-                self._process.start()
-                theirs.close()
-            return self._pipe
+            if self._process is None or self._process.ended:
+                self._process = _WorkerProcess(self._warm_up)
+            return self._process
 
-    def _call(self, request: bytes) -> Any:
-        pipe = self._start()
-        try:
-            pipe.send_bytes(request)
-            value, error, trace, logged = pipe.recv()
-        except (EOFError, OSError):
+
+class _WorkerProcess:
+    """A process that makes calls, and a thread that receives their results.
+
+    Attributes:
+        ended: whether the process has ended.
+    """
+
+    def __init__(self, warm_up: bytes | None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        arguments = (os.getpid(), theirs, warm_up, logger.level)
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+        self.ended = False
+        self._count, self._unfinished = 0, dict[int, Call[Any]]()
+        self._lock = Lock()
+        self._receiver = Thread(target=self._receive, name="results", daemon=True)
+        self._receiver.start()
+
+    def send(self, call: Call[Any], request: bytes) -> bool:
+        """Send a call, and wait until the process can take the next one; return False if it has ended."""
+        with self._lock:
+            if self.ended:
+                return False
+            self._unfinished[self._count] = call
+            self._count += 1
+        # if the process ends, the receiving thread fails the call
+        with contextlib.suppress(OSError):
+            self._pipe.send_bytes(request)
+        wait([call.started])
+        return True
+
+    def terminate(self) -> None:
+        """End the process at once."""
+        self._process.terminate()
+        self._process.join(_GRACE)
+        if self._process.is_alive():
+            self._process.kill()
             self._process.join()
-            pipe.close()
-            code = self._process.exitcode
-            with self._lock:
-                self._process = self._pipe = None
-            raise ChildProcessError(exit_reason(code)) from None
+
+    def close(self) -> None:
+        """End the process after its calls."""
+        with contextlib.suppress(OSError):
+            self._pipe.send_bytes(b"")
+        self._receiver.join()
+        self._process.join()
+
+    def _receive(self) -> None:
+        """Receive results until the process ends, then fail the calls that it has not finished."""
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                number, has_result = self._pipe.recv()
+                if has_result:
+                    self._finish(number, self._pipe.recv_bytes())
+                else:
+                    self._unfinished[number].set_started()
+        self._process.join()
+        with self._lock:
+            self.ended = True
+        self._pipe.close()
+        reason = exit_reason(self._process.exitcode)
+        *interrupted, last = [None, *self._unfinished.values()]
+        for call in interrupted:
+            if call is not None:
+                call.finish(None, CallInterrupted(reason))
+        if last is not None:
+            last.finish(None, ChildProcessError(reason))
+
+    def _finish(self, number: int, result: bytes) -> None:
+        with self._lock:
+            call = self._unfinished.pop(number)
+        try:
+            value, error, trace, logged = pickle.loads(result)
+        except Exception as raised:  # a class may raise anything here
+            value, error, trace, logged = None, raised, "", ()
         for level, text in logged:
             logger.log(level, "%s", text)
-        if error is not None:
-            raise error from (RemoteTraceback(trace) if trace else None)
-        return value
+        if error is not None and trace:
+            error.__cause__ = RemoteTraceback(trace)
+        call.finish(value, error)
 
 
 @dataclass
@@ -244,28 +345,56 @@ def exit_reason(code: int | None) -> str:
 
 
 def _serve(parent: int, pipe: Connection, warm_up: bytes | None, level: int) -> None:
-    """Run one worker: receive calls and send results until the pipe is closed."""
+    """Run one worker: receive calls and send results until an empty call comes or the pipe is closed."""
     set_up_worker_process(parent, _exit_on_signal)
     recorder = _LogRecorder()
     logger.handlers, logger.propagate = [recorder], False
     logger.setLevel(level)
     if warm_up is not None:
         pickle.loads(warm_up)()
-    while True:
-        try:
-            request = pipe.recv_bytes()
-        except EOFError:
-            return
+    results = _ResultPipe(pipe, recorder)
+    with CallQueue(_MAX_UNFINISHED) as collector, contextlib.suppress(EOFError, BrokenPipeError):
+        for number in itertools.count():
+            if not (request := pipe.recv_bytes()):
+                return
+            value = results.send_result(number, partial(_call, request))
+            if value is not None:
+                results.send_started(number)
+                collector.submit(partial(results.send_result, number, value.collect))
+            # freed before waiting for the next call
+            del request, value
+
+
+def _call(request: bytes) -> Any:
+    function, item = pickle.loads(request)
+    return function(item)
+
+
+class _ResultPipe:
+    """The sending end of a worker's pipe, which two threads use."""
+
+    def __init__(self, pipe: Connection, recorder: "_LogRecorder") -> None:
+        self._pipe, self._recorder, self._lock = pipe, recorder, Lock()
+
+    def send_started(self, number: int) -> None:
+        """Send that the function of a call has returned `Unfinished`."""
+        with self._lock:
+            self._pipe.send((number, False))
+
+    def send_result(self, number: int, make: Callable[[], Any]) -> Unfinished[Any] | None:
+        """Send what a function returns or raises as the result of a call; return it if it is unfinished."""
         value, error, trace = None, None, ""
         try:
-            function, item = pickle.loads(request)
-            value = function(item)
+            value = make()
         except Exception as raised:
             error, trace = _picklable(raised), "".join(traceback.format_exception(raised)).rstrip()
-        try:
-            pipe.send((value, error, trace, recorder.take()))
-        except BrokenPipeError:
-            return
+        if isinstance(value, Unfinished):
+            return value
+        result = pickle.dumps((value, error, trace, self._recorder.take()), pickle.HIGHEST_PROTOCOL)
+        with self._lock:
+            self._pipe.send((number, True))
+            self._pipe.send_bytes(result)
+        return None
 
 
 def _picklable(error: Exception) -> Exception:
@@ -288,12 +417,15 @@ class _LogRecorder(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._messages: list[tuple[int, str]] = []
+        self._taking = Lock()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a message."""
-        self._messages.append((record.levelno, record.getMessage()))
+        with self._taking:
+            self._messages.append((record.levelno, record.getMessage()))
 
     def take(self) -> tuple[tuple[int, str], ...]:
         """Return the messages kept since the last call."""
-        messages, self._messages = tuple(self._messages), []
+        with self._taking:
+            messages, self._messages = tuple(self._messages), []
         return messages

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foldcli.pipeline.startup import _prepare_features, start_preloading
+from foldcli.pipeline.startup import prepare_features, start_preloading
 
 
 def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
 
 
 def test_preloading_makes_small_features() -> None:
-    _prepare_features()
+    prepare_features()
 
 
 @pytest.mark.parametrize("may_write", [True, False])

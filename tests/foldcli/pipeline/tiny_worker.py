@@ -95,7 +95,7 @@ class TinyWorkerSettings(WorkerSettings):
         """Make the predictor in the worker."""
         torch.set_num_threads(1)
         sources, memory = list(self.sources), self.memory()
-        if self.place is None:
+        if self.assignment is None:
             return TinyPredictor(sources, self.predict, memory)
         return TinyRankPredictor(sources, self.predict, memory, self.join())
 
