@@ -44,6 +44,20 @@ def test_numbers_of_ranks_that_do_not_fit_are_refused(
         assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        ("cuda:0,1,2", "cuda:2: not used, because each target takes 2 of 3 devices"),
+        ("cuda:0,1,2,3,4", "cuda:4: used only for targets that do not fit the others, because"),
+    ],
+)
+def test_devices_that_are_left_over_are_named(tmp_path: Path, devices: str, message: str) -> None:
+    (tmp_path / "a.a3m").write_text(">a\nMKV\n")
+    arguments = ["predict", tmp_path / "a.a3m", "--params", "demo", *RANKS, "--device", devices]
+    result = run_foldcli([*arguments, "--dry-run", "-o", tmp_path / "out"])
+    assert result.stderr.count(message) == 1, result.stderr
+
+
 @pytest.mark.slow
 def test_two_ranks_predict_what_one_predicts(tmp_path: Path) -> None:
     (tmp_path / "a.fasta").write_text(">a\nMKVLAAGIVWDEFHYTRS\n")

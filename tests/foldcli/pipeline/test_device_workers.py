@@ -3,10 +3,11 @@
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
-from typing import Any
+from threading import Event, Semaphore
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,13 +16,15 @@ import torch
 from foldcli.errors import SomeTargetsFailed
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.shard import Shard
-from foldcli.options.ranks import predicts_in_workers
+from foldcli.options.ranks import predicts_in_workers, unused_devices
 from foldcli.outputs.layout import TargetFiles
 from foldcli.params.parameters import TEMPLATE_COPY, NetworkKind, find_parameters
+from foldcli.pipeline import run as run_module
 from foldcli.pipeline.device import NetworkMemory
-from foldcli.pipeline.device_workers import LocalRunner
+from foldcli.pipeline.device_workers import DeviceWorker, LocalRunner, WorkerSettings
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import Job, TargetIdentities
+from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.run import run_targets
 from foldcli.pipeline.run_state import RunSettings
 from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, PredictSettings
@@ -33,7 +36,7 @@ from foldcli.report import ReportSettings
 from model.parallel.rank_assignment import RankAssignment
 from msa.errors import MissingError
 from tests.foldcli.pipeline import tiny_worker
-from tests.foldcli.pipeline.tiny_worker import TinyPredictor, tiny_workers
+from tests.foldcli.pipeline.tiny_worker import TinyPredictor, TinyWorkerSettings, tiny_workers
 
 CPU = NetworkMemory("cpu")
 SETTINGS = PredictSettings(num_recycles=1, max_seq=8, max_extra_seq=6)
@@ -190,6 +193,86 @@ def test_targets_of_a_worker_that_ends_twice_go_to_the_others(tmp_path: Path) ->
     assert not list(tmp_path.glob("out/*/.lock"))
 
 
+@pytest.mark.slow
+def test_worker_that_ends_loses_the_target_that_it_started_last(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # "slow_target", the longest, is collected while "killed" is started
+    targets = write_targets(tmp_path / "in", ["a", "killed", "slow_target"])
+    with caplog.at_level(logging.INFO, "foldcli"):
+        failures = run(tmp_path / "out", targets, workers=1, models=(3,))
+    assert [name for name, _ in failures.failed] == ["killed"]
+    assert finished(tmp_path / "out", ["a", "slow_target"]) == ["a", "slow_target"]
+    assert (
+        caplog.text.count("it is predicted again") == 1 and "slow_target: the worker of cpu:0" in caplog.text
+    )
+    assert caplog.text.count("it is started again") == 1
+
+
+class HeldWorker:
+    """A worker of this process whose target "long" ends after all others."""
+
+    postpones, usable = False, True
+    started: ClassVar[list[str]] = []
+    others = Semaphore(0)
+
+    def __init__(self, settings: Sequence[WorkerSettings], *arguments: Any) -> None:
+        first = settings[0]
+        self._runner = LocalRunner(TinyPredictor(list(first.sources), first.predict, CPU))
+
+    def start(self, target: TargetRun, job: Job, sample: Any, progress: RunProgress) -> Any:
+        self.started.append(target.name)
+        if target.name == "long":
+            for _ in range(5):
+                assert self.others.acquire(timeout=30)
+        else:
+            self.others.release()
+        return self._runner.start(target, job, sample.load(), progress)
+
+    def terminate(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def test_no_target_waits_for_a_worker_that_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "DeviceWorker", HeldWorker)
+    names = ["a", "b", "c", "d", "e", "long"]
+    targets = write_targets(tmp_path / "in", names)
+    assert not run(tmp_path / "out", targets, workers=2, models=(3,)).failed
+    assert finished(tmp_path / "out", names) == names
+    # the longest come first
+    assert "long" in HeldWorker.started[:2] and set(HeldWorker.started[:3]) <= {"long", "e", "d", "c"}
+
+
+@dataclass(frozen=True)
+class MarkedSettings(TinyWorkerSettings):
+    """Settings that mark the start of their worker with a folder."""
+
+    mark: str = ""
+
+    def open(self) -> Predictor:
+        """Make the predictor, and the folder."""
+        predictor = super().open()
+        Path(self.mark).mkdir()
+        return predictor
+
+
+def test_worker_is_prepared_before_its_first_job(tmp_path: Path) -> None:
+    sources = tuple(find_parameters("demo", (3,), "auto"))
+    prepared = Event()
+    mark = tmp_path / "mark"
+    settings = MarkedSettings(sources, SETTINGS, "cpu:0", mark=str(mark))
+    worker = DeviceWorker([settings], prepared.set)
+    deadline = time.monotonic() + 60
+    while not mark.is_dir():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert prepared.is_set()
+    worker.close()
+
+
 def test_loss_of_the_gpu_ends_a_run_without_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiny_worker, "lost", [])
     # the longest comes first
@@ -206,6 +289,15 @@ def test_pairs_of_workers_predict_targets_together(tmp_path: Path) -> None:
     for name in ("a", "b"):
         facts = json.loads(TargetFiles(name, tmp_path / "out").path("done").read_text())["facts"]
         assert facts["gpus_per_target"] == 2
+
+
+@pytest.mark.parametrize(
+    ("devices", "ranks", "expected"),
+    [(1, 2, ""), (2, 2, ""), (3, 2, "2"), (3, 1, ""), (8, 3, "67")],
+)
+def test_devices_that_are_left_over(devices: int, ranks: int, expected: str) -> None:
+    assert list(unused_devices("01234567"[:devices], ranks, None)) == list(expected)
+    assert not unused_devices("012", 2, RankAssignment(0, 2, 0, 2, "a", 1))
 
 
 @pytest.mark.parametrize(

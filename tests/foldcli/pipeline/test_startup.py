@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foldcli.pipeline.startup import prepare_features, start_preloading
+from foldcli.pipeline.settings import NetworkOptions, PredictSettings
+from foldcli.pipeline.startup import prepare_features, read_ahead, start, start_preloading, start_worker
 
 
 def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
@@ -19,6 +20,25 @@ def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
     assert start_preloading("cpu", None) is None
     missing = start_preloading("cpu", tmp_path / "none.npz")
     assert missing is not None and isinstance(missing.exception(), FileNotFoundError)
+
+
+def test_workers_start_with_the_run(tmp_path: Path) -> None:
+    options = NetworkOptions("demo", (1,), "auto", "cpu", None, None, "auto", PredictSettings())
+    startup = start(options, worker_devices=("cpu",))
+    assert startup.arrays is None and not startup.preload
+    (pool,) = startup.worker_pools
+    # `eval` itself imports nothing
+    assert pool.submit(eval, "'torch' in __import__('sys').modules").result(60)
+    pool.close()
+    assert start(options, preload=False, worker_devices=("cpu",)).worker_pools == ()
+
+
+def test_workers_read_the_parameters_once(tmp_path: Path) -> None:
+    np.savez(path := tmp_path / "params.npz", x=np.arange(3.0))
+    start_worker("cpu", path)
+    arrays = read_ahead(path)
+    assert read_ahead.cache_info().hits == 1 and arrays.result()["x"].tolist() == [0, 1, 2]
+    read_ahead.cache_clear()
 
 
 def test_preloading_makes_small_features() -> None:

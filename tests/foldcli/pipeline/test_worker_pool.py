@@ -14,7 +14,13 @@ import pytest
 
 import foldcli
 from foldcli.logs import logger
-from foldcli.pipeline.worker_pool import RemoteTraceback, WorkerPool, map_in_processes
+from foldcli.pipeline.worker_pool import (
+    CallInterrupted,
+    RemoteTraceback,
+    Unfinished,
+    WorkerPool,
+    map_in_processes,
+)
 from msa.io.temporary_names import start_time
 
 KILLED = "__import__('os').kill(__import__('os').getpid(), 9)"
@@ -98,6 +104,40 @@ def test_pool_calls_functions_in_warmed_up_workers() -> None:
     # the replacement of the dead worker is warmed up too
     futures += [pool.submit(os.getenv, "WARMED_UP") for _ in range(5)]
     assert {future.result() for future in futures} == {"yes"}
+    pool.close()
+
+
+def unfinished(code: str) -> Unfinished[object]:
+    """Return code whose value is collected later."""
+    return Unfinished(functools.partial(eval, code))
+
+
+def test_next_call_is_made_while_the_last_result_is_collected(tmp_path: Path) -> None:
+    os.mkfifo(gate := tmp_path / "gate")
+    pool = WorkerPool(1)
+    # the result is ready when the next call has opened the other end
+    first = pool.call(unfinished, f"open({str(gate)!r}).read()")
+    assert first.started.result(20) is None
+    assert pool.submit(eval, f"open({str(gate)!r}, 'w').write('next')").result(20) == 4
+    assert first.result.result(20) == "next"
+    failed = pool.call(unfinished, "1 / 0")
+    failed.started.result(20)
+    with pytest.raises(ZeroDivisionError):
+        failed.result.result(20)
+    pool.close()
+
+
+def test_dead_worker_fails_the_last_call_and_interrupts_the_one_before() -> None:
+    pool = WorkerPool(1)
+    first = pool.call(unfinished, "__import__('time').sleep(60)")
+    second, third = pool.call(eval, KILLED), pool.call(eval, "1 + 1")
+    for future in (second.started, second.result):
+        error = future.exception(20)
+        assert isinstance(error, ChildProcessError) and not isinstance(error, CallInterrupted)
+    with pytest.raises(CallInterrupted, match="killed by SIGKILL"):
+        first.result.result(20)
+    # made by a new worker
+    assert third.result.result(20) == 2
     pool.close()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,6 +75,8 @@ class TinyPredictor(Predictor):
         if name.endswith("lost") and isinstance(self, RankPredictor) and self.group.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         collect = super().start(name, job, sample, progress)
+        if name.startswith("slow"):
+            return lambda: (time.sleep(2), collect())[1]
         if name.startswith("late"):
 
             def fail() -> tuple[Prediction, ModelOrigin]:
