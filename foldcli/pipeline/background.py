@@ -1,14 +1,15 @@
 """Background threads: single calls, and iterators that run ahead of their consumer."""
 
 import contextlib
-import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from functools import partial
 from queue import Empty, Full, Queue, SimpleQueue
 from threading import BoundedSemaphore, Event, Thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 # seconds between checks of a waiting thread whether it should end
 _POLL_SECONDS = 0.2
@@ -103,17 +104,6 @@ def run_ahead(items: Iterable[T], limit: int, stop: Event) -> Generator[T, None,
         limit: largest number of items that wait for the consumer, at least 1; one more may be in progress.
         stop: set to end this iterator and its thread; iterators that consume each other share it.
     """
-    return run_several_ahead([items], limit, stop)
-
-
-def run_several_ahead(sources: Sequence[Iterable[T]], limit: int, stop: Event) -> Generator[T, None, None]:
-    """Yield the items of several iterators as they become ready, each from its own thread; see `run_ahead`.
-
-    Args:
-        sources: the iterators, each consumed by one thread.
-        limit: largest number of items that wait for the consumer; each thread may have one more.
-        stop: see `run_ahead`.
-    """
     ready: Queue[tuple[T | None, BaseException | None, bool]] = Queue(limit)
     ended = Event()
 
@@ -123,7 +113,7 @@ def run_several_ahead(sources: Sequence[Iterable[T]], limit: int, stop: Event) -
                 ready.put((item, error, last), timeout=_POLL_SECONDS)
                 return
 
-    def work(items: Iterable[T]) -> None:
+    def work() -> None:
         iterator = iter(items)
         try:
             for item in iterator:
@@ -139,12 +129,10 @@ def run_several_ahead(sources: Sequence[Iterable[T]], limit: int, stop: Event) -
             if isinstance(iterator, Generator):
                 iterator.close()
 
-    threads = [Thread(target=work, args=(items,), name="ahead", daemon=True) for items in sources]
-    for thread in threads:
-        thread.start()
-    running = len(threads)
+    thread = Thread(target=work, name="ahead", daemon=True)
+    thread.start()
     try:
-        while running and not stop.is_set():
+        while not stop.is_set():
             try:
                 item, error, last = ready.get(timeout=_POLL_SECONDS)
             except Empty:
@@ -152,12 +140,33 @@ def run_several_ahead(sources: Sequence[Iterable[T]], limit: int, stop: Event) -
             if error is not None:
                 raise error
             if last:
-                running -= 1
-                continue
+                return
             yield item  # type: ignore[misc]
             del item
     finally:
         ended.set()
-        deadline = time.monotonic() + _GRACE_SECONDS
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        thread.join(_GRACE_SECONDS)
+
+
+def map_ahead(
+    function: Callable[[T], R], items: Iterable[T], limit: int, stop: Event
+) -> Generator[R, None, None]:
+    """Yield the results of a function for the items of an iterator, in order, ahead of the consumer.
+
+    Args:
+        function: called for several items at the same time, each in a thread of its own; its errors are
+            raised here.
+        items: consumed by one thread; see `run_ahead`.
+        limit: see `run_ahead`; calls in progress count as items that wait.
+        stop: see `run_ahead`.
+    """
+    futures = run_ahead((run_in_background(partial(function, item)) for item in items), limit, stop)
+    try:
+        for future in futures:
+            while not wait([future], _POLL_SECONDS).done:
+                if stop.is_set():
+                    return
+            yield future.result()
+            del future
+    finally:
+        futures.close()

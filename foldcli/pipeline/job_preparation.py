@@ -9,7 +9,7 @@ import numpy as np
 
 from features.residues import check_foldable
 from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.background import run_ahead, run_several_ahead
+from foldcli.pipeline.background import map_ahead, run_ahead
 from foldcli.pipeline.feature_stage import FeatureStage
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.results import has_leftovers, remove_leftovers
@@ -105,27 +105,27 @@ class JobPreparation:
         steps = chain.from_iterable(steps for _, steps in prepared)
         return run_ahead(steps, _SAMPLES_AHEAD, self._state.stop)
 
-    def prepare_in_threads(
-        self, targets: Iterable[TargetRun], draw_sample: SampleFunction, threads: int
+    def prepare_for_workers(
+        self, targets: Iterable[TargetRun], draw_sample: SampleFunction, workers: int
     ) -> Generator[PreparedTarget, None, None]:
-        """Yield each target with its jobs, the first of which is prepared ahead by several threads.
+        """Yield each target with its jobs; background threads prepare the first jobs of the next targets.
 
-        The order is that of `targets`, except for targets that are prepared at the same time. Further jobs of
-        a target are prepared ahead once the first one is taken.
+        Further jobs of a target are prepared ahead once the first one is taken.
 
         Args:
             targets: the unfinished targets.
             draw_sample: makes the random features of a job; called by several threads.
-            threads: number of threads.
+            workers: number of workers that take the targets.
         """
 
-        def prepare() -> Iterator[PreparedTarget]:
-            for target, steps in self._prepare(targets, draw_sample):
-                if (first := next(steps, None)) is not None:
-                    yield target, run_ahead(chain([first], steps), _SAMPLES_AHEAD, self._state.stop)
-                del first
+        def begin(prepared: PreparedTarget) -> PreparedTarget | None:
+            target, steps = prepared
+            if (first := next(steps, None)) is None:
+                return None
+            return target, run_ahead(chain([first], steps), _SAMPLES_AHEAD, self._state.stop)
 
-        return run_several_ahead([prepare() for _ in range(threads)], threads, self._state.stop)
+        begun = map_ahead(begin, self._prepare(targets, draw_sample), workers, self._state.stop)
+        return (prepared for prepared in begun if prepared is not None)
 
     def _prepare(self, targets: Iterable[TargetRun], draw_sample: SampleFunction) -> Iterator[PreparedTarget]:
         """Yield each target with its jobs; targets locked by other runs come last."""

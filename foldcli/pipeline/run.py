@@ -252,8 +252,8 @@ class _Run:
             # the network samples some features itself
             return share_arrays(sampled) if isinstance(sampled, dict) else sampled
 
-        shared, threads = SharedTargets(targets), len(workers)
-        prepared = SharedIterator(lambda: self._preparation.prepare_in_threads(shared, sample, threads))
+        shared, count = SharedTargets(targets), len(workers)
+        prepared = SharedIterator(lambda: self._preparation.prepare_for_workers(shared, sample, count))
         share_targets(workers, shared, partial(self._run_worker, results, prepared), self._state.stop)
         if not any(worker.usable for worker in workers) and next(iter(prepared), None) is not None:
             raise no_usable_worker()

@@ -9,7 +9,7 @@ from threading import Event
 
 import pytest
 
-from foldcli.pipeline.background import CallQueue, run_ahead, run_concurrently, run_in_background
+from foldcli.pipeline.background import CallQueue, map_ahead, run_ahead, run_concurrently, run_in_background
 
 
 def test_background_calls_return_results_and_errors() -> None:
@@ -54,6 +54,26 @@ def test_items_keep_their_order_and_come_from_another_thread() -> None:
     taken = list(run_ahead(items(), 1, Event()))
     assert [k for k, _ in taken] == [0, 1, 2, 3, 4]
     assert threading.get_ident() not in {thread for _, thread in taken}
+
+
+def test_results_of_several_threads_keep_the_order_of_the_items() -> None:
+    release, made = Event(), list[int]()
+
+    def work(k: int) -> int:
+        if k == 0:
+            release.wait(20)
+        made.append(k)
+        return 10 * k
+
+    results = map_ahead(work, iter(range(8)), 2, Event())
+    threading.Timer(0.3, release.set).start()
+    assert list(results) == [0, 10, 20, 30, 40, 50, 60, 70]
+    # as many as may wait were made before the first
+    assert 0 in made[1:4] and sorted(made) == list(range(8))
+    with pytest.raises(ZeroDivisionError):
+        list(map_ahead(lambda k: 1 // k, [1, 0], 2, Event()))
+    (stop := Event()).set()
+    assert list(map_ahead(work, [1], 1, stop)) == []
 
 
 def test_error_is_raised_after_the_items_before_it() -> None:
