@@ -74,6 +74,6 @@ def command(
 
 def _show(result: "CheckResult") -> None:
     status = click.style(f"{result.status:8}", fg=_COLOURS[result.status])
-    click.echo(f"{status} {result.name}: {result.found}")
+    click.echo(f"{status} {result.name}: {result.finding}")
     for line in result.remedy.splitlines():
         click.echo(f"{'':8} {line}")

@@ -225,10 +225,10 @@ def _export(run: Path, path: Path) -> None:
 
     import numpy as np
 
-    from model.training.checkpoint import CARRIED_FOLDER, averaged_arrays
+    from model.training.checkpoint import PORTABLE_FOLDER, averaged_arrays
     from msa.io.atomic import atomic_write
 
-    arrays = averaged_arrays(run / CARRIED_FOLDER)
+    arrays = averaged_arrays(run / PORTABLE_FOLDER)
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
     with atomic_write(path, "wb") as stream:

@@ -34,19 +34,21 @@ def check_parameters(context: CheckContext) -> list[CheckResult]:
     for source in sources:
         assert source.file is not None
         if problem := find_problem(source.file, source.config_name):
-            found = f"{source.file}: {problem}"
+            finding = f"{source.file}: {problem}"
             remedy = f"{fetch} --which {source.which} --overwrite"
-            broken.append(CheckResult(name, CheckStatus.BROKEN, found, remedy))
+            broken.append(CheckResult(name, CheckStatus.BROKEN, finding, remedy))
     if broken:
         return broken
-    found = f"{', '.join(source.config_name for source in sources)} in {context.params}"
+    finding = f"{', '.join(source.config_name for source in sources)} in {context.params}"
     monomers = {source.number for source in sources if not source.is_multimer}
     if missing := {1, 2, 3, 4, 5} - monomers:
         missing_numbers = ", ".join(map(str, sorted(missing)))
         numbers = ",".join(map(str, sorted(monomers)))
         remedy = f"{fetch}, or predict with --models {numbers}." if monomers else fetch
-        return [CheckResult(name, CheckStatus.WARNING, f"{found}; none for model {missing_numbers}", remedy)]
-    return [CheckResult(name, CheckStatus.OK, found)]
+        return [
+            CheckResult(name, CheckStatus.WARNING, f"{finding}; none for model {missing_numbers}", remedy)
+        ]
+    return [CheckResult(name, CheckStatus.OK, finding)]
 
 
 def check_network_gpu(context: CheckContext) -> list[CheckResult]:
@@ -94,8 +96,8 @@ def check_network_gpu(context: CheckContext) -> list[CheckResult]:
     else:
         parts.append("kernels not compiled: the first prediction or foldcli warmup does that")
     if limitation := slower_kernels_warning(torch.cuda.get_device_capability(number), version("triton")):
-        found = ", ".join([*parts, limitation])
-        return [CheckResult(name, CheckStatus.WARNING, found, "pip install 'torch==2.11.*'")]
+        finding = ", ".join([*parts, limitation])
+        return [CheckResult(name, CheckStatus.WARNING, finding, "pip install 'torch==2.11.*'")]
     return [CheckResult(name, CheckStatus.OK, ", ".join(parts))]
 
 
@@ -138,12 +140,12 @@ def compare_with_numpy(name: str, kernels: Kernels) -> CheckResult:
     for operation, difference in differences.items():
         # `not <` instead of `>=`, so that NaN fails
         if not difference < _CPU_TOLERANCE:
-            found = f"{operation} differs from numpy's by {difference:.1e}"
+            finding = f"{operation} differs from numpy's by {difference:.1e}"
             return CheckResult(
-                name, CheckStatus.BROKEN, found, f"Is torch installed correctly? {REPORT_REQUEST}"
+                name, CheckStatus.BROKEN, finding, f"Is torch installed correctly? {REPORT_REQUEST}"
             )
-    found = f"{', '.join(differences)} equal to numpy's within {_CPU_TOLERANCE:.0e}"
-    return CheckResult(name, CheckStatus.OK, found)
+    finding = f"{', '.join(differences)} equal to numpy's within {_CPU_TOLERANCE:.0e}"
+    return CheckResult(name, CheckStatus.OK, finding)
 
 
 def compare_with_float64(
@@ -160,7 +162,9 @@ def compare_with_float64(
     errors = errors_against_float64(kernels, device, dtype)
     for operation, (error, reference_error) in errors.items():
         if not error <= _MAX_ERROR_RATIO * reference_error + 1e-6:
-            found = f"{operation} is off by {error:.1e}, and plain PyTorch by {reference_error:.1e}"
-            return CheckResult(name, CheckStatus.BROKEN, found, f"Try --kernels reference. {REPORT_REQUEST}")
-    found = f"{', '.join(errors)} compiled, and as close to float64 as plain PyTorch"
-    return CheckResult(name, CheckStatus.OK, found)
+            finding = f"{operation} is off by {error:.1e}, and plain PyTorch by {reference_error:.1e}"
+            return CheckResult(
+                name, CheckStatus.BROKEN, finding, f"Try --kernels reference. {REPORT_REQUEST}"
+            )
+    finding = f"{', '.join(errors)} compiled, and as close to float64 as plain PyTorch"
+    return CheckResult(name, CheckStatus.OK, finding)

@@ -1,6 +1,6 @@
 """The result of a check, and the options that checks depend on."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -28,18 +28,28 @@ class CheckResult:
     Args:
         name: name of the check.
         status: see CheckStatus.
-        found: the finding, one line.
+        finding: what the check found, in one line.
         remedy: instructions for the user; "" if none are needed.
     """
 
     name: str
     status: CheckStatus
-    found: str
+    finding: str
     remedy: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as a dict for JSON."""
-        return asdict(self)
+        """Return the result as it is printed with --json."""
+        return {
+            "name": self.name,
+            "status": self.status.value,
+            "found": self.finding,
+            "remedy": self.remedy,
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "CheckResult":
+        """Return the result that `as_json` has converted."""
+        return cls(content["name"], CheckStatus(content["status"]), content["found"], content["remedy"])
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,7 @@ def _run_in_one_child(
                 elif "ends" in message:
                     remaining.remove(message["ends"])
                 else:
-                    fields = message["result"]
-                    yield CheckResult(**fields | {"status": CheckStatus(fields["status"])})
+                    yield CheckResult.from_json(message["result"])
             reason = _exit_reason(process, output)
         except TimeoutError:
             reason = f"no answer for {time_limit:.0f} s"

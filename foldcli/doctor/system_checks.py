@@ -94,8 +94,8 @@ def _check_viewer(install: str) -> CheckResult:
     """Check the package with the viewer of reports, which is never imported."""
     viewer = load_viewer()
     if viewer.missing:
-        found = "reports have no cartoon: " + viewer.missing
-        return CheckResult(PACKAGE, CheckStatus.WARNING, found, install)
+        finding = "reports have no cartoon: " + viewer.missing
+        return CheckResult(PACKAGE, CheckStatus.WARNING, finding, install)
     return CheckResult(PACKAGE, CheckStatus.OK, f"Mol* {viewer.version}")
 
 
@@ -133,8 +133,8 @@ def check_namespace(context: CheckContext) -> CheckResult:
             "Remove or rename it, or take its folder off PYTHONPATH; if pip installed it, uninstall it.",
         )
     if importlib.util.find_spec("cuda.alignment") is None or importlib.util.find_spec("cuda.fused") is None:
-        found = "foldcli's own part of it is missing"
-        return CheckResult(name, CheckStatus.BROKEN, found, "Install foldcli again.")
+        finding = "foldcli's own part of it is missing"
+        return CheckResult(name, CheckStatus.BROKEN, finding, "Install foldcli again.")
     if importlib.util.find_spec("cuda.bindings") is None:
         # only GPUs need them
         status = CheckStatus.OK if context.device == "cpu" else context.status_without_gpu
@@ -146,8 +146,8 @@ def check_namespace(context: CheckContext) -> CheckResult:
 def check_machine(context: CheckContext) -> CheckResult:
     """Report cores and memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
-    found = f"{available_cores()} cores for this process, {memory:.0f} GiB memory"
-    return CheckResult("machine", CheckStatus.OK, found)
+    finding = f"{available_cores()} cores for this process, {memory:.0f} GiB memory"
+    return CheckResult("machine", CheckStatus.OK, finding)
 
 
 def check_cache(context: CheckContext) -> CheckResult:
@@ -174,13 +174,15 @@ def _check_folder(name: str, folder: Path, remedy: str) -> CheckResult:
             pass
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        found = f"{folder} cannot be written to ({existing}: {reason})"
-        return CheckResult(name, CheckStatus.BROKEN, found, remedy)
+        finding = f"{folder} cannot be written to ({existing}: {reason})"
+        return CheckResult(name, CheckStatus.BROKEN, finding, remedy)
     free = shutil.disk_usage(existing).free
-    found = f"{folder}{note}, {free / _GIB:.1f} GiB free"
+    finding = f"{folder}{note}, {free / _GIB:.1f} GiB free"
     if free < _LOW_DISK_BYTES:
-        return CheckResult(name, CheckStatus.WARNING, found, f"Databases and features may not fit. {remedy}")
-    return CheckResult(name, CheckStatus.OK, found)
+        return CheckResult(
+            name, CheckStatus.WARNING, finding, f"Databases and features may not fit. {remedy}"
+        )
+    return CheckResult(name, CheckStatus.OK, finding)
 
 
 def check_gpus(context: CheckContext) -> list[CheckResult]:

@@ -165,20 +165,7 @@ def write_model(model: PredictedModel) -> ModelResult:
     Raises:
         OSError: a file cannot be written.
     """
-    # imports gemmi, which runs without predictions do not need
-    from model.output import Provenance, format_contacts, format_mmcif, format_pdb, format_scores
-
     prediction, origin, tag = model.prediction, model.origin, model.tag
-    provenance = Provenance(
-        name=origin.target,
-        program=f"foldcli {VERSION}",
-        network=origin.network,
-        warning=UNTRAINED if origin.is_untrained else None,
-        copied_from=origin.copied_from,
-    )
-    more_scores: dict[str, Any] = {"untrained": True, "warning": UNTRAINED} if origin.is_untrained else {}
-    if origin.copied_from is not None:
-        more_scores["copied_from"] = origin.copied_from
     result = ModelResult(
         tag=tag,
         plddt=prediction.mean_plddt,
@@ -191,18 +178,7 @@ def write_model(model: PredictedModel) -> ModelResult:
         iptm=None if prediction.scores is None else prediction.scores.iptm,
         num_chains=prediction.num_chains,
     )
-    formatters: dict[ModelKind, Callable[[], str]] = {
-        "pdb": partial(format_pdb, prediction, provenance),
-        "cif": partial(format_mmcif, prediction, provenance),
-        "scores": partial(format_scores, prediction, more_scores),
-        "contacts": partial(format_contacts, prediction),
-    }
-    for index in range(len(prediction.passes)):
-        pass_provenance = replace(
-            provenance, network=f"{provenance.network}, structure after {index} of them"
-        )
-        formatters[f"recycle_{index}"] = partial(format_pdb, prediction.after_pass(index), pass_provenance)
-    for kind, format_file in formatters.items():
+    for kind, format_file in _formatters(model).items():
         if kind in result.kinds:
             with atomic_write(model.folder / unranked_name(kind, tag)) as stream:
                 stream.write(format_file())
@@ -215,6 +191,36 @@ def write_model(model: PredictedModel) -> ModelResult:
                 _write_results(kind, prediction, stream)
     write_result(model.folder, result)
     return result
+
+
+def _formatters(model: PredictedModel) -> dict[ModelKind, Callable[[], str]]:
+    """Return a function for each kind of text file of a model, which returns the file's content."""
+    # imports gemmi, which runs without predictions do not need
+    from model.output import Provenance, format_contacts, format_mmcif, format_pdb, format_scores
+
+    prediction, origin = model.prediction, model.origin
+    provenance = Provenance(
+        name=origin.target,
+        program=f"foldcli {VERSION}",
+        network=origin.network,
+        warning=UNTRAINED if origin.is_untrained else None,
+        copied_from=origin.copied_from,
+    )
+    more_scores: dict[str, Any] = {"untrained": True, "warning": UNTRAINED} if origin.is_untrained else {}
+    if origin.copied_from is not None:
+        more_scores["copied_from"] = origin.copied_from
+    formatters: dict[ModelKind, Callable[[], str]] = {
+        "pdb": partial(format_pdb, prediction, provenance),
+        "cif": partial(format_mmcif, prediction, provenance),
+        "scores": partial(format_scores, prediction, more_scores),
+        "contacts": partial(format_contacts, prediction),
+    }
+    for index in range(len(prediction.passes)):
+        pass_provenance = replace(
+            provenance, network=f"{provenance.network}, structure after {index} of them"
+        )
+        formatters[f"recycle_{index}"] = partial(format_pdb, prediction.after_pass(index), pass_provenance)
+    return formatters
 
 
 def _write_results(kind: Extra, prediction: "Prediction", stream: IO[bytes]) -> None:

@@ -3,7 +3,7 @@
 A full checkpoint holds parameters, their average and both moments of Adam in float32, 16 bytes per parameter.
 A run continues from it bit for bit on the same kind of device.
 
-The carried form moves a run between machines, in files under 16 MiB with 3.03 bytes per parameter: the
+A portable checkpoint moves a run between machines, in files under 16 MiB with 3.03 bytes per parameter: the
 average in bfloat16, from which the final network is exported, and the difference between the parameters and
 the average in 8 bits per element, with one scale per 64 elements. It lacks Adam's moments: after a restart
 they start from zero, and the learning rate rises again over some steps.
@@ -28,7 +28,8 @@ from model.training.parameters import FlatParameters, parameter_arrays
 from model.training.settings import from_mapping
 
 FULL_NAME = "checkpoint.safetensors"
-CARRIED_FOLDER = "carried"
+# subfolder of a run for its portable checkpoint
+PORTABLE_FOLDER = "carried"
 MANIFEST = "manifest.json"
 MAX_PART_BYTES = 15 * 2**20
 SCALE_BLOCK = 64
@@ -85,8 +86,10 @@ def load_full(
     return from_mapping(Progress, json.loads(metadata["progress"]))
 
 
-def save_carried(folder: Path, flat: FlatParameters, config: ModelConfig, progress: Progress) -> None:
-    """Write the carried form: a manifest and parts `average-I.safetensors` and `offset-I.safetensors`."""
+def save_portable_checkpoint(
+    folder: Path, flat: FlatParameters, config: ModelConfig, progress: Progress
+) -> None:
+    """Write a portable checkpoint: a manifest, and parts `average-I` and `offset-I.safetensors`."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.safetensors"):
         old.unlink()
@@ -101,8 +104,8 @@ def save_carried(folder: Path, flat: FlatParameters, config: ModelConfig, progre
     temporary.replace(folder / MANIFEST)
 
 
-def load_carried(folder: Path, flat: FlatParameters, config: ModelConfig) -> Progress:
-    """Read the carried form into the buffers; without `offset-*` files, training continues from the average.
+def load_portable_checkpoint(folder: Path, flat: FlatParameters, config: ModelConfig) -> Progress:
+    """Read a portable checkpoint into the buffers; without `offset-*`, training continues from the average.
 
     Raises:
         DataError: a part is missing, or it belongs to another network.
@@ -121,18 +124,18 @@ def load_carried(folder: Path, flat: FlatParameters, config: ModelConfig) -> Pro
 
 
 def stored_progress(run: Path) -> Progress:
-    """Return the progress of a full checkpoint, else that of a carried form, else the start of a run."""
+    """Return the progress of a full checkpoint, else that of a portable one, else the start of a run."""
     if (run / FULL_NAME).exists():
         with safe_open(run / FULL_NAME, "pt") as stream:
             return from_mapping(Progress, json.loads(stream.metadata()["progress"]))
-    manifest = run / CARRIED_FOLDER / MANIFEST
+    manifest = run / PORTABLE_FOLDER / MANIFEST
     if manifest.exists():
         return from_mapping(Progress, json.loads(manifest.read_text())["progress"])
     return Progress()
 
 
 def averaged_arrays(folder: Path) -> dict[str, np.ndarray]:
-    """Return the averaged parameters of a carried form by DeepMind's names, float32."""
+    """Return the averaged parameters of a portable checkpoint by DeepMind's names, float32."""
     manifest = json.loads((folder / MANIFEST).read_text())
     network = AlphaFold(from_mapping(ModelConfig, manifest["config"]))
     flat = FlatParameters(network, torch.device("cpu"))
@@ -182,6 +185,6 @@ def _load_parts(folder: Path, name: str, count: int) -> dict[str, torch.Tensor]:
     paths = [folder / f"{name}-{index}.safetensors" for index in range(count)]
     for path in paths:
         if not path.exists():
-            raise DataError(f"{path}: missing part of a carried training state")
+            raise DataError(f"{path}: missing part of a portable checkpoint")
     parts = [load_file(path) for path in paths]
     return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}

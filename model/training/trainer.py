@@ -18,15 +18,15 @@ from model.alphafold import AlphaFold
 from model.errors import ConfigError, TrainingDiverged
 from model.kernels import select_kernels
 from model.training.checkpoint import (
-    CARRIED_FOLDER,
     FULL_NAME,
     MANIFEST,
     MOMENTS,
+    PORTABLE_FOLDER,
     Progress,
-    load_carried,
     load_full,
-    save_carried,
+    load_portable_checkpoint,
     save_full,
+    save_portable_checkpoint,
     stored_progress,
 )
 from model.training.data import ChainSet, Split
@@ -256,14 +256,14 @@ class Trainer:
             return
         config = self.settings.network
         save_full(self.run, self.flat, self.moments, config, self.progress)
-        save_carried(self.run / CARRIED_FOLDER, self.flat, config, self.progress)
+        save_portable_checkpoint(self.run / PORTABLE_FOLDER, self.flat, config, self.progress)
 
     def _load(self, run: Path) -> Progress:
         config = self.settings.network
         if (run / FULL_NAME).exists():
             return load_full(run, self.flat, self.moments, config)
-        if (run / CARRIED_FOLDER / MANIFEST).exists():
-            return load_carried(run / CARRIED_FOLDER, self.flat, config)
+        if (run / PORTABLE_FOLDER / MANIFEST).exists():
+            return load_portable_checkpoint(run / PORTABLE_FOLDER, self.flat, config)
         return Progress()
 
     def _plan(self, step: int) -> Iterator[MicroBatch]:

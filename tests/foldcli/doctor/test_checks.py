@@ -31,7 +31,7 @@ def test_requirements_are_read_from_pyproject() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "status", "found"),
+    ("name", "version", "status", "finding"),
     [
         ("zstandard", "0.3", CheckStatus.BROKEN, "0.3, and foldcli requires >=0.22"),
         ("numpy", "2.5.0rc1", CheckStatus.WARNING, "2.5.0rc1, and foldcli requires >=2.0,<2.5"),
@@ -41,7 +41,12 @@ def test_requirements_are_read_from_pyproject() -> None:
     ],
 )
 def test_package_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, version: str, status: CheckStatus, found: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    version: str,
+    status: CheckStatus,
+    finding: str,
 ) -> None:
     # the version is read from the first folder of sys.path that has metadata of the package
     (tmp_path / f"{name}-{version}.dist-info").mkdir()
@@ -49,7 +54,7 @@ def test_package_versions(
     (tmp_path / f"{name}-{version}.dist-info" / "METADATA").write_text(metadata)
     monkeypatch.syspath_prepend(tmp_path)
     result = check(name)
-    assert (result.status, result.found) == (status, found)
+    assert (result.status, result.finding) == (status, finding)
     assert result.remedy == ("" if status is CheckStatus.OK else remedy_for(name))
 
 
@@ -66,17 +71,17 @@ def test_package_that_hides_cuda_is_broken(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(tmp_path)
     result = check("cuda namespace")
-    assert result.status is CheckStatus.BROKEN and str(foreign) in result.found and result.remedy
+    assert result.status is CheckStatus.BROKEN and str(foreign) in result.finding and result.remedy
 
 
 def test_folders_must_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "a" / "b"))
     result = check("cache folder")
-    assert result.status in (CheckStatus.OK, CheckStatus.WARNING) and "created when needed" in result.found
+    assert result.status in (CheckStatus.OK, CheckStatus.WARNING) and "created when needed" in result.finding
     assert not (tmp_path / "a").exists()
     (tmp_path / "a").touch()
     result = check("cache folder")
-    assert result.status is CheckStatus.BROKEN and "cannot be written to" in result.found
+    assert result.status is CheckStatus.BROKEN and "cannot be written to" in result.finding
     assert "FOLDCLI_CACHE" in result.remedy
     assert check("temporary files").status in (CheckStatus.OK, CheckStatus.WARNING)
 
@@ -88,7 +93,7 @@ def test_parameter_files_must_match_their_networks(tmp_path: Path, npz: Npz) -> 
     files = [tmp_path / f"params_model_{number}_ptm.npz" for number in range(1, 6)]
     files[2].write_bytes(npz("model_3_ptm"))
     result = check("parameters", params=tmp_path)
-    assert result.status is CheckStatus.WARNING and "none for model 1, 2, 4, 5" in result.found
+    assert result.status is CheckStatus.WARNING and "none for model 1, 2, 4, 5" in result.finding
     assert "--models 3." in result.remedy
     for number, file in enumerate(files, 1):
         file.write_bytes(npz(f"model_{number}_ptm"))
@@ -97,7 +102,9 @@ def test_parameter_files_must_match_their_networks(tmp_path: Path, npz: Npz) -> 
         file.unlink()
     np.savez(files[1], x=np.zeros(1))
     result = check("parameters", params=tmp_path)
-    assert result.status is CheckStatus.BROKEN and "params_model_2_ptm.npz: does not contain" in result.found
+    assert (
+        result.status is CheckStatus.BROKEN and "params_model_2_ptm.npz: does not contain" in result.finding
+    )
     assert "--overwrite" in result.remedy
 
 
@@ -114,18 +121,18 @@ def test_wrong_operations_are_detected() -> None:
             compare_with_numpy("n", kernels),
             compare_with_float64("n", kernels, "cpu", torch.bfloat16),
         ):
-            assert result.status is CheckStatus.BROKEN and result.found.startswith(operation)
+            assert result.status is CheckStatus.BROKEN and result.finding.startswith(operation)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
 def test_missing_gpu_is_broken() -> None:
-    assert check("GPU").found == "not checked: --device cpu"
+    assert check("GPU").finding == "not checked: --device cpu"
     driver, *gpus = run_check("GPU", CheckContext("cuda:0,3", Path("/nowhere")))
     assert driver.name == "NVIDIA driver"
     assert [gpu.name for gpu in gpus] == ["GPU 0 for the search", "GPU 3 for the search"]
     assert all(gpu.status is CheckStatus.BROKEN and gpu.remedy for gpu in gpus)
     network = check("GPU for the network", "cuda")
-    assert network.status is CheckStatus.BROKEN and torch.__version__ in network.found
+    assert network.status is CheckStatus.BROKEN and torch.__version__ in network.finding
     assert run_check("search on the GPU", CheckContext("cuda", Path("/nowhere"))) == []
     assert run_check("network on the GPU", CheckContext("cuda", Path("/nowhere"))) == []
 

@@ -21,7 +21,7 @@ def run(*names: str, context: CheckContext = CPU, time_limit: float = 120) -> di
 
 
 @pytest.mark.parametrize(
-    ("content", "found"),
+    ("content", "finding"),
     [
         ("import os, signal\nprint('last words', flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)",
          "ended by SIGSEGV: last words"),
@@ -32,13 +32,13 @@ def run(*names: str, context: CheckContext = CPU, time_limit: float = 120) -> di
     ],
 )  # fmt: skip
 def test_package_that_fails_to_import_is_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, found: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, finding: str
 ) -> None:
     (tmp_path / "gemmi.py").write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
     results = run("zstandard", "gemmi", "machine")
     assert list(results) == ["zstandard", "gemmi", "machine"]
-    assert results["gemmi"].status is CheckStatus.BROKEN and results["gemmi"].found == found
+    assert results["gemmi"].status is CheckStatus.BROKEN and results["gemmi"].finding == finding
     assert results["gemmi"].remedy.startswith("pip install --force-reinstall 'gemmi")
     assert results["zstandard"].status is results["machine"].status is CheckStatus.OK
 
@@ -46,7 +46,7 @@ def test_package_that_fails_to_import_is_broken(
 def test_package_that_hangs_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gemmi.py").write_text("import threading; threading.Event().wait()")
     monkeypatch.syspath_prepend(tmp_path)
-    assert run("gemmi", time_limit=1)["gemmi"].found == "no answer for 1 s"
+    assert run("gemmi", time_limit=1)["gemmi"].finding == "no answer for 1 s"
 
 
 def test_time_limit_is_that_of_a_single_check() -> None:
@@ -72,7 +72,7 @@ def test_child_process_that_cannot_start_is_reported(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     results = run("machine", "Python")
     assert [result.status for result in results.values()] == [CheckStatus.BROKEN] * 2
-    assert results["machine"].found == "ended with exit status 1: ImportError: not json"
+    assert results["machine"].finding == "ended with exit status 1: ImportError: not json"
 
 
 def test_unknown_check_is_broken() -> None:
@@ -85,5 +85,5 @@ def test_gpu_search_in_numbas_simulator(tmp_path: Path, monkeypatch: pytest.Monk
     for name, value in (SIMULATOR_VARIABLES | {"FOLDCLI_CACHE": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
     results = run("GPU", "search on the GPU", context=CheckContext("cuda", Path("/nowhere")))
-    assert "simulator" in results["GPU 0 for the search"].found
-    assert results["search on GPU 0"].found == "compiled, and equal to the CPU's hits"
+    assert "simulator" in results["GPU 0 for the search"].finding
+    assert results["search on GPU 0"].finding == "compiled, and equal to the CPU's hits"

@@ -13,7 +13,7 @@ import torch
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.errors import DataError, TrainingDiverged
-from model.training.checkpoint import CARRIED_FOLDER, FULL_NAME, averaged_arrays
+from model.training.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays
 from model.training.data import ChainSet, Split
 from model.training.sampling import TrainingSampleSettings
 from model.training.settings import RESTART_WARMUP, Phase, TrainingSettings, learning_rate
@@ -44,7 +44,7 @@ def test_interrupted_run_continues_bit_for_bit(
     assert kinds == ["step"] * 4 + ["validation"] + ["step"] * 2
 
 
-def test_run_continues_from_the_carried_form(
+def test_run_continues_from_the_portable_checkpoint(
     settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
 ) -> None:
     first = Trainer(settings, chains, split, tmp_path, CPU)
@@ -55,19 +55,19 @@ def test_run_continues_from_the_carried_form(
     assert torch.allclose(second.flat.average, first.flat.average, rtol=2**-8, atol=1e-12)
     scale = (first.flat.values - first.flat.average).abs().max() + first.flat.values.abs().max() / 256
     assert float((second.flat.values - first.flat.values).abs().max()) <= float(scale) / 64
-    for path in (tmp_path / CARRIED_FOLDER).glob("offset-*"):
+    for path in (tmp_path / PORTABLE_FOLDER).glob("offset-*"):
         path.unlink()
     third = Trainer(settings, chains, split, tmp_path, CPU, resume=True)
     assert torch.equal(third.flat.values, third.flat.average)
     assert [report.step for report in third.train()] == [4, 5, 6]
 
 
-def test_carried_network_runs_in_the_inference_code(
+def test_network_of_a_portable_checkpoint_runs_in_the_inference_code(
     settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
 ) -> None:
     trainer = Trainer(settings, chains, split, tmp_path, CPU)
     list(trainer.train(max_steps=1))
-    network = AlphaFold.from_parameters(settings.network, averaged_arrays(tmp_path / CARRIED_FOLDER))
+    network = AlphaFold.from_parameters(settings.network, averaged_arrays(tmp_path / PORTABLE_FOLDER))
     with trainer.flat.averaged():
         for name, parameter in trainer.network.named_parameters():
             assert torch.allclose(parameter, network.get_parameter(name), rtol=2**-8, atol=1e-12), name
