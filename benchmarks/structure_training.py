@@ -26,7 +26,7 @@ from model.kernels import select_kernels
 from model.residue_constants import RESTYPES
 from model.rigid import Rigid
 from model.training.data import read_split
-from model.training.features import Targets, make_targets, warm_tables
+from model.training.features import Targets, load_tables, make_targets
 from model.training.initialization import initialize
 from model.training.losses import backbone_fape, distance_loss, lddt_ca, torsion_loss
 from model.training.sampling import Sampler
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=48, help="number of held-out chains")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    warm_tables(torch.device("cpu"))
+    load_tables(torch.device("cpu"))
     chains = _prepare(options.data, None)
     split = read_split(chains)
     settings = replace(read_settings(CONFIG).sampling, msa_rows=3, extra_rows=1, backbone_rate=0.0)

@@ -16,7 +16,7 @@ import torch
 from model.training.data import ChainSet, read_split
 from model.training.prepare import prepare
 from model.training.settings import Phase, TrainingSettings, read_settings
-from model.training.trainer import Trainer, Workers
+from model.training.trainer import Trainer, TrainingProcesses
 
 ROOT = Path(__file__).parents[1]
 
@@ -64,11 +64,11 @@ def settings_of(arguments: argparse.Namespace, size: int, processes: int) -> Tra
     return settings if arguments.workers is None else replace(settings, workers=arguments.workers)
 
 
-def measure(arguments: argparse.Namespace, size: int, chains: ChainSet, workers: Workers) -> str:
+def measure(arguments: argparse.Namespace, size: int, chains: ChainSet, processes: TrainingProcesses) -> str:
     """Train for a while and return one line of results."""
-    settings = settings_of(arguments, size, workers.count)
-    trainer = Trainer(settings, chains, read_split(chains), None, workers)
-    on_gpu = workers.device.type == "cuda"
+    settings = settings_of(arguments, size, processes.count)
+    trainer = Trainer(settings, chains, read_split(chains), None, processes)
+    on_gpu = processes.device.type == "cuda"
     begin = time.monotonic()
     steps = trainer.train()
     warm: set[bool] = set()
@@ -80,22 +80,24 @@ def measure(arguments: argparse.Namespace, size: int, chains: ChainSet, workers:
     compiled = time.monotonic() - begin
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    slowest = torch.tensor(max(next(steps).seconds for _ in range(2)), device=workers.device)
+    slowest = torch.tensor(max(next(steps).seconds for _ in range(2)), device=processes.device)
     # the sum over all processes, so that all measure the same number of steps
-    workers.add(slowest)
-    count = max(3, int(arguments.seconds * workers.count / float(slowest)))
+    processes.add(slowest)
+    count = max(3, int(arguments.seconds * processes.count / float(slowest)))
     measured = [next(steps) for _ in range(count)]
     seconds = sum(report.seconds for report in measured)
     waited = sum(report.waited for report in measured) / seconds
     by_recycles = []
     for recycles in range(settings.max_recycles + 1):
-        own = [report.seconds for report in measured if report.recycles == recycles]
-        by_recycles.append(f"{settings.batch * len(own) / sum(own):.1f}" if own else "-")
+        step_seconds = [report.seconds for report in measured if report.recycles == recycles]
+        by_recycles.append(
+            f"{settings.batch * len(step_seconds) / sum(step_seconds):.1f}" if step_seconds else "-"
+        )
     memory = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else float("nan")
     if arguments.profile is not None:
         _profile(trainer, arguments.profile)
     return (
-        f"{workers.count} x {size:3d} samples of {arguments.crop}: "
+        f"{processes.count} x {size:3d} samples of {arguments.crop}: "
         f"{settings.batch * count / seconds:7.1f} samples/s (0, 1, 2 recycles: {', '.join(by_recycles)}), "
         f"{memory:.1f} GiB, waiting {100 * waited:.2f} %, {compiled:.0f} s until compiled"
     )
@@ -112,19 +114,19 @@ def _profile(trainer: Trainer, path: Path) -> None:
 def main() -> None:
     arguments = parse()
     chains = prepare(arguments.data, arguments.prepared)
-    workers = Workers.from_environment("cuda" if torch.cuda.is_available() else "cpu")
+    processes = TrainingProcesses.from_environment("cuda" if torch.cuda.is_available() else "cpu")
     try:
         for size in arguments.batch:
             try:
-                line = measure(arguments, size, chains, workers)
+                line = measure(arguments, size, chains, processes)
             except torch.OutOfMemoryError:
-                line = f"{workers.count} x {size:3d} samples of {arguments.crop}: out of memory"
-            if workers.rank == 0:
+                line = f"{processes.count} x {size:3d} samples of {arguments.crop}: out of memory"
+            if processes.rank == 0:
                 print(line, flush=True)
-            if workers.device.type == "cuda":
+            if processes.device.type == "cuda":
                 torch.cuda.empty_cache()
     finally:
-        workers.close()
+        processes.close()
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from model.templates import TemplateEmbedding, TemplateTorsionEmbedding, active_
 
 @dataclass(frozen=True)
 class Representations:
-    """The trunk's output.
+    """The trunk's output, in the dtype of the trunk.
 
     Args:
         msa: [S, N, C], without the template rows.
@@ -58,9 +58,9 @@ class PassOutput:
 
     Args:
         representations: the trunk's output.
-        structure_activations: [N, C'], the structure module's single representation.
-        positions: [N, 37, 3], atom positions in Å.
-        atom_mask: [N, 37].
+        structure_activations: [N, C'] float32, the structure module's single representation.
+        positions: [N, 37, 3] float32, atom positions in Å.
+        atom_mask: [N, 37] float32, 1 for the atoms of the residue type.
     """
 
     representations: Representations
@@ -107,7 +107,7 @@ class Trunk(nn.Module):
         seq_mask, mask = features.get("seq_mask"), features.get("msa_mask")
         pair_mask = None if seq_mask is None else seq_mask[:, None] * seq_mask[None]  # [N, N]
         msa, pair = self.input_embedding(features)  # [S, N, C], [N, N, Z]
-        sequences = msa.shape[0]
+        num_sequences = msa.shape[0]
         msa, pair = self.recycling_embedding(msa, pair, features["aatype"], previous)
         templates = active_templates(features)
         if (
@@ -117,20 +117,21 @@ class Trunk(nn.Module):
         ):
             pair += self.template_embedding(pair, templates, pair_mask)
             if bool(templates["template_mask"].any()):
-                rows, rows_mask = self.template_torsion_embedding(templates)  # [T, N, C], [T, N]
-                mask = rows_mask.new_ones(msa.shape[:2]) if mask is None else mask
-                msa, mask = torch.cat([msa, rows]), torch.cat([mask, rows_mask])  # [S + T, N, C], [S + T, N]
+                template_rows, template_mask = self.template_torsion_embedding(templates)  # [T, N, C], [T, N]
+                mask = template_mask.new_ones(msa.shape[:2]) if mask is None else mask
+                msa = torch.cat([msa, template_rows])  # [S + T, N, C]
+                mask = torch.cat([mask, template_mask])  # [S + T, N]
         extra = self.extra_msa_embedding(features)  # [E, N, C'']
         extra_mask = features.get("extra_msa_mask")
         length = pair.shape[0]
         extra, pair = self.extra_msa_blocks(length, extra, pair, extra_mask, pair_mask)
         del extra
         msa, pair = self.evoformer_blocks(length, msa, pair, mask, pair_mask)
-        return Representations(msa[:sequences], pair, self.single_activations(msa[0]))
+        return Representations(msa[:num_sequences], pair, self.single_activations(msa[0]))
 
 
 class AlphaFold(nn.Module):
-    """A monomer network of AlphaFold2 (Jumper et al., Nature 596, 583, 2021), or AlphaFold-Multimer's.
+    """A network of AlphaFold2 (Jumper et al., Nature 596, 583, 2021) or of AlphaFold-Multimer.
 
     The constructor leaves parameters uninitialised; `from_parameters` returns a network that is ready to use.
 
@@ -211,14 +212,14 @@ class AlphaFold(nn.Module):
             previous: state recycled from the previous pass, or None for zeros.
 
         Returns:
-            Tensors keyed by DeepMind's result names; slashes join nested names.
+            Tensors keyed by DeepMind's result names; the parts of nested names are joined by slashes.
         """
         if previous is None:
             previous = self.initial_state(features)
         return dict(self.results(self.run_pass(features, previous)))
 
     def results(self, output: PassOutput) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the results of a pass one by one, those of all heads included; see `forward` for the names.
+        """Yield the names and results of a pass one by one, including those of all heads; see `forward`.
 
         Each result is computed on request, so that the large ones need not be in memory at the same time.
         """

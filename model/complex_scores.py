@@ -27,7 +27,7 @@ _CONTACT_PROBABILITY = 0.6
 _IPSAE_MAX_PAE = 15.0
 # Å; d0 of pDockQ2
 _PDOCKQ2_D0 = 10.0
-# contacts that are kept; structures without clashes have far fewer
+# largest number of contacts to return; structures without clashes have far fewer
 MAX_CONTACTS = 100_000
 
 
@@ -37,19 +37,19 @@ class _Chains:
 
     Args:
         index: [N] int64, 0-based chain of each residue.
-        member: [N, C] float64, 1 for the chain of each residue.
+        membership: [N, C] float64, 1 for the chain of each residue.
         size: [C] float64, number of residues.
     """
 
     index: torch.Tensor
-    member: torch.Tensor
+    membership: torch.Tensor
     size: torch.Tensor
 
     @classmethod
     def from_asym_id(cls, asym_id: np.ndarray, device: torch.device) -> "_Chains":
         index = torch.from_numpy(np.unique(asym_id, return_inverse=True)[1]).to(device)
-        member = torch.nn.functional.one_hot(index).double()
-        return cls(index, member, member.sum(0))
+        membership = torch.nn.functional.one_hot(index).double()
+        return cls(index, membership, membership.sum(0))
 
     def maximum(self, values: torch.Tensor) -> torch.Tensor:
         """Return the maximum of values [N, ...] over the residues of each chain, [C, ...]."""
@@ -87,13 +87,15 @@ def complex_scores(
     interface = _interface_residues(_row_function(distogram_logits), distogram_edges, chains, budget)
     terms = _sum_tm_terms(_row_function(pae_logits), pae_edges, interface, chains, budget)
     contact_scores = _contact_scores(terms.pae, atom_positions, atom_mask, plddt, chains, budget)
-    others = 1.0 - chains.member
+    other_chains = 1.0 - chains.membership
     by_chain = chains.maximum(terms.total / chains.size)
     active = terms.active_total / (1e-8 + terms.active_weight)
-    active_all = (terms.active_total * others).sum(1) / (1e-8 + (terms.active_weight * others).sum(1))
+    active_all = (terms.active_total * other_chains).sum(1) / (
+        1e-8 + (terms.active_weight * other_chains).sum(1)
+    )
     scores = ComplexScores(
         ptm=float((terms.total.sum(1) / len(chains.index)).max()),
-        iptm=float(((terms.total * others).sum(1) / (others @ chains.size).clamp_min(1)).max()),
+        iptm=float(((terms.total * other_chains).sum(1) / (other_chains @ chains.size).clamp_min(1)).max()),
         per_chain_ptm=chains.maximum(terms.own_chain).cpu().numpy(),
         pairwise_iptm=_pairs(torch.maximum(by_chain, by_chain.T)),
         actifptm=float(active_all.max()),
@@ -125,10 +127,10 @@ def _interface_residues(
     """
     lower = torch.cat([edges.new_zeros(1), edges])
     close = (lower < CONTACT_DISTANCE).double()
-    interface = torch.zeros_like(chains.member)
-    for rows in row_slices(chains.member, 8 * len(chains.index) * len(close), budget):
+    interface = torch.zeros_like(chains.membership)
+    for rows in row_slices(chains.membership, 8 * len(chains.index) * len(close), budget):
         probability = torch.softmax(rows_of_logits(rows).double(), dim=-1) @ close  # [n, N]
-        interface[rows] = ((probability >= _CONTACT_PROBABILITY).double() @ chains.member).clamp_max(1)
+        interface[rows] = ((probability >= _CONTACT_PROBABILITY).double() @ chains.membership).clamp_max(1)
     return interface
 
 
@@ -160,24 +162,24 @@ def _sum_tm_terms(
 ) -> _TmTerms:
     length = len(chains.index)
     centers = bin_centers(edges)
-    whole = _tm_term(centers, _d0(torch.full_like(centers[:1], length), 19.0))  # [bins]
-    by_chain = _tm_term(centers, _d0(chains.size, 19.0)[:, None])  # [C, bins]
-    total, active_total, active_weight = (torch.zeros_like(chains.member) for _ in range(3))
+    complex_terms = _tm_term(centers, _d0(torch.full_like(centers[:1], length), 19.0))  # [bins]
+    chain_terms = _tm_term(centers, _d0(chains.size, 19.0)[:, None])  # [C, bins]
+    total, active_total, active_weight = (torch.zeros_like(chains.membership) for _ in range(3))
     own_chain = total.new_zeros(length)
     pae = torch.empty(length, length, device=total.device)
     # factor 16: as for the PAE alone, see `model.heads.expected_errors`
-    for rows in row_slices(chains.member, 16 * length * len(centers), budget):
+    for rows in row_slices(chains.membership, 16 * length * len(centers), budget):
         probabilities = torch.softmax(rows_of_logits(rows).double(), dim=-1)  # [n, N, bins]
         pae[rows] = (probabilities @ centers).float()
-        terms = probabilities @ whole  # [n, N]
-        total[rows] = terms @ chains.member
+        terms = probabilities @ complex_terms  # [n, N]
+        total[rows] = terms @ chains.membership
         chain = chains.index[rows]
-        same = (chain[:, None] == chains.index).double()
-        own_terms = (probabilities @ by_chain[chain][:, :, None])[..., 0]
-        own_chain[rows] = (own_terms * same).sum(1) / chains.size[chain]
-        weight = interface[rows][:, chains.index] * interface[:, chain].T * (1.0 - same)
-        active_total[rows] = (terms * weight) @ chains.member
-        active_weight[rows] = weight @ chains.member
+        same_chain = (chain[:, None] == chains.index).double()
+        own_chain_terms = (probabilities @ chain_terms[chain][:, :, None])[..., 0]
+        own_chain[rows] = (own_chain_terms * same_chain).sum(1) / chains.size[chain]
+        weight = interface[rows][:, chains.index] * interface[:, chain].T * (1.0 - same_chain)
+        active_total[rows] = (terms * weight) @ chains.membership
+        active_weight[rows] = weight @ chains.membership
     return _TmTerms(total, own_chain, active_total, active_weight, pae)
 
 
@@ -192,14 +194,14 @@ def _d0(length: torch.Tensor, shortest: float) -> torch.Tensor:
 
 def _ipsae(pae: torch.Tensor, chains: _Chains, budget: int | None) -> torch.Tensor:
     """Return ipSAE of each chain when aligned on each residue, [N, C] float64."""
-    result = torch.zeros_like(chains.member)
+    result = torch.zeros_like(chains.membership)
     for rows in row_slices(pae, 16 * len(pae), budget):
         errors = pae[rows].double()
         valid = ((errors < _IPSAE_MAX_PAE) & (chains.index[rows][:, None] != chains.index)).double()
-        count = valid @ chains.member  # [n, C]
+        count = valid @ chains.membership  # [n, C]
         d0 = _d0(count, 26.0).clamp_min(1.0)
         terms = valid * _tm_term(errors, d0[:, chains.index])
-        result[rows] = (terms @ chains.member) / count.clamp_min(1)
+        result[rows] = (terms @ chains.membership) / count.clamp_min(1)
     return result
 
 
@@ -222,7 +224,7 @@ def _contact_scores(
 ) -> _ContactScores:
     """Find the contacts between chains, and compute the scores that depend on them."""
     points = _contact_points(atom_positions, atom_mask)
-    has_contact, count, tm_terms = (torch.zeros_like(chains.member) for _ in range(3))
+    has_contact, count, tm_terms = (torch.zeros_like(chains.membership) for _ in range(3))
     first, second = (torch.zeros(0, dtype=torch.int64, device=pae.device) for _ in range(2))
     distance = pae.new_zeros(0)
     for rows in row_slices(pae, 16 * len(pae), budget):
@@ -230,22 +232,24 @@ def _contact_scores(
         distances = torch.cdist(points[rows], points, compute_mode="donot_use_mm_for_euclid_dist")
         chain = chains.index[rows][:, None]
         close = (distances <= CONTACT_DISTANCE) & (chain != chains.index)  # [n, N]; False for NaN
-        count[rows] = close.double() @ chains.member
+        count[rows] = close.double() @ chains.membership
         has_contact[rows] = count[rows].clamp_max(1)
-        tm_terms[rows] = (close * _tm_term(pae[rows].double(), pae.new_tensor(_PDOCKQ2_D0))) @ chains.member
+        tm_terms[rows] = (
+            close * _tm_term(pae[rows].double(), pae.new_tensor(_PDOCKQ2_D0))
+        ) @ chains.membership
         i, j = torch.nonzero(close & (chain < chains.index), as_tuple=True)
         first, second = torch.cat([first, i + rows.start]), torch.cat([second, j])
         distance = torch.cat([distance, distances[i, j].float()])
         if len(distance) > MAX_CONTACTS:
-            kept = distance.argsort(stable=True)[:MAX_CONTACTS].sort().values
-            first, second, distance = first[kept], second[kept], distance[kept]
-    between = chains.member.T @ count  # [C, C]
+            closest = distance.argsort(stable=True)[:MAX_CONTACTS].sort().values
+            first, second, distance = first[closest], second[closest], distance[closest]
+    num_contacts = chains.membership.T @ count  # [C, C]
     confidence = torch.from_numpy(np.asarray(plddt, np.float64)).to(pae.device)
-    summed = chains.member.T @ (confidence[:, None] * has_contact)
-    residues = chains.member.T @ has_contact
-    mean_plddt = (summed + summed.T) / (residues + residues.T).clamp_min(1)
-    mean_term = (chains.member.T @ tm_terms) / between.clamp_min(1)
-    pdockq = 0.724 * torch.sigmoid(0.052 * (mean_plddt * between.clamp_min(1).log10() - 152.611)) + 0.018
+    plddt_sums = chains.membership.T @ (confidence[:, None] * has_contact)
+    num_residues = chains.membership.T @ has_contact
+    mean_plddt = (plddt_sums + plddt_sums.T) / (num_residues + num_residues.T).clamp_min(1)
+    mean_term = (chains.membership.T @ tm_terms) / num_contacts.clamp_min(1)
+    pdockq = 0.724 * torch.sigmoid(0.052 * (mean_plddt * num_contacts.clamp_min(1).log10() - 152.611)) + 0.018
     pdockq2 = 1.31 * torch.sigmoid(0.075 * (mean_plddt * mean_term - 84.733)) + 0.005
     errors = torch.stack([pae[first, second], pae[second, first]], dim=1)
     contacts = InterfaceContacts(
@@ -253,9 +257,9 @@ def _contact_scores(
         second=second.cpu().numpy(),
         distance=distance.cpu().numpy(),
         pae=errors.cpu().numpy(),
-        total=int(between.sum()) // 2,
+        total=int(num_contacts.sum()) // 2,
     )
-    return _ContactScores(pdockq * (between > 0), pdockq2 * (between > 0), contacts)
+    return _ContactScores(pdockq * (num_contacts > 0), pdockq2 * (num_contacts > 0), contacts)
 
 
 def _contact_points(atom_positions: torch.Tensor, atom_mask: torch.Tensor) -> torch.Tensor:

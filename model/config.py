@@ -179,11 +179,11 @@ MULTIMER_NAMES = tuple(
 )
 # rows of the extra MSA in the multimer networks 4 and 5 of version 3, and in all of the older versions
 _FEWER_EXTRA_ROWS = 1152
-_OLD_VERSION = MultimerConfig(msa_rows=252, extra_rows=_FEWER_EXTRA_ROWS, joined_projections=False)
+_OLD_MULTIMER = MultimerConfig(msa_rows=252, extra_rows=_FEWER_EXTRA_ROWS, joined_projections=False)
 
 
 def model_config(name: str) -> ModelConfig:
-    """Return the architecture of a network, given its name.
+    """Return the architecture of the network with a name.
 
     Args:
         name: model_1 to model_5, model_1_ptm to model_5_ptm, model_1_multimer_v3 to model_5_multimer_v3, the
@@ -215,7 +215,7 @@ def _multimer_config(name: str) -> ModelConfig:
     monomer = ModelConfig(name)
     multimer = MultimerConfig()
     if name in MULTIMER_NAMES and not name.endswith("_v3"):
-        multimer = _OLD_VERSION
+        multimer = _OLD_MULTIMER
     elif name.split("_")[1] in "45":
         multimer = MultimerConfig(extra_rows=_FEWER_EXTRA_ROWS)
     return replace(

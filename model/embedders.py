@@ -17,7 +17,7 @@ TARGET_FEATURES = 22
 MSA_FEATURES = 49
 EXTRA_MSA_TYPES = 23  # 20 amino acids, unknown, gap, mask
 EXTRA_MSA_DELETIONS = ("extra_has_deletion", "extra_deletion_value")
-# larger sequence separations are clipped to this
+# largest sequence separation; larger ones are clipped
 MAX_RELATIVE_POSITION = 32
 # bins of the previous pass's CB distances: first and last lower edge in Å, and their number
 RECYCLED_BINS = (3.25, 20.75, 15)
@@ -92,7 +92,7 @@ def distance_bins(
         first: lower edge of the first bin, Å.
         last: lower edge of the last bin, Å; edges are evenly spaced.
         bins: number of bins.
-        rows: the first point of each pair.
+        rows: indices of the first points; the second points are all N.
 
     Returns:
         [n, N, bins] float32.
@@ -158,7 +158,7 @@ class RecyclingEmbedding(nn.Module):
             pair: [n, N, Z].
             aatype: [N].
             previous: the recycled state; its pair representation has the same rows.
-            rows: the rows.
+            rows: the rows of the whole pair representation that `pair` holds.
         """
         points = pseudo_beta(aatype, previous.positions)
         bins = distance_bins(points, *RECYCLED_BINS, rows=rows)  # [n, N, 15]
@@ -174,7 +174,7 @@ class ExtraMsaEmbedding(nn.Module):
         self.extra_msa_activations = Linear(EXTRA_MSA_TYPES + 2, config.extra_msa.msa.channels)
 
     def forward(self, features: Features, sequences: slice = ALL) -> torch.Tensor:
-        """Return sequences of the extra MSA representation [e, N, C]."""
+        """Return the selected rows of the extra MSA representation, [e, N, C]."""
         extra = features["extra_msa"][sequences]
         all_deletions = [features[name][sequences] for name in EXTRA_MSA_DELETIONS]
         bias = self.extra_msa_activations.bias

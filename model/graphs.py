@@ -85,9 +85,9 @@ class GraphedModules:
 
     def _use_graphs(self, residues: int, tensors: Sequence[torch.Tensor | None]) -> bool:
         on_gpu = all(x is None or x.is_cuda for x in tensors)
-        hooked = any(module._forward_hooks or module._forward_pre_hooks for module in self.modules)
-        short = residues <= MAX_GRAPH_RESIDUES
-        return self.enabled and short and on_gpu and not hooked and torch.is_inference_mode_enabled()
+        has_hooks = any(module._forward_hooks or module._forward_pre_hooks for module in self.modules)
+        is_short = residues <= MAX_GRAPH_RESIDUES
+        return self.enabled and is_short and on_gpu and not has_hooks and torch.is_inference_mode_enabled()
 
     def _call(self, index: int, shared: "SharedModule", may_capture: bool) -> Tensors:
         """Replay a module or, if that is not possible yet, call it normally; return its result."""
@@ -100,7 +100,7 @@ class GraphedModules:
             return self._result
         result = shared.module(*self._inputs)
         if not self._kernels_loaded:
-            shared.find_prepared()
+            shared.find_prepared_tensors()
             self._kernels_loaded = True
         return result
 
@@ -144,14 +144,14 @@ class SharedModule:
         self.module = modules[0] if len(modules) == 1 else deepcopy(modules[0])
         self._weights = [tuple(module.parameters()) for module in modules]
         self._shared_weights = tuple(self.module.parameters())
-        self._prepared: dict[tuple[int, str], Tensors] = {}
+        self._prepared_tensors: dict[tuple[int, str], Tensors] = {}
         self._copies: dict[int, _Copies] = {}
 
-    def find_prepared(self) -> None:
-        """Find what a normal call has prepared from the shared weights; `load` copies it from now on."""
+    def find_prepared_tensors(self) -> None:
+        """Find the tensors that a normal call has prepared from the shared weights, for `load`."""
         prepared = prepared_tensors(self._shared_weights)
-        if prepared.keys() != self._prepared.keys():
-            self._prepared = prepared
+        if prepared.keys() != self._prepared_tensors.keys():
+            self._prepared_tensors = prepared
             self._copies.clear()
 
     def load(self, index: int) -> bool:
@@ -167,10 +167,13 @@ class SharedModule:
         copies = self._copies.get(index)
         if copies is None or copies.versions != versions:
             prepared = prepared_tensors(weights)
-            if not self._prepared.keys() <= prepared.keys():
+            if not self._prepared_tensors.keys() <= prepared.keys():
                 return False
-            targets = [*self._shared_weights, *(x for key in self._prepared for x in self._prepared[key])]
-            sources = [*weights, *(x for key in self._prepared for x in prepared[key])]
+            targets = [
+                *self._shared_weights,
+                *(x for key in self._prepared_tensors for x in self._prepared_tensors[key]),
+            ]
+            sources = [*weights, *(x for key in self._prepared_tensors for x in prepared[key])]
             copies = self._copies[index] = _Copies(versions, _by_dtype(targets, sources))
         for group in copies.groups:
             torch._foreach_copy_(*group)
@@ -178,7 +181,7 @@ class SharedModule:
 
 
 class _Copies(NamedTuple):
-    """The copies that load a module.
+    """The copies of tensors that load a module.
 
     Args:
         versions: address and version of each of the module's weights.
@@ -209,14 +212,14 @@ def _call_all(modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor | Non
 
 @cache
 def _capture_resources() -> tuple[Any, torch.cuda.Stream, torch.cuda.CUDAGraph]:
-    """Return the graphs' common memory pool, the stream to capture on, and a graph that keeps the pool alive.
+    """Return the memory pool of all graphs, the stream to capture on, and a graph that keeps the pool alive.
 
     Graphs can share a pool because they run one after another. Without the third value the allocator would
     retire the pool as soon as no other graph uses it.
     """
-    pool, stream, keeper = torch.cuda.graph_pool_handle(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    pool, stream, pool_keeper = torch.cuda.graph_pool_handle(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
-        keeper.capture_begin(pool=pool, capture_error_mode="thread_local")
+        pool_keeper.capture_begin(pool=pool, capture_error_mode="thread_local")
         torch.zeros(1, device=stream.device)
-        keeper.capture_end()
-    return pool, stream, keeper
+        pool_keeper.capture_end()
+    return pool, stream, pool_keeper

@@ -157,7 +157,7 @@ class ExpectedErrors(NamedTuple):
 def expected_errors(
     pair: torch.Tensor, head: Callable[[torch.Tensor], torch.Tensor], budget: int | None = None
 ) -> ExpectedErrors:
-    """Compute the PAE, and the TM-scores of which pTM is the maximum over the residues.
+    """Compute the PAE, and for each residue the expected TM-score when aligned on it; pTM is their maximum.
 
     A TM-score is the mean over j of the expectation of 1 / (1 + (error / d0)²), with d0 of Zhang and Skolnick
     (2004) for max(N, 19) residues.
@@ -167,19 +167,19 @@ def expected_errors(
         head: computes logits [m, N, 64] for m rows [m, N, Z]; called for a few rows at a time to save memory.
         budget: maximum number of intermediate elements in memory at once; does not affect the result.
     """
-    count, length, _ = pair.shape
+    num_rows, length, _ = pair.shape
     centers = bin_centers(aligned_error_edges(pair.device))
     d0 = 1.24 * (max(length, 19) - 15) ** (1.0 / 3.0) - 1.8
     values = torch.stack([centers, 1.0 / (1.0 + (centers / d0).square())], dim=1)  # [64, 2]
-    pae = torch.empty(count, length, device=pair.device)
-    per_residue = values.new_empty(count)
+    pae = torch.empty(num_rows, length, device=pair.device)
+    tm_scores = values.new_empty(num_rows)
     # factor 16: intermediates are float64, while the budget counts elements of the trunk's dtype
     for rows in row_slices(pair, 16 * length * PAE_BINS, budget):
         logits = head(pair[rows].float())  # [n, N, 64]
         expected = torch.softmax(logits.double(), dim=-1) @ values  # [n, N, 2]
         pae[rows] = expected[..., 0].float()
-        per_residue[rows] = expected[..., 1].mean(dim=-1)
-    return ExpectedErrors(pae, per_residue)
+        tm_scores[rows] = expected[..., 1].mean(dim=-1)
+    return ExpectedErrors(pae, tm_scores)
 
 
 def bin_centers(edges: torch.Tensor) -> torch.Tensor:

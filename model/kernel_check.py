@@ -40,12 +40,12 @@ def errors_against_float64(
     """
     rounded = {key: torch.from_numpy(array).to(device, dtype) for key, array in _arrays().items()}
     exact = _run_operations(REFERENCE, {key: value.double().cpu() for key, value in rounded.items()})
-    results, plain = _run_operations(kernels, rounded), _run_operations(REFERENCE, rounded)
+    results, reference = _run_operations(kernels, rounded), _run_operations(REFERENCE, rounded)
 
     def error(result: torch.Tensor, expected: torch.Tensor) -> float:
         return float((result.double().cpu() - expected).abs().max())
 
-    return {key: (error(results[key], value), error(plain[key], value)) for key, value in exact.items()}
+    return {key: (error(results[key], value), error(reference[key], value)) for key, value in exact.items()}
 
 
 def _arrays() -> dict[str, np.ndarray]:
@@ -74,8 +74,8 @@ def _run_operations(kernels: Kernels, tensors: dict[str, torch.Tensor]) -> dict[
     """Return layer normalisation and gated attention with a pair bias, computed by an implementation."""
     normed = kernels.layer_norm(tensors["x"], tensors["norm_scale"], tensors["norm_offset"])
     weights = AttentionWeights(*(tensors[field] for field in AttentionWeights._fields))
-    added = kernels.add_attention(tensors["x"].clone(), weights, None, tensors["pair_bias"])
-    return {"layer normalisation": normed, "attention": added}
+    attention = kernels.add_attention(tensors["x"].clone(), weights, None, tensors["pair_bias"])
+    return {"layer normalisation": normed, "attention": attention}
 
 
 def _exact_results(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,8 +1,7 @@
 """Calls that launch every kernel of a network once, with sizes as small as possible.
 
-Kernels are compiled for the types of their arguments. Only a few depend on sizes too: on whether residues
-fill whole tiles, on whether rows are shorter than a tile, or because another kernel is faster for large
-sizes.
+A kernel is compiled once for the types of its arguments. A few exist in several forms, for residues that fill
+whole tiles or do not, for rows shorter than a tile, or for large sizes, where another kernel is faster.
 """
 
 from collections.abc import Callable, Iterator
@@ -83,8 +82,8 @@ def _small_network(config: ModelConfig, dtype: torch.dtype, kernels: Kernels) ->
     """Return a network with one block in each stack, whose parameters are uninitialised."""
     template = None if config.template is None else replace(config.template, blocks=1)
     structure = replace(config.structure, iterations=1)
-    small = replace(config.with_blocks(1, 1), template=template, structure=structure)
-    network = AlphaFold(small, kernels).eval()
+    small_config = replace(config.with_blocks(1, 1), template=template, structure=structure)
+    network = AlphaFold(small_config, kernels).eval()
     network.evoformer.to(dtype)
     return network
 

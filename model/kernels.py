@@ -16,8 +16,8 @@ from cuda.fused.dispatch import (
     triton_installed,
 )
 
-_compiled: list[str] = []
-# the operations with kernels that are launched in a prediction
+_compiled_kernels: list[str] = []
+# the operations whose kernels a prediction launches
 _OPERATIONS = (
     "layer_norm",
     "pair_bias",
@@ -47,8 +47,9 @@ class RowKernels:
 class Kernels:
     """One implementation of each heavy operation; signatures are those of `cuda.fused`.
 
-    They compute without gradients, and those whose names begin with `add` in place. `fused` tells whether
-    operations with gradients run fused kernels; see the modules `differentiable`.
+    The operations compute without gradients; those whose names begin with `add` change their first argument
+    in place. `fused` is True if operations with gradients run fused kernels, too; see the modules
+    `differentiable` of `cuda.fused`.
     """
 
     layer_norm: Callable[..., torch.Tensor]
@@ -83,7 +84,7 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
         # deferred: Triton is optional
         from cuda.fused.compilation import compute_cache_keys, report_compilations
 
-        report_compilations(_compiled.append)
+        report_compilations(_compiled_kernels.append)
         for operation in _OPERATIONS:
             compute_cache_keys(module(operation))
     fused = resolve_implementation(implementation, device) != "reference"
@@ -111,7 +112,7 @@ REFERENCE = select_kernels("reference")
 
 def compiled_kernels() -> tuple[str, ...]:
     """Return the names of the kernels that this process had to compile for launches, in order."""
-    return tuple(_compiled)
+    return tuple(_compiled_kernels)
 
 
 def best_kernels(device: torch.device | str) -> str:

@@ -4,7 +4,7 @@ The estimate counts the tensors that exist at the same time. Tensors smaller tha
 rows × residues are neglected.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,8 +60,8 @@ class PassSize:
     ranks: int = 1
 
     def per_rank(self, count: int) -> int:
-        """Return the largest number of elements of a rank, given the size of an axis."""
-        return Shards(count, self.ranks).size
+        """Return the largest number of elements that a rank has of an axis of `count` elements."""
+        return Shards(count, self.ranks).max_count
 
     @classmethod
     def from_features(
@@ -74,10 +74,17 @@ class PassSize:
             alignment, residues = features["msa"].shape
             slots, _ = distinct_slots(features)
             rows = min(alignment, multimer.msa_rows)
-            filled = int(features["template_all_atom_mask"].any(axis=(1, 2)).sum())
+            template_rows = int(features["template_all_atom_mask"].any(axis=(1, 2)).sum())
             extra_rows = max(1, min(alignment - rows, multimer.extra_rows))
             return cls(
-                residues, rows + filled, extra_rows, len(slots), element_bytes, in_place, alignment, ranks
+                residues,
+                rows + template_rows,
+                extra_rows,
+                len(slots),
+                element_bytes,
+                in_place,
+                alignment,
+                ranks,
             )
         _, rows, residues, _ = features["msa_feat"].shape
         no_templates = np.zeros((1, 0))
@@ -225,18 +232,7 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
             # a second copy of the PAE, and the pair representation of all ranks
             whole_pair = 0 if size.ranks == 1 else squared * stack.pair.channels * itemsize
             steps["complex scores"] = 2 * 4 * squared + whole_pair + chunk(length, 16 * length * PAE_BINS)
-    if config.template is not None and size.templates:
-        template = config.template.pair
-        template_pair = positions * template.channels * itemsize
-        if config.multimer is None:
-            # float32 pair features, the template being embedded, all embedded templates in a list and stacked
-            steps["templates"] = 4 * 2 * positions * PAIR_FEATURES + (4 + 2 * size.templates) * template_pair
-        else:
-            features = 3 * template.channels + 2 * stack.pair.channels + 6 * GEOMETRY_FEATURES
-            # the mean over templates, the template being embedded, and the intermediates of embedding it
-            multiplication = 3 * positions * template.multiplication_channels * itemsize
-            steps["templates"] = 2 * template_pair + max(multiplication, chunk(rows, length * features))
-            steps["template output"] = template_pair + pair
+    steps |= _template_step_bytes(config, size, chunk)
     if config.multimer is not None:
         others = max(0, size.alignment_rows - size.msa_rows)
         # codes and profiles of the sampled rows; int8 codes, deletions and masks of the others
@@ -244,3 +240,32 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         # all of it is float32
         steps["sampling"] += chunk(others, 2 * (length + size.msa_rows)) * 4 // itemsize
     return steps
+
+
+def _template_step_bytes(
+    config: ModelConfig, size: PassSize, chunk: Callable[[int, int], int]
+) -> dict[str, int]:
+    """Return the bytes of the steps that embed templates; see `_step_bytes`.
+
+    Args:
+        config: the network's architecture.
+        size: sizes of one pass.
+        chunk: returns the bytes of one chunk, given the number of rows and the elements per row.
+    """
+    if config.template is None or not size.templates:
+        return {}
+    pair, template = config.evoformer.pair, config.template.pair
+    rows = size.per_rank(size.residues)
+    positions = rows * size.residues
+    template_pair = positions * template.channels * size.element_bytes
+    if config.multimer is None:
+        # float32 pair features, the template being embedded, all embedded templates in a list and stacked
+        return {"templates": 4 * 2 * positions * PAIR_FEATURES + (4 + 2 * size.templates) * template_pair}
+    features = 3 * template.channels + 2 * pair.channels + 6 * GEOMETRY_FEATURES
+    # the mean over templates, the template being embedded, and the intermediates of embedding it
+    multiplication = 3 * positions * template.multiplication_channels * size.element_bytes
+    embedding = max(multiplication, chunk(rows, size.residues * features))
+    return {
+        "templates": 2 * template_pair + embedding,
+        "template output": template_pair + positions * pair.channels * size.element_bytes,
+    }

@@ -25,7 +25,7 @@ class Provenance:
         program: program and version, for example "foldcli 0.1.0".
         network: network and settings, for example "alphafold2_ptm_model_3, seed 0, 3 recycles".
         warning: a warning to print first, or None.
-        copied_from: the template of a structure that was copied, not predicted, in words; else None.
+        copied_from: description of the template that the structure is a copy of; None for predictions.
     """
 
     name: str
@@ -65,12 +65,12 @@ def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
     if present.size and not (np.isfinite(present).all() and present.min() > -999 and present.max() < 9999):
         raise ValueError("coordinates are not finite or too large for the PDB format; use the mmCIF file")
     structure = _make_structure(prediction, provenance.name)
-    lines = [provenance.warning] if provenance.warning else []
+    remarks = [provenance.warning] if provenance.warning else []
     if provenance.copied_from is not None:
-        lines += [f"Copied from {provenance.copied_from}, without a prediction."]
+        remarks += [f"Copied from {provenance.copied_from}, without a prediction."]
     confidence = provenance.confidence[0].lower() + provenance.confidence[1:]
-    lines += [f"{provenance.program}, {provenance.network}", f"B-factor: {confidence}"]
-    structure.raw_remarks = [f"REMARK   6 {wrapped}" for line in lines for wrapped in _wrap(line)]
+    remarks += [f"{provenance.program}, {provenance.network}", f"B-factor: {confidence}"]
+    structure.raw_remarks = [f"REMARK   6 {wrapped}" for text in remarks for wrapped in _wrap(text)]
     # among several chains, only SEQRES gives the length of a chain whose last residues have no atoms
     options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=prediction.num_chains > 1)
     return structure.make_pdb_string(options)
@@ -94,12 +94,12 @@ def format_mmcif(prediction: Prediction, provenance: Provenance) -> str:
 
 def _add_plddt(block: gemmi.cif.Block, prediction: Prediction, provenance: Provenance) -> None:
     quote = gemmi.cif.quote
-    copied = provenance.copied_from is not None
+    is_copy = provenance.copied_from is not None
     note = f"{provenance.confidence}. {provenance.warning}" if provenance.warning else provenance.confidence
-    name, kind = (quote("expected lDDT-CA"), "other") if copied else ("pLDDT", "pLDDT")
+    name, metric_type = (quote("expected lDDT-CA"), "other") if is_copy else ("pLDDT", "pLDDT")
     metrics = block.init_mmcif_loop("_ma_qa_metric.", ["id", "name", "type", "mode", "description"])
-    metrics.add_row(["1", name, kind, "global", quote(note)])
-    metrics.add_row(["2", name, kind, "local", quote(note)])
+    metrics.add_row(["1", name, metric_type, "global", quote(note)])
+    metrics.add_row(["2", name, metric_type, "local", quote(note)])
     overall = block.init_mmcif_loop(
         "_ma_qa_metric_global.", ["ordinal_id", "model_id", "metric_id", "metric_value"]
     )
@@ -120,7 +120,7 @@ def _add_plddt(block: gemmi.cif.Block, prediction: Prediction, provenance: Prove
     names = _residue_names(prediction)
     for chain, residues in _chains(prediction):
         for i in range(residues.start, residues.stop):
-            if present[i] or not copied:
+            if present[i] or not is_copy:
                 number, plddt = str(i - residues.start + 1), f"{prediction.plddt[i]:.2f}"
                 local.add_row([str(i + 1), "1", chain, number, names[i], "2", plddt])
 

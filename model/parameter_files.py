@@ -42,7 +42,7 @@ _LONG_SCOPES = {
 }
 # modules with other scopes in AlphaFold-Multimer's files
 _MULTIMER_SCOPES = {"affine_update": "quat_rigid/rigid"}
-# layers of triangle multiplication in files that join two of them: their scope, and their half of the array
+# scopes of the layers of triangle multiplication in files that join two of them, and their half of the array
 _JOINED_TRIANGLE_LAYERS = {
     "layer_norm_input": ("left_norm_input", None),
     "left_projection": ("projection", 0),
@@ -63,7 +63,7 @@ _ZIP64_LOCATOR = b"PK\x06\x07"
 # offset of the lengths of name and extra field in a local header
 _LOCAL_LENGTHS_OFFSET = 26
 _HAS_DESCRIPTOR = 0x08
-# DeepMind's files have 0.37 GB
+# largest size of all arrays; DeepMind's files have 0.37 GB
 _MAX_BYTES = 1 << 32
 
 # shape and type of each array, by key
@@ -113,7 +113,7 @@ def read_headers(path: Path) -> tuple[ArrayHeaders, str]:
 
     Raises:
         ParametersError: an array occurs twice, or has another size than its header says.
-        Exception: the file is damaged; of any type, see `parameter_errors`.
+        Exception: the file is damaged; `parameter_errors` converts the many types of this error.
     """
     headers: ArrayHeaders = {}
     digest = hashlib.sha256()
@@ -121,13 +121,13 @@ def read_headers(path: Path) -> tuple[ArrayHeaders, str]:
         for entry in archive.infolist():
             digest.update(f"{entry.filename}\0{entry.CRC}\0".encode())
             with archive.open(entry) as stream:
-                start = io.BytesIO(stream.read(_MAX_HEADER_BYTES))
-            shape, _, dtype = _read_npy_header(start)
+                beginning = io.BytesIO(stream.read(_MAX_HEADER_BYTES))
+            shape, _, dtype = _read_npy_header(beginning)
             key = entry.filename.removesuffix(".npy")
             if key in headers:
                 raise ParametersError(f"{key} occurs twice", path)
             # other types are refused later, whatever their size
-            if dtype.kind == "f" and entry.file_size != start.tell() + math.prod(shape) * dtype.itemsize:
+            if dtype.kind == "f" and entry.file_size != beginning.tell() + math.prod(shape) * dtype.itemsize:
                 reason = f"{key} has {entry.file_size} bytes, which are not those of {dtype} {list(shape)}"
                 raise ParametersError(reason, path)
             headers[key] = shape, dtype
@@ -138,20 +138,20 @@ def foreign_bytes(path: Path) -> int:
     """Return the number of bytes in an npz file that belong neither to an array nor to the zip's directory.
 
     Raises:
-        Exception: the file is damaged; of any type, see `parameter_errors`.
+        Exception: the file is damaged; `parameter_errors` converts the many types of this error.
     """
     with zipfile.ZipFile(path) as archive, pathlib.Path(path).open("rb") as stream:
         stream.seek(-_END_BYTES - _ZIP64_LOCATOR_BYTES, os.SEEK_END)
         has_zip64_end = stream.read(len(_ZIP64_LOCATOR)) == _ZIP64_LOCATOR
-        known = _END_BYTES + has_zip64_end * (_ZIP64_LOCATOR_BYTES + _ZIP64_END_BYTES)
+        known_bytes = _END_BYTES + has_zip64_end * (_ZIP64_LOCATOR_BYTES + _ZIP64_END_BYTES)
         for entry in archive.infolist():
             stream.seek(entry.header_offset + _LOCAL_LENGTHS_OFFSET)
-            name, extra = (int.from_bytes(stream.read(2), "little") for _ in range(2))
-            known += _LOCAL_HEADER_BYTES + name + extra + entry.compress_size
-            known += _DESCRIPTOR_BYTES if entry.flag_bits & _HAS_DESCRIPTOR else 0
-            known += _DIRECTORY_ENTRY_BYTES + name + len(entry.extra) + len(entry.comment)
+            name_bytes, extra_bytes = (int.from_bytes(stream.read(2), "little") for _ in range(2))
+            known_bytes += _LOCAL_HEADER_BYTES + name_bytes + extra_bytes + entry.compress_size
+            known_bytes += _DESCRIPTOR_BYTES if entry.flag_bits & _HAS_DESCRIPTOR else 0
+            known_bytes += _DIRECTORY_ENTRY_BYTES + name_bytes + len(entry.extra) + len(entry.comment)
         size = stream.seek(0, os.SEEK_END)
-    return max(size - known, 0)
+    return max(size - known_bytes, 0)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -159,7 +159,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
     Raises:
         ParametersError: an array contains infinities or NaN, or the arrays are too large.
-        Exception: the file is damaged; of any type, see `parameter_errors`.
+        Exception: the file is damaged; `parameter_errors` converts the many types of this error.
     """
     with zipfile.ZipFile(path) as archive:
         if (size := sum(entry.file_size for entry in archive.infolist())) > _MAX_BYTES:

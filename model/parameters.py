@@ -1,4 +1,4 @@
-"""Parameters of a network, loaded from DeepMind's files (with keys and shapes checked) or drawn at random."""
+"""Parameters of a network: loading of DeepMind's files, checks of their keys and shapes, and random draws."""
 
 import os
 import zlib
@@ -65,14 +65,14 @@ def check_npz(path: Path, config: ModelConfig) -> str:
 
 
 def load_npz(
-    path: Path, config: ModelConfig, read: Callable[[Path], dict[str, np.ndarray]] = read_arrays
+    path: Path, config: ModelConfig, read_file: Callable[[Path], dict[str, np.ndarray]] = read_arrays
 ) -> dict[str, np.ndarray]:
     """Load and check `params_model_*.npz`.
 
     Args:
         path: the file.
         config: the network that the parameters are for.
-        read: a replacement for `model.parameter_files.read_arrays`, called after the headers are checked.
+        read_file: called after the headers are checked; see `model.parameter_files.read_arrays`.
 
     Returns:
         float32 arrays by key.
@@ -84,7 +84,7 @@ def load_npz(
     """
     check_npz(path, config)
     with parameter_errors(path, config.name):
-        return read(path)
+        return read_file(path)
 
 
 def _check_headers(headers: ArrayHeaders, config: ModelConfig, path: Path) -> None:
@@ -108,7 +108,8 @@ def _check_headers(headers: ArrayHeaders, config: ModelConfig, path: Path) -> No
 def random_parameters(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarray]:
     """Draw random parameters for an untrained network.
 
-    Each array depends only on the seed and its key; a shallow stack gets the first blocks of a deeper one.
+    Each array depends only on the seed and its key; the blocks of a shallow stack equal the first blocks of a
+    deeper one.
     No parameter is zero, so that every path through the network affects the output. Weights are scaled by
     1 / sqrt(inputs); scales and gate biases are drawn around 1, other biases and offsets around 0.
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-# what a prediction can contain in addition: the structure of every pass, the single representation, the pair
+# additional results of a prediction: the structures after all passes, the single representation, the pair
 # representation, all results of the last pass
 Extra = Literal["recycles", "single", "pair", "all"]
 EXTRAS: tuple[Extra, ...] = ("recycles", "single", "pair", "all")
@@ -36,7 +36,7 @@ class InterfaceContacts:
         first: [K] int64, indices of residues of the earlier chain.
         second: [K] int64, indices of residues of the later chain.
         distance: [K] float32, Å.
-        pae: [K, 2] float32, Å: of `second` when aligned on `first`, and of `first` when aligned on `second`.
+        pae: [K, 2] float32, Å: of `second` when aligned on `first`, then of `first` when aligned on `second`.
         total: number of all contacts; larger than K if only the closest are kept.
     """
 
@@ -103,7 +103,7 @@ class Prediction:
         max_pae: largest possible PAE, Å, or None.
         num_recycles: number of passes after the first.
         tolerances: change of the CA distances in each recycle, Å.
-        extras: what was requested in addition, in the order of EXTRAS.
+        extras: the requested additional results, in the order of EXTRAS.
         passes: the structure after each pass; empty without the extra "recycles".
         results: float32 results of the last pass, keyed as by `AlphaFold.forward`; all of them with the extra
             "all", else those of the extras "single" and "pair".

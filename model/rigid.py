@@ -86,10 +86,10 @@ def _rotation_table(device: torch.device) -> torch.Tensor:
     """Return the map from products of a quaternion's components to rotation entries: [16, 9] float32."""
     table = np.zeros((4, 4, 3, 3), np.float32)
     a, axes = 0, (1, 2, 3)
-    for i, own in enumerate(axes):
+    for i, axis in enumerate(axes):
         table[a, a, i, i] = 1
         for other in axes:
-            table[other, other, i, i] = 1 if other == own else -1
+            table[other, other, i, i] = 1 if other == axis else -1
         for j in range(3):
             if i != j:
                 # R_ij = 2 (q_i q_j ∓ a q_k)
@@ -137,4 +137,5 @@ def frame_from_points(on_negative_x: torch.Tensor, origin: torch.Tensor, in_xy: 
 
 
 def _normalise(vector: torch.Tensor) -> torch.Tensor:
+    """Scale vectors [..., 3] to unit length."""
     return vector / torch.sqrt((vector * vector).sum(dim=-1, keepdim=True) + 1e-8)

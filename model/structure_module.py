@@ -40,12 +40,12 @@ class Backbone:
         """Return the frames with rotation matrices, and with translations multiplied by `scale`."""
         return Rigid(rotation_from_quaternion(self.quaternion), self.translation * scale)
 
-    def updated(self, update: torch.Tensor, frames: Rigid) -> "Backbone":
-        """Return the composition with local updates (Algorithm 23).
+    def compose_update(self, update: torch.Tensor, frames: Rigid) -> "Backbone":
+        """Return these frames composed with local updates (Algorithm 23).
 
         Args:
             update: [N, 6], vector part of a quaternion (1, b, c, d), then a translation.
-            frames: result of `to_rigid`, passed so that it is computed only once.
+            frames: result of `to_rigid`, which callers have computed already.
         """
         vector, translation = update.split(3, dim=-1)
         return Backbone(update_quaternion(self.quaternion, vector), frames.apply(translation))
@@ -136,9 +136,9 @@ class FoldIteration(nn.Module):
         frames = backbone.to_rigid()
         single = single + self.invariant_point_attention(single, pair, pair_logits, frames, mask)
         single = self.attention_layer_norm(single)
-        wide = torch.relu(self.transition_1(torch.relu(self.transition(single))))
-        single = self.transition_layer_norm(single + self.transition_2(wide))
-        return single, backbone.updated(self.affine_update(single), frames)
+        hidden = torch.relu(self.transition_1(torch.relu(self.transition(single))))
+        single = self.transition_layer_norm(single + self.transition_2(hidden))
+        return single, backbone.compose_update(self.affine_update(single), frames)
 
     def predict_sidechains(
         self, single: torch.Tensor, initial: torch.Tensor, backbone: Backbone, aatype: torch.Tensor
@@ -151,10 +151,10 @@ class FoldIteration(nn.Module):
             backbone: the backbone frames.
             aatype: [N], residue codes.
         """
-        raw = self.rigid_sidechain(single, initial)
-        sin_cos = raw / torch.sqrt(raw.square().sum(dim=-1, keepdim=True).clip(min=1e-12))
+        unnormalised = self.rigid_sidechain(single, initial)
+        sin_cos = unnormalised / torch.sqrt(unnormalised.square().sum(dim=-1, keepdim=True).clip(min=1e-12))
         frames = torsion_angles_to_frames(aatype, backbone.to_rigid(self.config.position_scale), sin_cos)
-        return SidechainFrames(sin_cos, raw, frames)
+        return SidechainFrames(sin_cos, unnormalised, frames)
 
 
 class StructureModule(nn.Module):
@@ -171,7 +171,7 @@ class StructureModule(nn.Module):
     def forward(
         self, single: torch.Tensor, pair: torch.Tensor, aatype: torch.Tensor, mask: Mask
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Compute atom positions.
+        """Compute atom positions (Algorithm 20).
 
         Args:
             single: [N, C], float32.

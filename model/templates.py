@@ -28,12 +28,12 @@ PSI = 2  # index of psi among the torsion angles
 TEMPLATE_FEATURES = frozenset(
     {"template_aatype", "template_all_atom_positions", "template_all_atom_masks", "template_mask"}
 )
-# in addition, for AlphaFold-Multimer, which also embeds empty slots
+# further features of AlphaFold-Multimer, which also embeds empty template slots
 MULTIMER_TEMPLATE_FEATURES = frozenset({"template_chains", "template_weights"})
 
 
 def active_templates(features: Features) -> Features | None:
-    """Return the template features, or None if there is nothing to embed."""
+    """Return the features of all templates, or None if there is no template to embed."""
     if "template_mask" not in features:
         return None
     if "template_weights" not in features and not bool(features["template_mask"].any()):
@@ -180,10 +180,10 @@ class TemplateEmbedding(nn.Module):
             pair_mask: [N, N].
         """
         # masked templates get no attention weight, so they are not embedded
-        present = torch.nonzero(templates["template_mask"]).flatten().tolist()
+        unmasked = torch.nonzero(templates["template_mask"]).flatten().tolist()
         embedded = [
             self.single_template_embedding({name: x[index] for name, x in templates.items()}, pair_mask)
-            for index in present
+            for index in unmasked
         ]
         return self.attention(pair, torch.stack(embedded))
 
@@ -247,21 +247,23 @@ def torsion_angles(aatype: torch.Tensor, positions: torch.Tensor, mask: torch.Te
     """
     aatype = aatype.clip(max=residue_constants.UNKNOWN)
     # the atoms of each residue, then those of the previous residue
-    both = torch.cat([positions, F.pad(positions, (0, 0, 0, 0, 1, 0))[:, :-1]], dim=2)  # [T, N, 74, 3]
-    both_mask = torch.cat([mask, F.pad(mask, (0, 0, 1, 0))[:, :-1]], dim=2)  # [T, N, 74]
+    two_residues = torch.cat(
+        [positions, F.pad(positions, (0, 0, 0, 0, 1, 0))[:, :-1]], dim=2
+    )  # [T, N, 74, 3]
+    two_residues_mask = torch.cat([mask, F.pad(mask, (0, 0, 1, 0))[:, :-1]], dim=2)  # [T, N, 74]
     backbone = _backbone_torsion_atoms(aatype.device)
     chi = residue_rows(residue_constants.chi_atoms, aatype)  # [T, N, 4, 4]
     atoms = torch.cat([backbone.expand(*chi.shape[:2], -1, -1), chi], dim=2).flatten(2)  # [T, N, 28]
-    points = torch.gather(both, 2, atoms[..., None].expand(-1, -1, -1, 3)).unflatten(2, (7, 4))
-    exists = torch.gather(both_mask, 2, atoms).unflatten(2, (7, 4)).prod(dim=-1)  # [T, N, 7]
-    exists = exists * F.pad(residue_rows(residue_constants.chi_mask, aatype), (3, 0), value=1.0)
+    points = torch.gather(two_residues, 2, atoms[..., None].expand(-1, -1, -1, 3)).unflatten(2, (7, 4))
+    torsion_mask = torch.gather(two_residues_mask, 2, atoms).unflatten(2, (7, 4)).prod(dim=-1)  # [T, N, 7]
+    torsion_mask = torsion_mask * F.pad(residue_rows(residue_constants.chi_mask, aatype), (3, 0), value=1.0)
 
     first, second, third, fourth = points.unbind(dim=-2)  # each [T, N, 7, 3]
     _, cosine, sine = frame_from_points(second, third, first).invert_apply(fourth).unbind(dim=-1)
     sin_cos = torch.stack([sine, cosine], dim=-1)  # [T, N, 7, 2]
     sin_cos = sin_cos / torch.sqrt(sin_cos.square().sum(dim=-1, keepdim=True) + 1e-8)
-    # the oxygen, from which psi is computed, is opposite to the next nitrogen, which defines psi
+    # psi is defined by the next nitrogen but computed from the oxygen, which is opposite to it
     sin_cos[..., PSI, :].neg_()
     periodic = residue_rows(residue_constants.chi_pi_periodic, aatype)
     signs = F.pad(1.0 - 2.0 * periodic, (3, 0), value=1.0)  # [T, N, 7]
-    return TorsionAngles(sin_cos, sin_cos * signs[..., None], exists)
+    return TorsionAngles(sin_cos, sin_cos * signs[..., None], torsion_mask)

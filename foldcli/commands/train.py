@@ -136,7 +136,7 @@ def _run(
     from model.errors import ConfigError
     from model.training.checkpoint import stored_progress
     from model.training.data import read_split
-    from model.training.trainer import Trainer, Workers
+    from model.training.trainer import Trainer, TrainingProcesses
 
     make_writable_folder(run)
     if not resume and stored_progress(run).step:
@@ -145,7 +145,7 @@ def _run(
         )
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    processes = Workers.from_environment(device)
+    processes = TrainingProcesses.from_environment(device)
     try:
         try:
             trainer = Trainer(settings, chains, read_split(chains), run, processes, resume)
@@ -162,7 +162,7 @@ def _run(
             logger.info(
                 "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
                 settings.network.name,
-                trainer.flat.count / 1e6,
+                trainer.flat.num_parameters / 1e6,
                 processes.count,
                 device,
                 trainer.progress.step,

@@ -17,16 +17,16 @@ class MsaDraws(Protocol):
     """
 
     def rows(self, count: int) -> np.ndarray:
-        """Return a number for each row of the alignment, [count], from which their order follows."""
+        """Return a number for each row of the alignment, [count], which determines the order of the rows."""
 
     def positions(self, rows: int, length: int) -> np.ndarray:
-        """Return a number for each position of the sampled rows, [rows, length]; small ones are masked."""
+        """Return a number for each position of the sampled rows, [rows, length]; low numbers mask it."""
 
     def codes(self, masked: np.ndarray) -> np.ndarray:
         """Return a number for each code of each masked position, [masked positions, 23].
 
         Args:
-            masked: bool [rows, length]; positions are in its order.
+            masked: bool [rows, length]; positions are numbered row by row.
         """
 
 
@@ -35,7 +35,7 @@ class PhiloxMsaDraws:
 
     They are the upper 24 bits of both halves of the raw output of Philox-4x64, lower half first, which NumPy
     guarantees not to change. Seed and iteration are its key, and each kind of number has its own counter
-    range. So the numbers of a row do not depend on the rows after it.
+    range, so the numbers of a row do not depend on the rows after it.
 
     Args:
         seed: 0 ≤ seed < 2⁶⁴.

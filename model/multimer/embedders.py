@@ -9,7 +9,7 @@ from model.embedders import ALL, MAX_RELATIVE_POSITION, MSA_FEATURES, Features
 from model.layers import Linear
 from model.multimer.inputs import TARGET_CODES
 
-# larger differences between the numbers of two copies of a sequence are clipped to this
+# largest difference between the numbers of two copies of a sequence; larger ones are clipped
 MAX_RELATIVE_COPY = 2
 _POSITION_BINS = 2 * MAX_RELATIVE_POSITION + 2
 _COPY_BINS = 2 * MAX_RELATIVE_COPY + 2
@@ -32,9 +32,9 @@ class RelativeEncoding(nn.Module):
         weights, bias = self.position_activations.weights, self.position_activations.bias
         same_chain = _equal(features["asym_id"], rows)  # [n, N]
         same_sequence = _equal(features["entity_id"], rows)
-        position = _clipped(features["residue_index"], MAX_RELATIVE_POSITION, rows)
+        position = _clip_differences(features["residue_index"], MAX_RELATIVE_POSITION, rows)
         position = torch.where(same_chain, position, _POSITION_BINS - 1)
-        copy = _clipped(features["sym_id"], MAX_RELATIVE_COPY, rows)
+        copy = _clip_differences(features["sym_id"], MAX_RELATIVE_COPY, rows)
         copy = torch.where(same_sequence, copy, _COPY_BINS - 1)
         by_position, by_sequence, by_copy = weights.split([_POSITION_BINS, 1, _COPY_BINS])
         # rows of the matrix instead of products with one-hot inputs
@@ -44,11 +44,12 @@ class RelativeEncoding(nn.Module):
 
 
 def _equal(ids: torch.Tensor, rows: slice) -> torch.Tensor:
+    """Return which residues have equal ids, bool [n, N]."""
     return ids[rows, None] == ids[None]
 
 
-def _clipped(index: torch.Tensor, limit: int, rows: slice) -> torch.Tensor:
-    """Return clipped differences of an index as codes from 0, [n, N]."""
+def _clip_differences(index: torch.Tensor, limit: int, rows: slice) -> torch.Tensor:
+    """Return the clipped differences of an index between residues, shifted to start at 0, [n, N]."""
     return (index[rows, None] - index[None]).clip(-limit, limit) + limit
 
 

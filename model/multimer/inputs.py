@@ -23,15 +23,15 @@ _TEMPLATE_NAMES = {
 class MultimerInputs:
     """The features of a complex on the network's device, from which each pass draws its own inputs.
 
-    Padding rows are left out. DeepMind's network embeds empty template slots like any other; here equal ones
-    are embedded once, with their joint weight in the mean over slots. Results are the same.
+    Padding rows are left out. DeepMind's network embeds every empty template slot; here equal slots are
+    embedded once, with the sum of their weights in the mean over slots. Results are the same.
 
     Args:
         features: DeepMind's features of the merged chains, without a leading axis: aatype, residue_index
             (restarting at 0 in each chain), asym_id, entity_id and sym_id [N]; msa [M, N], codes 0 to 21;
             deletion_matrix [M, N]; optionally msa_mask [M, N], seq_mask [N] and cluster_bias_mask [M], by
             default 1 for the first row; template_aatype [T, N], template_all_atom_positions [T, N, 37, 3] in
-            Å and template_all_atom_mask [T, N, 37] with at least one slot. Others are ignored.
+            Å and template_all_atom_mask [T, N, 37] with at least one slot. Other features are ignored.
         config: sizes of the samples.
         draws: returns the random numbers of a pass, given its 0-based index.
         device: the device that the network runs on.
@@ -50,7 +50,7 @@ class MultimerInputs:
         # keep all rows up to the last that is not padding: leaving out others would change the random order
         rows = slice(1 + np.flatnonzero(mask.any(axis=1)).max(initial=0))
         self._mask = mask[rows]
-        self._complete: np.ndarray = np.all(self._mask, axis=1)  # [M]
+        self._has_no_padding: np.ndarray = np.all(self._mask, axis=1)  # [M]
         self._preferred = features.get("cluster_bias_mask", first_row)[rows].astype(np.float32)
         self._msa = self._tensor(features["msa"][rows].astype(np.int8))
         self._deletions = self._tensor(features["deletion_matrix"][rows].astype(np.float32))
@@ -64,7 +64,7 @@ class MultimerInputs:
         order = order_rows(self._mask, self._preferred, draws.rows(len(self._mask)))
         sampled, others = order[: config.msa_rows], order[config.msa_rows :]
         masked = draws.positions(len(sampled), self._mask.shape[1]) < config.masked_fraction
-        if not self._complete[sampled].all():
+        if not self._has_no_padding[sampled].all():
             masked &= self._mask[sampled] > 0
         msa, mask, deletions = self._rows(sampled)
         msa = replace_masked(msa, self._profile, masked, draws.codes(masked)) * (mask > 0)
@@ -77,9 +77,9 @@ class MultimerInputs:
             **_extra_features(*(x[: config.extra_rows] for x in (extra, extra_mask, extra_deletions))),
         }
         # masks of all ones are left out
-        if self._complete[sampled].all():
+        if self._has_no_padding[sampled].all():
             del inputs["msa_mask"]
-        if len(others) and self._complete[others[: config.extra_rows]].all():
+        if len(others) and self._has_no_padding[others[: config.extra_rows]].all():
             del inputs["extra_msa_mask"]
         return inputs
 
@@ -95,12 +95,12 @@ class MultimerInputs:
         if not (seq_mask := features.get("seq_mask", np.ones(1))).all():
             constant["seq_mask"] = self._tensor(seq_mask.astype(np.float32))
         slots, weights = distinct_slots(features)
-        filled = features["template_all_atom_mask"][slots].any(axis=(1, 2))
+        has_atoms = features["template_all_atom_mask"][slots].any(axis=(1, 2))
         for name, input_name in _TEMPLATE_NAMES.items():
             dtype = np.int64 if name == "template_aatype" else np.float32
             constant[input_name] = self._tensor(features[name][slots].astype(dtype))
-        # used to decide what is computed, so they stay on the CPU
-        constant["template_mask"] = torch.from_numpy(filled.astype(np.float32))
+        # on the CPU, where they decide which templates are computed
+        constant["template_mask"] = torch.from_numpy(has_atoms.astype(np.float32))
         constant["template_weights"] = torch.from_numpy(weights)
         constant["template_chains"] = constant["asym_id"].expand(len(slots), -1)
         return constant
@@ -117,13 +117,13 @@ def distinct_slots(features: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.n
     Returns:
         Indices of the slots, empty ones last, int64 [T'], and their weights with sum 1, float32 [T'].
     """
-    filled = np.asarray(features["template_all_atom_mask"].any(axis=(1, 2)))
-    with_atoms, empty = np.flatnonzero(filled), np.flatnonzero(~filled)
+    has_atoms = np.asarray(features["template_all_atom_mask"].any(axis=(1, 2)))
+    with_atoms, empty = np.flatnonzero(has_atoms), np.flatnonzero(~has_atoms)
     _, first, copies = np.unique(
         features["template_aatype"][empty], axis=0, return_index=True, return_counts=True
     )
     slots = np.concatenate([with_atoms, empty[first]])
-    weights = np.concatenate([np.ones(len(with_atoms)), copies]) / len(filled)
+    weights = np.concatenate([np.ones(len(with_atoms)), copies]) / len(has_atoms)
     return slots, weights.astype(np.float32)
 
 
@@ -143,7 +143,7 @@ def _msa_features(
 def _extra_features(
     msa: torch.Tensor, mask: torch.Tensor, deletions: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Return the features of the extra MSA; one masked row if it is empty, as attention needs one."""
+    """Return the features of the extra MSA; an empty one gets a masked row, because attention needs a row."""
     if not len(msa):
         msa, mask, deletions = (x.new_zeros(1, x.shape[1]) for x in (msa, mask, deletions))
     return {

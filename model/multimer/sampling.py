@@ -17,7 +17,7 @@ _GAP, _MASK = 21, 22
 _UNIFORM, _PROFILE, _SAME = 0.1, 0.1, 0.1
 # added to the Gumbel noise of preferred rows, and subtracted from that of empty rows
 _ROW_PREFERENCE = np.float32(1e6)
-# weight of one agreement in the softmax over clusters, so large that only ties share a sequence
+# weight of one agreement in the softmax over clusters; so large that only ties divide a sequence
 _AGREEMENT_SHARPNESS = 1e3
 
 
@@ -111,19 +111,19 @@ def cluster_profiles(
         Profiles [S, N, 23] and mean numbers of deletions [S, N], float32.
     """
     sampled, length = msa.shape
-    codes = [((msa == code) * mask) for code in range(MASKED_CODES)]  # each [S, N]
-    result = torch.stack(codes, dim=-1)  # [S, N, 23]
+    one_hot = [((msa == code) * mask) for code in range(MASKED_CODES)]  # each [S, N]
+    result = torch.stack(one_hot, dim=-1)  # [S, N, 23]
     deletion_sum = deletions.clone()
     count = mask.new_ones(sampled)
     for rows in row_slices(extra, 2 * (length + sampled)):
-        other, other_mask = extra[rows], extra_mask[rows]
-        agreement = mask.new_zeros(sampled, len(other))
+        extra_codes, codes_mask = extra[rows], extra_mask[rows]
+        agreement = mask.new_zeros(sampled, len(extra_codes))
         for code in range(_GAP):
-            agreement.addmm_(codes[code], ((other == code) * other_mask).T)
+            agreement.addmm_(one_hot[code], ((extra_codes == code) * codes_mask).T)
         weights = torch.softmax(_AGREEMENT_SHARPNESS * agreement, dim=0)  # [S, u]
-        weights *= mask @ other_mask.T
+        weights *= mask @ codes_mask.T
         count += weights.sum(dim=1)
         for code in range(RESIDUE_CODES):
-            result[..., code] += weights @ ((other == code) * other_mask)
-        deletion_sum.addmm_(weights, other_mask * extra_deletions[rows])
+            result[..., code] += weights @ ((extra_codes == code) * codes_mask)
+        deletion_sum.addmm_(weights, codes_mask * extra_deletions[rows])
     return result / count[:, None, None], deletion_sum / count[:, None]

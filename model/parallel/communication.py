@@ -19,13 +19,13 @@ from model.parallel.peer_copies import PeerCopies, PeerCopyError
 T = TypeVar("T")
 R = TypeVar("R")
 
-# shorter proteins finish sooner with NCCL, whose transfers take less time of the CPU
+# proteins of fewer residues are predicted faster with NCCL, whose transfers need less CPU time
 MIN_COPIED_RESIDUES = 1024
 
 
 @dataclass(frozen=True)
 class Shards:
-    """The division of an axis among ranks, in their order.
+    """The division of an axis among ranks, in the order of the ranks.
 
     Every rank has ceil(total / ranks) consecutive elements, except that the last ones may have fewer or none.
 
@@ -38,13 +38,13 @@ class Shards:
     ranks: int
 
     @property
-    def size(self) -> int:
+    def max_count(self) -> int:
         """The largest number of elements of a rank."""
         return -(-self.total // self.ranks)
 
     def of(self, rank: int) -> slice:
         """Return the elements of a rank."""
-        return slice(min(rank * self.size, self.total), min((rank + 1) * self.size, self.total))
+        return slice(min(rank * self.max_count, self.total), min((rank + 1) * self.max_count, self.total))
 
     def piece_of(self, rank: int, index: int, pieces: int) -> slice:
         """Return one of several pieces of the elements of a rank."""
@@ -117,11 +117,11 @@ class CommunicationRecord:
 
 
 class Pending(Generic[T]):
-    """A communication in progress, which holds the tensors that it sends and receives until it is waited for.
+    """A communication in progress, which holds its tensors until a caller has waited for it.
 
     Args:
-        wait: waits for it.
-        result: returns its result afterwards.
+        wait: waits until the communication is complete.
+        result: returns the result afterwards.
     """
 
     def __init__(self, wait: Callable[[], object], result: Callable[[], T]) -> None:
@@ -133,7 +133,7 @@ class Pending(Generic[T]):
         return cls(lambda: None, lambda: result)
 
     def _take(self) -> tuple[Callable[[], object], Callable[[], T]]:
-        """Return the two functions, and forget them with the tensors that they refer to."""
+        """Return the two functions, and drop the references to them, which keep tensors alive."""
         assert self._steps is not None, "waited for twice"
         steps, self._steps = self._steps, None
         return steps
@@ -147,7 +147,7 @@ class Pending(Generic[T]):
         return result()
 
     def then(self, function: Callable[[T], R]) -> "Pending[R]":
-        """Return a communication that applies a function to this one's result, and use it instead of this."""
+        """Return a communication that applies a function to this one's result, and replaces this one."""
         wait, result = self._take()
         return Pending(wait, lambda: function(result()))
 
@@ -155,7 +155,7 @@ class Pending(Generic[T]):
 class RankGroup:
     """The ranks of one prediction, and their communication.
 
-    All ranks must call the same methods in the same order, with shapes that fit together.
+    All ranks must call the same methods in the same order, with matching shapes.
 
     Args:
         process_group: a group of torch.distributed; None is the default one.
@@ -199,7 +199,7 @@ class RankGroup:
         return ""
 
     def begin(self, residues: int) -> None:
-        """Choose how the next prediction transfers tensors; all ranks call this at the same time.
+        """Select the means of transfer for the next prediction; all ranks call this at the same time.
 
         Releases the memory of other ranks that earlier transfers have opened.
 
@@ -233,7 +233,7 @@ class RankGroup:
             def wait_and_keep(tensors: list[torch.Tensor] = tensors) -> None:
                 wait_for_copies()
 
-            return self._started(wait_and_keep, on_gpu, received_bytes, kind)
+            return self._start_pending(wait_and_keep, on_gpu, received_bytes, kind)
         operations = [
             distributed.P2POp(function, x, group=self._process_group, group_peer=rank)
             for function, tensors in ((distributed.isend, sent), (distributed.irecv, received))
@@ -246,7 +246,7 @@ class RankGroup:
             for work in works:
                 work.wait()
 
-        return self._started(wait, on_gpu, received_bytes, kind)
+        return self._start_pending(wait, on_gpu, received_bytes, kind)
 
     def gather(self, x: torch.Tensor, shards: Shards, kind: str) -> Pending[torch.Tensor]:
         """Gather shards along the first axis.
@@ -345,13 +345,13 @@ class RankGroup:
     def broadcast(self, x: torch.Tensor, source: int, kind: str) -> torch.Tensor:
         """Overwrite a contiguous tensor with that of another rank, and return it."""
         work = distributed.broadcast(x, group_src=source, group=self._process_group, async_op=True)
-        self._started(work.wait, x.is_cuda, 0 if self.rank == source else x.nbytes, kind).wait()
+        self._start_pending(work.wait, x.is_cuda, 0 if self.rank == source else x.nbytes, kind).wait()
         return x
 
-    def _started(
+    def _start_pending(
         self, wait: Callable[[], object], on_gpu: bool, received_bytes: int, kind: str
     ) -> Pending[None]:
-        """Count an operation and return it."""
+        """Count a started operation, and return it as a pending communication."""
         self.operations += 1
         record = self.record
         if record is None:

@@ -1,4 +1,4 @@
-"""The extra MSA and Evoformer stacks on ranks that each have a part of both representations.
+"""The extra MSA and Evoformer stacks, with both representations divided among ranks.
 
 Each rank has whole rows of the MSA for attention along rows, and whole columns for attention along columns.
 The pair representation is divided by rows (`model.parallel.pair`), but the last operations of a block work on
@@ -23,14 +23,14 @@ class MsaShard:
 
     Args:
         pair: the rank's part of the pair representation.
-        sequences: number of sequences S.
+        num_sequences: number of sequences S.
         mask: [S, N], or None for all ones.
     """
 
-    def __init__(self, pair: PairShard, sequences: int, mask: Mask) -> None:
+    def __init__(self, pair: PairShard, num_sequences: int, mask: Mask) -> None:
         self.group: RankGroup = pair.group
         self.pair = pair
-        self.sequences = self.group.shards(sequences)
+        self.sequences = self.group.shards(num_sequences)
         self.rows = self.sequences.of(self.group.rank)
         self.mask = mask
         self.row_mask = None if mask is None else mask[self.rows].contiguous()
@@ -111,44 +111,44 @@ def run_stack(
     Returns:
         The new rows [s, N, C], or None if they are not needed, and pair.
     """
-    remaining = list(blocks)
+    all_blocks = list(blocks)
     state = _State(msa, None, Pending.done(pair))
     del msa
-    for block, following in zip(remaining, [*remaining[1:], None], strict=True):
-        msa_needed = keep_msa or following is not None
+    for block, next_block in zip(all_blocks, [*all_blocks[1:], None], strict=True):
+        msa_needed = keep_msa or next_block is not None
         if block.outer_product_first:
-            _run_outer_product_first(block, msa_shard, state, stays_in_columns=following is not None)
+            _run_outer_product_first(block, msa_shard, state, stays_in_columns=next_block is not None)
             if not msa_needed:
                 state.columns = None
         else:
-            _run_block(block, following, msa_shard, state, msa_needed=msa_needed)
+            _run_block(block, next_block, msa_shard, state, msa_needed=msa_needed)
     state.pair.wait()
     return None if not keep_msa or state.rows is None else state.rows.wait(), pair
 
 
 def _run_block(
     block: EvoformerBlock,
-    following: EvoformerBlock | None,
+    next_block: EvoformerBlock | None,
     shard: MsaShard,
     state: _State,
     *,
     msa_needed: bool,
 ) -> None:
-    """Run a block; the MSA returns to rows if it is needed afterwards."""
+    """Run a block; the MSA is exchanged for rows at the end if it is still needed."""
     columns = _attend(block, shard, state)
     finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
     pair = state.pair.wait()
     finish_outer_product_mean(pair)
     bias = multiply_pairs(block, shard.pair, pair)
     # overlaps with attention
-    returning = shard.to_rows(columns) if msa_needed else None
+    pending_rows = shard.to_rows(columns) if msa_needed else None
     del columns
     pair_columns = shard.pair.attend_starting(block.triangle_attention_starting_node, pair, bias)
     # wait early, to release the columns
-    state.rows = None if returning is None else Pending.done(returning.wait())
+    state.rows = None if pending_rows is None else Pending.done(pending_rows.wait())
     finish_pairs(block, shard.pair, pair_columns)
-    if following is not None:
-        state.bias = _start_column_bias(following, shard.pair, pair_columns)
+    if next_block is not None:
+        state.bias = _start_column_bias(next_block, shard.pair, pair_columns)
     # overlaps with the next block's operations on the MSA
     state.pair = shard.pair.to_rows(pair_columns, pair)
 

@@ -36,13 +36,13 @@ FLAG_BYTES = 128
 # cuStreamWaitValue32 waits until the flag is at least the value, cyclically
 GREATER_OR_EQUAL = 0
 LAZY_PEER_ACCESS = 1
-# attribute of an address: a number that no other allocation of the process has ever had
+# attribute of an address: the number of its allocation, which is never used again in the process
 BUFFER_ID = 7
 SHARED_MEMORY = "/dev/shm"
 
 
 class PeerCopyError(RuntimeError):
-    """The lack of support for these copies in the driver, or a failure of the driver."""
+    """A failure of the driver, or its lack of support for copies between processes."""
 
 
 class _Handle(ctypes.Structure):
@@ -50,7 +50,7 @@ class _Handle(ctypes.Structure):
 
 
 class Driver:
-    """The functions of the CUDA driver."""
+    """The functions of the CUDA driver that copies between processes need."""
 
     def __init__(self) -> None:
         try:
@@ -112,7 +112,7 @@ class PeerCopies:
             flags = self._locate(self._flags)
         except PeerCopyError as failure:
             error = str(failure)
-        peers = self._collect((socket.gethostname(), *flags), error)
+        peers = self._gather_values((socket.gethostname(), *flags), error)
         if len({host for host, _, _ in peers}) > 1:
             raise PeerCopyError("the ranks are on several hosts")
         try:
@@ -122,24 +122,24 @@ class PeerCopies:
             ]
         except PeerCopyError as failure:
             error = str(failure)
-        self._collect(None, error)
-        self._kept = set(self._opened)
+        self._gather_values(None, error)
+        self._permanent_handles = set(self._opened)
         board = self._share_board()
         self._numbers, self._offsets = board["number"], board["offset"]  # each [receiver, sender, ENTRIES]
         self._handles = board["handle"]  # [receiver, sender, ENTRIES, HANDLE_BYTES]
 
-    def _collect(self, value: Any, error: str) -> list[Any]:
+    def _gather_values(self, value: Any, error: str) -> list[Any]:
         """Return the values of all ranks.
 
         Raises:
             PeerCopyError: one of them has an error.
         """
-        collected: list[Any] = [None] * self.size
-        distributed.all_gather_object(collected, (value, error), self._process_group)
-        for rank, (_, message) in enumerate(collected):
+        gathered: list[Any] = [None] * self.size
+        distributed.all_gather_object(gathered, (value, error), self._process_group)
+        for rank, (_, message) in enumerate(gathered):
             if message:
                 raise PeerCopyError(f"rank {rank}: {message}")
-        return [value for value, _ in collected]
+        return [value for value, _ in gathered]
 
     def _share_board(self) -> np.ndarray:
         """Return memory that all ranks share: [receiver, sender, ENTRIES] announcements."""
@@ -152,14 +152,14 @@ class PeerCopies:
                 os.close(descriptor)
             except OSError as failure:
                 error = f"no shared memory: {failure}"
-        path, board = self._collect(path, error)[0], np.empty(0, ANNOUNCEMENT)
+        path, board = self._gather_values(path, error)[0], np.empty(0, ANNOUNCEMENT)
         try:
             with path.open("r+b") as file:
                 board = np.frombuffer(mmap.mmap(file.fileno(), size), ANNOUNCEMENT)
         except OSError as failure:
             error = f"no shared memory: {failure}"
         try:
-            self._collect(None, error)
+            self._gather_values(None, error)
         finally:
             if self.rank == 0:
                 path.unlink()
@@ -192,17 +192,17 @@ class PeerCopies:
         """
         for stream in self._streams:
             stream.synchronize()
-        for handle in self._opened.keys() - self._kept:
+        for handle in self._opened.keys() - self._permanent_handles:
             self._driver.close(self._opened.pop(handle))
         self._allocations.clear()
-        self._collect(None, "")
+        self._gather_values(None, "")
 
     def _ready_flag(self, sender: int, receiver: int) -> int:
-        """Return the address of the flag, in the sender's memory, that the receiver is ready."""
+        """Return the address of the flag, in the sender's memory, which says that the receiver is ready."""
         return self._peer_flags[sender] + receiver * FLAG_BYTES
 
     def _arrived_flag(self, sender: int, receiver: int) -> int:
-        """Return the address of the flag, in the receiver's memory, that the sender has copied."""
+        """Return the address of the flag, in the receiver's memory, which says that a tensor has arrived."""
         return self._peer_flags[receiver] + (self.size + sender) * FLAG_BYTES
 
     def start(
@@ -222,12 +222,12 @@ class PeerCopies:
             self._driver.write_value(
                 current.cuda_stream, self._ready_flag(rank, self.rank), self._received[rank], 0
             )
-        available, copied = current.record_event(), []
+        memory_is_free, copy_events = current.record_event(), []
         for rank, x in sent.items():
             self._sent[rank] += 1
             target = self._wait_for_address(rank, self._sent[rank])
             stream = self._streams[rank]
-            stream.wait_event(available)
+            stream.wait_event(memory_is_free)
             self._driver.wait_value(
                 stream.cuda_stream, self._ready_flag(self.rank, rank), self._sent[rank], GREATER_OR_EQUAL
             )
@@ -235,26 +235,26 @@ class PeerCopies:
             self._driver.write_value(
                 stream.cuda_stream, self._arrived_flag(self.rank, rank), self._sent[rank], 0
             )
-            copied.append(stream.record_event())
-        arriving = {rank: self._received[rank] for rank in received}
+            copy_events.append(stream.record_event())
+        expected_numbers = {rank: self._received[rank] for rank in received}
 
         def wait() -> None:
             stream = torch.cuda.current_stream()
-            for rank, number in arriving.items():
+            for rank, number in expected_numbers.items():
                 self._driver.wait_value(
                     stream.cuda_stream, self._arrived_flag(rank, self.rank), number, GREATER_OR_EQUAL
                 )
-            for event in copied:
+            for event in copy_events:
                 stream.wait_event(event)
 
         return wait
 
     def _announce(self, sender: int, x: torch.Tensor, number: int) -> None:
-        """Announce to a sender the memory for its transfer with a number."""
+        """Announce to a sender where to write the tensor of the transfer with a number."""
         entry = self.rank, sender, number % ENTRIES
         handle, self._offsets[entry] = self._locate(x)
         self._handles[entry] = np.frombuffer(handle, np.uint8)
-        # last, since the sender reads the rest when it finds the number
+        # written last: the sender reads the other fields once it finds the number
         self._numbers[entry] = number
 
     def _wait_for_address(self, receiver: int, number: int) -> int:

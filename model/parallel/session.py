@@ -89,13 +89,13 @@ class RankFailure:
         rank: its index.
         host: its host.
         reason: what happened.
-        own_report: whether the rank has reported it itself.
+        self_reported: whether the rank itself has reported the failure.
     """
 
     rank: int
     host: str
     reason: str
-    own_report: bool = False
+    self_reported: bool = False
 
     def __str__(self) -> str:
         return f"rank {self.rank} on {self.host}: {self.reason}"
@@ -207,7 +207,7 @@ class RankSession:
     def report(self, reason: str) -> None:
         """Report to all ranks, this one included, that this one has failed; the first report counts."""
         rank = self.assignment.rank
-        failure = RankFailure(rank, self.hosts[rank], reason, own_report=True)
+        failure = RankFailure(rank, self.hosts[rank], reason, self_reported=True)
         self._watch_store.compare_set("failure", "", json.dumps(asdict(failure)))
 
     def wait_for_failure(self, seconds: float) -> bool:
@@ -234,34 +234,34 @@ class RankSession:
             RankMismatch: a rank did not join, or its values differ from those of rank 0.
             NothingToPredict: rank 0 has left already.
         """
-        own = {"host": socket.gethostname(), **identity}
-        self._store.set(f"identity/{self.assignment.rank}", json.dumps(own))
+        own_identity = {"host": socket.gethostname(), **identity}
+        self._store.set(f"identity/{self.assignment.rank}", json.dumps(own_identity))
         first: dict[str, str] = {}
         for rank in range(self.assignment.size):
-            other = json.loads(wait_for_rank(self._store, f"identity/{rank}", rank))
-            first = first or other
-            self.hosts[rank] = other["host"]
+            rank_identity = json.loads(wait_for_rank(self._store, f"identity/{rank}", rank))
+            first = first or rank_identity
+            self.hosts[rank] = rank_identity["host"]
             for name in identity:
-                if other.get(name) != first.get(name):
+                if rank_identity.get(name) != first.get(name):
                     raise RankMismatch(
-                        f"rank {rank} on {other['host']} has {name} {other.get(name)}, "
+                        f"rank {rank} on {rank_identity['host']} has {name} {rank_identity.get(name)}, "
                         f"rank 0 on {first['host']} has {first.get(name)}"
                     )
 
     def _watch(self) -> None:
-        watch = _Watch(self._watch_store, self.assignment, self.hosts, self._stall_seconds)
+        detector = _FailureDetector(self._watch_store, self.assignment, self.hosts, self._stall_seconds)
         while not self._stop.wait(BEAT_SECONDS):
             operations = 0 if self._group is None else self._group.operations
-            failure = watch.check(operations, self._busy)
+            failure = detector.check(operations, self._busy)
             if failure is not None and not self._stop.is_set():
                 self._failed.set()
-                reporter = 1 if failure.rank == 0 and not failure.own_report else 0
+                reporter = 1 if failure.rank == 0 and not failure.self_reported else 0
                 self._on_failure(failure, self.assignment.rank == reporter)
                 return
 
 
-class _Watch:
-    """A watch for failures of the other ranks, which also writes this rank's signs of life."""
+class _FailureDetector:
+    """A detector of failures of the other ranks, which also writes this rank's signs of life."""
 
     def __init__(
         self, store: distributed.TCPStore, assignment: RankAssignment, hosts: list[str], stall_seconds: float
@@ -270,11 +270,11 @@ class _Watch:
         self._stall_seconds = stall_seconds
         self._beats = 0
         now = time.monotonic()
-        # by rank: last sign of life, and the time when it came
-        self._seen = dict.fromkeys(range(assignment.size), ("", now))
+        # last sign of life of each rank, and the time at which it was first seen
+        self._last_signs = dict.fromkeys(range(assignment.size), ("", now))
         self._progress: tuple[list[int], float] = ([], now)
-        # time when the end of rank 0 was noticed
-        self._ended: float | None = None
+        # time at which the end of rank 0 was noticed
+        self._end_time: float | None = None
 
     def check(self, operations: int, busy: bool) -> RankFailure | None:
         """Write a sign of life and return a failure, if there is one.
@@ -290,29 +290,29 @@ class _Watch:
             return RankFailure(0, self._hosts[0], "its process has ended")
 
     def _find_failure(self, operations: int, busy: bool) -> RankFailure | None:
-        store, own = self._store, self._assignment.rank
+        store, own_rank = self._store, self._assignment.rank
         self._beats += 1
-        store.set(f"beat/{own}", f"{self._beats} {operations}")
+        store.set(f"beat/{own_rank}", f"{self._beats} {operations}")
         if store.check(["failure"]):
             return RankFailure(**json.loads(store.get("failure")))
         now, counts = time.monotonic(), []
         if store.check(["end"]):
-            self._ended = self._ended or now
-            if busy and now - self._ended > END_SECONDS:
+            self._end_time = self._end_time or now
+            if busy and now - self._end_time > END_SECONDS:
                 return RankFailure(0, self._hosts[0], "it ended during a prediction")
             return None
         for rank in range(self._assignment.size):
             key = f"beat/{rank}"
             beat = store.get(key).decode() if store.check([key]) else ""
-            if beat != self._seen[rank][0]:
-                self._seen[rank] = beat, now
+            if beat != self._last_signs[rank][0]:
+                self._last_signs[rank] = beat, now
             counts.append(int(beat.split()[1]) if beat else 0)
-        for rank, (_, seen) in self._seen.items():
-            if rank != own and now - seen > DEAD_SECONDS and not store.check([f"left/{rank}"]):
+        for rank, (_, seen) in self._last_signs.items():
+            if rank != own_rank and now - seen > DEAD_SECONDS and not store.check([f"left/{rank}"]):
                 return self._report(rank, f"no sign of life for {DEAD_SECONDS:.0f} s")
         if not busy or counts != self._progress[0]:
             self._progress = counts, now
-        elif own == 0 and now - self._progress[1] > self._stall_seconds:
+        elif own_rank == 0 and now - self._progress[1] > self._stall_seconds:
             return self._report(counts.index(min(counts)), f"no progress for {self._stall_seconds:.0f} s")
         return None
 

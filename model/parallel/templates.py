@@ -1,4 +1,4 @@
-"""The template embeddings on ranks that each have some rows of the pair representation."""
+"""The template embeddings, divided among ranks by rows of the pair representation."""
 
 from collections.abc import Iterable
 
@@ -40,8 +40,8 @@ def template_update(
             (multimer.output_layer_norm(_run_stack(stack, x, shard)) for x in inputs), weights
         )
     single = embedding.single_template_embedding
-    present = torch.nonzero(templates["template_mask"]).flatten().tolist()
-    inputs = (single.embed_features(features(i), shard.rows) for i in present)
+    unmasked = torch.nonzero(templates["template_mask"]).flatten().tolist()
+    inputs = (single.embed_features(features(i), shard.rows) for i in unmasked)
     stack = single.template_pair_stack
     embedded = torch.stack([single.output_layer_norm(_run_stack(stack, x, shard)) for x in inputs])
     update: torch.Tensor = embedding.attention(pair, embedded)

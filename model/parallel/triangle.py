@@ -53,7 +53,7 @@ def multiply_factors(
         by_channels = group.size > MAX_RANKS_BY_ROWS
     if by_channels:
         return _multiply_by_channels(group, residues, left, right, outgoing)
-    multiply = _multiply_gathered if outgoing else _multiply_partially
+    multiply = _multiply_with_gathered_rows if outgoing else _multiply_partial_sums
     return multiply(group, residues, left, right)
 
 
@@ -67,26 +67,26 @@ def exchanged_elements(ranks: int, length: int, channels: int) -> int:
     """
     if ranks == 1:
         return 0
-    group, rows = -(-channels // CHANNEL_GROUPS), Shards(length, ranks).size
+    group_channels, rows = -(-channels // CHANNEL_GROUPS), Shards(length, ranks).max_count
     if ranks <= MAX_RANKS_BY_ROWS:
         # rows of the other ranks, and further partial sums
-        return GROUPS_IN_FLIGHT * group * (length - rows + (ranks - 2) * rows) * length
+        return GROUPS_IN_FLIGHT * group_channels * (length - rows + (ranks - 2) * rows) * length
     # both factors of a rank's channels, received and joined, those of the next groups, and products to send
-    share = Shards(group, ranks).size
-    return 4 * GROUPS_IN_FLIGHT * share * length**2 + channels * rows * length
+    rank_channels = Shards(group_channels, ranks).max_count
+    return 4 * GROUPS_IN_FLIGHT * rank_channels * length**2 + channels * rows * length
 
 
 def _channel_groups(channels: int) -> list[slice]:
     return [part for part in Shards(channels, CHANNEL_GROUPS).slices if part.start < part.stop]
 
 
-def _multiply_gathered(
+def _multiply_with_gathered_rows(
     group: RankGroup, residues: Shards, left: torch.Tensor, right: torch.Tensor
 ) -> torch.Tensor:
     """Multiply this rank's rows of the left factor with all rows of the right one."""
     product, parts = torch.empty_like(left), _channel_groups(len(left))
     gathered = (group.gather_blocks(right[part], 1, residues, KIND) for part in parts)
-    for part, pending in zip(parts, _in_flight(gathered), strict=True):
+    for part, pending in zip(parts, _run_ahead(gathered), strict=True):
 
         def multiply(rank: int, rows: torch.Tensor, part: slice = part) -> None:
             torch.bmm(left[part], rows.transpose(1, 2), out=product[part, :, residues.of(rank)])
@@ -97,13 +97,13 @@ def _multiply_gathered(
     return product
 
 
-def _multiply_partially(
+def _multiply_partial_sums(
     group: RankGroup, residues: Shards, left: torch.Tensor, right: torch.Tensor
 ) -> torch.Tensor:
     """Sum over this rank's rows k for all rows i of the product, and add up the sums of all ranks."""
     product, parts = torch.empty_like(left), _channel_groups(len(left))
 
-    def exchanged() -> Iterator[Pending[list[torch.Tensor]]]:
+    def exchange_sums() -> Iterator[Pending[list[torch.Tensor]]]:
         for part in parts:
             sent = {
                 rank: torch.bmm(right[part, :, residues.of(rank)].transpose(1, 2), left[part])
@@ -114,7 +114,7 @@ def _multiply_partially(
             pending = group.transfer(sent, dict(zip(group.others, sums, strict=True)), KIND)
             yield pending.then(lambda _, sums=sums: sums)  # type: ignore[misc]
 
-    for part, pending in zip(parts, _in_flight(exchanged()), strict=True):
+    for part, pending in zip(parts, _run_ahead(exchange_sums()), strict=True):
         total, *others = pending.wait()
         total.baddbmm_(right[part, :, residues.of(group.rank)].transpose(1, 2), left[part])
         for sums in others:
@@ -129,7 +129,7 @@ def _multiply_by_channels(
     product, parts = torch.empty_like(left), _channel_groups(len(left))
     columns = left.shape[2]
 
-    def factors() -> Iterator[tuple[Pending[torch.Tensor], Pending[torch.Tensor]]]:
+    def gather_factors() -> Iterator[tuple[Pending[torch.Tensor], Pending[torch.Tensor]]]:
         for part in parts:
             channels = group.shards(part.stop - part.start)
             yield (
@@ -137,31 +137,31 @@ def _multiply_by_channels(
                 group.to_rows(right[part], channels, residues, KIND),
             )
 
-    returning = []
-    for part, pending in zip(parts, _in_flight(factors()), strict=True):
+    transfers = []
+    for part, pending in zip(parts, _run_ahead(gather_factors()), strict=True):
         whole_left, whole_right = (factor.wait() for factor in pending)  # each [m, N, K]
         channels = group.shards(part.stop - part.start)
         target, sent = product[part], {}
         for rank, rows in enumerate(residues.slices):
             is_own = rank == group.rank
             count = rows.stop - rows.start
-            share = left.new_empty(0 if is_own else len(whole_left), count, columns)
-            result = target[channels.of(rank)] if is_own else share
+            sent_product = left.new_empty(0 if is_own else len(whole_left), count, columns)
+            result = target[channels.of(rank)] if is_own else sent_product
             if outgoing:
                 result = result[:, :, : residues.total]
                 torch.bmm(whole_left[:, rows], whole_right.transpose(1, 2), out=result)
             else:
                 torch.bmm(whole_right[:, :, rows].transpose(1, 2), whole_left, out=result)
             if not is_own:
-                sent[rank] = share
+                sent[rank] = sent_product
         received = {rank: target[channels.of(rank)] for rank in group.others}
-        returning.append(group.transfer(sent, received, KIND))
-    for share_pending in returning:
-        share_pending.wait()
+        transfers.append(group.transfer(sent, received, KIND))
+    for transfer in transfers:
+        transfer.wait()
     return product
 
 
-def _in_flight(items: Iterator[T]) -> Iterator[T]:
+def _run_ahead(items: Iterator[T]) -> Iterator[T]:
     """Yield the items of an iterator, computing GROUPS_IN_FLIGHT - 1 items ahead."""
     ready: deque[T] = deque()
     for item in items:

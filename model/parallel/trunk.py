@@ -21,7 +21,7 @@ class ShardedRepresentations(Representations):
     Args:
         msa: [s, N, C], the rank's rows, template rows included.
         pair: [n, N, Z], the rank's rows.
-        single: [N, C'], whole.
+        single: [N, C'], of all residues.
         query_row: [N, C], the whole first row of the MSA representation.
         num_sequences: number of rows of all ranks, without template rows.
         msa_rows: division of all rows.
@@ -60,7 +60,7 @@ class ParallelTrunk:
         """Compute this rank's part of the representations.
 
         Args:
-            features: whole features, the same on all ranks.
+            features: features of all rows and residues, the same on all ranks.
             previous: the recycled state, with this rank's rows of the pair representation.
         """
         seq_mask = features.get("seq_mask")
@@ -74,8 +74,8 @@ class ParallelTrunk:
 
         msa, pair = self._embed_inputs(features, previous, pair_shard, msa_rows)
         if len(template_rows):
-            own = msa_rows.of(self.group.rank)
-            first, last = (max(0, row - num_sequences) for row in (own.start, own.stop))
+            own_rows = msa_rows.of(self.group.rank)
+            first, last = (max(0, row - num_sequences) for row in (own_rows.start, own_rows.stop))
             msa = torch.cat([msa, template_rows[first:last]])
         if embedding is not None and templates is not None:
             pair += template_update(embedding, pair, templates, pair_shard)
@@ -129,7 +129,7 @@ class ParallelTrunk:
 
 
 def _first_row(msa: torch.Tensor) -> torch.Tensor:
-    """Return a copy of the first row of msa [s, N, C], uninitialised if it has no rows."""
+    """Return a copy of the first row of msa [s, N, C]; uninitialised if this rank has no rows."""
     return msa[0].clone() if len(msa) else msa.new_empty(msa.shape[1:])
 
 

@@ -1,8 +1,8 @@
 """Relaxation with OpenMM in the Amber ff99SB force field, with the settings of AlphaFold2's code.
 
-Heavy atoms are restrained to their positions. While the result has violations, the residues concerned are
-released and the relaxation is repeated, at most three times (Jumper et al. 2021, Supplementary Information
-1.8.6).
+Heavy atoms are restrained to their positions. While the result has violations, the restraints of the
+violating residues are removed and the relaxation is repeated, with at most three rounds in all (Jumper et al.
+2021, Supplementary Information 1.8.6).
 """
 
 import io
@@ -60,10 +60,10 @@ class RelaxResult:
         energy_before, energy_after: kcal/mol, restraints included, after hydrogens were added.
         rmsd: root mean square displacement of heavy atoms, Å.
         before, after: violations of the input and of the result.
-        rounds: rounds that were run.
+        rounds: number of rounds.
         seconds: wall time.
         platform: OpenMM's platform.
-        changes: changes of the structure other than hydrogens and positions, in words.
+        changes: descriptions of all changes to the structure except added hydrogens and moved atoms.
     """
 
     structure: gemmi.Structure
@@ -104,7 +104,7 @@ class RelaxResult:
         }
 
     def describe(self) -> str:
-        """Return energies, violations, displacement and cost in words."""
+        """Return one line with energies, violations, displacement and cost."""
         return (
             f"energy {self.energy_before:.0f} to {self.energy_after:.0f} kcal/mol; "
             f"violations: {self.before.describe()}, now {self.after.describe()}; "
@@ -126,44 +126,44 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
     start = time.perf_counter()
     segments, changes = read_segments(structure)
     before = find_violations([segment.residues for segment in segments])
-    fixer, added = _complete(segments)
+    fixer, repairs = _add_missing_atoms(segments)
     platform = select_platform(settings.device)
     system = _create_system(fixer.topology)
     positions = np.array(fixer.positions.value_in_unit(unit.angstrom))
-    heavy = np.array([atom.element.symbol != "H" for atom in fixer.topology.atoms()])
+    is_heavy = np.array([atom.element.symbol != "H" for atom in fixer.topology.atoms()])
     residue_of = np.array([atom.residue.index for atom in fixer.topology.atoms()])
     deadline = start + settings.max_seconds
     released: frozenset[int] = frozenset()
     energies: list[float] = []
-    current = positions
+    relaxed_positions = positions
     for _ in range(settings.max_rounds):
-        restrained = heavy & ~np.isin(residue_of, list(released))
-        energy_before, energy_after, current = _minimize(
-            fixer.topology, system, current, restrained, settings, platform, deadline
+        restrained = is_heavy & ~np.isin(residue_of, list(released))
+        energy_before, energy_after, relaxed_positions = _minimize(
+            fixer.topology, system, relaxed_positions, restrained, settings, platform, deadline
         )
         energies += [energy_before, energy_after]
-        after = find_violations(split_by_segment(residues_of(fixer.topology, current), segments))
+        after = find_violations(split_by_segment(residues_of(fixer.topology, relaxed_positions), segments))
         if after.residues <= released:
             break
         released |= after.residues
     if not energies[-1] <= energies[0]:
         raise RelaxError(f"the energy rose from {energies[0]:.0f} to {energies[-1]:.0f} kcal/mol")
     return RelaxResult(
-        structure=make_structure(structure, residues_of(fixer.topology, current), segments),
+        structure=make_structure(structure, residues_of(fixer.topology, relaxed_positions), segments),
         energy_before=energies[0],
         energy_after=energies[-1],
-        rmsd=float(np.sqrt(np.mean(np.sum((current - positions)[heavy] ** 2, axis=1)))),
+        rmsd=float(np.sqrt(np.mean(np.sum((relaxed_positions - positions)[is_heavy] ** 2, axis=1)))),
         before=before,
         after=after,
         rounds=len(energies) // 2,
         seconds=time.perf_counter() - start,
         platform=platform.getName(),
-        changes=(*changes, *added),
+        changes=(*changes, *repairs),
     )
 
 
-def _complete(segments: list[Segment]) -> tuple[pdbfixer.PDBFixer, list[str]]:
-    """Add missing atoms and hydrogens, and return the changes in words."""
+def _add_missing_atoms(segments: list[Segment]) -> tuple[pdbfixer.PDBFixer, list[str]]:
+    """Add missing atoms and hydrogens, and return descriptions of the changes."""
     model = gemmi.Model(1)
     for number, segment in enumerate(segments):
         chain = gemmi.Chain(str(number))
@@ -210,7 +210,7 @@ def select_platform(device: Literal["auto", "cpu", "gpu"]) -> openmm.Platform:
     for name in _GPU_PLATFORMS if device != "cpu" else ():
         if name in names:
             platform = openmm.Platform.getPlatformByName(name)
-            if (reason := _failure(platform)) is None:
+            if (reason := _platform_error(platform)) is None:
                 return platform
             reasons.append(f"{name}: {reason}")
     if device == "gpu":
@@ -218,7 +218,7 @@ def select_platform(device: Literal["auto", "cpu", "gpu"]) -> openmm.Platform:
     return openmm.Platform.getPlatformByName("CPU")
 
 
-def _failure(platform: openmm.Platform) -> str | None:
+def _platform_error(platform: openmm.Platform) -> str | None:
     """Return the error of a platform that cannot compute; None if it can."""
     # OpenMM lists a platform if its libraries load, even if there is no device for it
     system = openmm.System()

@@ -27,7 +27,7 @@ class Segment:
 
 
 def read_segments(structure: gemmi.Structure) -> tuple[list[Segment], list[str]]:
-    """Return the bonded stretches of protein residues without hydrogens, and what was left out, in words.
+    """Return the bonded stretches of protein residues without hydrogens, and lines about what was left out.
 
     Raises:
         RelaxError: there is no protein, or an atom has invalid coordinates.
@@ -75,7 +75,7 @@ def read_segments(structure: gemmi.Structure) -> tuple[list[Segment], list[str]]
 
 
 def _remove_unknown_atoms(residue: gemmi.Residue) -> list[str]:
-    """Remove the atoms that a residue of its type does not have, and return their names."""
+    """Remove atoms that are not part of the residue's type, and return their names."""
     known = ATOM14_NAMES.get(residue.name)
     unknown = [k for k, atom in enumerate(residue) if known and atom.name not in (*known, "OXT")]
     names = [residue[k].name for k in unknown]
@@ -96,11 +96,11 @@ def residues_of(topology: app.Topology, positions: np.ndarray) -> list[gemmi.Res
         result = gemmi.Residue()
         result.name = residue.name
         for atom in residue.atoms():
-            new = gemmi.Atom()
-            new.name, new.element = atom.name, gemmi.Element(atom.element.symbol)
-            new.pos = gemmi.Position(*positions[atom.index])
-            new.occ = 1.0
-            result.add_atom(new)
+            copy = gemmi.Atom()
+            copy.name, copy.element = atom.name, gemmi.Element(atom.element.symbol)
+            copy.pos = gemmi.Position(*positions[atom.index])
+            copy.occ = 1.0
+            result.add_atom(copy)
         residues.append(result)
     return residues
 
@@ -119,12 +119,12 @@ def make_structure(
     relaxed = iter(residues)
     for segment in segments:
         chain = chains.setdefault(segment.chain, gemmi.Chain(segment.chain))
-        for old in segment.residues:
-            new = next(relaxed)
-            new.seqid, new.entity_type = old.seqid, gemmi.EntityType.Polymer
-            for atom in new:
-                atom.b_iso = old[0].b_iso
-            chain.add_residue(new)
+        for source in segment.residues:
+            residue = next(relaxed)
+            residue.seqid, residue.entity_type = source.seqid, gemmi.EntityType.Polymer
+            for atom in residue:
+                atom.b_iso = source[0].b_iso
+            chain.add_residue(residue)
     model = gemmi.Model(1)
     for chain in chains.values():
         model.add_chain(chain)
@@ -139,7 +139,7 @@ def make_structure(
 
 
 def _copy_sequences(original: gemmi.Structure, relaxed: gemmi.Structure) -> None:
-    """Give the chains of a structure the full sequences that the original records for them."""
+    """Copy the full sequences of the chains from the original to the relaxed structure."""
     for chain in relaxed[0]:
         source = original[0].find_chain(chain.name)
         before = None if source is None else original.get_entity_of(source.get_polymer())

@@ -1,4 +1,4 @@
-"""Violations of a structure: peptide bonds, angles and clashes between residues, as DeepMind counts them."""
+"""Violations of a structure as DeepMind's code counts them: peptide bonds, their angles, and clashes."""
 
 from dataclasses import dataclass
 
@@ -56,10 +56,11 @@ def find_violations(chains: list[list[gemmi.Residue]]) -> StructureViolations:
     Args:
         chains: the residues of each chain; consecutive residues of a chain are bonded.
     """
-    positions, radii, owners, names = [], [], [], []
+    # of the atoms of all residues
+    positions, radii, residue_indices, names = [], [], [], []
     bonds = angles = 0
     violating: set[int] = set()
-    linked: set[tuple[int, int]] = set()
+    bonded: set[tuple[int, int]] = set()
     index = 0
     for chain in chains:
         previous: gemmi.Residue | None = None
@@ -69,10 +70,10 @@ def find_violations(chains: list[list[gemmi.Residue]]) -> StructureViolations:
                 if radius is not None:
                     positions.append(atom.pos.tolist())
                     radii.append(radius)
-                    owners.append(index)
+                    residue_indices.append(index)
                     names.append(atom.name)
             if previous is not None:
-                linked.add((index - 1, index))
+                bonded.add((index - 1, index))
                 bad_bond, bad_angles = _peptide_violations(previous, residue)
                 bonds += bad_bond
                 angles += bad_angles
@@ -80,8 +81,8 @@ def find_violations(chains: list[list[gemmi.Residue]]) -> StructureViolations:
                     violating |= {index - 1, index}
             previous = residue
             index += 1
-    pairs = _clashes(np.array(positions), np.array(radii), np.array(owners), names, linked)
-    violating |= {owner for pair in pairs for owner in pair}
+    pairs = _clashes(np.array(positions), np.array(radii), np.array(residue_indices), names, bonded)
+    violating |= {index for pair in pairs for index in pair}
     return StructureViolations(bonds, angles, len(pairs), frozenset(violating))
 
 
@@ -91,9 +92,9 @@ def _peptide_violations(residue: gemmi.Residue, next_residue: gemmi.Residue) -> 
     n, next_alpha = _position(next_residue, "N"), _position(next_residue, "CA")
     if c is None or n is None:
         return 0, 0
-    proline = next_residue.name == "PRO"
+    is_proline = next_residue.name == "PRO"
     length = np.linalg.norm(n - c)
-    bonds = abs(length - BOND_LENGTH[proline]) > TOLERANCE_FACTOR * BOND_DEVIATION[proline]
+    bonds = abs(length - BOND_LENGTH[is_proline]) > TOLERANCE_FACTOR * BOND_DEVIATION[is_proline]
     angles = 0
     if alpha is not None:
         angles += abs(_cosine(alpha - c, n - c) - CA_C_N) > TOLERANCE_FACTOR * CA_C_N_DEVIATION
@@ -115,9 +116,9 @@ def _cosine(a: np.ndarray, b: np.ndarray) -> float:
 def _clashes(
     positions: np.ndarray,
     radii: np.ndarray,
-    owners: np.ndarray,
+    residue_indices: np.ndarray,
     names: list[str],
-    linked: set[tuple[int, int]],
+    bonded: set[tuple[int, int]],
 ) -> list[tuple[int, int]]:
     """Return the residues of each clashing pair of atoms."""
     pairs = []
@@ -125,12 +126,12 @@ def _clashes(
         block = slice(start, start + _ATOMS_AT_ONCE)
         distance = np.linalg.norm(positions[block, None] - positions[None], axis=-1)
         limit = radii[block, None] + radii[None] - OVERLAP_TOLERANCE
-        close = (distance < limit) & (owners[block, None] < owners[None])
+        close = (distance < limit) & (residue_indices[block, None] < residue_indices[None])
         for i, j in np.argwhere(close).tolist():
             i += start
-            owner = int(owners[i]), int(owners[j])
-            peptide = owner in linked and (names[i], names[j]) == ("C", "N")
-            disulfide = names[i] == names[j] == "SG"
-            if not peptide and not disulfide:
-                pairs.append(owner)
+            residues = int(residue_indices[i]), int(residue_indices[j])
+            is_peptide_bond = residues in bonded and (names[i], names[j]) == ("C", "N")
+            may_be_disulfide = names[i] == names[j] == "SG"
+            if not is_peptide_bond and not may_be_disulfide:
+                pairs.append(residues)
     return pairs

@@ -1,4 +1,4 @@
-"""States of a training run on disk.
+"""Checkpoints of a training run.
 
 A full checkpoint holds parameters, their average and both moments of Adam in float32, 16 bytes per parameter.
 A run continues from it bit for bit on the same kind of device.
@@ -62,9 +62,9 @@ def save_full(
 ) -> None:
     """Write a full checkpoint to the run's folder, atomically replacing the previous one."""
     tensors = {"values": flat.values, "average": flat.average, **{name: moments[name] for name in MOMENTS}}
-    packed = {name: flat.packed(tensor).cpu() for name, tensor in tensors.items()}
+    packed = {name: flat.pack(tensor).cpu() for name, tensor in tensors.items()}
     metadata = {"config": json.dumps(asdict(config)), "progress": json.dumps(asdict(progress))}
-    _replace(run / FULL_NAME, packed, metadata)
+    _write_atomically(run / FULL_NAME, packed, metadata)
 
 
 def load_full(
@@ -93,12 +93,12 @@ def save_portable_checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.safetensors"):
         old.unlink()
-    average = flat.packed(flat.average).to(torch.bfloat16).cpu()
-    offset = flat.packed(flat.values).cpu() - average.float()
+    average = flat.pack(flat.average).to(torch.bfloat16).cpu()
+    offset = flat.pack(flat.values).cpu() - average.float()
     codes, scales = _quantize(offset)
     count = _save_parts(folder, "average", average)
-    parts = {"average": count, "offset": _save_parts(folder, "offset", codes, scales)}
-    manifest = {"config": asdict(config), "progress": asdict(progress), "parts": parts}
+    num_parts = {"average": count, "offset": _save_parts(folder, "offset", codes, scales)}
+    manifest = {"config": asdict(config), "progress": asdict(progress), "parts": num_parts}
     temporary = folder / f".{MANIFEST}"
     temporary.write_text(json.dumps(manifest, indent=1))
     temporary.replace(folder / MANIFEST)
@@ -117,7 +117,7 @@ def load_portable_checkpoint(folder: Path, flat: FlatParameters, config: ModelCo
     values = average
     if (folder / "offset-0.safetensors").exists():
         parts = _load_parts(folder, "offset", manifest["parts"]["offset"])
-        values = average + _restore(parts["values"], parts["scales"])
+        values = average + _dequantize(parts["values"], parts["scales"])
     flat.unpack(values, flat.values)
     progress = from_mapping(Progress, manifest["progress"])
     return Progress(progress.step, progress.samples, progress.seconds, moments_from=progress.step)
@@ -148,7 +148,9 @@ def _check_config(path: Path, stored: str, config: ModelConfig) -> None:
         raise DataError(f"{path}: holds a network of another shape than the configuration")
 
 
-def _replace(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
+def _write_atomically(
+    path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None
+) -> None:
     temporary = path.with_name(f".{path.name}")
     save_file(tensors, temporary, metadata)
     with temporary.open("rb") as stream:
@@ -165,7 +167,8 @@ def _quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return codes.flatten()[: len(x)], scales
 
 
-def _restore(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+def _dequantize(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Return the float32 values [n] of codes and scales; see `_quantize`."""
     return codes.float() * scales.float().repeat_interleave(SCALE_BLOCK)[: len(codes)]
 
 
@@ -177,7 +180,7 @@ def _save_parts(folder: Path, name: str, values: torch.Tensor, scales: torch.Ten
         tensors: dict[str, Any] = {"values": values[start : start + per_part].clone()}
         if scales is not None:
             tensors["scales"] = scales[start // SCALE_BLOCK : -(-(start + per_part) // SCALE_BLOCK)].clone()
-        _replace(folder / f"{name}-{index}.safetensors", tensors)
+        _write_atomically(folder / f"{name}-{index}.safetensors", tensors)
     return len(starts)
 
 

@@ -1,7 +1,7 @@
-"""Training chains, alignments and template hits as memory-mapped arrays, and their division into roles.
+"""Training chains, alignments and template hits as memory-mapped arrays, and the held-out chains.
 
-`model.training.prepare` writes the arrays. Every process maps them into memory, so that it starts in a second
-and all processes share one copy.
+`model.training.prepare` writes the arrays. Every process maps them into memory, so that it starts within a
+second, and all processes share one copy.
 """
 
 import json
@@ -46,7 +46,7 @@ class ChainSet:
 
     Args:
         ids: names of the chains.
-        full_atom: number of full-atom chains.
+        num_full_atom: number of full-atom chains.
         chain_offset: [chains + 1] int64, first residue of each chain.
         aatype: [R] uint8, 0 to 19.
         atom14: [R, 14, 3] int16, 0.01 Å; absent atoms are at the CA.
@@ -54,8 +54,8 @@ class ChainSet:
         break_before: [R] uint8, 1 where the previous residue of the chain is not bonded to this one.
         group: [chains] int32, homology group; -1 for chains with a backbone only.
         cluster_size: [chains] int32, chains in the same 30 % identity cluster.
-        row_offset, row_count: [chains] int64 and int32, where a chain's alignment starts in `tokens`, and its
-            rows, the first of which is the chain itself.
+        row_offset, row_count: [chains] int64 and int32, start of each chain's alignment in `tokens`, and its
+            number of rows; the first row is the chain itself.
         tokens: alignments, each [rows, length] uint8: 0 to 19 amino acids, 20 unknown, 21 gap.
         hit_offset: [chains + 1] int64, first hit of each chain in the next arrays.
         hit_target, hit_identity, hit_evalue: target chain, identity and E-value of each hit; int32, float32,
@@ -65,7 +65,7 @@ class ChainSet:
     """
 
     ids: tuple[str, ...]
-    full_atom: int
+    num_full_atom: int
     chain_offset: np.ndarray
     aatype: np.ndarray
     atom14: np.ndarray
@@ -85,7 +85,7 @@ class ChainSet:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """[chains] int64, residues of each chain."""
+        """The number of residues of each chain, [chains] int64."""
         return np.diff(self.chain_offset)
 
     def residues(self, chain: int) -> slice:
@@ -121,12 +121,12 @@ def open_chains(folder: Path) -> ChainSet:
     if manifest.get("format_version") != FORMAT_VERSION:
         raise DataError(f"{manifest_path}: written by another version; remove the folder to prepare it again")
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
-    return ChainSet(ids=tuple(manifest["ids"]), full_atom=manifest["full_atom"], **arrays)
+    return ChainSet(ids=tuple(manifest["ids"]), num_full_atom=manifest["full_atom"], **arrays)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Chains by their role.
+    """The division of the chains into training and held-out sets.
 
     Args:
         train: full-atom chains to train on.
@@ -145,8 +145,8 @@ class Split:
 def read_split(chains: ChainSet) -> Split:
     """Read the list of held-out chains that ships with this package.
 
-    Lines are `set<TAB>id`; the set is A, B, or X for chains that are related to one of A or B and are not
-    trained on.
+    Lines are `set<TAB>id`. The set is A, B, or X. Chains in X are related to chains in A or B, so they are
+    used for neither training nor validation.
     """
     chains_of_set: dict[str, list[int]] = {"A": [], "B": [], "X": []}
     index_of = {name: index for index, name in enumerate(chains.ids)}
@@ -156,10 +156,12 @@ def read_split(chains: ChainSet) -> Split:
             if name in index_of:
                 chains_of_set[set_name].append(index_of[name])
     held_out = {index for indices in chains_of_set.values() for index in indices}
-    kept = [index for index in range(len(chains.ids)) if index not in held_out]
+    training_chains = [index for index in range(len(chains.ids)) if index not in held_out]
     return Split(
-        train=np.array([index for index in kept if index < chains.full_atom], np.int64),
-        train_backbone=np.array([index for index in kept if index >= chains.full_atom], np.int64),
+        train=np.array([index for index in training_chains if index < chains.num_full_atom], np.int64),
+        train_backbone=np.array(
+            [index for index in training_chains if index >= chains.num_full_atom], np.int64
+        ),
         without_relative=np.array(chains_of_set["A"], np.int64),
         distant_template=np.array(chains_of_set["B"], np.int64),
     )

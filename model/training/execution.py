@@ -28,18 +28,23 @@ class Execution:
         self.dtype, self.checkpoint_blocks, self.compile = dtype, checkpoint_blocks, compile
         self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
 
-    def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function, or its compiled form."""
+    def compile_if_enabled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the compiled form of a function if compilation is enabled, otherwise the function."""
         if not self.compile:
             return function
         if function not in self._compiled:
-            # static shapes: a size that changes is compiled anew instead of becoming a variable
+            # static shapes: a new size is compiled anew instead of making the size a variable
             self._compiled[function] = torch.compile(function, dynamic=False)
         return self._compiled[function]
 
-    def block(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a block of a stack on its module and tensors."""
-        runner = self.function(function)
+    def run_block(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a block of a stack, compiled and checkpointed as the options say.
+
+        Args:
+            function: the function that runs the block.
+            arguments: its arguments: the module with the parameters, then tensors.
+        """
+        runner = self.compile_if_enabled(function)
         if self.checkpoint_blocks and torch.is_grad_enabled():
             return checkpoint(runner, *arguments, use_reentrant=False)
         return runner(*arguments)
@@ -55,8 +60,8 @@ def make_execution(settings: TrainingSettings, device: torch.device) -> Executio
     return Execution(dtype, settings.checkpoint_blocks, settings.compile)
 
 
-def kernels_name(settings: TrainingSettings, device: torch.device) -> str:
-    """Return the name of the kernels for a device, for `model.kernels.select_kernels`.
+def kernels_for_device(settings: TrainingSettings, device: torch.device) -> str:
+    """Return the name of the kernels to use on a device, as `model.kernels.select_kernels` takes it.
 
     Raises:
         ConfigError: fused kernels are requested, but the device is not a GPU.

@@ -23,7 +23,7 @@ from model.training.sampling import GAP
 
 MSA_CODES = 23
 Batch = Mapping[str, torch.Tensor]
-# atoms of a residue that differ only in their names
+# pairs of atoms of a residue that are equivalent, so that their names may be exchanged
 SYMMETRIC_ATOMS = {
     "ASP": (("OD1", "OD2"),),
     "GLU": (("OE1", "OE2"),),
@@ -47,7 +47,7 @@ def network_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor
     """
     aatype, seq_mask = batch["aatype"].long(), batch["seq_mask"].float()
     length = aatype.shape[1]
-    # the first of the 22 says that a domain ends here, which no training chain has
+    # the first of the 22 marks a domain boundary, which no training chain has
     target_feat = F.pad(F.one_hot(aatype, RESIDUE_TYPES - 1).float(), (1, 0))
     features = {
         "aatype": aatype,
@@ -109,7 +109,7 @@ def template_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tenso
     n, ca, c = residue_constants.N, residue_constants.CA, residue_constants.C
     backbone = mask[..., n] * mask[..., ca] * mask[..., c]  # [B, T, N]
     pairs = (*shape, shape[-1])
-    both = (backbone[..., :, None] * backbone[..., None, :])[..., None].to(dtype)
+    backbone_pairs = (backbone[..., :, None] * backbone[..., None, :])[..., None].to(dtype)
     pair_features = torch.cat(
         [
             distance_bins(beta, *TEMPLATE_BINS).to(dtype),
@@ -117,14 +117,14 @@ def template_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tenso
             types[..., None, :, :].to(dtype).expand(*pairs, -1),
             types[..., :, None, :].to(dtype).expand(*pairs, -1),
             # directions are not used, as in the published networks
-            both.new_zeros(*pairs, 3),
-            both,
+            backbone_pairs.new_zeros(*pairs, 3),
+            backbone_pairs,
         ],
         dim=-1,
     )
     return {
         "template_mask": batch["template_mask"].float(),
-        "template_pair_feat": pair_features * both,
+        "template_pair_feat": pair_features * backbone_pairs,
         "template_torsions": torch.cat(rows, dim=-1),
         "template_torsion_mask": torsion_mask[..., PSI],
     }
@@ -138,12 +138,12 @@ def unpack_atoms(bits: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Targets:
-    """The experimental structure, as the losses take it; float32 unless said otherwise.
+    """The experimental structure in the form that the losses need; float32 unless said otherwise.
 
     Args:
         aatype: [B, N] int64.
         seq_mask: [B, N], 1 for residues, 0 for padding.
-        bonded: [B, N], 1 where the residue is bonded to the one before.
+        bonded: [B, N], 1 where the residue is bonded to the previous one.
         atom14: [B, N, 14, 3], Å.
         atom14_mask: [B, N, 14], 1 for atoms with known positions.
         alternative_atom14, alternative_mask: the same with the names of symmetric atoms exchanged.
@@ -151,7 +151,7 @@ class Targets:
         frames: the eight rigid groups, of shape [B, N, 8].
         alternative_frames: the same after the exchange of names.
         frames_mask: [B, N, 8], 1 where all atoms that define a group are known.
-        chi_sin_cos, alternative_chi_sin_cos: [B, N, 4, 2], with both names of symmetric atoms.
+        chi_sin_cos, alternative_chi_sin_cos: [B, N, 4, 2], before and after the exchange of names.
         chi_mask: [B, N, 4].
         beta, beta_mask: [B, N, 3] and [B, N], CB, or CA for glycine.
         clamped: [B], 1 for samples whose backbone FAPE is clamped.
@@ -197,11 +197,11 @@ def make_targets(batch: Batch) -> Targets:
     aatype, seq_mask = batch["aatype"].long(), batch["seq_mask"].float()
     atom14 = batch["atom14"].float() * CENTI
     mask = unpack_atoms(batch["atom_bits"]) * seq_mask[..., None]
-    exchange = residue_rows(symmetric_partners, aatype)  # [B, N, 14]
-    alternative = torch.gather(atom14, 2, exchange[..., None].expand(-1, -1, -1, 3))
+    partners = residue_rows(symmetric_partners, aatype)  # [B, N, 14]
+    alternative = torch.gather(atom14, 2, partners[..., None].expand(-1, -1, -1, 3))
     frames, frames_mask = rigid_groups(aatype, atom14, mask)
-    turn = residue_rows(symmetry_turns, aatype)  # [B, N, 8, 3]
-    alternative_frames = Rigid(frames.rotation * turn[..., None, :], frames.translation)
+    signs = residue_rows(symmetry_signs, aatype)  # [B, N, 8, 3]
+    alternative_frames = Rigid(frames.rotation * signs[..., None, :], frames.translation)
     chi_sin_cos, chi_mask = _chi_angles(aatype, atom14, mask)
     periodic = residue_rows(residue_constants.chi_pi_periodic, aatype)[..., None]
     is_glycine = aatype == residue_constants.RESTYPES.index("G")
@@ -213,8 +213,8 @@ def make_targets(batch: Batch) -> Targets:
         atom14=atom14,
         atom14_mask=mask,
         alternative_atom14=alternative,
-        alternative_mask=torch.gather(mask, 2, exchange),
-        ambiguous=(exchange != torch.arange(14, device=aatype.device)).float(),
+        alternative_mask=torch.gather(mask, 2, partners),
+        ambiguous=(partners != torch.arange(14, device=aatype.device)).float(),
         frames=frames,
         alternative_frames=alternative_frames,
         frames_mask=frames_mask,
@@ -245,10 +245,10 @@ def rigid_groups(
     first, origin, second = points.unflatten(2, (8, 3)).unbind(dim=-2)  # each [B, N, 8, 3]
     frames = frame_from_points(first, origin, second)
     known = torch.gather(mask, 2, atoms.flatten(2)).unflatten(2, (8, 3)).amin(dim=-1)
-    # a backbone's x axis points to C, those of the other groups away from the atom before
-    turn = frames.rotation.new_ones(8, 3)
-    turn[0, 0] = turn[0, 2] = -1.0
-    return Rigid(frames.rotation * turn[:, None], origin), known * residue_rows(group_exists, aatype)
+    # the x axis of a backbone frame points to C, those of the other groups away from the previous atom
+    signs = frames.rotation.new_ones(8, 3)
+    signs[0, 0] = signs[0, 2] = -1.0
+    return Rigid(frames.rotation * signs[:, None], origin), known * residue_rows(group_exists, aatype)
 
 
 def _chi_angles(
@@ -266,7 +266,7 @@ def _chi_angles(
 
 @cache
 def symmetric_partners() -> np.ndarray:
-    """[21, 14] int64: the slot of each atom's symmetric partner, or its own."""
+    """Return the slot of each atom's symmetric partner, or its own slot without one, [21, 14] int64."""
     table = np.tile(np.arange(14), (21, 1))
     for name, pairs in SYMMETRIC_ATOMS.items():
         atoms = residue_constants.ATOM14_NAMES[name]
@@ -278,8 +278,8 @@ def symmetric_partners() -> np.ndarray:
 
 
 @cache
-def symmetry_turns() -> np.ndarray:
-    """[21, 8, 3] float32: signs of each frame's axes after the names of symmetric atoms are exchanged."""
+def symmetry_signs() -> np.ndarray:
+    """Return the signs of each frame's axes after symmetric atoms swap their names, [21, 8, 3] float32."""
     table = np.ones((21, 8, 3), np.float32)
     for name, chi in residue_constants.PI_PERIODIC_CHI:
         table[residue_constants.RESTYPE_NAMES.index(name), 4 + chi, 1:] = -1.0
@@ -288,28 +288,28 @@ def symmetry_turns() -> np.ndarray:
 
 @cache
 def group_atoms() -> np.ndarray:
-    """[21, 8, 3] int64: slots of the atoms that define each group, as `frame_from_points` takes them."""
+    """Return the slots of the atoms that define each group, for `frame_from_points`, [21, 8, 3] int64."""
     table = np.zeros((21, 8, 3), np.int64)
     for code, name in enumerate(residue_constants.RESTYPE_NAMES[: residue_constants.UNKNOWN]):
         atoms = residue_constants.ATOM14_NAMES[name]
         table[code, 0] = [atoms.index(atom) for atom in ("C", "CA", "N")]
         table[code, 3] = [atoms.index(atom) for atom in ("CA", "C", "O")]
-        for chi, four in enumerate(residue_constants.CHI_ANGLES[name]):
-            table[code, 4 + chi] = [atoms.index(atom) for atom in four[1:]]
+        for chi, chi_atoms in enumerate(residue_constants.CHI_ANGLES[name]):
+            table[code, 4 + chi] = [atoms.index(atom) for atom in chi_atoms[1:]]
     return table
 
 
 @cache
 def group_exists() -> np.ndarray:
-    """[21, 8] float32: 1 for groups that heavy atoms define."""
+    """Return 1 for groups that heavy atoms define, otherwise 0, [21, 8] float32."""
     table = np.zeros((21, 8), np.float32)
     table[: residue_constants.UNKNOWN, [0, 3]] = 1.0
     table[:, 4:] = residue_constants.chi_mask()
     return table
 
 
-def warm_tables(device: torch.device) -> None:
-    """Copy all tables to the device, outside of inference mode, whose tensors autograd cannot save."""
+def load_tables(device: torch.device) -> None:
+    """Copy all tables to the device; autograd could not save tables copied in inference mode."""
     residue_tables.clear_device_tables()
     rigid.clear_device_tables()
     constants = residue_constants
@@ -324,7 +324,7 @@ def warm_tables(device: torch.device) -> None:
         constants.chi_mask,
         constants.chi_pi_periodic,
         symmetric_partners,
-        symmetry_turns,
+        symmetry_signs,
         group_atoms,
         group_exists,
     )

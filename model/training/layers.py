@@ -46,8 +46,8 @@ def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) 
         dropout: scalar that multiplies the rate: 1 to apply dropout, 0 for none.
     """
     shape = [1 if axis == shared_axis else size for axis, size in enumerate(x.shape)]
-    kept = 1.0 - rate * dropout
-    return x * ((torch.rand(shape, device=x.device) < kept) / kept).to(x.dtype)
+    keep_probability = 1.0 - rate * dropout
+    return x * ((torch.rand(shape, device=x.device) < keep_probability) / keep_probability).to(x.dtype)
 
 
 def gated_attention(
@@ -78,8 +78,8 @@ def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> t
         mask: [B, R, L] float32.
     """
     heads, width = layer.query_w.shape[1:]
-    present = mask.to(x.dtype)
-    mean = (present[:, :, None] @ x).squeeze(2) / (mask.sum(dim=2, keepdim=True) + 1e-10).to(x.dtype)
+    key_mask = mask.to(x.dtype)
+    mean = (key_mask[:, :, None] @ x).squeeze(2) / (mask.sum(dim=2, keepdim=True) + 1e-10).to(x.dtype)
     query = (mean @ layer.query_w.flatten(1).to(x.dtype)).unflatten(-1, (heads, width)) * width**-0.5
     key, value = x @ layer.key_w.to(x.dtype), x @ layer.value_w.to(x.dtype)  # [B, R, L, D]
     logits = (query @ key.transpose(-1, -2)).float() + MASK_PENALTY * (mask[:, :, None] - 1.0)  # [B, R, H, L]
@@ -107,11 +107,11 @@ def msa_row_update(
 def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the update of Algorithm 8 or 19; msa [B, S, N, C], mask [B, S, N]."""
     columns = layer_norm(msa, layer.query_norm).transpose(1, 2)  # [B, N, S, C]
-    by_column = mask.transpose(1, 2)
+    column_mask = mask.transpose(1, 2)
     if layer.is_global:
-        update = global_attention(columns, layer.attention, by_column)
+        update = global_attention(columns, layer.attention, column_mask)
     else:
-        update = gated_attention(columns, layer.attention, layer.kernels.fused, None, by_column)
+        update = gated_attention(columns, layer.attention, layer.kernels.fused, None, column_mask)
     return update.transpose(1, 2)
 
 
@@ -141,8 +141,7 @@ def triangle_attention_update(
 ) -> torch.Tensor:
     """Return the update of Algorithm 13 or 14; pair [B, N, N, Z], seq_mask [B, N].
 
-    Keys are masked by residue alone: rows of padding hold other values than with a mask of pairs, and no
-    residue reads them.
+    Keys are masked by residue, not by pair. Only the rows of padding differ, and no residue reads them.
     """
     rows = pair if layer.starting else pair.transpose(1, 2)
     normed = layer_norm(rows, layer.query_norm)

@@ -38,7 +38,7 @@ def total_loss(
         output: output of the network.
         targets: the experimental structure.
         weights: weights of the terms.
-        execution: how to run the terms that take most of the time.
+        execution: options of running the terms that take most of the time.
 
     Returns:
         [B], and the terms [B] by name, not weighted. As in DeepMind's code, the sum of a sample is multiplied
@@ -53,7 +53,7 @@ def total_loss(
 def loss_terms(
     output: NetworkOutput, targets: Targets, weights: LossWeights, execution: Execution
 ) -> dict[str, torch.Tensor]:
-    """Return the terms with a weight, [B] each, by name."""
+    """Return the terms whose weight is not 0, each [B], by name."""
     structure, logits = output.structure, output.logits
     terms = {
         "backbone": backbone_fape(structure.backbone, targets),
@@ -80,7 +80,7 @@ def loss_terms(
             targets.aatype,
             targets.seq_mask,
             targets.bonded,
-            execution.function(between_residue_clashes),
+            execution.compile_if_enabled(between_residue_clashes),
         ).loss
     return {name: value for name, value in terms.items() if getattr(weights, name)}
 
@@ -113,15 +113,15 @@ def frame_aligned_point_error(
     error = torch.sqrt((local - true_local).square().sum(dim=-1) + 1e-4)  # [..., F, P]
     if clamp is not None:
         error = error.clip(max=clamp)
-    both = frames_mask[..., :, None] * points_mask[..., None, :]
-    total = (error * both).sum(dim=(-1, -2)) / LENGTH_SCALE
+    pair_mask = frames_mask[..., :, None] * points_mask[..., None, :]
+    total = (error * pair_mask).sum(dim=(-1, -2)) / LENGTH_SCALE
     return total / (1e-4 + frames_mask.sum(dim=-1) * points_mask.sum(dim=-1))
 
 
 def _local_points(frames: Rigid, points: torch.Tensor) -> torch.Tensor:
     """Return R⁻¹ (x - t) of all frames [..., F] and points [..., P, 3], [..., F, P, 3]."""
-    apart = points[..., None, :, :] - frames.translation[..., :, None, :]
-    x, y, z = apart.unbind(dim=-1)  # each [..., F, P]
+    offset = points[..., None, :, :] - frames.translation[..., :, None, :]
+    x, y, z = offset.unbind(dim=-1)  # each [..., F, P]
     r = frames.rotation[..., None, :, :]  # [..., F, 1, 3, 3]
     # products by hand: no [F, P, 3, 3] in memory, and no reduced precision as in a matrix product
     local = [r[..., 0, k] * x + r[..., 1, k] * y + r[..., 2, k] * z for k in range(3)]
@@ -196,8 +196,10 @@ def use_alternative_names(
     # errors of the distances between ambiguous and unambiguous atoms
     rows, columns = (mask * ambiguous).flatten(1), (mask * (1.0 - ambiguous)).flatten(1)
     pairs = rows[:, :, None] * columns[:, None]
-    named, exchanged = ((error * pairs).sum(dim=-1).unflatten(1, (-1, 14)).sum(dim=-1) for error in errors)
-    return (exchanged < named).float()
+    error_as_named, error_exchanged = (
+        (error * pairs).sum(dim=-1).unflatten(1, (-1, 14)).sum(dim=-1) for error in errors
+    )
+    return (error_exchanged < error_as_named).float()
 
 
 def _atom_distances(atom14: torch.Tensor) -> torch.Tensor:
@@ -209,21 +211,21 @@ def _atom_distances(atom14: torch.Tensor) -> torch.Tensor:
 def side_chain_fape(structure: FoldedStructure, targets: Targets, execution: Execution) -> torch.Tensor:
     """Return the FAPE of all atoms in all rigid groups' frames of the last iteration, [B]."""
     with torch.no_grad():
-        exchanged = execution.function(use_alternative_names)(
+        exchanged = execution.compile_if_enabled(use_alternative_names)(
             structure.atom14,
             targets.atom14,
             targets.alternative_atom14,
             targets.atom14_mask,
             targets.ambiguous,
         )
-    atoms = _choose(exchanged, targets.alternative_atom14, targets.atom14)
-    atoms_mask = _choose(exchanged, targets.alternative_mask, targets.atom14_mask)
+    atoms = _select(exchanged, targets.alternative_atom14, targets.atom14)
+    atoms_mask = _select(exchanged, targets.alternative_mask, targets.atom14_mask)
     true = Rigid(
-        _choose(exchanged, targets.alternative_frames.rotation, targets.frames.rotation),
-        _choose(exchanged, targets.alternative_frames.translation, targets.frames.translation),
+        _select(exchanged, targets.alternative_frames.rotation, targets.frames.rotation),
+        _select(exchanged, targets.alternative_frames.translation, targets.frames.translation),
     )
     frames = structure.frames
-    return execution.function(frame_aligned_point_error)(
+    return execution.compile_if_enabled(frame_aligned_point_error)(
         Rigid(frames.rotation.flatten(1, 2), frames.translation.flatten(1, 2)),
         Rigid(true.rotation.flatten(1, 2), true.translation.flatten(1, 2)),
         targets.frames_mask.flatten(1),
@@ -234,9 +236,9 @@ def side_chain_fape(structure: FoldedStructure, targets: Targets, execution: Exe
     )
 
 
-def _choose(condition: torch.Tensor, yes: torch.Tensor, no: torch.Tensor) -> torch.Tensor:
-    weight = condition.view(*condition.shape, *[1] * (yes.dim() - 2))
-    return yes * weight + no * (1.0 - weight)
+def _select(condition: torch.Tensor, if_true: torch.Tensor, if_false: torch.Tensor) -> torch.Tensor:
+    weight = condition.view(*condition.shape, *[1] * (if_true.dim() - 2))
+    return if_true * weight + if_false * (1.0 - weight)
 
 
 def torsion_loss(structure: FoldedStructure, targets: Targets) -> torch.Tensor:
@@ -249,11 +251,11 @@ def torsion_loss(structure: FoldedStructure, targets: Targets) -> torch.Tensor:
     error = torch.minimum(
         (true - predicted).square().sum(dim=-1), (shifted - predicted).square().sum(dim=-1)
     )  # [I, B, N, 4]
-    chi = _masked_mean(error, targets.chi_mask.expand_as(error), (0, 2, 3))
+    chi_loss = _masked_mean(error, targets.chi_mask.expand_as(error), (0, 2, 3))
     norm = torch.sqrt(structure.unnormalised_sin_cos.square().sum(dim=-1) + 1e-6)  # [I, B, N, 7]
-    off = (norm - 1.0).abs()
-    length = _masked_mean(off, targets.seq_mask[None, :, :, None].expand_as(off), (0, 2, 3))
-    return CHI_WEIGHT * chi + ANGLE_NORM_WEIGHT * length
+    deviation = (norm - 1.0).abs()
+    norm_loss = _masked_mean(deviation, targets.seq_mask[None, :, :, None].expand_as(deviation), (0, 2, 3))
+    return CHI_WEIGHT * chi_loss + ANGLE_NORM_WEIGHT * norm_loss
 
 
 def _masked_mean(x: torch.Tensor, mask: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
@@ -271,8 +273,8 @@ def distogram_loss(logits: torch.Tensor, beta: torch.Tensor, mask: torch.Tensor)
     squared = (beta[:, :, None] - beta[:, None]).square().sum(dim=-1, keepdim=True)  # [B, N, N, 1]
     bins = (squared > distogram_edges(beta.device).square()).sum(dim=-1)  # [B, N, N]
     errors = _cross_entropy(logits, bins)
-    both = mask[:, :, None] * mask[:, None]
-    return (errors * both).sum(dim=(1, 2)) / (1e-6 + both.sum(dim=(1, 2)))
+    pair_mask = mask[:, :, None] * mask[:, None]
+    return (errors * pair_mask).sum(dim=(1, 2)) / (1e-6 + pair_mask.sum(dim=(1, 2)))
 
 
 def _cross_entropy(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
@@ -308,8 +310,11 @@ def lddt_ca(alpha: torch.Tensor, true_alpha: torch.Tensor, mask: torch.Tensor) -
     )
     scored = (true < LDDT_RADIUS).float() * mask[:, :, None] * mask[:, None]
     scored = scored * (1.0 - torch.eye(alpha.shape[1], device=alpha.device))
-    off = (distances - true).abs()
-    score = sum(((off < limit).float() for limit in (0.5, 1.0, 2.0, 4.0)), torch.zeros_like(off)) / 4.0
+    difference = (distances - true).abs()
+    score = (
+        sum(((difference < limit).float() for limit in (0.5, 1.0, 2.0, 4.0)), torch.zeros_like(difference))
+        / 4.0
+    )
     return (1e-10 + (scored * score).sum(dim=-1)) / (1e-10 + scored.sum(dim=-1))
 
 
@@ -340,8 +345,8 @@ def aligned_error_loss(logits: torch.Tensor, backbone: Rigid, targets: Targets) 
     local = _local_points(predicted, predicted.translation)  # [B, N, N, 3]
     squared = (local - _local_points(true, true.translation)).square().sum(dim=-1, keepdim=True)
     bins = (squared > aligned_error_edges(logits.device).square()).sum(dim=-1).clip(max=PAE_BINS - 1)
-    both = mask[:, :, None] * mask[:, None]
-    return (_cross_entropy(logits, bins) * both).sum(dim=(1, 2)) / (1e-8 + both.sum(dim=(1, 2)))
+    pair_mask = mask[:, :, None] * mask[:, None]
+    return (_cross_entropy(logits, bins) * pair_mask).sum(dim=(1, 2)) / (1e-8 + pair_mask.sum(dim=(1, 2)))
 
 
 def experimentally_resolved_loss(logits: torch.Tensor, targets: Targets) -> torch.Tensor:

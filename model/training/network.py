@@ -1,4 +1,4 @@
-"""The differentiable form of the network: a batch axis, nothing in place, dropout.
+"""The differentiable form of the network: with a batch axis and dropout, and without operations in place.
 
 These functions take the parameters of the modules of `model.alphafold`, so a trained network needs no
 conversion for inference. Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583
@@ -42,8 +42,8 @@ Features = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Recycled:
-    """Outputs of a pass that are inputs of the next, detached.
+class RecycledBatch:
+    """The outputs of a pass that the next pass takes as inputs, for a batch, detached.
 
     Args:
         msa_first_row: [B, N, C].
@@ -68,21 +68,25 @@ class NetworkOutput:
 
     structure: FoldedStructure
     logits: Mapping[str, torch.Tensor]
-    recycled: Recycled
+    recycled: RecycledBatch
 
 
 def run_network(
-    network: AlphaFold, features: Features, previous: Recycled, dropout: torch.Tensor, execution: Execution
+    network: AlphaFold,
+    features: Features,
+    previous: RecycledBatch,
+    dropout: torch.Tensor,
+    execution: Execution,
 ) -> NetworkOutput:
     """Run one pass with all heads.
 
     Args:
         network: the modules, whose parameters are read.
         features: as `model.training.features.network_features` returns them.
-        previous: outputs of the previous pass, or `first_recycled`.
+        previous: outputs of the previous pass, or `initial_recycled_batch`.
         dropout: scalar float32, 1 to apply dropout and 0 for none; a tensor, so that training and validation
             share one compiled function.
-        execution: how to run it.
+        execution: options of running the network.
     """
     msa, pair, single = _trunk(network.evoformer, features, previous, dropout, execution)
     structure = fold(
@@ -92,7 +96,7 @@ def run_network(
         features["aatype"],
         features["seq_mask"],
         dropout,
-        execution.function(fold_iteration),
+        execution.compile_if_enabled(fold_iteration),
     )
     heads: Any = network.heads
     pair_32, single_32 = pair.float(), single.float()
@@ -106,14 +110,14 @@ def run_network(
     if "predicted_aligned_error_head" in heads:
         logits["predicted_aligned_error"] = linear(pair_32, heads["predicted_aligned_error_head"].logits)
     beta = _beta(features["aatype"], structure.atom14).detach()
-    return NetworkOutput(structure, logits, Recycled(msa[:, 0].detach(), pair.detach(), beta))
+    return NetworkOutput(structure, logits, RecycledBatch(msa[:, 0].detach(), pair.detach(), beta))
 
 
-def first_recycled(network: AlphaFold, features: Features, dtype: torch.dtype) -> Recycled:
+def initial_recycled_batch(network: AlphaFold, features: Features, dtype: torch.dtype) -> RecycledBatch:
     """Return the zeros that the first pass starts from."""
     batch, length = features["aatype"].shape
     stack, device = network.config.evoformer, features["aatype"].device
-    return Recycled(
+    return RecycledBatch(
         torch.zeros(batch, length, stack.msa.channels, dtype=dtype, device=device),
         torch.zeros(batch, length, length, stack.pair.channels, dtype=dtype, device=device),
         torch.zeros(batch, length, 3, device=device),
@@ -121,32 +125,34 @@ def first_recycled(network: AlphaFold, features: Features, dtype: torch.dtype) -
 
 
 def _trunk(
-    trunk: Trunk, features: Features, previous: Recycled, dropout: torch.Tensor, execution: Execution
+    trunk: Trunk, features: Features, previous: RecycledBatch, dropout: torch.Tensor, execution: Execution
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return msa [B, S, N, C] without template rows, pair [B, N, N, Z] and single [B, N, C']."""
     dtype = execution.dtype
     seq_mask, msa_mask = features["seq_mask"], features["msa_mask"]
     msa, pair = _embed(trunk, features, previous, dtype)
-    rows = msa.shape[1]
+    num_sequences = msa.shape[1]
     embedding: Any = trunk.template_embedding
     if embedding is not None and trunk.template_torsion_embedding is not None:
         pair = pair + _embed_templates(embedding, pair, features, dropout, execution)
-        extra_rows = torch.relu(
+        template_rows = torch.relu(
             linear(
                 features["template_torsions"].to(dtype),
                 trunk.template_torsion_embedding.template_single_embedding,
             )
         )
-        extra_rows = linear(extra_rows, trunk.template_torsion_embedding.template_projection)  # [B, T, N, C]
-        msa = torch.cat([msa, extra_rows], dim=1)
+        template_rows = linear(
+            template_rows, trunk.template_torsion_embedding.template_projection
+        )  # [B, T, N, C]
+        msa = torch.cat([msa, template_rows], dim=1)
         msa_mask = torch.cat([msa_mask, features["template_torsion_mask"]], dim=1)
     extra = linear(features["extra_msa_feat"].to(dtype), trunk.extra_msa_embedding.extra_msa_activations)
     extra_mask = features["extra_msa_mask"]
     for block in trunk.extra_msa_stack:
-        extra, pair = execution.block(evoformer_block, block, extra, pair, extra_mask, seq_mask, dropout)
+        extra, pair = execution.run_block(evoformer_block, block, extra, pair, extra_mask, seq_mask, dropout)
     for block in trunk.evoformer_iteration:
-        msa, pair = execution.block(evoformer_block, block, msa, pair, msa_mask, seq_mask, dropout)
-    return msa[:, :rows], pair, linear(msa[:, 0], trunk.single_activations)
+        msa, pair = execution.run_block(evoformer_block, block, msa, pair, msa_mask, seq_mask, dropout)
+    return msa[:, :num_sequences], pair, linear(msa[:, 0], trunk.single_activations)
 
 
 def evoformer_block(
@@ -211,7 +217,7 @@ def _attend_triangles(
 
 
 def _embed(
-    trunk: Trunk, features: Features, previous: Recycled, dtype: torch.dtype
+    trunk: Trunk, features: Features, previous: RecycledBatch, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return msa [B, S, N, C] and pair [B, N, N, Z] of Algorithms 3 to 5 and 32."""
     inputs: Any = trunk.input_embedding
@@ -246,14 +252,14 @@ def _embed_templates(
 ) -> torch.Tensor:
     """Return the update of pair [B, N, N, Z] by Algorithm 2, lines 9 to 13; zero without templates."""
     single: Any = embedding.single_template_embedding
-    present = features["template_mask"]  # [B, T]
-    batch, templates = present.shape
+    template_mask = features["template_mask"]  # [B, T]
+    batch, templates = template_mask.shape
     inputs = features["template_pair_feat"].to(pair.dtype).flatten(0, 1)  # [B*T, N, N, 88]
     seq_mask = features["seq_mask"].repeat_interleave(templates, dim=0)  # [B*T, N]
-    one = linear(inputs, single.embedding2d)
+    template_pair = linear(inputs, single.embedding2d)
     for block in single.template_pair_stack:
-        one = execution.block(template_block, block, one, seq_mask, dropout)
-    embedded = layer_norm(one, single.output_layer_norm).unflatten(0, (batch, templates))
+        template_pair = execution.run_block(template_block, block, template_pair, seq_mask, dropout)
+    embedded = layer_norm(template_pair, single.output_layer_norm).unflatten(0, (batch, templates))
 
     layer = embedding.attention
     heads, width = layer.query_w.shape[1:]
@@ -263,10 +269,10 @@ def _embed_templates(
         for w in (layer.key_w, layer.value_w)
     )  # [B, N, N, H, T, D]
     logits = (query[..., None, :] * key).float().sum(dim=-1)  # [B, N, N, H, T]
-    weights = torch.softmax(logits + MASK_PENALTY * (present[:, None, None, None] - 1.0), dim=-1)
+    weights = torch.softmax(logits + MASK_PENALTY * (template_mask[:, None, None, None] - 1.0), dim=-1)
     attended = (weights.to(pair.dtype)[..., None] * value).sum(dim=-2).flatten(3)  # [B, N, N, H*D]
     update = attended @ layer.output_w.flatten(0, 1).to(pair.dtype) + layer.output_b.to(pair.dtype)
-    return update * present.amax(dim=1).to(pair.dtype)[:, None, None, None]
+    return update * template_mask.amax(dim=1).to(pair.dtype)[:, None, None, None]
 
 
 def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) -> torch.Tensor:
@@ -278,9 +284,9 @@ def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) ->
 
 
 def _beta(aatype: torch.Tensor, atom14: torch.Tensor) -> torch.Tensor:
-    """Return CB, or CA for glycine (which has no fifth atom), [B, N, 3]; zero for unknown residues."""
-    from_alpha = (aatype == RESTYPES.index("G"))[..., None]
-    return torch.where(from_alpha, atom14[..., 1, :], atom14[..., 4, :])
+    """Return the positions of CB, or CA for glycine, [B, N, 3] in Å; zero for unknown residues."""
+    is_glycine = (aatype == RESTYPES.index("G"))[..., None]
+    return torch.where(is_glycine, atom14[..., 1, :], atom14[..., 4, :])
 
 
 def _predicted_lddt(head: Any, single: torch.Tensor) -> torch.Tensor:

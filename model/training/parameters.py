@@ -1,4 +1,4 @@
-"""All parameters, gradients and averages of a network in contiguous buffers."""
+"""The parameters of a network, their gradients and their moving average in contiguous buffers."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from torch import nn
 from model.alphafold import AlphaFold
 from model.parameter_files import parameter_key
 
-# elements; every parameter starts at a multiple, so that kernels may read whole vectors
+# every parameter starts at a multiple of this number of elements, so that kernels may read whole vectors
 ALIGNMENT = 64
 
 
@@ -18,12 +18,12 @@ class FlatParameters:
     """A network's parameters as views of one float32 buffer, so that a step is a few operations.
 
     Args:
-        network: its parameters are replaced by views of the buffer; gradients are accumulated in views of
-            `gradients`.
+        network: the network; its parameters are replaced by views of `values`, and their gradients by views
+            of `gradients`.
         device: device of the buffers.
 
     Attributes:
-        values: [size] float32, requires no gradient itself.
+        values: [size] float32, the parameters; does not require a gradient itself.
         gradients: [size] float32.
         average: [size] float32, the moving average of the values.
     """
@@ -36,34 +36,34 @@ class FlatParameters:
             end += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
         self.values = torch.zeros(end, device=device)
         self.gradients = torch.zeros_like(self.values)
-        for name, (where, shape) in self.slices.items():
-            self.values[where] = network.get_parameter(name).detach().flatten().to(device)
+        for name, (elements, shape) in self.slices.items():
+            self.values[elements] = network.get_parameter(name).detach().flatten().to(device)
             module_name, _, attribute = name.rpartition(".")
-            view = nn.Parameter(self.values[where].view(shape))
-            view.grad = self.gradients[where].view(shape)
+            view = nn.Parameter(self.values[elements].view(shape))
+            view.grad = self.gradients[elements].view(shape)
             setattr(network.get_submodule(module_name), attribute, view)
         self.average = self.values.clone()
-        self.count = sum(shape.numel() for _, shape in self.slices.values())
+        self.num_parameters = sum(shape.numel() for _, shape in self.slices.values())
 
     @contextlib.contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Give the network the averaged parameters while the context is open."""
-        kept = self.values.clone()
+    def using_average(self) -> Iterator[None]:
+        """Use the averaged parameters in the network while the context is open."""
+        current_values = self.values.clone()
         self.values.copy_(self.average)
         try:
             yield
         finally:
-            self.values.copy_(kept)
+            self.values.copy_(current_values)
 
-    def packed(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Return a buffer's elements without the gaps between parameters, [count]."""
-        return torch.cat([buffer[where] for where, _ in self.slices.values()])
+    def pack(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Return a buffer's elements without the gaps between parameters, [num_parameters]."""
+        return torch.cat([buffer[elements] for elements, _ in self.slices.values()])
 
     def unpack(self, packed: torch.Tensor, buffer: torch.Tensor) -> None:
-        """Write packed elements [count] into a buffer."""
+        """Write the elements that `pack` returns, [num_parameters], into a buffer."""
         start = 0
-        for where, shape in self.slices.values():
-            buffer[where] = packed[start : start + shape.numel()].to(buffer.device, buffer.dtype)
+        for elements, shape in self.slices.values():
+            buffer[elements] = packed[start : start + shape.numel()].to(buffer.device, buffer.dtype)
             start += shape.numel()
 
 

@@ -24,10 +24,10 @@ ALIGNMENTS = "msas.npz.xz"
 HITS = "chain_vs_chain_hits.m8.xz"
 GROUPS = "homology_groups.tsv"
 SOURCES = (CHAINS, BACKBONES, ALIGNMENTS, HITS, GROUPS)
-# hits that can serve as templates
+# limits of the hits that are used as templates
 MAX_TEMPLATE_EVALUE = 0.1
 MIN_TEMPLATE_COLUMNS = 20
-# token of an alignment for the residue of its first row
+# token of an alignment for the same residue as in its first row
 SAME_AS_QUERY = 22
 _CIGAR = re.compile(r"(\d+)([MID])")
 
@@ -38,8 +38,8 @@ def prepare(source: Path, folder: Path) -> ChainSet:
     The folder appears whole or not at all, so that several processes may prepare it at the same time.
 
     Args:
-        source: the folder of the packed files.
-        folder: destination of the arrays.
+        source: folder of the packed files.
+        folder: folder of the arrays.
 
     Raises:
         DataError: a file is missing or unreadable.
@@ -64,7 +64,7 @@ def _decode(source: Path, folder: Path) -> None:
     for name in SOURCES:
         if not (source / name).is_file():
             raise DataError(f"{source / name}: no such file")
-    chains, backbones, alignments = (_archive(source / name) for name in (CHAINS, BACKBONES, ALIGNMENTS))
+    chains, backbones, alignments = (_read_archive(source / name) for name in (CHAINS, BACKBONES, ALIGNMENTS))
     ids = [str(name) for name in chains["ids"]]
     index_of = {name: index for index, name in enumerate(ids)}
     atom14, bits = _full_atoms(chains)
@@ -75,7 +75,7 @@ def _decode(source: Path, folder: Path) -> None:
     offset = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     aatype = np.concatenate([chains["aatype"], extra["aatype"]])
     group = np.full(len(lengths), -1, np.int32)
-    group[: len(ids)] = _groups(source / GROUPS, index_of)
+    group[: len(ids)] = _read_groups(source / GROUPS, index_of)
     arrays = {
         "chain_offset": offset,
         "aatype": aatype,
@@ -84,8 +84,8 @@ def _decode(source: Path, folder: Path) -> None:
         "break_before": np.concatenate([chains["chain_break"], extra["break_before"]]).astype(np.uint8),
         "group": group,
         "cluster_size": np.concatenate([clusters[2][clusters[1]], np.ones(extra_chains)]).astype(np.int32),
-        **_rows(alignments, index_of, aatype, offset),
-        **_hits(source / HITS, index_of, len(lengths)),
+        **_read_alignments(alignments, index_of, aatype, offset),
+        **_read_hits(source / HITS, index_of, len(lengths)),
     }
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
@@ -93,7 +93,7 @@ def _decode(source: Path, folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def _archive(path: Path) -> dict[str, np.ndarray]:
+def _read_archive(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(io.BytesIO(lzma.decompress(path.read_bytes())), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
@@ -105,16 +105,17 @@ def _full_atoms(chains: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return atom14 [R, 14, 3] int16 in 0.01 Å, centred per chain, and the mask bits [R] int16."""
     length = chains["length"]
     starts = np.concatenate([[0], np.cumsum(length)[:-1]])
-    running = np.cumsum(chains["ca_delta_centi"].astype(np.int64), axis=0)
-    low, high = (extreme.reduceat(running, starts, axis=0) for extreme in (np.minimum, np.maximum))
-    alpha = running - np.repeat((low + high) // 2, length, axis=0)  # [R, 3]
+    alpha = np.cumsum(chains["ca_delta_centi"].astype(np.int64), axis=0)
+    low, high = (extreme.reduceat(alpha, starts, axis=0) for extreme in (np.minimum, np.maximum))
+    alpha = alpha - np.repeat((low + high) // 2, length, axis=0)  # [R, 3]
     mask = np.unpackbits(chains["atom14_mask"], axis=1)[:, :14].astype(bool)  # [R, 14]
     atom14 = np.repeat(alpha[:, None].astype(np.int16), 14, axis=1)
     atom14[mask] += chains["atom_offset_centi"]
-    return atom14, _bits(mask)
+    return atom14, _pack_bits(mask)
 
 
-def _bits(mask: np.ndarray) -> np.ndarray:
+def _pack_bits(mask: np.ndarray) -> np.ndarray:
+    """Return masks [R, 14] as integers [R] int16; bit k is atom k."""
     return (mask.astype(np.int16) << np.arange(14, dtype=np.int16)).sum(axis=1, dtype=np.int16)
 
 
@@ -128,27 +129,29 @@ def _backbone_chains(archive: dict[str, np.ndarray]) -> tuple[list[str], dict[st
     aatype, length = archive["aatype"], archive["length"]
     chain = np.repeat(np.arange(len(length)), length)
     bonds = np.linalg.norm(np.diff(position, axis=1), axis=-1)  # [R, 2]: N-CA, CA-C
-    bad = (np.abs(position) > 320).any(axis=(1, 2)) | (bonds < 1.2).any(axis=1) | (bonds > 1.8).any(axis=1)
-    keep = np.bincount(chain, bad, minlength=len(length)) == 0
-    kept_residues = keep[chain]
+    is_invalid = (
+        (np.abs(position) > 320).any(axis=(1, 2)) | (bonds < 1.2).any(axis=1) | (bonds > 1.8).any(axis=1)
+    )
+    is_valid = np.bincount(chain, is_invalid, minlength=len(length)) == 0
+    valid_residues = is_valid[chain]
     n, ca, c = position[:, 0], position[:, 1], position[:, 2]
     beta = ca + _ideal_beta(ca - n, c - ca)
     atoms = np.repeat(ca[:, None], 14, axis=1)  # [R, 14, 3]
     has_beta = aatype != residue_constants.RESTYPES.index("G")
     mask = np.zeros(atoms.shape[:2], bool)
-    for slot, points, present in ((0, n, True), (1, ca, True), (2, c, True), (4, beta, has_beta)):
+    for slot, points, exists in ((0, n, True), (1, ca, True), (2, c, True), (4, beta, has_beta)):
         atoms[:, slot] = points
-        mask[:, slot] = present
-    step = np.linalg.norm(np.diff(ca, axis=0, prepend=ca[:1]), axis=-1)
+        mask[:, slot] = exists
+    ca_distance = np.linalg.norm(np.diff(ca, axis=0, prepend=ca[:1]), axis=-1)
     first = np.concatenate([[True], np.diff(chain) != 0])
-    breaks = ((step > 4.3) | (step < 2.5)) & ~first
-    ids = [str(name) for name, kept in zip(archive["ids"], keep, strict=True) if kept]
+    breaks = ((ca_distance > 4.3) | (ca_distance < 2.5)) & ~first
+    ids = [str(name) for name, valid in zip(archive["ids"], is_valid, strict=True) if valid]
     arrays = {
-        "length": length[keep],
-        "aatype": aatype[kept_residues],
-        "atom14": np.round(atoms[kept_residues] / CENTI).clip(-32767, 32767).astype(np.int16),
-        "atom_bits": _bits(mask[kept_residues]),
-        "break_before": breaks[kept_residues],
+        "length": length[is_valid],
+        "aatype": aatype[valid_residues],
+        "atom14": np.round(atoms[valid_residues] / CENTI).clip(-32767, 32767).astype(np.int16),
+        "atom_bits": _pack_bits(mask[valid_residues]),
+        "break_before": breaks[valid_residues],
     }
     return ids, arrays
 
@@ -159,7 +162,7 @@ def _ideal_beta(n_to_ca: np.ndarray, ca_to_c: np.ndarray) -> np.ndarray:
     return -0.58273431 * normal + 0.56802827 * n_to_ca - 0.54067466 * ca_to_c
 
 
-def _groups(path: Path, index_of: dict[str, int]) -> np.ndarray:
+def _read_groups(path: Path, index_of: dict[str, int]) -> np.ndarray:
     """Return the homology group of each full-atom chain, int32."""
     group = np.full(len(index_of), -1, np.int32)
     for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -174,32 +177,32 @@ def _groups(path: Path, index_of: dict[str, int]) -> np.ndarray:
     return group
 
 
-def _rows(
+def _read_alignments(
     archive: dict[str, np.ndarray], index_of: dict[str, int], aatype: np.ndarray, offset: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Return the alignments row by row; chains without one have their own sequence as the only row."""
     counts = np.ones(len(offset) - 1, np.int32)
-    found: dict[int, np.ndarray] = {}
+    blocks: dict[int, np.ndarray] = {}
     start = 0
     for name, rows, length in zip(archive["ids"], archive["rows"], archive["length"], strict=True):
         block = archive["tokens"][start : start + int(rows) * int(length)].reshape(int(length), int(rows)).T
         start += block.size
         index = index_of[str(name)]
         query = aatype[offset[index] : offset[index + 1]]
-        found[index] = np.where(block == SAME_AS_QUERY, query, block)
-        if not np.array_equal(found[index][0], query):
+        blocks[index] = np.where(block == SAME_AS_QUERY, query, block)
+        if not np.array_equal(blocks[index][0], query):
             raise DataError(f"{ALIGNMENTS}: the first row of {name} is not its sequence")
         counts[index] = rows
     sizes = counts * np.diff(offset)
     row_offset = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     tokens = np.empty(int(sizes.sum()), np.uint8)
     for index, first in enumerate(row_offset):
-        block = found.get(index, aatype[offset[index] : offset[index + 1]])
+        block = blocks.get(index, aatype[offset[index] : offset[index + 1]])
         tokens[first : first + sizes[index]] = block.reshape(-1)
     return {"row_offset": row_offset, "row_count": counts, "tokens": tokens}
 
 
-def _hits(path: Path, index_of: dict[str, int], chains: int) -> dict[str, np.ndarray]:
+def _read_hits(path: Path, index_of: dict[str, int], chains: int) -> dict[str, np.ndarray]:
     """Return template hits, sorted by query and E-value."""
     hits = []
     for query, target, identity, query_start, target_start, evalue, cigar in _hit_lines(path):

@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader, Dataset
 from model.training.data import ChainSet, Split
 
 GAP, MASK = 21, 22
-# cumulative probabilities of what replaces a masked position: the mask code, a residue of its column, a
-# uniformly drawn residue; otherwise it stays
+# cumulative probabilities of the replacements of a masked position: the mask code, a residue of its column, a
+# uniformly drawn residue; otherwise it is not changed
 _TO_MASK, _TO_PROFILE, _TO_UNIFORM = 0.7, 0.8, 0.9
-# a chain's probability grows with its length between these lengths
+# lengths between which the probability of a chain grows with its length
 _WEIGHED_LENGTHS = (64, 384)
 
 
@@ -31,7 +31,7 @@ class TrainingSampleSettings:
         extra_rows: rows of the extra MSA.
         templates: template slots.
         masked_fraction: share of alignment positions that are masked.
-        template_rate: share of the samples that have templates, where the chain has hits.
+        template_rate: share of the samples with templates, among those of chains with hits.
         alignment_drop_rate: share of the samples that see the sequence alone.
         shallow_rate: share of the samples that see a random part of the alignment's rows.
         few_clusters_rate: share of the samples in which rows beyond a random number become extra rows.
@@ -52,7 +52,7 @@ class TrainingSampleSettings:
 
     @property
     def clusters(self) -> int:
-        """Rows of the MSA representation that are sequences."""
+        """The number of rows of the MSA representation without template rows."""
         return self.msa_rows - self.templates
 
 
@@ -82,7 +82,7 @@ def array_shapes(settings: TrainingSampleSettings, crop: int) -> dict[str, tuple
 
 
 class Sampler:
-    """Samples of a set of chains.
+    """A source of samples from a set of chains.
 
     Args:
         chains: the data.
@@ -106,10 +106,10 @@ class Sampler:
         Args:
             first: index of the first sample.
             size: number of samples.
-            crop: residues of each.
+            crop: number of residues of each sample.
             clamped_rate: share of the samples whose backbone FAPE is clamped.
         """
-        arrays = _empty(self.settings, crop, size)
+        arrays = _zero_arrays(self.settings, crop, size)
         for row in range(size):
             random = _generator(self.seed, first + row)
             self._fill(_row(arrays, row), self._draw_chain(random), crop, random)
@@ -117,13 +117,13 @@ class Sampler:
         return arrays
 
     def held_out_batch(self, chains: np.ndarray, crop: int) -> dict[str, np.ndarray]:
-        """Return the centres of held-out chains with their whole alignment and their best templates.
+        """Return the central crops of held-out chains, with their whole alignments and best templates.
 
         Args:
             chains: [size] indices; -1 gives a sample of padding.
-            crop: residues of each.
+            crop: number of residues of each sample.
         """
-        arrays = _empty(self.settings, crop, len(chains))
+        arrays = _zero_arrays(self.settings, crop, len(chains))
         for row, chain in enumerate(chains):
             arrays["chain"][row] = chain
             if chain >= 0:
@@ -159,7 +159,7 @@ class Sampler:
         sample["break_before"][0] = 1
         sample["atom14"][:size] = chains.atom14[window]
         sample["atom_bits"][:size] = chains.atom_bits[window]
-        sample["full_atom"][...] = chain < chains.full_atom
+        sample["full_atom"][...] = chain < chains.num_full_atom
         sample["chain"][...] = chain
         alignment = chains.alignment(chain)[:, start : start + size]
         self._fill_alignment(sample, alignment, size, random, held_out)
@@ -187,7 +187,7 @@ class Sampler:
             if random.random() < settings.few_clusters_rate:
                 clusters = int(random.integers(1, clusters + 1))
         order = np.concatenate([[0], order])
-        sampled, others = order[:clusters], order[clusters : clusters + settings.extra_rows]
+        sampled, extra = order[:clusters], order[clusters : clusters + settings.extra_rows]
         true_msa = alignment[sampled]
         masked = random.random(true_msa.shape, np.float32) < settings.masked_fraction
         row, column = np.nonzero(masked)
@@ -197,14 +197,14 @@ class Sampler:
         replaced = np.where(draw < _TO_UNIFORM, uniform, true_msa[row, column])
         replaced = np.where(draw < _TO_PROFILE, from_column, replaced)
         replaced = np.where(draw < _TO_MASK, MASK, replaced)
-        present = len(sampled)
-        sample["true_msa"][:present, :size] = true_msa
-        sample["masked_msa"][:present, :size] = true_msa
+        num_sampled = len(sampled)
+        sample["true_msa"][:num_sampled, :size] = true_msa
+        sample["masked_msa"][:num_sampled, :size] = true_msa
         sample["masked_msa"][row, column] = replaced
-        sample["bert_mask"][:present, :size] = masked
-        sample["row_mask"][:present] = 1
-        sample["extra_msa"][: len(others), :size] = alignment[others]
-        sample["extra_row_mask"][: len(others)] = 1
+        sample["bert_mask"][:num_sampled, :size] = masked
+        sample["row_mask"][:num_sampled] = 1
+        sample["extra_msa"][: len(extra), :size] = alignment[extra]
+        sample["extra_row_mask"][: len(extra)] = 1
 
     def _fill_templates(
         self,
@@ -243,7 +243,7 @@ class Sampler:
 
 
 def _cumulative_weights(chains: ChainSet, pool: np.ndarray) -> np.ndarray:
-    """Return cumulative weights of the chains, which grow with length and fall with the cluster's size."""
+    """Return the cumulative weights of chains: length divided by the size of the cluster."""
     length = chains.lengths[pool].clip(*_WEIGHED_LENGTHS)
     return np.cumsum(length / chains.cluster_size[pool])
 
@@ -252,7 +252,7 @@ def _generator(seed: int, index: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=np.array([seed, index], np.uint64)))
 
 
-def _empty(settings: TrainingSampleSettings, crop: int, size: int) -> dict[str, np.ndarray]:
+def _zero_arrays(settings: TrainingSampleSettings, crop: int, size: int) -> dict[str, np.ndarray]:
     shapes = array_shapes(settings, crop)
     return {name: np.zeros((size, *shape), dtype) for name, (shape, dtype) in shapes.items()}
 
@@ -268,7 +268,7 @@ class MicroBatch:
     Args:
         first: index of its first sample.
         size: number of samples.
-        crop: residues of each.
+        crop: number of residues of each sample.
         clamped_rate: share of the samples whose backbone FAPE is clamped.
     """
 
@@ -279,6 +279,8 @@ class MicroBatch:
 
 
 class _Batches(Dataset):
+    """Micro-batches as a dataset for `torch.utils.data.DataLoader`."""
+
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
@@ -305,10 +307,10 @@ def load_batches(
         num_workers=workers,
         prefetch_factor=2 if workers else None,
         pin_memory=pin_memory,
-        worker_init_fn=_one_thread,
+        worker_init_fn=_use_one_thread,
     )
     return iter(loader)
 
 
-def _one_thread(worker: int) -> None:
+def _use_one_thread(worker_index: int) -> None:
     torch.set_num_threads(1)

@@ -19,13 +19,13 @@ Settings = TypeVar("Settings")
 # PyYAML reads nested brackets in quadratic time
 _MAX_BRACKETS = 1000
 KERNELS = ("auto", "fused", "reference")
-# steps over which the learning rate rises again where Adam's moments start anew
+# steps over which the learning rate rises again after Adam's moments were reset
 RESTART_WARMUP = 100
 
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """Adam with warm-up and cosine decay.
+    """Settings of Adam with warm-up and cosine decay.
 
     Args:
         learning_rate: highest learning rate.
@@ -52,12 +52,12 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class LossWeights:
-    """Weights of the losses; 0 leaves a loss out and saves its time.
+    """Weights of the losses; a loss with weight 0 is not computed.
 
     Args:
         backbone: FAPE of the backbone frames, mean over all iterations of the structure module.
         side_chain: FAPE of all rigid groups and atoms of the last iteration.
-        torsion: chi angles and the norm of all angles.
+        torsion: loss of the chi angles and of the norms of all predicted angles.
         distogram, masked_msa, predicted_lddt, predicted_aligned_error, experimentally_resolved: cross-entropy
             of the head of this name.
         violation: bonds, angles and clashes of the predicted structure.
@@ -99,7 +99,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """One training run.
+    """Settings of a training run.
 
     Args:
         network: the shape of the network.
@@ -111,11 +111,11 @@ class TrainingSettings:
         sampling: settings of the training samples.
         optimizer: settings of the optimiser.
         validate_every: steps between validations, 0 for none.
-        validation_chains: number of chains that are scored from each held-out set, the first ones.
+        validation_chains: number of chains of each held-out set to score; the first ones are taken.
         checkpoint_every: steps between checkpoints.
         checkpoint_blocks: recompute each block in the backward pass to save memory.
-        memory_budget: share of the intermediates that compiled blocks keep for the backward pass; less is
-            recomputed from the rest. 1 keeps all that saves time.
+        memory_budget: fraction of the intermediates that compiled blocks store for the backward pass; the
+            others are recomputed. 1 stores all that are slow to recompute.
         compile: compile the network's blocks.
         cuda_graphs: capture the passes of a micro-batch, so that a GPU does not wait for launches; excludes
             `checkpoint_blocks`.
@@ -163,7 +163,7 @@ class TrainingSettings:
         return sum(phase.steps for phase in self.phases)
 
     def phase_at(self, step: int) -> Phase:
-        """Return the phase of a step, counted from 0; the last one from its end on."""
+        """Return the phase of a step, counted from 0; the last phase for steps after its end."""
         for phase in self.phases:
             if step < phase.steps:
                 return phase
@@ -180,13 +180,13 @@ def learning_rate(settings: TrainingSettings, step: int, moments_from: int = 0) 
         moments_from: step at which Adam's moments started from zero; the rate rises again from there.
     """
     options = settings.optimizer
-    warm = min(1.0, (step + 1) / max(1, options.warmup_steps))
+    warmup = min(1.0, (step + 1) / max(1, options.warmup_steps))
     if moments_from:
-        warm *= min(1.0, (step - moments_from + 1) / RESTART_WARMUP)
-    share = min(1.0, step / max(1, settings.total_steps))
+        warmup *= min(1.0, (step - moments_from + 1) / RESTART_WARMUP)
+    progress = min(1.0, step / max(1, settings.total_steps))
     span = options.learning_rate - options.final_learning_rate
-    rate = options.final_learning_rate + span * 0.5 * (1.0 + math.cos(math.pi * share))
-    return rate * warm * settings.phase_at(step).learning_rate_factor
+    rate = options.final_learning_rate + span * 0.5 * (1.0 + math.cos(math.pi * progress))
+    return rate * warmup * settings.phase_at(step).learning_rate_factor
 
 
 def read_settings(path: Path) -> TrainingSettings:
@@ -211,11 +211,11 @@ def read_settings(path: Path) -> TrainingSettings:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def from_mapping(kind: type[Settings], content: Any, path: str = "") -> Settings:
+def from_mapping(dataclass_type: type[Settings], content: Any, path: str = "") -> Settings:
     """Build a dataclass from nested mappings, as YAML and JSON give them.
 
     Args:
-        kind: the dataclass.
+        dataclass_type: the dataclass.
         content: its fields by name; those left out keep their defaults.
         path: keys that lead to the mapping, joined by dots, for errors.
 
@@ -224,8 +224,8 @@ def from_mapping(kind: type[Settings], content: Any, path: str = "") -> Settings
     """
     if not isinstance(content, Mapping):
         raise ConfigError(f"{path or 'top level'}: expected keys and values, got {content!r}")
-    hints = typing.get_type_hints(kind)
-    fields = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(dataclass_type)
+    fields = {item.name: item for item in dataclasses.fields(dataclass_type)}  # type: ignore[arg-type]
     values = {}
     for key, value in content.items():
         name = f"{path}.{key}" if path else str(key)
@@ -241,7 +241,7 @@ def from_mapping(kind: type[Settings], content: Any, path: str = "") -> Settings
     ]
     if required:
         raise ConfigError(f"{path or 'top level'}: missing {', '.join(required)}")
-    return kind(**values)
+    return dataclass_type(**values)
 
 
 def _convert(hint: Any, value: Any, name: str) -> Any:

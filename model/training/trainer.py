@@ -30,11 +30,11 @@ from model.training.checkpoint import (
     stored_progress,
 )
 from model.training.data import ChainSet, Split
-from model.training.execution import kernels_name, make_execution
-from model.training.features import make_targets, network_features, warm_tables
+from model.training.execution import kernels_for_device, make_execution
+from model.training.features import load_tables, make_targets, network_features
 from model.training.initialization import initialize
 from model.training.losses import mean_terms, total_loss
-from model.training.network import first_recycled, run_network
+from model.training.network import initial_recycled_batch, run_network
 from model.training.parameters import FlatParameters
 from model.training.sampling import MicroBatch, Sampler, load_batches
 from model.training.settings import Phase, TrainingSettings, learning_rate
@@ -48,8 +48,8 @@ MIN_NORMS = 50
 
 
 @dataclass(frozen=True)
-class Workers:
-    """The processes of a run, one for each GPU.
+class TrainingProcesses:
+    """The processes that train together, one for each GPU, as one of them sees them.
 
     Args:
         rank: index of this process.
@@ -62,22 +62,22 @@ class Workers:
     device: torch.device
 
     @classmethod
-    def from_environment(cls, device: str) -> "Workers":
+    def from_environment(cls, device: str) -> "TrainingProcesses":
         """Join the processes that torchrun has started, if there are any.
 
         Args:
             device: "cuda" or "cpu".
         """
         count, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-        local = torch.device("cpu")
+        torch_device = torch.device("cpu")
         if device == "cuda":
-            local = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch_device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         if count > 1:
             distributed.init_process_group("nccl" if device == "cuda" else "gloo")
-        return cls(rank, count, local)
+        return cls(rank, count, torch_device)
 
     def add(self, buffer: torch.Tensor) -> None:
-        """Add up a buffer over all processes, in place."""
+        """Sum a buffer over all processes, in place."""
         if self.count > 1:
             distributed.all_reduce(buffer)
 
@@ -89,7 +89,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class StepReport:
-    """One optimiser step.
+    """The results of one optimiser step.
 
     Args:
         step: number of steps done, this one included.
@@ -126,10 +126,10 @@ class Trainer:
     Args:
         settings: settings of the run.
         chains: the training data.
-        split: roles of the chains.
+        split: the division of the chains into training and held-out ones.
         run: folder of checkpoints and metrics, or None to write nothing.
-        workers: the processes of the run.
-        resume: continue from the state in the run's folder; without one, start anew.
+        processes: the processes that train together.
+        resume: continue from the checkpoint in the run's folder, if there is one.
     """
 
     def __init__(
@@ -138,10 +138,10 @@ class Trainer:
         chains: ChainSet,
         split: Split,
         run: Path | None,
-        workers: Workers,
+        processes: TrainingProcesses,
         resume: bool = False,
     ) -> None:
-        self.settings, self.run, self.workers = settings, run, workers
+        self.settings, self.run, self.processes = settings, run, processes
         self.sampler = Sampler(chains, split, settings.sampling, settings.seed)
         limit = settings.validation_chains
         self.held_out = (
@@ -149,24 +149,26 @@ class Trainer:
             HeldOutSet("distant_template", split.distant_template[:limit]),
         )
         for number, phase in enumerate(settings.phases):
-            if settings.batch % (phase.micro_batch * workers.count):
+            if settings.batch % (phase.micro_batch * processes.count):
                 raise ConfigError(
-                    f"phases[{number}].micro_batch: {workers.count} × {phase.micro_batch} samples do not "
+                    f"phases[{number}].micro_batch: {processes.count} × {phase.micro_batch} samples do not "
                     f"divide the batch of {settings.batch}"
                 )
         start = stored_progress(run).step if resume and run is not None else 0
         self._batches = load_batches(
-            self.sampler, self._plan(start), settings.workers, pin_memory=workers.device.type == "cuda"
+            self.sampler, self._plan(start), settings.workers, pin_memory=processes.device.type == "cuda"
         )
         self._next_batch = next(self._batches)
-        device = workers.device
+        device = processes.device
         if device.type == "cuda":
             torch.cuda.set_device(device)
             # matrix products of the structure module; its geometry is elementwise and stays in float32
             torch.set_float32_matmul_precision("high")
         self.execution = make_execution(settings, device)
-        warm_tables(device)
-        self.network = AlphaFold(settings.network, select_kernels(kernels_name(settings, device), device))
+        load_tables(device)
+        self.network = AlphaFold(
+            settings.network, select_kernels(kernels_for_device(settings, device), device)
+        )
         initialize(self.network, settings.seed)
         self.flat = FlatParameters(self.network, device)
         self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
@@ -181,7 +183,7 @@ class Trainer:
         self._skipped = 0
         self._stop = False
         self._stop_votes = torch.zeros(())
-        # the gradients, and one element with which the processes agree to stop
+        # the gradients, and one element in which the processes add up their requests to stop
         self._exchange = torch.zeros(len(self.flat.gradients) + 1, device=device)
 
     def request_stop(self) -> None:
@@ -189,7 +191,7 @@ class Trainer:
         self._stop = True
 
     def train(self, max_seconds: float | None = None, max_steps: int | None = None) -> Iterator[StepReport]:
-        """Train until the last step, a limit or a request to stop; write the state in the end.
+        """Train until the last step, a limit or a request to stop; write checkpoints at the end.
 
         Args:
             max_seconds: stop after the first step that ends this long after the call.
@@ -203,23 +205,23 @@ class Trainer:
         """
         self._stop = False
         begin = last = time.monotonic()
-        before, first = self.progress.seconds, self.progress.step
+        earlier_seconds, first_step = self.progress.seconds, self.progress.step
         while self.progress.step < self.settings.total_steps and not self._stopping:
             report = self._step()
             now = time.monotonic()
-            self.progress = replace(self.progress, seconds=before + now - begin)
+            self.progress = replace(self.progress, seconds=earlier_seconds + now - begin)
             rate = self.settings.batch / (now - last)
             report = replace(report, seconds=now - last, samples_per_second=rate)
             last = now
             self._write_metrics({"kind": "step", **asdict(report)})
             self._stop |= max_seconds is not None and now - begin > max_seconds
-            self._stop |= max_steps is not None and self.progress.step - first >= max_steps
-            if self._due(self.settings.validate_every):
+            self._stop |= max_steps is not None and self.progress.step - first_step >= max_steps
+            if self._is_due(self.settings.validate_every):
                 report = replace(report, validation=self.validate())
             yield report
-            if self._due(self.settings.checkpoint_every) and not self._stopping:
+            if self._is_due(self.settings.checkpoint_every) and not self._stopping:
                 self.save()
-            if report.validation or self._due(self.settings.checkpoint_every):
+            if report.validation or self._is_due(self.settings.checkpoint_every):
                 last = time.monotonic()
         self.save()
 
@@ -228,7 +230,7 @@ class Trainer:
         phase = self.settings.phase_at(max(0, self.progress.step - 1))
         begin = time.monotonic()
         results = {}
-        with self.flat.averaged():
+        with self.flat.using_average():
             for held_out in self.held_out:
                 sums = validate(
                     self.network,
@@ -237,11 +239,11 @@ class Trainer:
                     phase.crop,
                     phase.micro_batch,
                     self.execution,
-                    self.workers.device,
-                    self.workers.rank,
-                    self.workers.count,
+                    self.processes.device,
+                    self.processes.rank,
+                    self.processes.count,
                 )
-                self.workers.add(sums)
+                self.processes.add(sums)
                 *totals, count = sums.tolist()
                 results[held_out.name] = {
                     name: total / max(count, 1.0) for name, total in zip(SCORES, totals, strict=True)
@@ -251,8 +253,8 @@ class Trainer:
         return results
 
     def save(self) -> None:
-        """Write both forms of the state and the averaged network, on the first process alone."""
-        if self.run is None or self.workers.rank:
+        """Write a full and a portable checkpoint; only the first process does."""
+        if self.run is None or self.processes.rank:
             return
         config = self.settings.network
         save_full(self.run, self.flat, self.moments, config, self.progress)
@@ -268,7 +270,7 @@ class Trainer:
 
     def _plan(self, step: int) -> Iterator[MicroBatch]:
         """Yield this process's micro-batches from a step on."""
-        count, rank, batch = self.workers.count, self.workers.rank, self.settings.batch
+        count, rank, batch = self.processes.count, self.processes.rank, self.settings.batch
         while True:
             phase = self.settings.phase_at(step)
             for start in range(rank * phase.micro_batch, batch, count * phase.micro_batch):
@@ -283,17 +285,17 @@ class Trainer:
             # norms of another phase's losses are not comparable
             self._norms.clear()
             self._last_phase = phase
-        # dropout depends on seed, step and process alone, so that no generator's state is kept
-        torch.manual_seed((settings.seed * 1_000_003 + step) * 1_009 + self.workers.rank)
+        # dropout depends only on seed, step and process, so checkpoints need no state of a generator
+        torch.manual_seed((settings.seed * 1_000_003 + step) * 1_009 + self.processes.rank)
         recycles = int(np.random.default_rng([settings.seed, step]).integers(settings.max_recycles + 1))
         self.flat.gradients.zero_()
         waited = 0.0
         sums: dict[str, torch.Tensor] = {}
-        accumulated = settings.batch // (phase.micro_batch * self.workers.count)
-        for _ in range(accumulated):
+        num_micro_batches = settings.batch // (phase.micro_batch * self.processes.count)
+        for _ in range(num_micro_batches):
             batch = self._next_batch
             for name, value in self._backward(batch, phase, recycles).items():
-                value = value / accumulated
+                value = value / num_micro_batches
                 sums[name] = sums[name] + value if name in sums else value
             # fetch the next batch while the GPU works
             begin = time.monotonic()
@@ -302,7 +304,7 @@ class Trainer:
         self._exchange[:-1] = self.flat.gradients
         self._exchange[-1] = float(self._stop)
         # takes about a millisecond per step, so it does not overlap with the backward pass
-        self.workers.add(self._exchange)
+        self.processes.add(self._exchange)
         self.flat.gradients.copy_(self._exchange[:-1])
         self._stop_votes = self._exchange[-1].clone()
         norm = float(torch.linalg.vector_norm(self.flat.gradients))
@@ -337,7 +339,7 @@ class Trainer:
         self, batch: Mapping[str, torch.Tensor], phase: Phase, recycles: int
     ) -> dict[str, torch.Tensor]:
         """Add the gradients of a micro-batch on the CPU; return its mean loss terms."""
-        device = self.workers.device
+        device = self.processes.device
         tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
         if self._graphs is not None:
             return self._graphs(tensors, phase, recycles)
@@ -348,10 +350,10 @@ class Trainer:
     ) -> dict[str, torch.Tensor]:
         """Add the gradients of a micro-batch on the device; return its mean loss terms."""
         execution = self.execution
-        dropout = torch.ones((), device=self.workers.device)
+        dropout = torch.ones((), device=self.processes.device)
         with torch.no_grad():
             features, targets = network_features(tensors, execution.dtype), make_targets(tensors)
-            recycled = first_recycled(self.network, features, execution.dtype)
+            recycled = initial_recycled_batch(self.network, features, execution.dtype)
             for _ in range(recycles):
                 recycled = run_network(self.network, features, recycled, dropout, execution).recycled
         output = run_network(self.network, features, recycled, dropout, execution)
@@ -386,21 +388,21 @@ class Trainer:
         denominator = (second / (1.0 - options.beta2**count)).sqrt_().add_(options.epsilon)
         flat.values.addcdiv_(first, denominator, value=-rate / (1.0 - options.beta1**count))
         # a smaller decay at first, so that the average soon forgets the initial parameters
-        done = self.progress.step + 1
-        decay = min(options.ema_decay, (1.0 + done) / (10.0 + done))
+        num_steps = self.progress.step + 1
+        decay = min(options.ema_decay, (1.0 + num_steps) / (10.0 + num_steps))
         flat.average.lerp_(flat.values, 1.0 - decay)
 
     @property
     def _stopping(self) -> bool:
-        """True if any process requested a stop before the last exchange; one process alone needs none."""
-        if self.workers.count == 1:
+        """True if a process had requested a stop by the last exchange; a single process needs no exchange."""
+        if self.processes.count == 1:
             return self._stop
         return bool(self._stop_votes > 0)
 
-    def _due(self, every: int) -> bool:
+    def _is_due(self, every: int) -> bool:
         return bool(every) and self.progress.step % every == 0
 
     def _write_metrics(self, entry: dict[str, object]) -> None:
-        if self.run is not None and self.workers.rank == 0:
+        if self.run is not None and self.processes.rank == 0:
             with (self.run / METRICS).open("a") as stream:
                 stream.write(json.dumps(entry) + "\n")

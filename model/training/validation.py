@@ -11,12 +11,12 @@ from model.prediction import CONTACT_DISTANCE
 from model.training.execution import Execution
 from model.training.features import Targets, make_targets, network_features
 from model.training.losses import distogram_loss, lddt_ca
-from model.training.network import NetworkOutput, first_recycled, run_network
+from model.training.network import NetworkOutput, initial_recycled_batch, run_network
 from model.training.sampling import Sampler
 
-LONG_RANGE = 24  # residues
-PASSES = 3
-# columns of `chain_scores`
+LONG_RANGE = 24  # smallest sequence separation, in residues
+PASSES = 3  # passes of each prediction
+# names of the columns of `chain_scores`
 SCORES = ("distogram", "contact_precision", "lddt_ca", "plddt", "plddt_error")
 
 
@@ -43,9 +43,9 @@ def validate(
     execution: Execution,
     device: torch.device,
     rank: int = 0,
-    world: int = 1,
+    num_processes: int = 1,
 ) -> torch.Tensor:
-    """Score the centres of chains, without dropout.
+    """Score predictions of the central crops of chains, without dropout.
 
     Shapes are those of training, so that functions compiled for training are reused.
 
@@ -55,10 +55,10 @@ def validate(
         held_out: the chains.
         crop: residues of a sample, as in training.
         batch: samples at once, as in training.
-        execution: how to run the network.
+        execution: options of running the network.
         device: device of the network.
-        rank: index of this process, which takes the batches `rank`, `rank + world`, ...
-        world: number of processes.
+        rank: index of this process, which takes the batches `rank`, `rank + num_processes`, ...
+        num_processes: number of processes.
 
     Returns:
         [scores + 1] float64: the sums over this process's chains of the scores in SCORES' order, and the
@@ -67,14 +67,14 @@ def validate(
     sums = torch.zeros(len(SCORES) + 1, dtype=torch.float64, device=device)
     dropout = torch.zeros((), device=device)
     starts = range(0, len(held_out.chains), batch)
-    for start in list(starts)[rank::world]:
+    for start in list(starts)[rank::num_processes]:
         chains = held_out.chains[start : start + batch]
         padded = np.full(batch, -1)
         padded[: len(chains)] = chains
         arrays = sampler.held_out_batch(padded, crop)
         tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
         features, targets = network_features(tensors, execution.dtype), make_targets(tensors)
-        recycled = first_recycled(network, features, execution.dtype)
+        recycled = initial_recycled_batch(network, features, execution.dtype)
         for _ in range(PASSES):
             output = run_network(network, features, recycled, dropout, execution)
             recycled = output.recycled
@@ -109,7 +109,7 @@ def chain_scores(output: NetworkOutput, targets: Targets) -> torch.Tensor:
 
 
 def contact_precision(logits: torch.Tensor, beta: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the share of true contacts among the L/5 most probable ones at least 24 residues apart, [B].
+    """Return the fraction of true contacts among the L/5 most probable ones at least 24 residues apart, [B].
 
     Args:
         logits: [B, N, N, 64], of the distogram.
@@ -117,14 +117,14 @@ def contact_precision(logits: torch.Tensor, beta: torch.Tensor, mask: torch.Tens
         mask: [B, N]; its sum is L.
     """
     length = mask.shape[1]
-    below = (distogram_edges(logits.device) <= CONTACT_DISTANCE).sum()
-    probability = torch.softmax(logits, dim=-1)[..., : int(below) + 1].sum(dim=-1)  # [B, N, N]
+    last_contact_bin = (distogram_edges(logits.device) <= CONTACT_DISTANCE).sum()
+    probability = torch.softmax(logits, dim=-1)[..., : int(last_contact_bin) + 1].sum(dim=-1)  # [B, N, N]
     index = torch.arange(length, device=mask.device)
-    apart = (index[None] - index[:, None] >= LONG_RANGE).float()
-    pairs = mask[:, :, None] * mask[:, None] * apart
+    is_long_range = (index[None] - index[:, None] >= LONG_RANGE).float()
+    pairs = mask[:, :, None] * mask[:, None] * is_long_range
     best = torch.where(pairs > 0, probability, -1.0).flatten(1).topk(max(1, length // 5), dim=1).indices
-    true = (beta[:, :, None] - beta[:, None]).square().sum(dim=-1) < CONTACT_DISTANCE**2
-    hits = torch.gather((true * pairs).flatten(1), 1, best)
+    is_contact = (beta[:, :, None] - beta[:, None]).square().sum(dim=-1) < CONTACT_DISTANCE**2
+    correct = torch.gather((is_contact * pairs).flatten(1), 1, best)
     count = (mask.sum(dim=1) / 5).floor().clip(min=1.0)
-    within = torch.arange(best.shape[1], device=mask.device) < count[:, None]
-    return (hits * within).sum(dim=1) / count
+    is_counted = torch.arange(best.shape[1], device=mask.device) < count[:, None]
+    return (correct * is_counted).sum(dim=1) / count

@@ -38,15 +38,16 @@ class Violations:
 
     Args:
         loss: [B], the sum of all terms.
-        bond: [B, N-1], 1 for peptide bonds whose length or angles are more than 12 standard deviations off.
-        peptide: [B, N-1], 1 for pairs of neighbours that are bonded.
-        clashes: [B], pairs of atoms of different residues that overlap by more than 1.5 Å.
+        violating_bonds: [B, N-1], 1 for peptide bonds whose length or angles are more than 12 standard deviations
+            off.
+        peptide_bonds: [B, N-1], 1 for neighbours that are bonded.
+        num_clashes: [B], number of pairs of atoms of different residues that overlap by more than 1.5 Å.
     """
 
     loss: torch.Tensor
-    bond: torch.Tensor
-    peptide: torch.Tensor
-    clashes: torch.Tensor
+    violating_bonds: torch.Tensor
+    peptide_bonds: torch.Tensor
+    num_clashes: torch.Tensor
 
 
 def structural_violations(
@@ -62,22 +63,22 @@ def structural_violations(
         atom14: [B, N, 14, 3], Å.
         aatype: [B, N] int64.
         seq_mask: [B, N].
-        bonded: [B, N], 1 where a residue is bonded to the one before.
+        bonded: [B, N], 1 where a residue is bonded to the previous one.
         clash_function: a compiled form of `between_residue_clashes`.
     """
     exists = residue_rows(residue_constants.atom14_mask, aatype) * seq_mask[..., None]  # [B, N, 14]
-    bond_loss, bond = peptide_bonds(atom14, aatype, exists, bonded)
-    clash_loss, clashes = (clash_function or between_residue_clashes)(
+    bond_loss, violating_bonds = peptide_bond_violations(atom14, aatype, exists, bonded)
+    clash_loss, num_clashes = (clash_function or between_residue_clashes)(
         atom14, exists, residue_rows(vdw_radii, aatype), bonded
     )
     lower, upper = residue_rows(within_residue_bounds, aatype).unbind(dim=2)  # each [B, N, 14, 14]
     within_loss = within_residue_loss(atom14, exists, lower, upper)
     loss = bond_loss + (clash_loss + within_loss) / (1e-6 + exists.sum(dim=(1, 2)))
-    peptide = bonded[:, 1:] * exists[:, :-1, C_SLOT] * exists[:, 1:, N_SLOT]
-    return Violations(loss, bond, peptide, clashes)
+    peptide_bonds = bonded[:, 1:] * exists[:, :-1, C_SLOT] * exists[:, 1:, N_SLOT]
+    return Violations(loss, violating_bonds, peptide_bonds, num_clashes)
 
 
-def peptide_bonds(
+def peptide_bond_violations(
     atom14: torch.Tensor, aatype: torch.Tensor, exists: torch.Tensor, bonded: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss [B] and violations [B, N-1] of bonds and angles between neighbours."""
@@ -119,7 +120,7 @@ def between_residue_clashes(
         atom14: [B, N, 14, 3].
         exists: [B, N, 14].
         radii: [B, N, 14], Å.
-        bonded: [B, N], 1 where a residue is bonded to the one before.
+        bonded: [B, N], 1 where a residue is bonded to the previous one.
 
     Returns:
         Two tensors [B].
@@ -146,7 +147,9 @@ def between_residue_clashes(
 def within_residue_loss(
     atom14: torch.Tensor, exists: torch.Tensor, lower: torch.Tensor, upper: torch.Tensor
 ) -> torch.Tensor:
-    """Return how far distances within residues are out of bounds, counted for both atoms, [B].
+    """Return the sum of the distances by which atom pairs within residues are out of bounds, [B].
+
+    Each pair counts for both of its atoms.
 
     Args:
         atom14: [B, N, 14, 3].
@@ -156,13 +159,13 @@ def within_residue_loss(
     """
     distance = torch.sqrt(1e-10 + (atom14[..., :, None, :] - atom14[..., None, :, :]).square().sum(dim=-1))
     mask = exists[..., :, None] * exists[..., None, :] * (1.0 - torch.eye(14, device=atom14.device))
-    out = torch.relu(lower - distance) + torch.relu(distance - upper)
-    return 2.0 * (mask * out).sum(dim=(1, 2, 3))
+    excess = torch.relu(lower - distance) + torch.relu(distance - upper)
+    return 2.0 * (mask * excess).sum(dim=(1, 2, 3))
 
 
 @cache
 def vdw_radii() -> np.ndarray:
-    """[21, 14] float32: van der Waals radius of each atom, Å; 0 in empty slots."""
+    """Return the van der Waals radius of each atom, Å, 0 in empty slots, [21, 14] float32."""
     table = np.zeros((21, 14), np.float32)
     for code, name in enumerate(residue_constants.RESTYPE_NAMES):
         for slot, atom in enumerate(residue_constants.ATOM14_NAMES[name]):
@@ -172,7 +175,7 @@ def vdw_radii() -> np.ndarray:
 
 @cache
 def within_residue_bounds() -> np.ndarray:
-    """[21, 2, 14, 14] float32: lower and upper bounds of distances within a residue, Å.
+    """Return lower and upper bounds of the distances within a residue, Å, [21, 2, 14, 14] float32.
 
     Atoms up to two bonds apart have no bounds, except for the bond that closes the ring of proline.
     """
@@ -182,10 +185,10 @@ def within_residue_bounds() -> np.ndarray:
     for code, name in enumerate(residue_constants.RESTYPE_NAMES[: residue_constants.UNKNOWN]):
         count = len(residue_constants.ATOM14_NAMES[name])
         bonds = _bonds(code)[:count, :count]
-        near = (bonds | np.eye(count, dtype=bool)).astype(int)
-        far = near @ near == 0
+        is_near = (bonds | np.eye(count, dtype=bool)).astype(int)
+        is_far = is_near @ is_near == 0
         lower = radii[code, :count, None] + radii[code, None, :count] - OVERLAP_TOLERANCE
-        bounds[code, 0, :count, :count] = np.where(far, lower, 0.0)
+        bounds[code, 0, :count, :count] = np.where(is_far, lower, 0.0)
         if code == PROLINE:
             delta = residue_constants.ATOM14_NAMES[name].index("CD")
             for first, second in ((N_SLOT, delta), (delta, N_SLOT)):
@@ -194,16 +197,18 @@ def within_residue_bounds() -> np.ndarray:
 
 
 def _bonds(code: int) -> np.ndarray:
-    """[14, 14] bool: bonded atoms of a residue type, from its ideal geometry with all torsions at 0."""
+    """Return which atoms of a residue type are bonded, from its ideal geometry, [14, 14] bool."""
     frames = residue_constants.default_frames()[code].astype(np.float64)  # [8, 3, 4]
-    placed = [frames[group] for group in range(8)]
+    group_frames = [frames[group] for group in range(8)]
     for chi in (5, 6, 7):
-        parent = placed[chi - 1]
+        parent = group_frames[chi - 1]
         rotation = parent[:, :3] @ frames[chi][:, :3]
-        placed[chi] = np.column_stack([rotation, parent[:, :3] @ frames[chi][:, 3] + parent[:, 3]])
+        group_frames[chi] = np.column_stack([rotation, parent[:, :3] @ frames[chi][:, 3] + parent[:, 3]])
     groups = residue_constants.atom14_rigid_group()[code]
     local = residue_constants.atom14_positions()[code]
-    points = np.stack([placed[g][:, :3] @ p + placed[g][:, 3] for g, p in zip(groups, local, strict=True)])
+    points = np.stack(
+        [group_frames[g][:, :3] @ p + group_frames[g][:, 3] for g, p in zip(groups, local, strict=True)]
+    )
     exists = residue_constants.atom14_mask()[code] > 0
     distance = np.linalg.norm(points[:, None] - points[None], axis=-1)
     bonds = (distance < BONDED) & exists[:, None] & exists[None] & ~np.eye(14, dtype=bool)

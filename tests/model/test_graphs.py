@@ -90,7 +90,7 @@ def test_shared_module_gets_weights_and_the_tensors_prepared_from_them() -> None
         shared = SharedModule(modules)
         # nothing is prepared yet, so weights suffice
         assert shared.load(1) and added(shared.module) == 40.0
-        shared.find_prepared()
+        shared.find_prepared_tensors()
         # now the shared module has prepared weights, and others have none
         assert not shared.load(2)
         assert [added(module) for module in modules] == [20.0, 40.0, 60.0]

@@ -79,7 +79,7 @@ def test_masked_residues_have_no_effect(
 def test_backbone_updates_are_local() -> None:
     start = Backbone(torch.tensor([[0.5, 0.5, 0.5, 0.5]]), torch.tensor([[1.0, 2.0, 3.0]]))
     # this quaternion rotates x to y, y to z, z to x
-    moved = start.updated(torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]), start.to_rigid())
+    moved = start.compose_update(torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]]), start.to_rigid())
     assert torch.allclose(moved.translation, torch.tensor([[1.0, 3.0, 3.0]]))
     assert torch.allclose(moved.quaternion, start.quaternion)
 

@@ -20,7 +20,7 @@ def test_shards_cover_an_axis_in_order_and_none_is_larger_than_necessary(total: 
     covered = [index for part in shards.slices for index in range(total)[part]]
     assert covered == list(range(total))
     assert shards.counts == [len(range(total)[part]) for part in shards.slices]
-    assert max(shards.counts) == shards.size == -(-total // ranks)
+    assert max(shards.counts) == shards.max_count == -(-total // ranks)
 
 
 @pytest.mark.parametrize(

@@ -43,14 +43,14 @@ def test_counts_match_the_training_loss(root: Path, noise: float) -> None:
     positions, aatype = atom14(residues)
     ones = torch.ones(aatype.shape)
     expected = structural_violations(positions, aatype, ones, ones)
-    assert found.clashes == int(expected.clashes.item())
-    assert (found.bonds + found.angles > 0) == bool(expected.bond.any())
+    assert found.clashes == int(expected.num_clashes.item())
+    assert (found.bonds + found.angles > 0) == bool(expected.violating_bonds.any())
     if noise == 0.0:
         assert found.total == 0
         assert found.residues == frozenset()
     else:
         assert found.total > 0
-        violating = {k for k in range(len(residues) - 1) if expected.bond[0, k]}
+        violating = {k for k in range(len(residues) - 1) if expected.violating_bonds[0, k]}
         assert violating <= found.residues
 
 

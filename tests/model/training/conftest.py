@@ -9,7 +9,7 @@ import torch
 from model.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig, TemplateConfig
 from model.residue_constants import ATOM14_NAMES, RESTYPE_NAMES
 from model.training.data import ChainSet, Split
-from model.training.features import warm_tables
+from model.training.features import load_tables
 from model.training.sampling import TrainingSampleSettings
 from model.training.settings import OptimizerSettings, Phase, TrainingSettings
 
@@ -29,7 +29,7 @@ def helix_atoms(aatype: np.ndarray) -> np.ndarray:
 @pytest.fixture(autouse=True)
 def tables_that_autograd_can_save() -> None:
     """Replace the lookup tables that tests of inference have left."""
-    warm_tables(torch.device("cpu"))
+    load_tables(torch.device("cpu"))
 
 
 @pytest.fixture(scope="session")

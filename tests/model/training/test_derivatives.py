@@ -13,7 +13,7 @@ from model.parameters import random_parameters
 from model.training.data import ChainSet, Split
 from model.training.execution import Execution
 from model.training.features import network_features
-from model.training.network import first_recycled, run_network
+from model.training.network import initial_recycled_batch, run_network
 from model.training.sampling import Sampler, TrainingSampleSettings
 
 # of the parameters, relative to their own size; the error of central differences is of its square
@@ -52,7 +52,7 @@ def test_gradients_equal_finite_differences(
     arrays = Sampler(chains, split, settings, seed=5).batch(0, 2, crop=20)
     batch = {name: torch.from_numpy(array) for name, array in arrays.items()}
     features = network_features(batch, torch.float64)
-    recycled = first_recycled(network, features, torch.float64)
+    recycled = initial_recycled_batch(network, features, torch.float64)
     generator = torch.Generator().manual_seed(0)
     weights: dict[str, torch.Tensor] = {}
 

@@ -18,7 +18,7 @@ from model.training.data import CENTI
 from model.training.execution import Execution
 from model.training.features import Targets, make_targets, template_features
 from model.training.losses import LossWeights, total_loss
-from model.training.network import Recycled, run_network
+from model.training.network import RecycledBatch, run_network
 
 PASS = 1
 # relative to the root mean square of a parameter's gradient
@@ -75,13 +75,13 @@ def gradients(network: AlphaFold) -> Arrays:
     return whole | {key: np.stack(blocks) for key, blocks in stacks.items()}
 
 
-def previous_pass(network: AlphaFold, arrays: Arrays) -> Recycled:
+def previous_pass(network: AlphaFold, arrays: Arrays) -> RecycledBatch:
     """Return the result of the first pass."""
     features = feature_tensors(arrays, PASS - 1, torch.device("cpu"))
     with torch.no_grad():
         state = network.run_pass(features, network.initial_state(features)).recycled_state()
     beta = pseudo_beta(features["aatype"], state.positions)
-    return Recycled(state.msa_first_row[None], state.pair[None], beta[None])
+    return RecycledBatch(state.msa_first_row[None], state.pair[None], beta[None])
 
 
 def network_features(arrays: Arrays) -> dict[str, torch.Tensor]:

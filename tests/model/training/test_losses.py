@@ -219,6 +219,6 @@ def test_violations_vanish_for_experimental_structures(targets: Targets) -> None
     found = structural_violations(
         targets.atom14[:, part], targets.aatype[:, part], targets.seq_mask[:, part], targets.bonded[:, part]
     )
-    assert not found.bond.any() and not found.clashes.any()
+    assert not found.violating_bonds.any() and not found.num_clashes.any()
     assert float(found.loss.max()) < 0.02
-    assert found.peptide.all()
+    assert found.peptide_bonds.all()

@@ -14,7 +14,7 @@ from model.training.data import CENTI, ChainSet, Split
 from model.training.execution import Execution
 from model.training.features import make_targets, network_features, unpack_atoms
 from model.training.losses import LossWeights, total_loss
-from model.training.network import NetworkOutput, first_recycled, run_network
+from model.training.network import NetworkOutput, initial_recycled_batch, run_network
 from model.training.sampling import Sampler, TrainingSampleSettings
 
 TOLERANCE = 1e-5
@@ -64,7 +64,7 @@ def difference(value: torch.Tensor, expected: torch.Tensor) -> float:
 def run(network: AlphaFold, batch: dict[str, torch.Tensor], execution: Execution) -> list[NetworkOutput]:
     """Run two passes without dropout."""
     features = network_features(batch, torch.float32)
-    recycled = first_recycled(network, features, torch.float32)
+    recycled = initial_recycled_batch(network, features, torch.float32)
     outputs = []
     for _ in range(2):
         outputs.append(run_network(network, features, recycled, torch.zeros(()), execution))
@@ -117,7 +117,7 @@ def test_checkpointed_blocks_give_the_same_gradients(
         network.zero_grad()
         torch.manual_seed(1)
         features = network_features(batch, torch.float32)
-        recycled = first_recycled(network, features, torch.float32)
+        recycled = initial_recycled_batch(network, features, torch.float32)
         output = run_network(network, features, recycled, torch.ones(()), execution)
         losses, _ = total_loss(output, make_targets(batch), weights, execution)
         losses.mean().backward()
@@ -132,7 +132,7 @@ def test_checkpointed_blocks_give_the_same_gradients(
 
 def test_dropout_changes_the_output(network: AlphaFold, batch: dict[str, torch.Tensor]) -> None:
     features = network_features(batch, torch.float32)
-    recycled = first_recycled(network, features, torch.float32)
+    recycled = initial_recycled_batch(network, features, torch.float32)
     outputs = []
     with torch.no_grad():
         for seed in (0, 0, 1):

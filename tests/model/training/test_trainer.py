@@ -17,9 +17,9 @@ from model.training.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_array
 from model.training.data import ChainSet, Split
 from model.training.sampling import TrainingSampleSettings
 from model.training.settings import RESTART_WARMUP, Phase, TrainingSettings, learning_rate
-from model.training.trainer import METRICS, Trainer, Workers
+from model.training.trainer import METRICS, Trainer, TrainingProcesses
 
-CPU = Workers(0, 1, torch.device("cpu"))
+CPU = TrainingProcesses(0, 1, torch.device("cpu"))
 
 
 def test_interrupted_run_continues_bit_for_bit(
@@ -68,7 +68,7 @@ def test_network_of_a_portable_checkpoint_runs_in_the_inference_code(
     trainer = Trainer(settings, chains, split, tmp_path, CPU)
     list(trainer.train(max_steps=1))
     network = AlphaFold.from_parameters(settings.network, averaged_arrays(tmp_path / PORTABLE_FOLDER))
-    with trainer.flat.averaged():
+    with trainer.flat.using_average():
         for name, parameter in trainer.network.named_parameters():
             assert torch.allclose(parameter, network.get_parameter(name), rtol=2**-8, atol=1e-12), name
 
@@ -151,10 +151,10 @@ def test_learning_rate_rises_falls_and_rises_again_after_a_restart(settings: Tra
 TWO_PROCESSES = """
 import pickle, sys
 import torch
-from model.training.trainer import Trainer, Workers
+from model.training.trainer import Trainer, TrainingProcesses
 with open(sys.argv[1], "rb") as stream:
     settings, chains, split = pickle.load(stream)
-workers = Workers.from_environment("cpu")
+workers = TrainingProcesses.from_environment("cpu")
 torch.set_num_threads(1)
 trainer = Trainer(settings, chains, split, None, workers)
 list(trainer.train(max_steps=2))
