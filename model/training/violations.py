@@ -38,8 +38,8 @@ class Violations:
 
     Args:
         loss: [B], the sum of all terms.
-        violating_bonds: [B, N-1], 1 for peptide bonds whose length or angles are more than 12 standard deviations
-            off.
+        violating_bonds: [B, N-1], 1 for peptide bonds whose length or angles deviate by more than 12 standard
+            deviations.
         peptide_bonds: [B, N-1], 1 for neighbours that are bonded.
         num_clashes: [B], number of pairs of atoms of different residues that overlap by more than 1.5 Å.
     """

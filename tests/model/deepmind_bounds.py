@@ -14,20 +14,20 @@ POSITIONS = "structure_module/final_atom_positions"
 
 
 def check_tensor(
-    parity: ModuleType, name: str, ours: np.ndarray, theirs: np.ndarray, amplified: Sequence[str]
+    parity: ModuleType, name: str, actual: np.ndarray, expected: np.ndarray, amplified: Sequence[str]
 ) -> None:
     """Compare one tensor.
 
     Args:
         parity: the module `benchmarks/parity.py`.
         name: name of the tensor.
-        ours: our tensor.
-        theirs: DeepMind's tensor.
+        actual: our tensor.
+        expected: DeepMind's tensor.
         amplified: parts of the names of tensors that amplify earlier errors.
     """
-    assert ours.shape == theirs.shape, name
-    difference = parity.rms(ours.astype(np.float64) - theirs)
+    assert actual.shape == expected.shape, name
+    difference = parity.rms(actual.astype(np.float64) - expected)
     limit = RELATIVE_AMPLIFIED if any(part in name for part in amplified) else RELATIVE
-    assert difference <= limit * parity.rms(theirs), name
+    assert difference <= limit * parity.rms(expected), name
     if name.endswith(POSITIONS):
-        assert np.abs(ours - theirs).max() <= COORDINATES
+        assert np.abs(actual - expected).max() <= COORDINATES

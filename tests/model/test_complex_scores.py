@@ -1,4 +1,4 @@
-"""Scores of complexes against DeepMind's functions and against slow loops in float64."""
+"""Tests of the scores of complexes against DeepMind's functions and against slow loops in float64."""
 
 from pathlib import Path
 

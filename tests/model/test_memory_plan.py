@@ -75,7 +75,7 @@ def test_peak_grows_with_templates() -> None:
     assert four > one and estimate_peak_bytes(CONFIG, size(4096, templates=4), MIN_CHUNK_ELEMENTS) < one
 
 
-def test_pass_size_of_features(tiny: AlphaFold, make_features: Any) -> None:
+def test_pass_size_is_read_from_the_features(tiny: AlphaFold, make_features: Any) -> None:
     features = make_features(residues=9, rows=4, extra=5, templates=3)
     features["template_mask"][:, 2] = 0
     assert PassSize.from_features(tiny, features) == PassSize(9, 7, 5, 2, element_bytes=4, in_place=False)
@@ -84,7 +84,7 @@ def test_pass_size_of_features(tiny: AlphaFold, make_features: Any) -> None:
     assert PassSize.from_features(half, features) == PassSize(9, 4, 5, 0, element_bytes=2, in_place=False)
 
 
-def test_plan_as_text() -> None:
+def test_plan_is_described_in_one_line() -> None:
     text = str(plan_memory(CONFIG, size(1024), 80 * GIB))
     assert text.startswith("chunks of 512 Mi elements, ") and text.endswith(", 80.0 GiB free")
 

@@ -132,15 +132,15 @@ def test_extra_scores_are_added() -> None:
     assert json.loads(format_scores(prediction_of([0]), {"untrained": True}))["untrained"] is True
 
 
-def test_keys_and_types_equal_colabfolds(shared_dir: Path) -> None:
+def test_keys_and_types_of_scores_equal_colabfolds(shared_dir: Path) -> None:
     files = sorted(shared_dir.glob("data/colabfold_result/*/*_scores_rank_*.json"))
     if not files:
         pytest.skip("needs a ColabFold result in ../shared")
-    ours = json.loads(format_scores(prediction_of([0, 1, 2])))
+    scores = json.loads(format_scores(prediction_of([0, 1, 2])))
     for file in files:
-        theirs = json.loads(file.read_text())
-        assert {key: type(value) for key, value in ours.items()} == {
-            key: type(value) for key, value in theirs.items()
+        colabfold_scores = json.loads(file.read_text())
+        assert {key: type(value) for key, value in scores.items()} == {
+            key: type(value) for key, value in colabfold_scores.items()
         }
 
 

@@ -66,7 +66,7 @@ def test_early_stop_when_the_structure_converges(tiny: AlphaFold, make_features:
     assert predict(tiny, features, RecyclingSettings(3, min(full.tolerances) * 0.99)).num_recycles == 3
 
 
-def test_zero_recycles(tiny: AlphaFold, make_features: Any) -> None:
+def test_zero_recycles_make_one_pass(tiny: AlphaFold, make_features: Any) -> None:
     prediction = predict(tiny, make_features(iterations=1), RecyclingSettings(0))
     assert prediction.num_recycles == 0 and prediction.tolerances == ()
 

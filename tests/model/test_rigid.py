@@ -43,7 +43,7 @@ def test_quarter_turn_about_z() -> None:
 
 @settings(deadline=None)
 @given(rigids, vectors)
-def test_inverse_cancels(rigid: Rigid, point: torch.Tensor) -> None:
+def test_inverse_undoes_the_transformation(rigid: Rigid, point: torch.Tensor) -> None:
     moved = rigid.apply(point)
     assert close(rigid.inverse().apply(moved), point)
     assert close(rigid.invert_apply(moved), point)

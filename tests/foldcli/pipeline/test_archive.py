@@ -16,7 +16,7 @@ QUERY = AlignmentTarget("q", ("-",), f">q\n{UBIQUITIN[:20]}\n".encode())
 
 
 class ArchivingRuns(Runs):
-    """Runs with --zip."""
+    """Runs into one folder with --zip."""
 
     def settings(self, **changes):  # type: ignore[no-untyped-def, override]
         settings = super().settings(**changes)

@@ -1,4 +1,4 @@
-"""Tests of background threads: order, errors, how far they run ahead, and how they end."""
+"""Tests of background threads: order, errors, the limit of running ahead, and the end of threads."""
 
 import gc
 import threading
@@ -22,19 +22,19 @@ def test_background_calls_return_results_and_errors() -> None:
 
 
 def test_queued_calls_are_made_in_order_and_waited_for() -> None:
-    made: list[int] = []
+    finished_calls: list[int] = []
     release = Event()
     with CallQueue(2) as queue:
         futures = [queue.submit(release.wait), queue.submit(lambda: 1 // 0)]
         # the third call waits until the first is made
-        blocked = run_in_background(lambda: queue.submit(lambda: made.append(2)))
+        blocked = run_in_background(lambda: queue.submit(lambda: finished_calls.append(2)))
         time.sleep(0.05)
         assert not blocked.done() and not futures[0].done()
         release.set()
         blocked.result()
         for number in range(3, 6):
-            queue.submit(lambda number=number: made.append(number))  # type: ignore[misc]
-    assert made == [2, 3, 4, 5]
+            queue.submit(lambda number=number: finished_calls.append(number))  # type: ignore[misc]
+    assert finished_calls == [2, 3, 4, 5]
     assert futures[0].result() and isinstance(futures[1].exception(), ZeroDivisionError)
 
 
@@ -88,21 +88,21 @@ def test_error_is_raised_after_the_items_before_it() -> None:
 
 
 def test_thread_runs_ahead_by_no_more_than_the_limit() -> None:
-    made = []
+    produced = []
 
     def items() -> Iterator[int]:
         for k in range(10):
-            made.append(k)
+            produced.append(k)
             yield k
 
     ahead = run_ahead(items(), 2, Event())
     assert next(ahead) == 0
     # one was taken, two are ready, and one is waiting to be put
-    wait_for(lambda: len(made) == 4)
+    wait_for(lambda: len(produced) == 4)
     time.sleep(0.1)
-    assert made == [0, 1, 2, 3]
+    assert produced == [0, 1, 2, 3]
     assert next(ahead) == 1
-    wait_for(lambda: len(made) == 5)
+    wait_for(lambda: len(produced) == 5)
     ahead.close()  # type: ignore[attr-defined]
 
 
@@ -145,10 +145,10 @@ def test_chain_of_iterators_ends_although_the_inner_one_waits() -> None:
 
 
 class Big:
-    """An object whose end of life can be seen."""
+    """An object that allows weak references, which show when it is freed."""
 
 
-def test_taken_item_is_freed_when_the_consumer_drops_it() -> None:
+def test_item_is_freed_when_the_consumer_drops_it() -> None:
     def items() -> Iterator[Big]:
         for _ in range(2):
             yield Big()

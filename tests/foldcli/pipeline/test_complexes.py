@@ -124,7 +124,7 @@ def fold_settings(out: Path, searcher: CountingSearcher) -> RunSettings:
 
 
 def find_targets(folder: Path, **files: str) -> list[tuple[str, PredictInput]]:
-    """Write alignments, and return them as `foldcli predict` finds them."""
+    """Write alignment files, and return the targets that `foldcli predict` finds in their folder."""
     for name, content in files.items():
         (folder / f"{name}.a3m").write_text(content)
     return find_predict_targets([str(folder)], False, folder, Failures(folder / "out", Shard()))
@@ -211,13 +211,13 @@ def test_model_types_have_short_names() -> None:
 
 
 def test_multimer_settings_are_deepminds() -> None:
-    own = PredictSettings().for_network(True)
+    multimer_settings = PredictSettings().for_network(True)
     recycling = MULTIMER_RECYCLING
-    assert (own.num_recycles, own.recycle_early_stop_tolerance) == (
+    assert (multimer_settings.num_recycles, multimer_settings.recycle_early_stop_tolerance) == (
         recycling.num_recycles,
         recycling.early_stop_tolerance,
     )
-    assert (own.max_seq, own.max_extra_seq) == (508, 2048)
+    assert (multimer_settings.max_seq, multimer_settings.max_extra_seq) == (508, 2048)
 
 
 def test_chains_are_put_into_the_order_of_the_input() -> None:
@@ -292,27 +292,27 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
     chains = ChainStore(CacheStore(tmp_path / "cache", stage.request))
     pair = split_chains(JoinedRecord("p", f"{PROTEIN_A}:{PROTEIN_B}", "", "", 1))
     first, second = map(chain_query, pair.chains)
-    with TargetLocks(Event()) as other, TargetLocks(Event()) as own:
-        assert other.try_acquire(chains.lock(first))
+    with TargetLocks(Event()) as other_locks, TargetLocks(Event()) as locks:
+        assert other_locks.try_acquire(chains.lock(first))
 
         def finish_in_other_run() -> None:
             ((_, hits),) = database.search_many([first], SearchSettings())
             chains.write("chain", first, hits)
-            other.release(chains.lock(first))
+            other_locks.release(chains.lock(first))
 
         thread = Timer(0.1, finish_in_other_run)
         thread.start()
-        (found,) = search_chains_ahead([pair], lambda target: target, stage, chains, own, print)
+        (result,) = search_chains_ahead([pair], lambda target: target, stage, chains, locks, print)
         thread.join()
         assert not chains.lock(first).exists() and not chains.lock(second).exists()
-    assert found.target == pair and found.error is None and found.cost is not None
+    assert result.target == pair and result.error is None and result.cost is not None
     assert searcher.sequences == [PROTEIN_B]
     assert chains.is_finished("chain", first) and chains.is_finished("chain", second)
     # as a run leaves it that was killed before it released the lock
     chains.lock(first).write_text(json.dumps(vars(replace(LockOwner.this_process(), started=1))))
-    with TargetLocks(Event()) as own:
-        (found,) = search_chains_ahead([pair], lambda target: target, stage, chains, own, print)
-        assert found.target == pair and found.cost is None
+    with TargetLocks(Event()) as locks:
+        (result,) = search_chains_ahead([pair], lambda target: target, stage, chains, locks, print)
+        assert result.target == pair and result.cost is None
     assert not chains.lock(first).exists()
 
 

@@ -23,11 +23,11 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_templates_are_copied_if_nothing_else_is_there() -> None:
+def test_templates_are_copied_if_no_parameters_are_installed() -> None:
     assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params == TEMPLATE
 
 
-def test_requested_or_installed_parameters_are_kept(
+def test_requested_or_installed_parameters_are_used(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert with_default_method(replace(NETWORK, params="demo"), TEMPLATES, ("monomer",)).params == "demo"
@@ -38,7 +38,7 @@ def test_requested_or_installed_parameters_are_kept(
     assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params is None
 
 
-def test_runs_that_copying_cannot_serve_need_a_network() -> None:
+def test_runs_of_complexes_without_templates_or_on_several_gpus_need_a_network() -> None:
     assert with_default_method(NETWORK, None, ("monomer",)).params is None
     assert with_default_method(NETWORK, TEMPLATES, ("monomer", "multimer")).params is None
     assert with_default_method(replace(NETWORK, gpus_per_target=2), TEMPLATES, ("monomer",)).params is None

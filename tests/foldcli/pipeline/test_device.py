@@ -1,4 +1,4 @@
-"""Tests of the network's device: its choice, and predictions within its memory."""
+"""Tests of the network's device: its selection, and predictions within its memory."""
 
 import contextlib
 import json
@@ -40,7 +40,7 @@ CPU = NetworkMemory("cpu")
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB"
 
 
-def test_absent_gpu_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_number_beyond_the_last_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert choose_device("cuda:1") == "cuda:1" and choose_device("cuda") == "cuda:0"
@@ -48,7 +48,7 @@ def test_absent_gpu_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_device("cuda:2")
 
 
-def test_devices_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_get_the_listed_or_first_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     assert [choose_rank_device("auto", index, 2) for index in range(2)] == ["cuda:0", "cuda:1"]
@@ -148,7 +148,7 @@ def test_second_attempt_uses_smaller_chunks(predict: Predict, caplog: Any) -> No
     assert messages == {"target: memory ran out (20.00 GiB more); trying once more with smaller chunks"}
 
 
-def test_second_lack_of_memory_is_final(predict: Predict) -> None:
+def test_prediction_fails_when_memory_runs_out_twice(predict: Predict) -> None:
     scarce = ScarceTransition(10)
     with pytest.raises(OutOfMemory, match=r"^9 residues, 20.00 GiB more; tried twice, .*") as caught:
         predict(scarce)

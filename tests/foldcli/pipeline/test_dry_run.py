@@ -50,8 +50,8 @@ def test_plan_states_the_action_for_each_target(tmp_path: Path) -> None:
     assert plan() == list(zip("abcde", actions, strict=True))
     assert [name for name, _ in failures.failed] == ["e"]
     # the plan has the targets that the run itself would select
-    own = [name for name, action in plan(Shard(2, 2)) if not action.startswith("in shard")]
-    assert own == [name for name, _ in Shard(2, 2).select(targets)] == ["b", "d"]
+    targets_of_shard = [name for name, action in plan(Shard(2, 2)) if not action.startswith("in shard")]
+    assert targets_of_shard == [name for name, _ in Shard(2, 2).select(targets)] == ["b", "d"]
     assert plan(Shard(2, 2))[0] == ("a", "in shard 1/2")
     assert not (tmp_path / "failures.jsonl").exists()
 
@@ -115,8 +115,8 @@ def test_measured_lengths_get_their_measured_seconds(residues: int, seconds: flo
 
 
 def test_seconds_are_interpolated_between_measurements_and_unknown_beyond_them() -> None:
-    found = [seconds_per_pass(H200, CONFIG, MEASURED, residues) for residues in range(256, 4097, 64)]
-    assert None not in found and found == sorted(set(found), key=lambda seconds: seconds or 0.0)
+    seconds = [seconds_per_pass(H200, CONFIG, MEASURED, residues) for residues in range(256, 4097, 64)]
+    assert None not in seconds and seconds == sorted(set(seconds), key=lambda value: value or 0.0)
     assert seconds_per_pass(H200, CONFIG, MEASURED, 20) == seconds_per_pass(H200, CONFIG, MEASURED, 256)
     assert seconds_per_pass(H200, CONFIG, MEASURED, 4097) is None
     assert seconds_per_pass("NVIDIA A100", CONFIG, MEASURED, 256) is None
@@ -130,11 +130,11 @@ def test_seconds_are_interpolated_between_measurements_and_unknown_beyond_them()
     ("residues", "measured"), [(256, 1.6), (512, 2.4), (1024, 3.0), (2048, 8.5), (2560, 12.8)]
 )
 def test_estimated_memory_is_close_to_measured_memory(residues: int, measured: float) -> None:
-    """GiB measured on an H200 (docs/performance.md); 1,024 residues without graphs of other lengths."""
+    """Compare with GiB measured on an H200 (docs/performance.md), for 1,024 residues without other graphs."""
     estimated = peak_bytes(CONFIG, MEASURED, residues, 139 * 2**30) + parameter_bytes(CONFIG, MEASURED)
     assert 0.9 * measured <= estimated / 2**30 <= 1.55 * measured
 
 
-def test_memory_of_a_target_on_several_gpus() -> None:
+def test_two_gpus_need_little_more_than_half_of_the_memory_each() -> None:
     one, two = (peak_bytes(CONFIG, MEASURED, 4096, 139 * 2**30, ranks) for ranks in (1, 2))
     assert 0.5 * one < two < 0.75 * one

@@ -44,7 +44,7 @@ def test_extras_are_recorded_and_saved_once(finished: Runs) -> None:
         assert finished.action(QUERY, num_recycles=1, extras=extras) == DONE
 
 
-def test_contents_of_extras(finished: Runs) -> None:
+def test_extra_files_have_the_representations_and_results(finished: Runs) -> None:
     folder = finished.files.folder
     single, pair = (np.load(folder / f"q_{kind}_repr_rank_001_{TAG}.npy") for kind in ("single", "pair"))
     assert single.shape[0] == RESIDUES and pair.shape[:2] == (RESIDUES, RESIDUES)

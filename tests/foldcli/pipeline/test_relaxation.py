@@ -223,7 +223,7 @@ def test_target_is_finished_once_its_best_models_are_relaxed(peptide: Prediction
     assert plan(files, alignment, 1).is_finished
 
 
-def test_relaxation_of_a_deleted_structure_is_forgotten(peptide: Prediction, tmp_path: Path) -> None:
+def test_result_of_a_deleted_relaxed_structure_is_discarded(peptide: Prediction, tmp_path: Path) -> None:
     files = TargetFiles("q", tmp_path)
     (result,) = publish(files, peptide, (GOOD,)).ranking
     files.model_path("relaxed_pdb", 1, GOOD).unlink()
@@ -231,7 +231,7 @@ def test_relaxation_of_a_deleted_structure_is_forgotten(peptide: Prediction, tmp
     assert finish_target(finish_task(files, (GOOD,))).ranking[0].relaxation is None
 
 
-def test_relaxation_that_was_killed_before_its_structure_was_written_is_forgotten(
+def test_result_of_a_relaxation_killed_before_its_structure_was_written_is_discarded(
     peptide: Prediction, tmp_path: Path
 ) -> None:
     files = TargetFiles("q", tmp_path)
@@ -260,13 +260,13 @@ def test_relaxed_structure_without_its_model_is_not_published(tmp_path: Path) ->
         ({"amber": True, "num_relax": 1}, 1),
     ],
 )
-def test_number_of_models(values: dict[str, Any], expected: int) -> None:
+def test_num_relax_and_amber_determine_the_number_of_models(values: dict[str, Any], expected: int) -> None:
     defaults = {"num_relax": None, "amber": False, "use_gpu_relax": True, "models": (1, 2, 3), "num_seeds": 2}
     defaults["num_models"] = None
     assert RelaxOptions.from_options(defaults | values) == RelaxOptions(expected, True)
 
 
-def test_missing_openmm_is_one_line_before_anything_is_computed(
+def test_missing_openmm_is_reported_before_anything_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "model.relax.amber", None)
@@ -280,7 +280,7 @@ def test_missing_openmm_is_one_line_before_anything_is_computed(
 
 @needs_openmm
 @pytest.mark.slow
-def test_missing_gpu_is_one_line() -> None:
+def test_missing_gpu_is_an_error() -> None:
     from model.relax.amber import RelaxError, select_platform
 
     try:

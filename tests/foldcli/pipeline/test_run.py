@@ -94,7 +94,7 @@ class Runs:
         run_targets([("q", target_input)], settings, Failures(settings.output.folder, Shard()))
 
     def refusal(self, target_input: TargetInput = QUERY, **changes: Any) -> str:
-        """Run, and return the message with which the run refuses the target."""
+        """Return the message of the error with which a run refuses the target."""
         settings = self.settings(**changes)
         failures = Failures(settings.output.folder, Shard())
         with pytest.raises(TargetFailed) as failed:
@@ -103,7 +103,7 @@ class Runs:
         return str(failures.failed[0][1])
 
     def action(self, target_input: TargetInput = QUERY, **changes: Any) -> str:
-        """Return what `--dry-run` says."""
+        """Return the action of the target in the plan of `--dry-run`."""
         settings = self.settings(**changes)
         return inspect_target("q", target_input, settings.identities, settings.output)[1]
 
@@ -153,7 +153,7 @@ def finished_two(tmp_path_factory: pytest.TempPathFactory, searcher: LocalSearch
 
 
 def copy_of(finished: Runs, folder: Path) -> Runs:
-    """Copy a finished target, times of its files included."""
+    """Copy a finished target, preserving the modification times of its files."""
     shutil.copytree(finished.folder, folder, dirs_exist_ok=True)
     return Runs(folder, finished.searcher)
 
@@ -208,17 +208,17 @@ def test_every_kind_of_input_is_finished_once(
 ) -> None:
     target_input = make_input(finished_one)
     shutil.copytree(finished_one.folder / "cache", tmp_path / "cache")
-    own = Runs(tmp_path)
-    assert own.action(target_input) == TO_DO
-    own.run(target_input)
-    assert own.action(target_input) == DONE
+    new_runs = Runs(tmp_path)
+    assert new_runs.action(target_input) == TO_DO
+    new_runs.run(target_input)
+    assert new_runs.action(target_input) == DONE
     # every input is the same alignment
-    assert own.done()["facts"]["feature_cache_hit"]
+    assert new_runs.done()["facts"]["feature_cache_hit"]
     scores = [path.read_bytes() for path in finished_one.files.folder.glob("*_scores_*")]
-    assert [path.read_bytes() for path in own.files.folder.glob("*_scores_*")] == scores
-    times = own.times()
-    own.run(target_input)
-    assert own.times() == times
+    assert [path.read_bytes() for path in new_runs.files.folder.glob("*_scores_*")] == scores
+    times = new_runs.times()
+    new_runs.run(target_input)
+    assert new_runs.times() == times
 
 
 def test_results_of_other_settings_are_replaced_only_with_overwrite(runs: Runs) -> None:
@@ -245,8 +245,8 @@ def test_further_models_are_added_and_finished_ones_kept(runs: Runs, tmp_path: P
     runs.run(models=(4,), random_seed=1)
     runs.run(models=(3, 4), num_seeds=2)
     assert sorted(runs.tags()) == [f"alphafold2_ptm_model_{n}_seed_00{s}" for n in (3, 4) for s in (0, 1)]
-    kept = next(e for e in runs.done()["ranking"] if e["tag"] == "alphafold2_ptm_model_3_seed_000")
-    assert kept["seconds"] == seconds, "the model was not predicted again"
+    first_model = next(e for e in runs.done()["ranking"] if e["tag"] == "alphafold2_ptm_model_3_seed_000")
+    assert first_model["seconds"] == seconds, "the model was not predicted again"
     at_once = Runs(tmp_path / "other", runs.searcher)
     # of earlier models
     for name in ("q.html", "q_plddt.png", "q_templates.tsv"):
@@ -394,16 +394,20 @@ def test_intermediate_files_of_another_input_are_not_published(finished_two: Run
     assert not [name for name in runs.contents() if not name.startswith(("q_scores", "q_unrelaxed"))]
 
 
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("in_output_folder", [False, True])
 def test_overwrite_with_another_input_removes_the_alignment_of_the_earlier_search(
-    finished_one: Runs, tmp_path: Path, own: bool
+    finished_one: Runs, tmp_path: Path, in_output_folder: bool
 ) -> None:
     runs = copy_of(finished_one, tmp_path / "runs")
     runs.searcher = None
-    path = runs.files.path("alignment") if own else Path(shutil.copy(runs.files.path("alignment"), tmp_path))
+    path = (
+        runs.files.path("alignment")
+        if in_output_folder
+        else Path(shutil.copy(runs.files.path("alignment"), tmp_path))
+    )
     runs.run(AlignmentTarget("q", (str(path),)), overwrite=True)
     left = {name for name in runs.contents() if not name.startswith(("q_scores", "q_unrelaxed"))}
-    assert left == ({"q.a3m", "q.m8"} if own else set())
+    assert left == ({"q.a3m", "q.m8"} if in_output_folder else set())
 
 
 def test_staged_templates_of_a_run_with_other_settings_are_not_published(

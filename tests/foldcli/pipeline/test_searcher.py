@@ -55,7 +55,7 @@ def test_warnings_about_a_file_are_repeated_whenever_it_is_used(
 
 @pytest.mark.parametrize("name", ["residues.u8", "lengths.i32"])
 def test_file_that_is_truncated_before_a_search_is_reported(tmp_path: Path, name: str) -> None:
-    """Within a page, the missing bytes read as zeros: other residues, or lengths on which a search fails."""
+    """Truncate a file within a page, where missing bytes read as zeros: other residues, or lengths of 0."""
     (tmp_path / "t.fasta").write_text(f">a\n{UBIQUITIN}\n>b\n{UBIQUITIN[:40]}\n")
     build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(threads=1))
     searcher = LocalSearcher(TargetDatabase.open(tmp_path / "db"), CpuEngine())

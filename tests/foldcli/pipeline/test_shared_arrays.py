@@ -1,4 +1,4 @@
-"""Arrays that another process maps."""
+"""Tests of arrays in memory that another process maps."""
 
 import gc
 import os
@@ -50,16 +50,16 @@ def test_arrays_are_equal_and_changes_stay_private() -> None:
 def test_memory_is_freed_with_the_object() -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     shared = SharedArrays({"large": np.ones(1 << 20)})
-    place = pickle.dumps(shared)
-    assert len(place) < 1000
-    kept = pickle.loads(place)
-    kept.keep_open()
-    place = pickle.dumps(kept)
+    pickled = pickle.dumps(shared)
+    assert len(pickled) < 1000
+    reopened = pickle.loads(pickled)
+    reopened.keep_open()
+    pickled = pickle.dumps(reopened)
     del shared
     gc.collect()
-    assert pickle.loads(place).load()["large"].sum() == 1 << 20
-    del kept
+    assert pickle.loads(pickled).load()["large"].sum() == 1 << 20
+    del reopened
     gc.collect()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     with pytest.raises(OSError, match=f"/proc/{os.getpid()}/fd/"):
-        pickle.loads(place).load()
+        pickle.loads(pickled).load()

@@ -123,26 +123,26 @@ def test_atoms_are_those_of_the_template(sequence: str, root: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_finished_copy_is_not_made_again(sequence: str, root: Path, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, root)
-    named = [target(tmp_path, "q", sequence)]
-    run_targets(named, settings, Failures(settings.output.folder, Shard()))
+    named_inputs = [target(tmp_path, "q", sequence)]
+    run_targets(named_inputs, settings, Failures(settings.output.folder, Shard()))
     files = settings.output.files("q")
     before = files.path("done").read_bytes()
-    assert inspect_target(*named[0], settings.identities, settings.output)[1] == DONE
-    run_targets(named, settings, Failures(settings.output.folder, Shard()))
+    assert inspect_target(*named_inputs[0], settings.identities, settings.output)[1] == DONE
+    run_targets(named_inputs, settings, Failures(settings.output.folder, Shard()))
     assert files.path("done").read_bytes() == before
     # a deleted structure is copied again
     pdb = files.model_path("pdb", 1, "template_copy")
     content = pdb.read_bytes()
     pdb.unlink()
-    run_targets(named, settings, Failures(settings.output.folder, Shard()))
+    run_targets(named_inputs, settings, Failures(settings.output.folder, Shard()))
     assert pdb.read_bytes() == content
 
 
-def test_there_is_no_estimate() -> None:
+def test_dry_run_has_no_estimates_of_copies() -> None:
     assert estimator(TemplateCopier())(100, AlignmentTarget("a", ("a.a3m",))) is None
 
 
-def test_no_templates_is_a_usage_error() -> None:
+def test_no_templates_with_params_template_is_a_usage_error() -> None:
     values = {"templates": None, "custom_template_path": None, "pdb_hit_file": None, "local_pdb_path": None}
     with pytest.raises(click.UsageError, match="--params template and --no-templates exclude each other"):
         TemplateOptions.from_options(values | {"no_templates": True, "params": TEMPLATE}, threads=1)

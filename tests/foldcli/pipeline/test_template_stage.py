@@ -57,33 +57,33 @@ def features(structures: Path) -> dict[str, np.ndarray]:
 
 def test_embedded_library_has_relatives_of_trypsin(features: dict[str, np.ndarray], tmp_path: Path) -> None:
     stage = TemplateStage.open(options(), tmp_path)
-    found = stage.find("trypsin", features)
-    assert len(found.hits.templates) == 4
-    assert found.hits.templates[0].identity > 0.3
-    assert found.features["template_aatype"].shape == (4, 223)
-    assert found.facts()[0]["id"] == found.hits.templates[0].id
+    templates = stage.find("trypsin", features)
+    assert len(templates.hits.templates) == 4
+    assert templates.hits.templates[0].identity > 0.3
+    assert templates.features["template_aatype"].shape == (4, 223)
+    assert templates.facts()[0]["id"] == templates.hits.templates[0].id
     assert not list(tmp_path.iterdir())
 
 
-def test_custom_structures_are_used_however_remote(
+def test_custom_structures_are_used_whatever_their_e_value(
     structures: Path, features: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
     stage = TemplateStage.open(options(custom_template_path=structures / "4zhl.cif.gz"), tmp_path)
-    found = stage.find("trypsin", features)
-    assert [each.id for each in found.hits.templates] == ["4zhl_U"]
+    templates = stage.find("trypsin", features)
+    assert [template.id for template in templates.hits.templates] == ["4zhl_U"]
     stage = TemplateStage.open(options(custom_template_path=structures / "4cup.cif.gz"), tmp_path)
     candidates = stage.find("trypsin", features).hits.candidates
-    assert [each.id for each in candidates] == ["4cup_A"]
+    assert [template.id for template in candidates] == ["4cup_A"]
 
 
 def test_hit_file_with_a_mirror(structures: Path, features: dict[str, np.ndarray], tmp_path: Path) -> None:
     table = tmp_path / "hits.m8"
     table.write_text("trypsin\t4zhl_U\ntrypsin\t9xyz_A\nother\t1a7g_E\n")
     stage = TemplateStage.open(options(pdb_hit_file=table, local_pdb_path=structures), tmp_path)
-    found = stage.find("trypsin", features)
-    assert [each.id for each in found.hits.templates] == ["4zhl_U"]
+    templates = stage.find("trypsin", features)
+    assert [template.id for template in templates.hits.templates] == ["4zhl_U"]
     stream = io.StringIO()
-    found.write_table(stream)
+    templates.write_table(stream)
     assert stream.getvalue().splitlines()[-1].startswith("9xyz_A\tno\t")
     without = stage.find("third", features)
     assert without.features["template_aatype"].shape == (0, 223)
@@ -120,7 +120,7 @@ def test_contradicting_options_are_usage_errors(values: dict[str, Any], message:
         options(**values)
 
 
-def test_no_templates() -> None:
+def test_no_templates_disables_the_stage() -> None:
     assert TemplateOptions.from_options(NONE | {"no_templates": True}, threads=1) is None
 
 

@@ -62,7 +62,7 @@ def test_workers_have_one_thread_and_ignore_interrupts() -> None:
 def test_thread_counts_are_set_before_the_functions_module_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numpy and numba read them when they are imported."""
+    """Numpy and numba read the thread counts when they are imported."""
     (tmp_path / "reads_threads.py").write_text(
         "import os\nTHREADS = os.environ.get('OMP_NUM_THREADS')\ndef threads(item): return THREADS\n"
     )
@@ -160,7 +160,7 @@ def test_started_workers_warm_up_without_calls(tmp_path: Path) -> None:
 
 
 def start_main(script: Path) -> "subprocess.Popen[str]":
-    """Start a process that has workers, as a user's script."""
+    """Start a script, as a user would, whose process starts workers."""
     environment = os.environ | {"PYTHONPATH": str(Path(foldcli.__file__).parents[1])}
     command = [sys.executable, str(script)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

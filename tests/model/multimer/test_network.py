@@ -119,7 +119,9 @@ def test_relative_encoding_equals_products_with_one_hot_inputs() -> None:
 
 
 @pytest.mark.parametrize("name", ["asym_id", "entity_id", "sym_id"])
-def test_chains_matter(tiny_multimer: AlphaFold, complex_features: Arrays, name: str) -> None:
+def test_chain_and_copy_numbers_change_the_output(
+    tiny_multimer: AlphaFold, complex_features: Arrays, name: str
+) -> None:
     with torch.inference_mode():
         pair = tiny_multimer(inputs_of(tiny_multimer, complex_features)(0))["representations/pair"]
         complex_features[name][-3:] = 1

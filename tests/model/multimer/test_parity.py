@@ -40,14 +40,14 @@ def check_sampled(parity: ModuleType, parity_data: ModuleType, network: object, 
     """Compare the sampled tensors of a set."""
     features, iterations = recorded(parity, parity_data, name)
     draws = [parity.RecordedDraws(arrays) for arrays in iterations]
-    for index, (mine, theirs) in enumerate(
+    for index, (results, expected) in enumerate(
         zip(parity.run_iterations(network, features, draws), iterations, strict=True)
     ):
-        compared = {key for key in theirs if not key.startswith(parity.INTERNAL) or key in mine}
+        compared = {key for key in expected if not key.startswith(parity.INTERNAL) or key in results}
         assert {POSITIONS, "predicted_aligned_error/logits", "representations/single"} <= compared
         for tensor in compared:
-            sample = parity_data.sample_rows(tensor, mine[tensor], parity_data.MULTIMER_SAMPLE)
-            check_tensor(parity, f"iter{index}/{tensor}", sample, theirs[tensor], AMPLIFIED)
+            sample = parity_data.sample_rows(tensor, results[tensor], parity_data.MULTIMER_SAMPLE)
+            check_tensor(parity, f"iter{index}/{tensor}", sample, expected[tensor], AMPLIFIED)
 
 
 @pytest.mark.parametrize("name", TWO_BLOCKS)

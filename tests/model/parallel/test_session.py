@@ -43,7 +43,7 @@ def test_ranks_of_different_versions_are_refused() -> None:
     assert messages == [f"rank 1 on {host} has foldcli 2, rank 0 on {host} has 1"] * 3
 
 
-def test_place_from_the_environment_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assignment_is_read_from_the_environment_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     # a batch system may set the number of processes alone
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.delenv("MASTER_PORT", raising=False)

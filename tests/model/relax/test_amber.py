@@ -1,4 +1,4 @@
-"""Relaxation of short peptides, good and broken ones."""
+"""Tests of the relaxation of short peptides, intact and damaged ones."""
 
 from pathlib import Path
 
@@ -78,7 +78,9 @@ def test_missing_side_chain_atoms_are_added(peptide: gemmi.Structure) -> None:
 
 
 @pytest.mark.parametrize(("name", "plain"), [("CYX", "CYS"), ("HIE", "HIS"), ("ASH", "ASP"), ("MSE", "MET")])
-def test_names_of_other_force_fields_become_plain(peptide: gemmi.Structure, name: str, plain: str) -> None:
+def test_residue_names_of_other_force_fields_are_replaced(
+    peptide: gemmi.Structure, name: str, plain: str
+) -> None:
     residue = next(residue for residue in peptide[0]["A"] if residue.find_atom("CB", "*") is not None)
     keep = {"N", "CA", "C", "O", "CB"}
     side_chain = [(atom.name, atom.element.name) for atom in residue if atom.name not in keep]
@@ -116,7 +118,7 @@ def test_chain_break_is_not_pulled_together(peptide: gemmi.Structure) -> None:
     assert result.rmsd < 0.5
 
 
-def test_unusable_structures_are_one_line(peptide: gemmi.Structure) -> None:
+def test_unusable_structures_are_errors(peptide: gemmi.Structure) -> None:
     with pytest.raises(RelaxError, match="no coordinates"):
         relax(gemmi.Structure(), SETTINGS)
     single = peptide.clone()
@@ -130,12 +132,12 @@ def test_unusable_structures_are_one_line(peptide: gemmi.Structure) -> None:
         relax(invalid, SETTINGS)
 
 
-def test_time_limit(peptide: gemmi.Structure) -> None:
+def test_time_limit_ends_a_relaxation(peptide: gemmi.Structure) -> None:
     with pytest.raises(RelaxError, match=r"not finished after 0\.01 s"):
         relax(peptide, RelaxSettings(device="cpu", max_seconds=0.01))
 
 
-def test_atoms_at_the_same_place_end_in_a_result_or_one_line(peptide: gemmi.Structure) -> None:
+def test_atoms_at_the_same_place_give_a_result_or_a_one_line_error(peptide: gemmi.Structure) -> None:
     chain = peptide[0]["A"]
     for atom, other in zip(chain[2], chain[8], strict=False):
         atom.pos = other.pos

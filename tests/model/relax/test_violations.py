@@ -1,4 +1,4 @@
-"""Violations of files, against those of the training loss."""
+"""Tests of the violations of structures, compared with those of the training loss."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Training runs: steps, resuming, several processes, checkpoints."""
+"""Tests of training runs: steps, resuming, several processes, checkpoints."""
 
 import json
 import os
