@@ -1,7 +1,7 @@
-"""Predictions that several processes, the ranks, make together (`--gpus-per-target`, torchrun).
+"""Predictions that several processes, called ranks, compute together (`--gpus-per-target`, torchrun).
 
-Rank 0 is the run: it reads, plans and writes. For each job it sends the sampled features to the other ranks,
-which run the same passes and return nothing. Rank 0 starts the other ranks itself, unless torchrun has.
+Rank 0 alone reads, plans and writes. For each job it sends the sampled features to the other ranks, and all
+ranks run the passes together. Rank 0 starts the others unless torchrun has.
 """
 
 import json
@@ -56,9 +56,9 @@ from model.prediction import Prediction
 from model.recycling import predict
 from msa.errors import MissingError
 
-# time that a rank waits until it knows which other one has broken the communication
+# seconds in which a rank that notices broken communication learns which rank has failed
 _BLAME_SECONDS = DEAD_SECONDS + 5.0
-# key of the store for the kinds of networks that rank 0 uses
+# key under which rank 0 stores the kinds of networks that it uses
 _KINDS_KEY = "foldcli/network kinds"
 
 
@@ -88,16 +88,16 @@ class RankedPredictor(RankPredictor):
 
     def _start(self, work: NetworkJob) -> Callable[[], Prediction]:
         plan = self._plan(work)
-        shared = _RankJob(
+        rank_job = _RankJob(
             self.sources.index(work.job.source),
             work.recycling.seed,
             CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements,
             {name: (x.shape, x.dtype.str) for name, x in work.sample.items()},
         )
-        with _failing_together(self._session), self._session.predicting():
-            self._session.announce(json.dumps(asdict(shared)))
-            shared.broadcast(self.group, work.sample)
-            prediction = work.predict(shared.chunk_elements)
+        with _ending_all_on_failure(self._session), self._session.predicting():
+            self._session.announce(json.dumps(asdict(rank_job)))
+            rank_job.broadcast(self.group, work.sample)
+            prediction = work.predict(rank_job.chunk_elements)
         return lambda: prediction
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class RankedPredictor(RankPredictor):
 
 @dataclass(frozen=True)
 class _RankJob:
-    """A job of all ranks.
+    """A job that all ranks run together, as rank 0 announces it.
 
     Args:
         source: index of the parameters.
@@ -124,10 +124,18 @@ class _RankJob:
     arrays: Mapping[str, tuple[Sequence[int], str]]
 
     def broadcast(self, group: RankGroup, features: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
-        """Return the features of rank 0, which passes them; other ranks pass None."""
+        """Send the features from rank 0 to all ranks.
+
+        Args:
+            group: the ranks.
+            features: the features on rank 0, None on the others.
+
+        Returns:
+            The features, on every rank.
+        """
         result = {}
         for name, (shape, dtype) in self.arrays.items():
-            # copied, because torch warns about memory that cannot be written
+            # copied, because torch warns about arrays that are read-only
             x = np.empty(shape, dtype) if features is None else np.array(features[name], order="C")
             if x.size:
                 group.broadcast(torch.from_numpy(x.reshape(-1).view(np.uint8)), 0, "features")
@@ -143,7 +151,7 @@ def open_predictor(
     assignment: RankAssignment | None,
     runs_elsewhere: bool,
 ) -> Iterator[Predictor | TemplateCopier]:
-    """Create the predictor of a run, and the other ranks if there are several; they end with the block.
+    """Create the predictor of a run, and the other ranks if there are several; they end with the context.
 
     Args:
         options: options of the network.
@@ -201,7 +209,7 @@ def create_ranked_predictor(
 
 
 def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment) -> int:
-    """Run the jobs that rank 0 gives this rank, until it ends.
+    """Run the jobs that rank 0 announces until it ends.
 
     Args:
         options: options of the network.
@@ -224,7 +232,7 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
         logger.debug("%s", error)
         return ExitCode.MISSING
     networks: dict[ParameterSource, AlphaFold] = {}
-    with _failing_together(session):
+    with _ending_all_on_failure(session):
         while (text := session.next_job()) is not None:
             job = _RankJob(**json.loads(text))
             source = sources[job.source]
@@ -282,8 +290,8 @@ def _join(
 
 
 @contextmanager
-def _failing_together(session: RankSession) -> Iterator[None]:
-    """End all ranks if an error is raised in the block, for the reason of the rank that has failed first."""
+def _ending_all_on_failure(session: RankSession) -> Iterator[None]:
+    """End all ranks if the block raises an error, and report the reason of the rank that has failed first."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -299,13 +307,13 @@ def _failing_together(session: RankSession) -> Iterator[None]:
 
 
 def _end_run(failure: RankFailure, is_reporter: bool) -> None:
-    """End this process because a rank has failed; what is finished stays, and the next run continues."""
+    """End this process because a rank has failed; finished results are kept, and the next run continues."""
     if is_reporter:
         fields = {"rank": failure.rank, "host": failure.host, "exit_code": int(ExitCode.SOME_FAILED)}
         message = f"{failure}; run the same command again to continue"
         logger.error("%s", message, extra={"fields": fields})
     logging.shutdown()
-    # the main thread may wait for the failed rank for ever
+    # not sys.exit: the main thread may wait for the failed rank forever
     os._exit(ExitCode.SOME_FAILED)
 
 
@@ -328,20 +336,20 @@ class _RankProcesses:
             process.start()
             self._processes.append(process)
         self._ending = threading.Event()
-        threading.Thread(target=self._follow, name="ranks", daemon=True).start()
+        threading.Thread(target=self._watch, name="ranks", daemon=True).start()
 
     def expect_end(self) -> None:
-        """Take the end of processes as normal from now on."""
+        """Regard the end of a process as normal from now on."""
         self._ending.set()
 
-    def _follow(self) -> None:
+    def _watch(self) -> None:
         ended = wait([process.sentinel for process in self._processes])
         if self._ending.is_set():
             return
         for rank, process in enumerate(self._processes, 1):
             if process.sentinel in ended:
                 process.join()
-                # a rank that ends with this code has reported why
+                # a rank with this exit code has reported the reason itself
                 if process.exitcode != ExitCode.SOME_FAILED:
                     _end_run(RankFailure(rank, socket.gethostname(), exit_reason(process.exitcode)), True)
 
