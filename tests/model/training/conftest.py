@@ -44,7 +44,7 @@ def chains() -> ChainSet:
     steps = np.arange(LENGTH, dtype=np.int16)
     return ChainSet(
         ids=tuple(f"chain_{index}" for index in range(CHAINS)),
-        full_atom=CHAINS,
+        num_full_atom=CHAINS,
         chain_offset=np.arange(CHAINS + 1) * LENGTH,
         aatype=aatype,
         atom14=np.round(atoms * 100).astype(np.int16),

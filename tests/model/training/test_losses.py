@@ -29,7 +29,7 @@ from model.training.structure import FoldedStructure
 from model.training.violations import (
     NO_BOUND,
     between_residue_clashes,
-    peptide_bonds,
+    peptide_bond_violations,
     structural_violations,
     vdw_radii,
     within_residue_bounds,
@@ -183,7 +183,7 @@ def test_masked_msa_loss(recorded: Arrays, targets: Targets) -> None:
 
 def test_bond_and_clash_losses(recorded: Arrays, targets: Targets, structure: FoldedStructure) -> None:
     exists = residue_rows(residue_constants.atom14_mask, targets.aatype)
-    bonds, violated = peptide_bonds(structure.atom14, targets.aatype, exists, targets.bonded)
+    bonds, violated = peptide_bond_violations(structure.atom14, targets.aatype, exists, targets.bonded)
     assert_close(bonds, recorded["loss/bonds"])
     assert violated.any()
     radii = residue_rows(vdw_radii, targets.aatype)
