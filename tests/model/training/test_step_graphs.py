@@ -8,7 +8,7 @@ import torch
 from model.errors import ConfigError
 from model.training.data import ChainSet, Split
 from model.training.settings import Phase, TrainingSettings
-from model.training.trainer import Trainer, Workers
+from model.training.trainer import Trainer, TrainingProcesses
 
 
 @pytest.mark.gpu
@@ -22,8 +22,8 @@ def test_captured_steps_equal_eager_steps(
     settings = replace(settings, phases=phases, validate_every=0, compile=compile)
     runs = []
     for cuda_graphs in (False, True):
-        workers = Workers(0, 1, torch.device("cuda", 0))
-        trainer = Trainer(replace(settings, cuda_graphs=cuda_graphs), chains, split, None, workers)
+        processes = TrainingProcesses(0, 1, torch.device("cuda", 0))
+        trainer = Trainer(replace(settings, cuda_graphs=cuda_graphs), chains, split, None, processes)
         reports = list(trainer.train())
         runs.append(([report.terms for report in reports], trainer.flat.values.clone(), trainer._graphs))
     (eager_terms, eager_values, no_graphs), (terms, values, graphs) = runs
@@ -35,7 +35,7 @@ def test_captured_steps_equal_eager_steps(
 
 def test_cpu_runs_without_graphs(settings: TrainingSettings, chains: ChainSet, split: Split) -> None:
     trainer = Trainer(
-        replace(settings, cuda_graphs=True), chains, split, None, Workers(0, 1, torch.device("cpu"))
+        replace(settings, cuda_graphs=True), chains, split, None, TrainingProcesses(0, 1, torch.device("cpu"))
     )
     assert trainer._graphs is None
     assert len(list(trainer.train(max_steps=1))) == 1
