@@ -30,8 +30,8 @@ from msa.io.temporary_names import remove_abandoned_files
 from msa.search.alignment_filter import alignment_hits
 from msa.search.hits import Hit, Hits
 
-# name of the record of a finished search in a target's work folder
-_SEARCH_RECORD = "search.json"
+SEARCH_RECORD = "search.json"
+"""Name of the record of a finished search in a target's work folder."""
 SEARCH_FILES: tuple[FileKind, ...] = ("alignment", "hits")
 """The files that a search writes."""
 _WRITERS = {"a3m": write_a3m, "sto": write_stockholm}
@@ -195,7 +195,7 @@ class TargetStore:
 
     def _staged_record(self, files: TargetFiles, query: FastaRecord) -> dict[str, Any] | None:
         """Return the record of a staged search, if it is of this query and its files are unchanged."""
-        path = files.search_folder / _SEARCH_RECORD
+        path = files.search_folder / SEARCH_RECORD
         try:
             record = read_json(path)
         except FileNotFoundError:
@@ -246,5 +246,5 @@ def _add_facts(target: TargetRun, record: dict[str, Any]) -> None:
 
 
 def _write_record(files: TargetFiles, record: dict[str, Any]) -> None:
-    with atomic_write(files.search_folder / _SEARCH_RECORD) as stream:
+    with atomic_write(files.search_folder / SEARCH_RECORD) as stream:
         json.dump(record, stream)
