@@ -105,7 +105,8 @@ def python_environment(folder: Path) -> dict[str, str]:
 
 def compile_bytecode(folder: Path) -> None:
     """Import all that runs import, in processes that keep the bytecode."""
-    for modules in ("foldcli.pipeline.run, foldcli.report.plots", "model.kernel_process", "msa.gpu.engine"):
+    kernels = "model.kernel_process, model.kernel_launches"
+    for modules in ("foldcli.pipeline.run, foldcli.report.plots", kernels, "msa.gpu.engine"):
         command = [sys.executable, "-c", f"import {modules}"]
         subprocess.run(command, env=python_environment(folder), stderr=subprocess.DEVNULL)
 
