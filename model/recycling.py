@@ -17,7 +17,7 @@ from model.multimer.inputs import MultimerInputs
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
 from model.templates import TEMPLATE_FEATURES
 
-# called with the number of finished passes and the total number
+# called with the number of finished passes and the largest number of passes
 Progress = Callable[[int, int | None], None]
 
 
@@ -30,7 +30,7 @@ class RecyclingSettings:
         early_stop_tolerance: stop when CA distances change by less than this between passes (root
             mean square over all pairs, Å), as ColabFold does; 0 never stops early. DeepMind's multimer code,
             whose tolerance is 0.5 Å, makes one more pass.
-        extras: what predictions contain in addition.
+        extras: additional results that predictions contain.
         seed: seed of the samples that multimer networks draw in each pass; see
             `model.multimer.draws.PhiloxMsaDraws`.
     """
@@ -195,7 +195,7 @@ def start_prediction(
     device = network.evoformer.single_activations.bias.device
     queue = _Passes(passes, progress)
     structures: list[PassStructure] = []
-    # Otherwise the host stays one pass behind, so that the GPU never waits for it.
+    # otherwise the host waits for the previous pass only, so that the GPU never waits for the host
     waits_for_current = device.type == "cpu" or settings.early_stop_tolerance > 0
     with torch.inference_mode(), chunk_budget(chunk_elements):
         inputs = _pass_inputs(network, features, settings, device)

@@ -137,14 +137,14 @@ class PartSearchRun:
         Raises:
             InputError: a file cannot be read, or a query cannot be searched with.
         """
-        named = name_single_chains(record for _, read in self.sources.readers() for record in read())
-        for _, query in named:
+        named_queries = name_single_chains(record for _, read in self.sources.readers() for record in read())
+        for _, query in named_queries:
             check_query(query)
         if self.result.kind != "m8":
-            return [query for _, query in self.shard.select(named)]
+            return [query for _, query in self.shard.select(named_queries)]
         # tables keep the order of the input
-        selected = self.shard.select((query.id, index) for index, (_, query) in enumerate(named))
-        return [named[index][1] for index in sorted(index for _, index in selected)]
+        selected = self.shard.select((query.id, index) for index, (_, query) in enumerate(named_queries))
+        return [named_queries[index][1] for index in sorted(index for _, index in selected)]
 
 
 def describe_search(settings: AlignmentSettings, result: ResultFormat, shard: Shard) -> dict[str, Any]:
@@ -221,23 +221,27 @@ class SplitHits:
         files = [PartHitsFile.open(path) for path in paths]
         described = [_parse_about(file, threads) for file in files]
         first, (whole, settings, result) = files[0], described[0]
-        by_place: dict[tuple[int, int], PartHitsFile] = {}
+        by_iteration_and_part: dict[tuple[int, int], PartHitsFile] = {}
         for file, (of_file, _, _) in zip(files, described, strict=True):
             difference = _difference(file, of_file, whole, first.about["search"], first.queries)
             if difference:
                 raise InputError(f"not of the same search as {first.path}: {difference} differs", file.path)
-            place = file.about["iteration"], of_file.part
-            if place in by_place:
+            key = file.about["iteration"], of_file.part
+            if key in by_iteration_and_part:
                 raise InputError(f"part {of_file.part} is given more than once", file.path)
-            by_place[place] = file
+            by_iteration_and_part[key] = file
         iterations = []
-        for iteration in range(1, max(by_place)[0] + 1):
-            missing = [str(part) for part in range(1, whole.parts + 1) if (iteration, part) not in by_place]
+        for iteration in range(1, max(by_iteration_and_part)[0] + 1):
+            missing = [
+                str(part)
+                for part in range(1, whole.parts + 1)
+                if (iteration, part) not in by_iteration_and_part
+            ]
             if missing:
                 reason = f"of {whole.parts} parts, no file has the hits of {', '.join(missing)}"
                 several = settings.search.num_iterations > 1
                 raise InputError(f"{reason} in iteration {iteration}" if several else reason)
-            of_parts = [by_place[iteration, part] for part in range(1, whole.parts + 1)]
+            of_parts = [by_iteration_and_part[iteration, part] for part in range(1, whole.parts + 1)]
             for file in of_parts:
                 if file.searched != of_parts[0].searched:
                     raise InputError(f"not of the same queries as {of_parts[0].path}", file.path)
@@ -271,10 +275,10 @@ class MergedSearcher:
             InputError: see `SplitHits.open`; or there are further iterations.
         """
         hits = SplitHits.open(paths, threads)
-        found, count = len(hits.iterations), hits.settings.search.num_iterations
-        if found < count:
+        num_present, num_iterations = len(hits.iterations), hits.settings.search.num_iterations
+        if num_present < num_iterations:
             raise InputError(
-                f"hits of iteration {found} of {count}: search all parts again with --previous, or from the "
+                f"hits of iteration {num_present} of {num_iterations}: search all parts again with --previous, or from the "
                 "start with --fast",
                 hits.iterations[-1][0].path,
             )
@@ -322,7 +326,7 @@ def _difference(
     search: dict[str, Any],
     queries: Sequence[FastaRecord],
 ) -> str:
-    """Return the difference between a file's search and another one; empty if there is none."""
+    """Return what differs between a file's search and another one; empty if nothing does."""
     if replace(of_file, part=whole.part) != whole:
         return "the database"
     if file.about["search"] != search:
@@ -355,5 +359,5 @@ def _parse_about(file: PartHitsFile, threads: int) -> tuple[WholeDatabase, Align
     return whole, settings, result
 
 
-def _different_names(one: dict[str, Any], other: dict[str, Any]) -> str:
-    return ", ".join(name for name in one if one[name] != other.get(name))
+def _different_names(first: dict[str, Any], second: dict[str, Any]) -> str:
+    return ", ".join(name for name in first if first[name] != second.get(name))
