@@ -278,8 +278,8 @@ class MergedSearcher:
         num_present, num_iterations = len(hits.iterations), hits.settings.search.num_iterations
         if num_present < num_iterations:
             raise InputError(
-                f"hits of iteration {num_present} of {num_iterations}: search all parts again with --previous, or "
-                "from the start with --fast",
+                f"hits of iteration {num_present} of {num_iterations}: search all parts again "
+                "with --previous, or from the start with --fast",
                 hits.iterations[-1][0].path,
             )
         return cls(hits)
