@@ -27,6 +27,7 @@ def test_workers_start_with_the_run(tmp_path: Path) -> None:
     startup = start(options, worker_devices=("cpu",))
     assert startup.arrays is None and not startup.preload
     (pool,) = startup.worker_pools
+    assert pool._workers
     # `eval` itself imports nothing
     assert pool.submit(eval, "'torch' in __import__('sys').modules").result(60)
     pool.close()
