@@ -55,6 +55,20 @@ def set_triton_cache_folder() -> Path:
     return Path(os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "kernels" / "triton")))
 
 
+def make_cpu_products_reproducible() -> None:
+    """Make small matrix products on a CPU independent of where their inputs are in memory.
+
+    By default, Intel's library selects code by the alignment of its inputs, so the same prediction can differ
+    in the last digits from run to run. It reads the variable at its first use, so call this before torch is
+    imported. A value that the user has set is kept.
+    """
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    for instructions, flag in (("AVX512", " avx512bw "), ("AVX2", " avx2 ")):
+        if flag in flags:
+            os.environ.setdefault("MKL_CBWR", f"{instructions},STRICT")
+            return
+
+
 def keep_bytecode() -> None:
     """Store bytecode in foldcli's cache if torch is installed without it and its folder is read-only.
 

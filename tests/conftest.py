@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from foldcli.process_state import make_cpu_products_reproducible
+
 ROOT = Path(__file__).resolve().parents[1]
+# as commands do; before any test imports torch
+make_cpu_products_reproducible()
 # environment of processes that simulate a GPU
 SIMULATOR_VARIABLES = {
     "NUMBA_ENABLE_CUDASIM": "1",

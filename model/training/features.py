@@ -245,9 +245,10 @@ def rigid_groups(
     first, origin, second = points.unflatten(2, (8, 3)).unbind(dim=-2)  # each [B, N, 8, 3]
     frames = frame_from_points(first, origin, second)
     known = torch.gather(mask, 2, atoms.flatten(2)).unflatten(2, (8, 3)).amin(dim=-1)
-    # the x axis of a backbone frame points to C, those of the other groups away from the previous atom
-    signs = frames.rotation.new_ones(8, 3)
-    signs[0, 0] = signs[0, 2] = -1.0
+    # The x axis of a backbone frame points to C, those of the other groups away from the previous atom. The
+    # signs are computed on the device, because a captured CUDA graph may not copy them there.
+    group, axis = torch.arange(8, device=atom14.device)[:, None], torch.arange(3, device=atom14.device)
+    signs = torch.where((group == 0) & (axis != 1), -1.0, 1.0)  # [8, 3]
     return Rigid(frames.rotation * signs[:, None], origin), known * residue_rows(group_exists, aatype)
 
 

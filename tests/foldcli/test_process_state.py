@@ -1,11 +1,14 @@
-"""Signals that the system sends about mapped files."""
+"""Signals about mapped files, and environment variables."""
 
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from foldcli.process_state import make_cpu_products_reproducible
 
 _READ_TRUNCATED = """
 import mmap, os, sys, threading
@@ -50,3 +53,14 @@ def test_other_bus_errors_end_the_process_as_before() -> None:
     script = f"{code}; os.kill(os.getpid(), 7)"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (-signal.SIGBUS, "")
+
+
+def test_products_on_a_cpu_are_reproducible_unless_the_user_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MKL_CBWR", raising=False)
+    make_cpu_products_reproducible()
+    flags = Path("/proc/cpuinfo").read_text().split()
+    expected = "AVX512,STRICT" if "avx512bw" in flags else "AVX2,STRICT" if "avx2" in flags else None
+    assert os.environ.get("MKL_CBWR") == expected
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    make_cpu_products_reproducible()
+    assert os.environ["MKL_CBWR"] == "COMPATIBLE"
