@@ -2,9 +2,9 @@
 
 import torch
 
-# cuBLAS 13.0 can leave out the last terms of a sum of more than 4,096 products in 16 bits if the first matrix
-# is stored by columns: seen with 4,097, 4,225 and 16,136 terms, and never with a multiple of 4,096. The terms
-# beyond the last multiple are summed in 32 bits.
+# cuBLAS 13.0 can leave out the last terms of a sum of products in 16 bits if the first matrix is stored by
+# columns: seen with 4,097, 4,225 and 16,136 terms, and never with a multiple of 4,096. The terms beyond
+# the last multiple are therefore multiplied in float32.
 SAFE_TERMS = 4096
 
 
@@ -27,7 +27,9 @@ def wide_product(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     multiply = torch.mm if first.dim() == 2 else torch.bmm
     terms = first.shape[-1]
     main = terms - terms % SAFE_TERMS
-    if main in (0, terms):
+    if main == terms:
         return multiply(first, second, out_dtype=torch.float32)
-    product = multiply(first[..., :main], second[..., :main, :], out_dtype=torch.float32)
-    return product.add_(first[..., main:].float() @ second[..., main:, :].float())
+    product = first[..., main:].float() @ second[..., main:, :].float()
+    if main:
+        product += multiply(first[..., :main], second[..., :main, :], out_dtype=torch.float32)
+    return product
