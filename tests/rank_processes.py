@@ -8,11 +8,13 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 TIMEOUT = timedelta(seconds=60)
+# gloo sometimes closes a connection while busy processes join their group; the group is then formed again
+_ATTEMPTS = 3
 
 
 class RankProcesses:
@@ -23,6 +25,25 @@ class RankProcesses:
     """
 
     def __init__(self, size: int) -> None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            self._start(size)
+            try:
+                waiting = list(self._pipes)
+                while waiting:
+                    for pipe in wait(waiting):
+                        assert isinstance(pipe, Connection)
+                        pipe.recv()
+                        waiting.remove(pipe)
+                return
+            except (EOFError, ConnectionError):
+                for process in self.processes:
+                    process.kill()
+                self.close()
+                if attempt == _ATTEMPTS:
+                    raise
+
+    def _start(self, size: int) -> None:
+        """Start the processes, each of which sends an empty message when it has joined the group."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch", "tests.rank_processes", "tests.model.parallel.cases"])
         self._folder = tempfile.TemporaryDirectory()
@@ -67,6 +88,7 @@ def _serve(pipe: Connection, rank: int, size: int, store: str) -> None:
     distributed.init_process_group(
         "gloo", store=distributed.FileStore(store, size), rank=rank, world_size=size, timeout=TIMEOUT
     )
+    pipe.send(None)
     while True:
         try:
             function, arguments = pipe.recv()
