@@ -49,7 +49,7 @@ class CallInterrupted(ChildProcessError):
 
 @dataclass(frozen=True)
 class Unfinished(Generic[R]):
-    """What a function of a pool returns if its worker can make the next call before the result is ready.
+    """A result that a worker still has to collect, while it can already make the next call.
 
     Args:
         collect: waits for the result; called in a second thread of the worker, in the order of the calls.
