@@ -29,6 +29,7 @@ class SamplingSettings:
         max_extra_seq: maximum rows of the extra MSA.
         template_slots: number of templates that the network takes; 0 for networks without templates.
         masked_fraction: fraction of the sampled rows' positions that are masked.
+        resample: whether each iteration draws anew, as in AlphaFold2, instead of repeating the first.
 
     Raises:
         ValueError: a value is out of range.
@@ -38,6 +39,7 @@ class SamplingSettings:
     max_extra_seq: int = 5120
     template_slots: int = 0
     masked_fraction: float = 0.15
+    resample: bool = True
 
     def __post_init__(self) -> None:
         if self.max_seq <= self.template_slots:
@@ -153,12 +155,12 @@ def sample_features(
     if num_iterations < 1:
         raise ValueError(f"num_iterations must be at least 1, got {num_iterations}")
     stacked: dict[str, np.ndarray] = {}
-    for iteration in range(num_iterations):
+    for iteration in range(num_iterations if settings.resample else 1):
         sampled = sample_iteration(features, settings, PhiloxDraws(seed, iteration))
         for name, value in sampled.items():
             if iteration == 0:
                 stacked[name] = np.empty((num_iterations, *value.shape), value.dtype)
-            stacked[name][iteration] = value
+            stacked[name][iteration:] = value
     return stacked
 
 

@@ -1,16 +1,19 @@
 """Parameters of a network: loading of DeepMind's files, checks of their keys and shapes, and random draws."""
 
 import os
+import pathlib
 import zlib
 from collections.abc import Callable, Mapping
 from functools import cache
 
 import numpy as np
+import safetensors.torch
 import torch
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.errors import ParametersError
+from model.network_folder import WEIGHTS_FILE, NetworkManifest, read_weights_file
 from model.parameter_files import (
     ArrayHeaders,
     format_keys,
@@ -85,6 +88,27 @@ def load_npz(
     check_npz(path, config)
     with parameter_errors(path, config.name):
         return read_file(path)
+
+
+def load_folder(folder: pathlib.Path, manifest: NetworkManifest) -> dict[str, np.ndarray]:
+    """Load and check the weights of a network's folder; see `model.network_folder`.
+
+    Returns:
+        float32 arrays by key.
+
+    Raises:
+        ParametersMissing: a file does not exist.
+        ParametersError: the weights are damaged, or are not those of the manifest's network.
+    """
+    path = folder / WEIGHTS_FILE
+    content = read_weights_file(folder, manifest)
+    try:
+        tensors = safetensors.torch.load(content)
+    except safetensors.SafetensorError as error:
+        raise ParametersError(f"not a safetensors file ({error})", path) from error
+    arrays = {key: tensor.float().numpy() for key, tensor in tensors.items()}
+    _check_headers({key: (array.shape, array.dtype) for key, array in arrays.items()}, manifest.config, path)
+    return arrays
 
 
 def _check_headers(headers: ArrayHeaders, config: ModelConfig, path: Path) -> None:

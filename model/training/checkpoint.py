@@ -23,9 +23,9 @@ from safetensors.torch import load_file, save_file
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
+from model.dataclass_mapping import from_mapping
 from model.errors import DataError
 from model.training.parameters import FlatParameters, parameter_arrays
-from model.training.settings import from_mapping
 
 FULL_NAME = "checkpoint.safetensors"
 # subfolder of a run for its portable checkpoint

@@ -109,20 +109,31 @@ def chain_scores(output: NetworkOutput, targets: Targets) -> torch.Tensor:
 
 
 def contact_precision(logits: torch.Tensor, beta: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the fraction of true contacts among the L/5 most probable ones at least 24 residues apart, [B].
+    """Return the precision of the distogram's long-range contacts, [B]; see `long_range_precision`.
 
     Args:
         logits: [B, N, N, 64], of the distogram.
         beta: [B, N, 3], Å.
         mask: [B, N]; its sum is L.
     """
-    length = mask.shape[1]
     last_contact_bin = (distogram_edges(logits.device) <= CONTACT_DISTANCE).sum()
     probability = torch.softmax(logits, dim=-1)[..., : int(last_contact_bin) + 1].sum(dim=-1)  # [B, N, N]
+    return long_range_precision(probability, beta, mask)
+
+
+def long_range_precision(score: torch.Tensor, beta: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the fraction of true contacts among the L/5 highest scores at least 24 residues apart, [B].
+
+    Args:
+        score: [B, N, N], at least 0; only the half above the diagonal is used.
+        beta: [B, N, 3], Å.
+        mask: [B, N]; its sum is L.
+    """
+    length = mask.shape[1]
     index = torch.arange(length, device=mask.device)
     is_long_range = (index[None] - index[:, None] >= LONG_RANGE).float()
     pairs = mask[:, :, None] * mask[:, None] * is_long_range
-    best = torch.where(pairs > 0, probability, -1.0).flatten(1).topk(max(1, length // 5), dim=1).indices
+    best = torch.where(pairs > 0, score, -1.0).flatten(1).topk(max(1, length // 5), dim=1).indices
     is_contact = (beta[:, :, None] - beta[:, None]).square().sum(dim=-1) < CONTACT_DISTANCE**2
     correct = torch.gather((is_contact * pairs).flatten(1), 1, best)
     count = (mask.sum(dim=1) / 5).floor().clip(min=1.0)

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import zstandard
-
 from msa.errors import InputError
 
 SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
@@ -24,6 +22,9 @@ _STEP_BYTES = 4096
 
 
 def _zstd() -> Any:
+    # deferred: few files need it, and benchmarks run on machines without it
+    import zstandard
+
     return zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
 
 

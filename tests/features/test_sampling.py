@@ -93,6 +93,16 @@ def test_sampling_depends_only_on_seed_and_iteration() -> None:
         assert not np.array_equal(once[name][0], once[name][1])
 
 
+def test_iterations_repeat_the_first_one_if_nothing_is_resampled() -> None:
+    features = random_features(40, 20)
+    repeated = sample_features(features, SamplingSettings(10, 7, 2, resample=False), 3, seed=5)
+    first = sample_features(features, SamplingSettings(10, 7, 2), 1, seed=5)
+    for name, value in repeated.items():
+        assert len(value) == 3
+        for iteration in range(3):
+            np.testing.assert_array_equal(value[iteration], first[name][0])
+
+
 def test_draws_are_reproducible_on_all_machines() -> None:
     draws = PhiloxDraws(seed=2**63 + 5, iteration=2)
     digest = hashlib.sha256()

@@ -1,0 +1,446 @@
+"""Accuracy of the compact network, or of another one, on the held-out chains at full length.
+
+    python benchmarks/compact.py --data FOLDER [--params compact] [--json FILE] [--device cuda]
+
+The chains are those of model/training/heldout.tsv: A, without relatives in the training data, and B, whose
+best template has less than 40 % identity. Alignments are those of the training data, and inputs are made by
+the same code as in predictions. Chains of A have no templates. Those of B have the best allowed ones
+(E < 1e-3), without side chains beyond CB, as in the structure library that comes with foldcli
+(--template-atoms all: with all atoms).
+
+--params is a folder that `foldcli train --package` wrote, `compact` for the one in the package, or the folder
+`carried` of a training run. lDDT-CA is the mean over a chain's residues. It is compared with the best
+template, copied as by --params template (residues that are left out count 0), or with an ideal helix.
+Long-range contacts (CB closer than 8 Å, at least 24 residues apart, the L/5 most probable) are compared with
+mean-field DCA on the same alignment. A junction is a peptide bond with its two angles; the bonds and angles
+within residues are ideal. Intervals are of 95 %, by bootstrap over chains.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import gettempdir
+
+import numpy as np
+import torch
+from structure_baselines import ideal_helix, mean_field_dca
+
+from features.alignment_depth import row_weights
+from features.deterministic import make_features
+from features.residues import CA, RESTYPES, atom_maps
+from features.sampling import SamplingSettings, sample_features
+from features.templates.candidates import TemplateCandidate
+from features.templates.chains import TemplateChain
+from features.templates.homology import copy_template
+from features.templates.template_features import make_template_features
+from model import residue_constants
+from model.alphafold import AlphaFold
+from model.config import ModelConfig
+from model.dataclass_mapping import from_mapping
+from model.embedders import pseudo_beta
+from model.network_folder import COMPACT_FOLDER, HeldOutCase, InputSizes, read_manifest
+from model.parameters import load_folder
+from model.prediction import Prediction
+from model.recycling import RecyclingSettings, predict
+from model.residue_tables import residue_rows
+from model.training.checkpoint import MANIFEST, averaged_arrays
+from model.training.data import CENTI, ChainSet, Split, read_split
+from model.training.losses import lddt_ca
+from model.training.prepare import prepare
+from model.training.sampling import TrainingSampleSettings
+from model.training.validation import contact_precision, long_range_precision
+from model.training.violations import between_residue_clashes, peptide_bond_violations, vdw_radii
+from msa.io.alignments import Alignment
+
+LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)
+MIN_COVERAGE = 0.7  # of the best template
+MAX_EVALUE = 1e-3
+EFFECTIVE = (0.0, 10.0, 30.0, None)
+IDENTITY = (0.0, 0.3, 0.4)
+BOOTSTRAP = 10_000
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template of a chain, with its alignment."""
+
+    chain: TemplateChain
+    candidate: TemplateCandidate
+
+
+@dataclass(frozen=True)
+class ChainScores:
+    """The scores of one chain; lDDT and pLDDT from 0 to 1.
+
+    Args:
+        name: name of the chain.
+        group: A or B.
+        residues: its length.
+        effective: number of effective sequences.
+        identity: identity of the best template, or None.
+        lddt: mean lDDT-CA.
+        plddt: mean pLDDT.
+        residue_error: mean absolute difference of pLDDT and lDDT of a residue.
+        baseline: lDDT-CA of the copied template or of the helix.
+        contacts: precision of the distogram's long-range contacts.
+        dca_contacts: the same of mean-field DCA, or None.
+        junctions: share of peptide bonds that are within 12 standard deviations with their angles.
+        clashes: pairs of atoms that overlap by more than 1.5 Å, per 100 residues.
+        seconds: time of the passes.
+    """
+
+    name: str
+    group: str
+    residues: int
+    effective: float
+    identity: float | None
+    lddt: float
+    plddt: float
+    residue_error: float
+    baseline: float
+    contacts: float
+    dca_contacts: float | None
+    junctions: float
+    clashes: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The network, its inputs and the chains.
+
+    Args:
+        network: the network.
+        inputs: sizes of its inputs.
+        chains: the data.
+        split: the held-out chains.
+        backbone_templates: whether templates lack side chains.
+        dca: whether to compute the contacts of mean-field DCA.
+        seed: seed of the sampled features.
+    """
+
+    network: AlphaFold
+    inputs: InputSizes
+    chains: ChainSet
+    split: Split
+    backbone_templates: bool
+    dca: bool
+    seed: int
+
+    @property
+    def device(self) -> torch.device:
+        """The network's device."""
+        return self.network.evoformer.single_activations.bias.device
+
+    def templates(self, chain: int) -> list[Template]:
+        """Return the allowed templates of a chain; the best of those with enough coverage is the first."""
+        may_be_template = np.isin(self.chains.hit_target, self.split.train)
+        hits = [
+            int(hit)
+            for hit in self.chains.hits(chain)
+            if may_be_template[hit] and self.chains.hit_evalue[hit] < MAX_EVALUE
+        ]
+        length = int(self.chains.lengths[chain])
+        templates = [self._template(hit, length) for hit in hits]
+        templates.sort(key=lambda template: template.candidate.query_coverage < MIN_COVERAGE)
+        return templates[: self.inputs.templates]
+
+    def _template(self, hit: int, length: int) -> Template:
+        chains = self.chains
+        pairs = chains.hit_columns(hit).astype(np.int64)
+        target = int(chains.hit_target[hit])
+        positions, mask = atom37(chains, target)
+        residues = chains.aatype[chains.residues(target)]
+        chain = TemplateChain(chains.ids[target], letters(residues), positions, mask, None, "training data")
+        (first, template_first), (last, template_last) = pairs[0] + 1, pairs[-1] + 1
+        candidate = TemplateCandidate(
+            index=target,
+            id=chain.id,
+            source=chain.source,
+            release_date=None,
+            evalue=float(chains.hit_evalue[hit]),
+            identity=float(chains.hit_identity[hit]),
+            query_start=int(first),
+            query_end=int(last),
+            template_start=int(template_first),
+            template_end=int(template_last),
+            pairs=pairs,
+            query_coverage=len(pairs) / length,
+        )
+        return Template(chain.backbone() if self.backbone_templates else chain, candidate)
+
+    def sample(self, group: str, chain: int) -> tuple[dict[str, np.ndarray], list[Template]]:
+        """Return the network's inputs of all passes, and the templates."""
+        tokens = self.chains.alignment(chain)
+        alignment = Alignment(("query",) * len(tokens), LETTERS[tokens], np.zeros(tokens.shape, np.uint8))
+        templates = self.templates(chain) if group == "B" else []
+        rows = [(each.chain, each.candidate.pairs, 1.0) for each in templates]
+        features = make_features([alignment], make_template_features(tokens.shape[1], rows))
+        inputs = self.inputs
+        settings = SamplingSettings(
+            inputs.msa_rows, inputs.extra_rows, inputs.templates, inputs.masked_fraction, inputs.resample
+        )
+        return sample_features(features, settings, inputs.num_recycles + 1, self.seed), templates
+
+    def score(
+        self, group: str, chain: int, sample: dict[str, np.ndarray], templates: list[Template]
+    ) -> ChainScores:
+        """Predict a chain and score the structure."""
+        recycling = RecyclingSettings(self.inputs.num_recycles, extras=frozenset({"pair"}))
+        start = time.perf_counter()
+        prediction = predict(self.network, sample, recycling)
+        seconds = time.perf_counter() - start
+        with torch.inference_mode():
+            return self._score(group, chain, prediction, templates, seconds)
+
+    def _score(
+        self, group: str, chain: int, prediction: Prediction, templates: list[Template], seconds: float
+    ) -> ChainScores:
+        chains, device = self.chains, self.device
+        positions, mask = (torch.from_numpy(x).to(device) for x in atom37(chains, chain))
+        aatype = torch.from_numpy(prediction.aatype).to(device)
+        predicted = torch.from_numpy(prediction.atom_positions).to(device)
+        alpha, alpha_mask = positions[:, CA], mask[:, CA].float()
+
+        def lddt(model: torch.Tensor) -> torch.Tensor:
+            return lddt_ca(model[None], alpha[None], alpha_mask[None])[0]
+
+        def mean(values: torch.Tensor) -> float:
+            return float((values * alpha_mask).sum() / alpha_mask.sum())
+
+        lddts = lddt(predicted[:, CA])
+        plddt = torch.from_numpy(prediction.plddt).to(device).float() / 100
+        beta = pseudo_beta(aatype, positions)
+        beta_mask = pseudo_beta(aatype, mask[..., None].float())[..., 0]
+        pair = torch.from_numpy(prediction.results["representations/pair"]).to(device)
+        contacts = contact_precision(
+            self.network.heads["distogram_head"](pair)[None], beta[None], beta_mask[None]
+        )
+        tokens = np.asarray(chains.alignment(chain))
+        weights = row_weights(tokens)
+        dca = None
+        if self.dca and group == "A":
+            score = mean_field_dca(tokens, weights, device)
+            dca = float(long_range_precision(score[None], beta[None], beta_mask[None]))
+        if templates:
+            best = templates[0]
+            copy = copy_template(letters(prediction.aatype), best.candidate, best.chain)
+            # residues that are left out get positions far from all others, so that they count 0
+            copied = torch.from_numpy(copy.positions[:, CA]).to(device)
+            absent = torch.from_numpy(~copy.mask[:, CA]).to(device)
+            copied[absent] = 1e5 * (1 + torch.arange(int(absent.sum()), device=device))[:, None].float()
+            baseline = mean(lddt(copied))
+        else:
+            baseline = mean(lddt(ideal_helix(len(aatype)).to(device)))
+        junctions, clashes = stereochemistry(aatype, predicted)
+        return ChainScores(
+            name=chains.ids[chain],
+            group=group,
+            residues=len(aatype),
+            effective=float(weights.sum()),
+            identity=templates[0].candidate.identity if templates else None,
+            lddt=mean(lddts),
+            plddt=mean(plddt),
+            residue_error=mean((lddts - plddt).abs()),
+            baseline=baseline,
+            contacts=float(contacts),
+            dca_contacts=dca,
+            junctions=junctions,
+            clashes=clashes,
+            seconds=seconds,
+        )
+
+
+def letters(residues: np.ndarray) -> str:
+    """Return residue codes as a sequence."""
+    return LETTERS[residues].tobytes().decode("ascii")
+
+
+def atom37(chains: ChainSet, chain: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the atoms of a chain, float32 [residues, 37, 3] in Å, and bool [residues, 37]."""
+    residues = chains.residues(chain)
+    atom14 = chains.atom14[residues].astype(np.float32) * np.float32(CENTI)
+    present = (chains.atom_bits[residues, None] >> np.arange(14)) & 1 > 0
+    maps = atom_maps(chains.aatype[residues].astype(np.int32))
+    slots = maps["residx_atom37_to_atom14"]
+    mask = np.take_along_axis(present, slots, axis=1) & (maps["atom37_atom_exists"] > 0)
+    return np.take_along_axis(atom14, slots[..., None], axis=1) * mask[..., None], mask
+
+
+def stereochemistry(aatype: torch.Tensor, positions: torch.Tensor) -> tuple[float, float]:
+    """Return the share of junctions within 12 standard deviations, and clashes per 100 residues."""
+    slots = torch.from_numpy(atom_maps(aatype.cpu().numpy())["residx_atom14_to_atom37"]).to(aatype)
+    atom14 = torch.gather(positions, 1, slots[..., None].expand(-1, -1, 3))[None]
+    exists = residue_rows(residue_constants.atom14_mask, aatype)[None]
+    bonded = torch.ones_like(aatype, dtype=torch.float32)[None]
+    bonded[:, 0] = 0
+    _, violated = peptide_bond_violations(atom14, aatype[None], exists, bonded)
+    _, clashes = between_residue_clashes(atom14, exists, residue_rows(vdw_radii, aatype)[None], bonded)
+    return 1 - float(violated.mean()), 100 * float(clashes) / len(aatype)
+
+
+def load(
+    params: str, device: torch.device, kernels: str, dtype: torch.dtype
+) -> tuple[str, AlphaFold, InputSizes]:
+    """Return the title of a network, the network, and the sizes of its inputs; see the module's text."""
+    folder = COMPACT_FOLDER if params == "compact" else Path(params)
+    if (folder / MANIFEST).exists():
+        content = json.loads((folder / MANIFEST).read_text())
+        config, sampling = from_mapping(ModelConfig, content["config"]), TrainingSampleSettings()
+        title, arrays = f"{folder}, step {content['progress']['step']}", averaged_arrays(folder)
+        inputs = InputSizes(
+            sampling.msa_rows, sampling.extra_rows, sampling.templates, sampling.masked_fraction,
+            resample=False, num_recycles=2, residues=0,
+        )  # fmt: skip
+    else:
+        manifest = read_manifest(folder)
+        title, config, inputs = manifest.title, manifest.config, manifest.inputs
+        arrays = load_folder(folder, manifest)
+    return title, AlphaFold.from_parameters(config, arrays, device, dtype, kernels), inputs
+
+
+def evaluate(
+    evaluation: Evaluation, chains: Sequence[tuple[str, int]], threads: int
+) -> Iterator[ChainScores]:
+    """Yield the scores of chains; inputs are sampled in threads meanwhile."""
+    with ThreadPoolExecutor(threads) as pool:
+        samples = pool.map(lambda chain: evaluation.sample(*chain), chains)
+        for (group, chain), (sample, templates) in zip(chains, samples, strict=True):
+            yield evaluation.score(group, chain, sample, templates)
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of a mean."""
+    draws = np.random.default_rng(0).integers(len(values), size=(BOOTSTRAP, len(values)))
+    low, high = np.quantile(values[draws].mean(axis=1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def column(scores: Sequence[ChainScores], get: Callable[[ChainScores], float]) -> np.ndarray:
+    """Return a value of each chain, float64."""
+    return np.array([get(score) for score in scores], np.float64)
+
+
+def held_out_case(
+    scores: Sequence[ChainScores], with_template: bool, lower: float, upper: float | None
+) -> HeldOutCase | None:
+    """Return the accuracy of the chains of one kind, or None if there are none."""
+    empty = HeldOutCase(with_template, lower, upper, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    chosen = [score for score in scores if empty.contains(score.identity, score.effective)]
+    if not chosen:
+        return None
+    lddt = column(chosen, lambda score: score.lddt)
+    low, high = interval(lddt)
+    return HeldOutCase(
+        with_template, lower, upper, len(chosen), float(lddt.mean()), low, high,
+        float(column(chosen, lambda score: score.baseline).mean()),
+        float(column(chosen, lambda score: abs(score.plddt - score.lddt)).mean()),
+    )  # fmt: skip
+
+
+def with_interval(values: np.ndarray) -> str:
+    """Return a mean and its interval as text."""
+    low, high = interval(values)
+    return f"{values.mean():.3f} ({low:.3f} to {high:.3f})"
+
+
+def report(scores: Sequence[ChainScores]) -> list[HeldOutCase]:
+    """Print the tables; return the cases of the network's manifest."""
+    print("| chains | number | lDDT-CA | baseline | difference | contacts L/5 | DCA L/5 |")
+    print("|---|---|---|---|---|---|---|")
+    rows: list[tuple[str, list[ChainScores]]] = []
+    cases = []
+    for group, with_template, limits in (("A", False, EFFECTIVE), ("B", True, IDENTITY)):
+        members = [score for score in scores if score.group == group]
+        rows.append((f"{group}, all", members))
+        for lower, upper in pairwise(limits):
+            assert lower is not None
+            case = held_out_case(members, with_template, lower, upper)
+            if case is not None:
+                cases.append(case)
+                inside = [score for score in members if case.contains(score.identity, score.effective)]
+                rows.append((f"{group}, {case.label}", inside))
+    for label, chosen in rows:
+        if chosen:
+            lddt, baseline = column(chosen, lambda s: s.lddt), column(chosen, lambda s: s.baseline)
+            dca = [score.dca_contacts for score in chosen if score.dca_contacts is not None]
+            print(
+                f"| {label} | {len(chosen)} | {with_interval(lddt)} | {with_interval(baseline)} | "
+                f"{with_interval(lddt - baseline)} | {with_interval(column(chosen, lambda s: s.contacts))} | "
+                f"{with_interval(np.array(dca)) if dca else '-'} |"
+            )
+    columns = (
+        "chains, pLDDT error of chains, of residues, correlation of chains, junctions within 12 σ, "
+        "clashes per 100 residues, median seconds per chain"
+    )
+    print(f"\n| {columns.replace(', ', ' | ')} |\n{'|---' * 7}|")
+    for label, chosen in [("A and B", list(scores)), *(row for row in rows if row[0].endswith("all"))]:
+        if len(chosen) > 1:
+            lddt, plddt = column(chosen, lambda s: s.lddt), column(chosen, lambda s: s.plddt)
+            residues = column(chosen, lambda s: s.residues)
+            print(
+                f"| {label} | {np.abs(lddt - plddt).mean():.3f} | "
+                f"{column(chosen, lambda s: s.residue_error).mean():.3f} | "
+                f"{np.corrcoef(lddt, plddt)[0, 1]:.2f} | "
+                f"{np.average(column(chosen, lambda s: s.junctions), weights=residues):.4f} | "
+                f"{np.average(column(chosen, lambda s: s.clashes), weights=residues):.2f} | "
+                f"{np.median(column(chosen, lambda s: s.seconds)):.2f} |"
+            )
+    return cases
+
+
+def main() -> None:
+    """Evaluate a network and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the packed training data")
+    parser.add_argument("--prepared", type=Path, default=Path(gettempdir()) / "foldcli-training-data")
+    parser.add_argument("--params", default="compact")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--kernels", default="auto", choices=["auto", "reference"])
+    parser.add_argument("--template-atoms", default="backbone", choices=["backbone", "all"])
+    parser.add_argument("--resample", action="store_true", help="sample new rows and masks in each pass")
+    parser.add_argument("--masked-fraction", type=float, help="default: that of the network's manifest")
+    parser.add_argument("--recycles", type=int, help="default: that of the network's manifest")
+    parser.add_argument("--chains", type=int, help="number of chains of each set; default all")
+    parser.add_argument("--no-dca", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2, help="threads that sample features")
+    parser.add_argument("--json", type=Path, help="write all scores, for `foldcli train --package`")
+    options = parser.parse_args()
+    begin = time.perf_counter()
+    device = torch.device(options.device)
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    title, network, inputs = load(options.params, device, options.kernels, dtype)
+    changes = {"masked_fraction": options.masked_fraction, "num_recycles": options.recycles}
+    inputs = replace(inputs, **{name: value for name, value in changes.items() if value is not None})
+    inputs = replace(inputs, resample=inputs.resample or options.resample)
+    data = prepare(options.data, options.prepared)
+    split = read_split(data)
+    sets = {"A": split.without_relative, "B": split.distant_template}
+    chains = [(group, int(chain)) for group, members in sets.items() for chain in members[: options.chains]]
+    # chains of the same length share captured CUDA graphs
+    chains.sort(key=lambda chain: data.lengths[chain[1]])
+    evaluation = Evaluation(
+        network, inputs, data, split, options.template_atoms == "backbone", not options.no_dca, options.seed
+    )
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    kernels = "fused" if network.kernels.fused else "reference"
+    print(f"{title}; {name}, {dtype}, {kernels} kernels", flush=True)
+    print(f"{inputs}, templates with {options.template_atoms} atoms", flush=True)
+    start = time.perf_counter()
+    scores = list(evaluate(evaluation, chains, options.threads))
+    seconds = time.perf_counter() - start
+    print(f"{len(scores)} chains in {seconds:.1f} s, start {start - begin:.1f} s\n")
+    cases = report(scores)
+    if options.json is not None:
+        content = {"network": title, "cases": list(map(asdict, cases)), "chains": list(map(asdict, scores))}
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Folders that hold one network: a manifest with its architecture and origin, and its weights.
+
+`foldcli train --package` writes them. The compact network that ships with foldcli is such a folder. This
+module does not import torch; `model.parameters.load_folder` reads the weights.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from model.config import ModelConfig
+from model.dataclass_mapping import from_mapping
+from model.errors import ConfigError, ParametersError, ParametersMissing
+
+MANIFEST_FILE, WEIGHTS_FILE = "network.json", "weights.safetensors"
+FORMAT = "foldcli network"
+FORMAT_VERSION = 1
+COMPACT_FOLDER = Path(__file__).parent / "compact"
+"""The compact network that ships with foldcli; the folder does not exist in installations without it."""
+
+
+@dataclass(frozen=True)
+class InputSizes:
+    """The inputs of each pass that a network was trained with.
+
+    Args:
+        msa_rows: rows of the MSA representation, template slots included.
+        extra_rows: rows of the extra MSA.
+        templates: template slots.
+        masked_fraction: fraction of the sampled rows' positions that are masked.
+        resample: whether each pass samples rows and masks anew, instead of using those of the first pass.
+        num_recycles: largest number of passes after the first.
+        residues: residues of the largest crop.
+    """
+
+    msa_rows: int
+    extra_rows: int
+    templates: int
+    masked_fraction: float
+    resample: bool
+    num_recycles: int
+    residues: int
+
+
+@dataclass(frozen=True)
+class HeldOutCase:
+    """The accuracy on held-out chains of one kind, lDDT-CA from 0 to 1.
+
+    Args:
+        with_template: whether the network had templates.
+        lower: smallest identity of the best template (0 to 1), or number of effective sequences without.
+        upper: the end of this range, exclusive; None if there is none.
+        chains: number of chains.
+        lddt: mean lDDT-CA.
+        low, high: its 95 % bootstrap interval.
+        baseline: mean lDDT-CA of copying the best template, or of a helix without templates.
+        plddt_error: mean absolute difference of the mean pLDDT / 100 of a chain and its lDDT-CA.
+    """
+
+    with_template: bool
+    lower: float
+    upper: float | None
+    chains: int
+    lddt: float
+    low: float
+    high: float
+    baseline: float
+    plddt_error: float
+
+    def contains(self, identity: float | None, effective: float) -> bool:
+        """Return whether a prediction is of this kind.
+
+        Args:
+            identity: identity of the best template, 0 to 1; None without templates.
+            effective: number of effective sequences of the alignment.
+        """
+        value = effective if identity is None else identity
+        upper = math.inf if self.upper is None else self.upper
+        return self.with_template == (identity is not None) and self.lower <= value < upper
+
+    @property
+    def label(self) -> str:
+        """The kind of the predictions in words."""
+        if self.with_template:
+            name, values = "best template of", (f"{100 * self.lower:.0f}", f"{100 * (self.upper or 1):.0f} %")
+        else:
+            name, values = "no template and", (f"{self.lower:.0f}", f"{self.upper or 0:.0f}")
+        unit = " identity" if self.with_template else " effective sequences"
+        if self.upper is None:
+            return f"{name} at least {values[0]}{unit}"
+        if self.lower == 0:
+            return f"{name} less than {values[1]}{unit}"
+        return f"{name} {values[0]} to {values[1]}{unit}"
+
+
+@dataclass(frozen=True)
+class NetworkManifest:
+    """The description of a network.
+
+    Args:
+        name: name of the network.
+        version: date and training steps.
+        licence: licence of the weights.
+        training_data: the data in words.
+        samples: number of training samples.
+        steps: number of training steps.
+        sha256: SHA-256 of the file of the weights, hex.
+        config: the architecture, with the heads that are trained.
+        inputs: sizes of the inputs.
+        side_chains: whether side chains were trained; their positions mean nothing otherwise.
+        held_out: accuracy on held-out chains; empty if it was not measured.
+    """
+
+    name: str
+    version: str
+    licence: str
+    training_data: str
+    samples: int
+    steps: int
+    sha256: str
+    config: ModelConfig
+    inputs: InputSizes
+    side_chains: bool
+    held_out: tuple[HeldOutCase, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Name and version."""
+        return f"{self.name} {self.version}"
+
+    def expected_accuracy(self, identity: float | None, effective: float) -> HeldOutCase | None:
+        """Return the held-out chains of a prediction's kind, or None; see `HeldOutCase.contains`."""
+        return next((case for case in self.held_out if case.contains(identity, effective)), None)
+
+
+def read_manifest(folder: Path) -> NetworkManifest:
+    """Read the manifest of a network's folder.
+
+    Raises:
+        ParametersMissing: the folder has no manifest.
+        ParametersError: the manifest is damaged or of another version.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        content = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ParametersMissing(f"{path}: no such file", "foldcli train --package writes one") from error
+    except ValueError as error:
+        raise ParametersError(f"not the manifest of a network ({error})", path) from error
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise ParametersError("not the manifest of a network", path)
+    version = content.pop("format_version", None)
+    if version != FORMAT_VERSION:
+        raise ParametersError(f"format version {version!r}; this foldcli reads {FORMAT_VERSION}", path)
+    try:
+        return from_mapping(NetworkManifest, content)
+    except ConfigError as error:
+        raise ParametersError(f"damaged manifest: {error}", path) from error
+
+
+def write_manifest(folder: Path, manifest: NetworkManifest) -> None:
+    """Write the manifest of a network's folder, atomically."""
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION} | asdict(manifest)
+    temporary = folder / f".{MANIFEST_FILE}"
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    temporary.replace(folder / MANIFEST_FILE)
+
+
+def read_weights_file(folder: Path, manifest: NetworkManifest) -> bytes:
+    """Return the content of the file of the weights, after a comparison of its checksum.
+
+    Raises:
+        ParametersMissing: the file does not exist.
+        ParametersError: its SHA-256 is not that of the manifest.
+    """
+    path = folder / WEIGHTS_FILE
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise ParametersMissing(f"{path}: no such file", "foldcli train --package writes one") from error
+    if hashlib.sha256(content).hexdigest() != manifest.sha256:
+        raise ParametersError(f"damaged: its SHA-256 differs from the one in {MANIFEST_FILE}", path)
+    return content
+
+
+def read_held_out(path: Path) -> Sequence[HeldOutCase]:
+    """Read the accuracy on held-out chains that `benchmarks/compact.py --json` writes.
+
+    Raises:
+        ParametersError: the file is not such a file.
+    """
+    try:
+        return [from_mapping(HeldOutCase, case) for case in json.loads(path.read_text())["cases"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ParametersError(f"not the results of benchmarks/compact.py ({error})", path) from error
