@@ -78,6 +78,7 @@ class StepGraphs:
     def _capture(self, batch: Tensors, phase: Phase, recycles: int) -> _Captured:
         inputs = {name: tensor.clone() for name, tensor in batch.items()}
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+        # thread_local: the thread that pins the next batch's memory may go on during the capture
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
             terms = self._backward(inputs, phase, recycles)
         return _Captured(graph, inputs, terms)

@@ -1,0 +1,107 @@
+"""Seconds of `foldcli screen` for 200 pairs of real proteins, and the GPU's load.
+
+    python benchmarks/screen.py SEQUENCES.fasta.gz [--baits 10] [--preys 20] [--options "..."]
+
+SEQUENCES is the database; baits and preys are sequences from it with 100 to 300 residues, drawn at random.
+Each bait is predicted with each prey. The network is model_1_multimer_v3 with random parameters, 3 recycles.
+A screen of one pair, with an empty cache, compiles the kernels before. The GPU's load is measured as in
+fold.py.
+"""
+
+import argparse
+import itertools
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from fold import GpuLoad, compile_bytecode, python_environment, read_phases
+
+from model.config import model_config
+from model.parameters import random_parameters
+from msa.io.fasta import FastaRecord, read_fasta
+
+MIN_RESIDUES, MAX_RESIDUES = 100, 300
+
+
+def draw_chains(records: list[FastaRecord], baits: int, preys: int) -> list[FastaRecord]:
+    """Return randomly drawn sequences of suitable lengths, baits first."""
+    suitable = [record for record in records if MIN_RESIDUES <= len(record.sequence) <= MAX_RESIDUES]
+    random = np.random.default_rng(23)
+    return [suitable[k] for k in random.choice(len(suitable), baits + preys, replace=False)]
+
+
+def write_chains(path: Path, letter: str, records: list[FastaRecord]) -> None:
+    """Write a FASTA file with short names."""
+    path.write_text("".join(f">{letter}{k:02}\n{record.sequence}\n" for k, record in enumerate(records)))
+
+
+def screen(folder: Path, name: str, files: list[str], options: str) -> None:
+    """Run `foldcli screen` on two files of chains, and print its times and the GPU's load."""
+    command = [sys.executable, "-m", "foldcli", "screen", *(str(folder / file) for file in files)]
+    command += [
+        "--db",
+        str(folder / "db"),
+        "-o",
+        str(folder / name),
+        "--cache",
+        str(folder / f"features-{name}"),
+    ]
+    command += ["--params", str(folder / "params"), "--model-type", "multimer_v3", "--models", "1", "-v"]
+    command += ["--num-recycle", "3", *options.split()]
+    environment = python_environment(folder) | {"FOLDCLI_CACHE": str(folder / "cache")}
+    began = time.time()
+    with GpuLoad() as load, (folder / f"{name}.log").open("w") as log:
+        process = subprocess.run(command, stderr=log, env=environment)
+    seconds = time.time() - began
+    text = (folder / f"{name}.log").read_text()
+    if process.returncode:
+        sys.exit(f"screen ended with {process.returncode}:\n{text[-3000:]}")
+    block = re.search(r"first block finished ([\d.]+) s", text)
+    first_block = float(block[1]) if block else 0.0
+    complexes = (folder / name / "summary.tsv").read_text().count("\n") - 1
+    compiled = sum(map(int, re.findall(r"(\d+) kernels were compiled", text)))
+    print(f"{name}: {complexes} complexes in {seconds:.1f} s, first block after {first_block:.1f} s")
+    print(f"    GPU: {load.text()}; after the first block: {load.text(began + first_block)}")
+    phases = ", ".join(f"{moment:.2f} {phase}" for moment, phase in read_phases(text))
+    print(f"    {compiled} kernels compiled in mid-run; s after the start: {phases}", flush=True)
+
+
+def main() -> None:
+    """Run the benchmark and print the results."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sequences", type=Path)
+    parser.add_argument("--baits", type=int, default=10)
+    parser.add_argument("--preys", type=int, default=20)
+    parser.add_argument("--max-records", type=int, default=None, help="sequences of the database")
+    parser.add_argument("--options", default="", help="further options of screen")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        records = list(itertools.islice(read_fasta(arguments.sequences), arguments.max_records))
+        (folder / "db.fasta").write_text("".join(f">{r.header}\n{r.sequence}\n" for r in records))
+        createdb = [sys.executable, "-m", "foldcli", "createdb", str(folder / "db.fasta"), "-q"]
+        subprocess.run([*createdb, "-o", str(folder / "db")], check=True)
+        (folder / "params").mkdir()
+        arrays = random_parameters(model_config("model_1_multimer_v3"), seed=3)
+        np.savez(folder / "params" / "params_model_1_multimer_v3.npz", **arrays)
+        chains = draw_chains(records, arguments.baits, arguments.preys)
+        baits, preys = chains[: arguments.baits], chains[arguments.baits :]
+        write_chains(folder / "baits.fasta", "b", baits)
+        write_chains(folder / "preys.fasta", "p", preys)
+        write_chains(folder / "bait.fasta", "b", baits[:1])
+        write_chains(folder / "prey.fasta", "p", preys[:1])
+        mean = np.mean([len(b.sequence) + len(p.sequence) for b in baits for p in preys])
+        print(f"{len(records):,} sequences in the database; complexes have {mean:.0f} residues on average")
+        compile_bytecode(folder)
+        screen(folder, "one", ["bait.fasta", "prey.fasta"], arguments.options)
+        screen(folder, "all", ["baits.fasta", "preys.fasta"], arguments.options)
+
+
+if __name__ == "__main__":
+    main()
