@@ -5,8 +5,8 @@
 The chains are those of model/training/heldout.tsv: A, without relatives in the training data, and B, whose
 best template has less than 40 % identity. Alignments are those of the training data, and inputs are made by
 the same code as in predictions. Chains of A have no templates. Those of B have the best allowed ones
-(E < 1e-3), without side chains beyond CB, as in the structure library that comes with foldcli
-(--template-atoms all: with all atoms).
+(E < 1e-3), without side chains beyond CB, as in the structure library that comes with foldcli and as in
+training (--template-atoms all: with all atoms).
 
 --params is a folder that `foldcli train --package` wrote, `compact` for the one in the package, or the folder
 `carried` of a training run. lDDT-CA is the mean over a chain's residues. It is compared with the best
@@ -294,8 +294,8 @@ def load(
         config, sampling = from_mapping(ModelConfig, content["config"]), TrainingSampleSettings()
         title, arrays = f"{folder}, step {content['progress']['step']}", averaged_arrays(folder)
         inputs = InputSizes(
-            sampling.msa_rows, sampling.extra_rows, sampling.templates, sampling.masked_fraction,
-            resample=False, num_recycles=2, residues=0,
+            sampling.msa_rows, sampling.extra_rows, sampling.templates, sampling.template_side_chains,
+            sampling.masked_fraction, resample=False, num_recycles=2, residues=0,
         )  # fmt: skip
     else:
         manifest = read_manifest(folder)

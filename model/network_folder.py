@@ -31,6 +31,7 @@ class InputSizes:
         extra_rows: rows of the extra MSA.
         templates: template slots.
         masked_fraction: fraction of the sampled rows' positions that are masked.
+        template_side_chains: whether templates had side chains beyond CB; those of others are left out.
         resample: whether each pass samples rows and masks anew, instead of using those of the first pass.
         num_recycles: largest number of passes after the first.
         residues: residues of the largest crop.
@@ -39,6 +40,7 @@ class InputSizes:
     msa_rows: int
     extra_rows: int
     templates: int
+    template_side_chains: bool
     masked_fraction: float
     resample: bool
     num_recycles: int

@@ -15,6 +15,8 @@ from torch.utils.data import DataLoader, Dataset
 from model.training.data import ChainSet, Split
 
 GAP, MASK = 21, 22
+# bits of N, CA, C, O and CB in `ChainSet.atom_bits`
+BACKBONE_BITS = 0b11111
 # cumulative probabilities of the replacements of a masked position: the mask code, a residue of its column, a
 # uniformly drawn residue; otherwise it is not changed
 _TO_MASK, _TO_PROFILE, _TO_UNIFORM = 0.7, 0.8, 0.9
@@ -37,6 +39,8 @@ class TrainingSampleSettings:
         few_clusters_rate: share of the samples in which rows beyond a random number become extra rows.
         backbone_rate: share of the samples taken from chains with a backbone only.
         max_template_identity: hits with a higher identity are not used as templates.
+        template_side_chains: whether templates have side chains beyond CB; those of the structure library
+            that ships with foldcli do not.
     """
 
     msa_rows: int = 64
@@ -49,6 +53,7 @@ class TrainingSampleSettings:
     few_clusters_rate: float = 0.3
     backbone_rate: float = 0.1
     max_template_identity: float = 0.95
+    template_side_chains: bool = False
 
     @property
     def clusters(self) -> int:
@@ -237,7 +242,10 @@ class Sampler:
             sample["template_aatype"][slot] = GAP
             sample["template_aatype"][slot, positions] = chains.aatype[source]
             sample["template_atom14"][slot, positions] = chains.atom14[source]
-            sample["template_atom_bits"][slot, positions] = chains.atom_bits[source]
+            bits = chains.atom_bits[source]
+            sample["template_atom_bits"][slot, positions] = (
+                bits if settings.template_side_chains else bits & BACKBONE_BITS
+            )
             sample["template_mask"][slot] = 1
             slot += 1
 

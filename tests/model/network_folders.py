@@ -44,7 +44,7 @@ def write_random_network(folder: Path, config: ModelConfig, seed: int = 0) -> Ne
         steps=10,
         sha256=hashlib.sha256(content).hexdigest(),
         config=config,
-        inputs=InputSizes(16, 24, 2, 0.15, resample=False, num_recycles=1, residues=64),
+        inputs=InputSizes(16, 24, 2, False, 0.15, resample=False, num_recycles=1, residues=64),
         side_chains=False,
     )
     write_manifest(folder, manifest)
