@@ -8,6 +8,7 @@ import ctypes
 import gc
 import json
 import multiprocessing
+import os
 import signal
 import sys
 import threading
@@ -20,6 +21,8 @@ from model.kernel_request import CompilationStatus, KernelRequest
 
 # from <linux/prctl.h>
 _PR_SET_PDEATHSIG = 1
+# added to the niceness of the workers: a run needs the kernels of its first searches, and torch, sooner
+_NICENESS = 10
 # torch's operations between the kernels are tiny
 _TORCH_THREADS = 2
 
@@ -69,9 +72,10 @@ def main() -> None:
 
 
 def _set_up_worker() -> None:
-    """Leave Ctrl-C to the process that waits for this one, and end with the process that forked it."""
+    """Leave Ctrl-C to the process that waits for this one, end with it, and leave the cores to others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.nice(_NICENESS)
 
 
 class _Progress:

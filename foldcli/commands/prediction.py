@@ -104,7 +104,10 @@ def run_predictions(
         gpus_per_target: value of `--gpus-per-target`.
         option_values: values of all other options that the commands share.
     """
+    from concurrent.futures import wait
+
     from foldcli.paths import cache_dir, make_writable_folder
+    from foldcli.pipeline.cpu_kernels import ALIGNMENTS, FEATURES, ITERATIONS, compile_cpu_kernels
     from foldcli.pipeline.defaults import with_default_method
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.kernels import compile_search_ahead
@@ -157,7 +160,10 @@ def run_predictions(
         search = search.with_database()
         if not dry_run:
             compile_search_ahead(network.device, _first_lengths(selected, output))
-    startup = start(network, preload=not dry_run, worker_devices=worker_devices, kinds=kinds)
+    alignments = () if search is None else ALIGNMENTS
+    iterations = () if search is None or search.alignment.search.num_iterations == 1 else ITERATIONS
+    cpu_kernels = compile_cpu_kernels(() if dry_run else (*iterations, *FEATURES, *alignments))
+    startup = start(network, not dry_run, worker_devices, kinds, cpu_kernels)
     # these import torch, which `start` has just imported
     from foldcli.params.verify import check_parameters
     from foldcli.pipeline.device_workers import worker_settings
@@ -195,6 +201,7 @@ def run_predictions(
             output, features, predictor, identities, stage, templates, description, workers, ranks,
             startup.worker_pools,
         )  # fmt: skip
+        wait([cpu_kernels])
         run_targets(selected, settings, failures, as_json)
     return None
 

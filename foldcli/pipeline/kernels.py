@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from foldcli.logs import logger
+from foldcli.logs import log_time_since_start, logger
 from foldcli.options.common import available_cores
 from foldcli.paths import cache_dir
 from foldcli.pipeline.background import run_in_background
@@ -88,6 +88,7 @@ class KernelCompilation:
         if self.status.error:
             logger.debug("kernels could not be compiled ahead: %s", self.status.error)
             return
+        log_time_since_start("the kernels of the network are compiled")
         for mark in self._marks:
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
@@ -164,6 +165,7 @@ def compile_search_ahead(device: str, lengths: Collection[int]) -> "Future[None]
         if (found := name_and_capability(numbers[0])) is not None:
             compiler = KernelCompiler.for_gpu(cache_dir() / "kernels", CompilationProgress(), *found)
             compiler.compile_search(lengths, many=False)
+            log_time_since_start("the kernels of the first searches are compiled")
 
     return run_in_background(compile_missing)
 

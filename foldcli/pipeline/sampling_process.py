@@ -5,8 +5,8 @@ from queue import SimpleQueue
 import numpy as np
 
 from features.sampling import SamplingSettings, sample_features
+from foldcli.pipeline.cpu_kernels import prepare_features
 from foldcli.pipeline.shared_arrays import SharedArrays, share_arrays
-from foldcli.pipeline.startup import prepare_features
 from foldcli.pipeline.worker_pool import WorkerPool
 
 # the sample of the last call, kept until the next call, because its memory is freed with it

@@ -6,7 +6,7 @@ background threads do this meanwhile. Imports are inside functions here, so that
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from foldcli.params.parameters import (
     network_kinds,
 )
 from foldcli.pipeline.background import run_in_background
+from foldcli.pipeline.cpu_kernels import prepare_features
 from foldcli.pipeline.kernels import KernelCompilation, compile_for_run
 from foldcli.pipeline.settings import NetworkOptions
 from foldcli.pipeline.worker_pool import WorkerPool
@@ -59,6 +60,7 @@ def start(
     preload: bool = True,
     worker_devices: Sequence[str] = (),
     kinds: Sequence[NetworkKind] = ("monomer",),
+    cpu_kernels: "Future[None] | None" = None,
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
 
@@ -67,6 +69,7 @@ def start(
         preload: False if no prediction follows, as in a dry run.
         worker_devices: devices of the processes that predict instead of this one; they are started here.
         kinds: kinds of networks that the targets need; see `needed_kinds`.
+        cpu_kernels: compilation of CPU kernels that these threads wait for before they load them.
 
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
@@ -84,7 +87,7 @@ def start(
         for pool in pools:
             pool.start()
         preload = False
-    arrays = start_preloading(options.device, file) if preload else None
+    arrays = start_preloading(options.device, file, cpu_kernels) if preload else None
     with without_collection():
         import torch  # noqa: F401
     log_time_since_start("torch is imported")
@@ -145,7 +148,9 @@ def start_compilation(
     return run_in_background(lambda: compile_for_run(networks, options.precision, number))
 
 
-def start_preloading(device: str, parameters: Path | None) -> "Future[dict[str, np.ndarray]] | None":
+def start_preloading(
+    device: str, parameters: Path | None, cpu_kernels: "Future[None] | None" = None
+) -> "Future[dict[str, np.ndarray]] | None":
     """Prepare features and the GPU, and read the parameters, each in a background thread.
 
     Errors are ignored here; the first use reports them.
@@ -153,6 +158,7 @@ def start_preloading(device: str, parameters: Path | None) -> "Future[dict[str, 
     Args:
         device: value of `--device`.
         parameters: file of the first network; None if it has none.
+        cpu_kernels: see `start`.
 
     Returns:
         The future arrays of the file, as `model.parameter_files.read_arrays` returns them.
@@ -160,22 +166,15 @@ def start_preloading(device: str, parameters: Path | None) -> "Future[dict[str, 
     # imported before the threads start, because all of them import it
     import numpy  # noqa: F401
 
-    run_in_background(prepare_features)
+    def prepare() -> None:
+        if cpu_kernels is not None:
+            wait([cpu_kernels])
+        prepare_features()
+
+    run_in_background(prepare)
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
     return None if parameters is None else run_in_background(lambda: _read_parameters(parameters))
-
-
-def prepare_features() -> None:
-    """Make, pack, unpack and sample small features, so that numba loads the compiled code of its kernels."""
-    from features.deterministic import make_features
-    from features.encoding import decode, encode
-    from features.sampling import SamplingSettings, sample_features
-    from msa.io.alignments import parse_alignment
-
-    blocks, layout = encode(make_features([parse_alignment(b">a\nAC\n>b\nAG\n>c\nCC\n")]))
-    features = decode({name: memoryview(block) for name, block in blocks.items()}, layout)
-    sample_features(features, SamplingSettings(max_seq=2, max_extra_seq=1), 1, 0)
 
 
 def _open_gpu(device: str) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foldcli.pipeline.cpu_kernels import prepare_features
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
-from foldcli.pipeline.startup import prepare_features, read_ahead, start, start_preloading, start_worker
+from foldcli.pipeline.startup import read_ahead, start, start_preloading, start_worker
 
 
 def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
