@@ -5,6 +5,8 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,6 +41,7 @@ from model.errors import OutOfMemory
 from model.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
+from model.parameter_files import read_arrays
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings, predict
 from msa.io.alignments import parse_alignment
@@ -162,7 +165,7 @@ class Predictor:
     ) -> None:
         self._compilation = compilation
         self.sources, self.settings, self.memory = sources, settings, memory
-        self._arrays = arrays
+        self._arrays = {} if arrays is None else {sources[0]: arrays}
         self._networks: dict[ParameterSource, AlphaFold] = {}
         self._warm_up: Future[None] | None = None
         self._started = False
@@ -190,11 +193,19 @@ class Predictor:
             ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
         """
         if source not in self._networks:
-            # the arrays that were read ahead are freed with the first network, whether or not they are used
-            arrays, self._arrays = self._arrays if source == self.sources[0] else None, None
-            network = load_network(source, self.settings, self.memory.device, arrays)
-            self._networks[source] = network
+            arrays = self._arrays.pop(source, None)
+            # those of another network are not needed soon
+            self._arrays.clear()
+            self._networks[source] = load_network(source, self.settings, self.memory.device, arrays)
         return self._networks[source]
+
+    def _read_ahead(self, source: ParameterSource) -> None:
+        """Begin to read the file of the network after this one in a thread, unless it has been read."""
+        following = dict(pairwise(self.sources)).get(source)
+        if following is None or following.file is None:
+            return
+        if following not in self._networks and following not in self._arrays:
+            self._arrays[following] = run_in_background(partial(read_arrays, following.file))
 
     def warm_up(self, source: ParameterSource) -> None:
         """Begin to prepare a GPU for a network, in a thread; other calls, and those on a CPU, do nothing.
@@ -283,6 +294,7 @@ class Predictor:
         self._started = True
         recycling = recycling_settings(self.settings, job)
         collect = self._start(NetworkJob(job, name, network, sample, recycling, progress))
+        self._read_ahead(job.source)
 
         def finish() -> tuple[Prediction, ModelOrigin]:
             prediction = collect()
