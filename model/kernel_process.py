@@ -39,9 +39,9 @@ def main() -> None:
 
         from cuda.fused.compilation import KernelVariant, compile_variant, record_variants
         from cuda.fused.gpu_model import GpuModel, assume_gpu
-        from model.config import model_config
         from model.kernel_launches import network_launches
         from model.kernels import select_kernels
+        from model.network_folder import network_config
 
         gpu = GpuModel(request.gpu_name, request.capability)
         with assume_gpu(gpu):
@@ -64,7 +64,7 @@ def main() -> None:
         dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[request.precision]
         with record_variants(gpu, submit), torch.inference_mode():
             for name in request.networks:
-                for launch in network_launches(model_config(name), dtype, kernels):
+                for launch in network_launches(network_config(name), dtype, kernels):
                     launch()
         if not progress.wait():
             for process in multiprocessing.active_children():

@@ -12,7 +12,7 @@ class KernelRequest:
     Args:
         gpu_name: name of the GPU as the driver reports it; it selects tuned launches.
         capability: its compute capability.
-        networks: names of networks, as `model.config.model_config` takes them.
+        networks: names or folders, as `model.network_folder.network_config` takes them.
         precision: number format of the trunk.
         processes: number of processes that compile.
     """

@@ -7,11 +7,13 @@ module does not import torch; `model.parameters.load_folder` reads the weights.
 import hashlib
 import json
 import math
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from model.config import ModelConfig
+from model.config import ModelConfig, model_config
 from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError, ParametersError, ParametersMissing
 
@@ -20,6 +22,8 @@ FORMAT = "foldcli network"
 FORMAT_VERSION = 1
 COMPACT_FOLDER = Path(__file__).parent / "compact"
 """The compact network that ships with foldcli; the folder does not exist in installations without it."""
+# names become part of file names
+_NAME = re.compile(r"[A-Za-z0-9_]{1,40}")
 
 
 @dataclass(frozen=True)
@@ -158,9 +162,22 @@ def read_manifest(folder: Path) -> NetworkManifest:
     if version != FORMAT_VERSION:
         raise ParametersError(f"format version {version!r}; this foldcli reads {FORMAT_VERSION}", path)
     try:
-        return from_mapping(NetworkManifest, content)
+        manifest = from_mapping(NetworkManifest, content)
     except ConfigError as error:
         raise ParametersError(f"damaged manifest: {error}", path) from error
+    if not _NAME.fullmatch(manifest.name) or manifest.config.multimer is not None:
+        raise ParametersError("damaged manifest: its name or configuration cannot be used", path)
+    return manifest
+
+
+def network_config(network: str) -> ModelConfig:
+    """Return the architecture of a network, given the name of a published one or the folder of another.
+
+    Raises:
+        ValueError: no network has this name.
+        ParametersMissing, ParametersError: see `read_manifest`.
+    """
+    return read_manifest(Path(network)).config if os.sep in network else model_config(network)
 
 
 def write_manifest(folder: Path, manifest: NetworkManifest) -> None:

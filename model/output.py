@@ -26,6 +26,7 @@ class Provenance:
         network: network and settings, for example "alphafold2_ptm_model_3, seed 0, 3 recycles".
         warning: a warning to print first, or None.
         copied_from: description of the template that the structure is a copy of; None for predictions.
+        note: the network's origin, templates and expected accuracy in words, or None.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Provenance:
     network: str
     warning: str | None = None
     copied_from: str | None = None
+    note: str | None = None
 
     @property
     def title(self) -> str:
@@ -70,6 +72,7 @@ def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
         remarks += [f"Copied from {provenance.copied_from}, without a prediction."]
     confidence = provenance.confidence[0].lower() + provenance.confidence[1:]
     remarks += [f"{provenance.program}, {provenance.network}", f"B-factor: {confidence}"]
+    remarks += [provenance.note] if provenance.note else []
     structure.raw_remarks = [f"REMARK   6 {wrapped}" for text in remarks for wrapped in _wrap(text)]
     # among several chains, only SEQRES gives the length of a chain whose last residues have no atoms
     options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=prediction.num_chains > 1)
@@ -87,7 +90,8 @@ def format_mmcif(prediction: Prediction, provenance: Provenance) -> str:
     block.set_pair("_struct.entry_id", quote(provenance.name))
     block.set_pair("_struct.title", quote(provenance.title))
     software = block.init_mmcif_loop("_software.", ["pdbx_ordinal", "name", "classification", "description"])
-    software.add_row(["1", quote(provenance.program), "'model building'", quote(provenance.network)])
+    description = f"{provenance.network}. {provenance.note}" if provenance.note else provenance.network
+    software.add_row(["1", quote(provenance.program), "'model building'", quote(description)])
     _add_plddt(block, prediction, provenance)
     return document.as_string()
 

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from foldcli.version import VERSION
+from model.network_folder import COMPACT_FOLDER, MANIFEST_FILE, WEIGHTS_FILE, read_manifest
+from model.parameters import load_folder
+from tests.model.network_folders import small_network, write_random_network
 
 PACKAGES = ("foldcli", "msa", "features", "model", "cuda")
 
@@ -93,7 +96,7 @@ def test_apptainer_recipe_copies_everything_an_installation_needs(root: Path) ->
     assert copied == {*PACKAGES, "docs", "pyproject.toml", "README.md", "LICENSE"}
 
 
-def test_rebuilt_wheel_omits_removed_modules(root: Path, tmp_path: Path) -> None:
+def test_rebuilt_wheel_omits_removed_modules_and_has_the_compact_network(root: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     for name in PACKAGES:
         shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "docs"))
@@ -101,6 +104,8 @@ def test_rebuilt_wheel_omits_removed_modules(root: Path, tmp_path: Path) -> None
         shutil.copy(root / name, source)
     removed = source / "msa/removed_later.py"
     removed.write_text("")
+    if not COMPACT_FOLDER.exists():
+        write_random_network(source / "model/compact", small_network())
     names = []
     for folder in ("first", "second"):
         code = f"from hatchling import build; print(build.build_wheel({str(tmp_path / folder)!r}))"
@@ -109,3 +114,13 @@ def test_rebuilt_wheel_omits_removed_modules(root: Path, tmp_path: Path) -> None
         names.append(set(zipfile.ZipFile(tmp_path / folder / built.stdout.split()[-1]).namelist()))
         removed.unlink(missing_ok=True)
     assert names[0] - names[1] == {"msa/removed_later.py"}
+    assert {f"model/compact/{name}" for name in (MANIFEST_FILE, WEIGHTS_FILE)} <= names[0]
+
+
+@pytest.mark.skipif(not COMPACT_FOLDER.exists(), reason="the package does not contain the compact network")
+def test_compact_network_is_complete() -> None:
+    manifest = read_manifest(COMPACT_FOLDER)
+    assert (manifest.name, manifest.licence) == ("compact", "CC BY 4.0")
+    assert load_folder(COMPACT_FOLDER, manifest)
+    assert (COMPACT_FOLDER / WEIGHTS_FILE).stat().st_size <= 20e6
+    assert manifest.held_out

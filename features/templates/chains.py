@@ -10,7 +10,7 @@ from features.residues import ATOM37, CA, atom_maps, encode_query
 MIN_RESIDUES = 10
 """Shorter chains cannot be templates: AlphaFold2 rejects alignments with fewer residues."""
 BACKBONE = ("N", "CA", "C", "O", "CB")
-_BACKBONE_ATOMS = np.isin(ATOM37, BACKBONE)
+BACKBONE_ATOMS = np.isin(ATOM37, BACKBONE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class TemplateChain:
 
     def backbone(self) -> "TemplateChain":
         """Return the chain without side chains beyond CB."""
-        mask = self.mask & _BACKBONE_ATOMS
+        mask = self.mask & BACKBONE_ATOMS
         return replace(self, positions=self.positions * mask[..., None], mask=mask)
 
 
@@ -52,7 +52,7 @@ def complete_atoms(sequence: str, backbone_only: bool = False) -> np.ndarray:
         backbone_only: without side chains beyond CB.
     """
     exists = atom_maps(encode_query(sequence))["atom37_atom_exists"] > 0
-    return exists & _BACKBONE_ATOMS if backbone_only else exists
+    return exists & BACKBONE_ATOMS if backbone_only else exists
 
 
 def distinct_chains(chains: Iterable[TemplateChain]) -> list[TemplateChain]:

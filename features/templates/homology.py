@@ -63,9 +63,13 @@ class HomologyModel:
     def origin(self) -> str:
         """The template in words, such as "PDB 1ABC_D, 34 % identity, 92 % of the residues"."""
         share, identity = 100 * self.modelled.mean(), 100 * self.template.identity
-        match = _PDB_CHAIN.fullmatch(self.template.id)
-        name = f"PDB {match[1].upper()}_{match[2]}" if match else self.template.id
-        return f"{name}, {identity:.0f} % identity, {share:.0f} % of the residues"
+        return f"{template_name(self.template.id)}, {identity:.0f} % identity, {share:.0f} % of the residues"
+
+
+def template_name(chain_id: str) -> str:
+    """Return a chain's name for readers, such as "PDB 1ABC_D" for 1abc_D."""
+    match = _PDB_CHAIN.fullmatch(chain_id)
+    return f"PDB {match[1].upper()}_{match[2]}" if match else chain_id
 
 
 def copy_best_template(hits: TemplateHits) -> HomologyModel | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from features.residues import ATOM37, CA, CB, GAP, GLYCINE, encode_msa
-from features.templates.chains import TemplateChain
+from features.templates.chains import BACKBONE_ATOMS, TemplateChain
 
 # The network's residue code for each HHblits code. HHblits orders residues alphabetically by letter (A, C, D,
 # …, Y), then X and gap.
@@ -53,6 +53,13 @@ def make_template_features(
         masks[k, query] = chain.mask[template]
         sum_probs[k] = expected_pairs
     return _with_pseudo_beta(aatype, positions, masks, sum_probs)
+
+
+def without_side_chains(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return template features without the atoms of side chains beyond CB."""
+    mask = features["template_all_atom_masks"] * BACKBONE_ATOMS
+    positions = features["template_all_atom_positions"] * mask[..., None]
+    return {**features, "template_all_atom_masks": mask, "template_all_atom_positions": positions}
 
 
 def process_templates(raw: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -62,6 +62,18 @@ _LOG_EVERY = 10
     help="Write the averaged network of RUN as a parameter file for predictions, and stop.",
 )
 @click.option(
+    "--package",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Write the averaged network of RUN as a folder that `--params` of predictions takes, and stop.",
+)
+@click.option(
+    "--scores",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="JSON",
+    help="Results of benchmarks/compact.py to put into the manifest of --package.",
+)
+@click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
@@ -82,6 +94,8 @@ def command(
     max_steps: int | None,
     resume: bool,
     export: Path | None,
+    package: Path | None,
+    scores: Path | None,
     device: str,
     workers: int | None,
 ) -> None:
@@ -107,6 +121,9 @@ def command(
         settings = replace(settings, workers=workers)
     if export is not None and run is not None:
         _export(run, export)
+        return
+    if package is not None and run is not None:
+        _package(run, settings, package, scores)
         return
     folder = data or (Path(settings.data) if settings.data else None)
     if folder is None:
@@ -233,3 +250,15 @@ def _export(run: Path, path: Path) -> None:
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
     with atomic_write(path, "wb") as stream:
         stream.write(buffer.getvalue())
+
+
+def _package(run: Path, settings: "TrainingSettings", folder: Path, scores: Path | None) -> None:
+    """Write the averaged network of a run as a folder with a manifest."""
+    from foldcli.logs import logger
+    from model.network_folder import read_held_out
+    from model.training.checkpoint import PORTABLE_FOLDER
+    from model.training.packaging import package_network
+
+    held_out = () if scores is None else read_held_out(scores)
+    manifest = package_network(run / PORTABLE_FOLDER, settings, folder, held_out)
+    logger.info("%s: network %s, SHA-256 %s", folder, manifest.title, manifest.sha256)

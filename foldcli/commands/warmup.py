@@ -39,6 +39,12 @@ def _capability(ctx: click.Context, param: click.Parameter, value: str | None) -
     help="Compile the kernels of these networks.",
 )
 @click.option(
+    "--params",
+    type=options.PathType(),
+    metavar="NETWORK",
+    help="Compile those of this network instead: `compact`, or a folder from `foldcli train --package`.",
+)
+@click.option(
     "--precision",
     type=click.Choice(["bf16", "fp32"]),
     show_default="bf16 if the GPU supports it",
@@ -58,6 +64,7 @@ def command(
     capability: tuple[int, int] | None,
     gpu_name: str | None,
     models: tuple[int, ...],
+    params: str | None,
     precision: Literal["bf16", "fp32"] | None,
     max_length: int,
 ) -> None:
@@ -73,6 +80,7 @@ def command(
     if gpu_name is not None and capability is None:
         raise click.UsageError("--gpu-name needs --gpu-arch.")
     from foldcli.logs import logger
+    from foldcli.params.parameters import network_folder
     from foldcli.pipeline.kernels import compile_for_gpu, compile_search_kernels, triton_version
     from foldcli.process_state import keep_bytecode
     from msa.errors import MissingError
@@ -92,6 +100,10 @@ def command(
         gpus.append(gpu_identity)
     keep_bytecode()
     networks = [f"model_{number}_ptm" for number in models]
+    if params is not None:
+        if (found := network_folder(params)) is None:
+            raise click.UsageError(f"--params {params}: neither `compact` nor the folder of a network.")
+        networks = [str(found[0])]
     for gpu in dict.fromkeys(gpus):
         compilation = compile_for_gpu(networks, precision, *gpu)
         if compilation is None:

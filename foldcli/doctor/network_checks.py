@@ -6,12 +6,15 @@ from importlib.util import find_spec
 import torch
 
 from foldcli.doctor.result import REPORT_REQUEST, CheckContext, CheckResult, CheckStatus, describe_briefly
-from foldcli.params.parameters import DEMO, download_instructions, installed_parameters
+from foldcli.params.parameters import DEMO, download_instructions, installed_parameters, network_folder
 from foldcli.params.verify import find_problem
 from foldcli.pipeline.device import choose_kernels, choose_precision
 from foldcli.pipeline.kernels import are_compiled
+from model.errors import ParametersError, ParametersMissing
 from model.kernel_check import differences_from_numpy, errors_against_float64
 from model.kernels import REFERENCE, Kernels, select_kernels, slower_kernels_warning
+from model.network_folder import read_weights_file
+from msa.errors import MissingError
 
 _GIB = 2**30
 _CPU_TOLERANCE = 1e-5
@@ -26,6 +29,14 @@ def check_parameters(context: CheckContext) -> list[CheckResult]:
     name, fetch = "parameters", f"foldcli params fetch --dest {context.params}"
     if str(context.params) == DEMO:
         return [CheckResult(name, CheckStatus.OK, "none needed: the untrained demonstration network")]
+    try:
+        if (found := network_folder(str(context.params))) is not None:
+            read_weights_file(*found)
+            return [CheckResult(name, CheckStatus.OK, f"network {found[1].title} in {found[0]}")]
+    except ParametersError as error:
+        return [CheckResult(name, CheckStatus.BROKEN, str(error), "Write or install the network again.")]
+    except (ParametersMissing, MissingError) as error:
+        return [CheckResult(name, CheckStatus.BROKEN, error.reason, error.remedy)]
     sources = installed_parameters(context.params)
     if not sources:
         remedy = download_instructions(context.params)

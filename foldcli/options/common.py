@@ -181,8 +181,9 @@ params_option = click.option(
     "--params",
     type=PathType(),
     show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else template",
-    help="Folder with DeepMind's params_model_*.npz. `template` runs no network and copies the best "
-    "template; `demo` is an untrained network for trying foldcli out.",
+    help="Folder with DeepMind's params_model_*.npz, or with a network from `foldcli train --package`. "
+    "`template` runs no network and copies the best template; `compact` is the small network in the package; "
+    "`demo` is an untrained network for trying foldcli out.",
 )
 
 

@@ -158,7 +158,7 @@ prediction_options = combine(
         "num_recycles",
         type=click.IntRange(0),
         metavar="N",
-        show_default="3; 20 with multimer_v3 networks",
+        show_default="3; 20 with multimer_v3 networks; 2 with `compact`",
         help="Maximum number of recycles after the first pass.",
     ),
     click.option(
@@ -199,7 +199,7 @@ prediction_options = combine(
         show_default=True,
         help="Maximum number of alignment rows for the network: ROWS of the clustered alignment, including "
         "four template rows, and EXTRA rows of the extra alignment. Multimer networks have no template rows "
-        "and get at most 508:2048, models 4 and 5 of them 508:1152.",
+        "and get at most 508:2048, models 4 and 5 of them 508:1152; `compact` gets at most 64:96.",
     ),
 )
 

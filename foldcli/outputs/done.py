@@ -25,7 +25,13 @@ _MODEL_TYPES: dict[str, Any] = {
     "seconds": int | float, "fingerprint": str, "iptm": int | float, "num_chains": int,
 }  # fmt: skip
 _STAGE_TYPES: dict[str, Any] = {"stage": str, "seconds": int | float, "peak_memory_bytes": int}
-_FACT_TYPES: dict[str, Any] = {"residues": int, "alignment_rows": int, "search": dict, "alignment": str}
+_FACT_TYPES: dict[str, Any] = {
+    "residues": int,
+    "alignment_rows": int,
+    "search": dict,
+    "alignment": str,
+    "network": dict,
+}
 # keys whose values may be null
 _NULLABLE = ("ptm", "iptm", "search", "header")
 
@@ -170,6 +176,7 @@ def read_done_record(path: Path) -> dict[str, Any]:
     facts = content.get("facts", {})
     _check_types(facts, _FACT_TYPES, "facts")
     _check_types(facts.get("search") or {}, {"hits": int}, "facts.search")
+    _check_types(facts.get("network") or {}, {"note": str}, "facts.network")
     for name, types in (("ranking", _MODEL_TYPES), ("stages", _STAGE_TYPES)):
         for entry in content.get(name, []):
             _check_types(entry, types, name)

@@ -43,12 +43,14 @@ class ModelOrigin:
         network: parameters, seed, recycles and precision.
         is_untrained: whether the network was never trained.
         copied_from: the template of a copied model, in words; None for predictions.
+        note: see `foldcli.outputs.network_note`; None for networks without a manifest.
     """
 
     target: str
     network: str
     is_untrained: bool
     copied_from: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -205,10 +207,13 @@ def _formatters(model: PredictedModel) -> dict[ModelKind, Callable[[], str]]:
         network=origin.network,
         warning=UNTRAINED if origin.is_untrained else None,
         copied_from=origin.copied_from,
+        note=origin.note,
     )
     more_scores: dict[str, Any] = {"untrained": True, "warning": UNTRAINED} if origin.is_untrained else {}
     if origin.copied_from is not None:
         more_scores["copied_from"] = origin.copied_from
+    if origin.note is not None:
+        more_scores["network"] = origin.note
     formatters: dict[ModelKind, Callable[[], str]] = {
         "pdb": partial(format_pdb, prediction, provenance),
         "cif": partial(format_mmcif, prediction, provenance),

@@ -14,6 +14,10 @@ from typing import Any, Literal
 
 from foldcli.paths import cache_dir
 from foldcli.version import VERSION
+from model.config import ModelConfig, model_config
+from model.network_folder import COMPACT_FOLDER, NetworkManifest
+from model.network_folder import MANIFEST_FILE as NETWORK_MANIFEST
+from model.network_folder import read_manifest as read_network_manifest
 from msa.errors import InputError, MissingError
 from msa.io.atomic import atomic_write
 from msa.io.json_files import read_json
@@ -57,6 +61,10 @@ DEMO = "demo"
 _DEMO_MULTIMER = "demo_multimer"
 # value of --params and name of the network for models that are copied from templates
 TEMPLATE = "template"
+# value of --params for the compact network in the package
+COMPACT = "compact"
+# value of --params for runs that name no parameters, if none are installed: TEMPLATE or COMPACT
+DEFAULT_METHOD = TEMPLATE
 UNTRAINED = "UNTRAINED demonstration network: coordinates and confidences mean nothing."
 ModelType = Literal[
     "auto",
@@ -79,23 +87,29 @@ class ParameterSource:
     Args:
         number: model number, 1 to 5.
         config_name: network name such as "model_3_ptm" or "model_1_multimer_v3", "demo", "demo_multimer", or
-            "template" for copies of templates.
-        file: DeepMind's npz file, or None for the demo networks and copies of templates.
+            "template" for copies of templates; name and version of a network with a folder of its own.
+        file: DeepMind's npz file, or None for all other sources.
+        folder: folder of a network with a manifest, such as the compact network, or None.
+        manifest: its manifest, or None.
     """
 
     number: int
     config_name: str
     file: Path | None
+    folder: Path | None = None
+    manifest: NetworkManifest | None = None
 
     @property
     def label(self) -> str:
         """The model's name in file names.
 
         As in ColabFold: alphafold2_ptm_model_3, alphafold2_model_3 or alphafold2_multimer_v3_model_3; or
-        template_copy.
+        template_copy; or the name of a network with a folder of its own.
         """
         if self.copies_template:
             return "template_copy"
+        if self.manifest is not None:
+            return self.manifest.name
         if self.is_multimer:
             types = (name for name, suffix in _MULTIMER_SUFFIXES.items() if suffix == self._suffix)
             return f"{next(types, 'alphafold2_multimer_v3')}_model_{self.number}"
@@ -105,7 +119,17 @@ class ParameterSource:
     @property
     def is_multimer(self) -> bool:
         """True for AlphaFold-Multimer's networks, which predict complexes."""
-        return "_multimer" in self.config_name
+        return self.manifest is None and "_multimer" in self.config_name
+
+    @property
+    def config(self) -> ModelConfig:
+        """The architecture of the network."""
+        return model_config(self.config_name) if self.manifest is None else self.manifest.config
+
+    @property
+    def network(self) -> str:
+        """The network's name or folder, as `model.network_folder.network_config` takes it."""
+        return self.config_name if self.folder is None else str(self.folder)
 
     @property
     def which(self) -> str:
@@ -154,6 +178,27 @@ def sources_of(sources: Sequence[ParameterSource], is_complex: bool) -> list[Par
     return [source for source in sources if not source.is_multimer] or multimer
 
 
+def network_folder(params: str | None) -> tuple[Path, NetworkManifest] | None:
+    """Return the folder and the manifest of the network that `--params` names; None for other values.
+
+    Args:
+        params: value of `--params`.
+
+    Raises:
+        MissingError: the package has no compact network.
+        ParametersError: the manifest is damaged.
+    """
+    if params == COMPACT and not (COMPACT_FOLDER / NETWORK_MANIFEST).is_file():
+        raise MissingError(
+            "this installation does not contain the compact network",
+            "Use --params template, or get AlphaFold2's parameters with `foldcli params fetch`.",
+        )
+    folder = COMPACT_FOLDER if params == COMPACT else Path(params or "").absolute()
+    if params is None or not (folder / NETWORK_MANIFEST).is_file():
+        return None
+    return folder, read_network_manifest(folder)
+
+
 def find_parameters(
     params: str | None,
     numbers: tuple[int, ...],
@@ -163,7 +208,7 @@ def find_parameters(
     """Return the parameters to use for each model number, grouped by kind of network.
 
     Args:
-        params: a folder, "demo", or None for `default_folder()`.
+        params: a folder, "demo", "compact", or None for `default_folder()`.
         numbers: requested model numbers, in order.
         model_type: "auto" prefers params_model_N_ptm.npz to params_model_N.npz.
         kinds: result of `network_kinds`.
@@ -174,6 +219,8 @@ def find_parameters(
     if params == DEMO:
         names = {"monomer": DEMO, "multimer": _DEMO_MULTIMER}
         return [ParameterSource(number, names[kind], None) for kind in kinds for number in numbers]
+    if (found := network_folder(params)) is not None:
+        return [ParameterSource(1, found[1].title, None, *found)]
     folder = Path(params) if params is not None else default_folder()
     if not folder.is_dir():
         remedy = download_instructions(folder, _suffixes(kinds[-1], model_type)[0])

@@ -1,8 +1,10 @@
 """Checks of parameter files: keys, shapes and types against the network, and bytes against checksums."""
 
+import hashlib
+import json
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from foldcli.params.parameters import FileRecord, ParameterSource, read_manifest
 from foldcli.progress import Progress
 from model.config import model_config
 from model.errors import ParametersError
+from model.network_folder import read_weights_file
 from model.parameter_files import foreign_bytes, parameter_errors
 from model.parameters import check_npz, expected_shapes
 
@@ -67,9 +70,14 @@ def check_parameters(sources: Sequence[ParameterSource]) -> list[dict[str, str]]
     """
 
     def content_hash(source: ParameterSource) -> str:
+        if source.folder is not None and source.manifest is not None:
+            read_weights_file(source.folder, source.manifest)
+            manifest = source.manifest
+            content = [manifest.sha256, asdict(manifest.config), asdict(manifest.inputs)]
+            return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         if source.file is None:
             return source.config_name
-        return check_npz(source.file, model_config(source.config_name))
+        return check_npz(source.file, source.config)
 
     return [
         {"label": source.label, "network": source.config_name, "content": content_hash(source)}

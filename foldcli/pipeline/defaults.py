@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from features.templates.library import EMBEDDED, SEQUENCES
 from foldcli.logs import logger
-from foldcli.params.parameters import TEMPLATE, NetworkKind, default_folder
+from foldcli.params.parameters import COMPACT, DEFAULT_METHOD, TEMPLATE, NetworkKind, default_folder
 from foldcli.pipeline.settings import NetworkOptions, TemplateOptions
+
+_METHODS = {TEMPLATE: "the best template is copied", COMPACT: "the compact network predicts"}
 
 
 def library_database() -> Path:
@@ -23,10 +24,11 @@ def library_database() -> Path:
 def with_default_method(
     network: NetworkOptions, templates: TemplateOptions | None, kinds: Sequence[NetworkKind]
 ) -> NetworkOptions:
-    """Return options that copy templates if no parameters are named and none are installed.
+    """Return options with DEFAULT_METHOD if no parameters are named and none are installed.
 
-    The options are returned unchanged if $FOLDCLI_PARAMS is set, and for runs in which templates cannot be
-    copied: of complexes, without templates, or with predictions divided among several processes.
+    The options are returned unchanged if $FOLDCLI_PARAMS is set, and for runs that the method does not
+    support: those of complexes and, if templates are copied, those without templates or with predictions
+    divided among several processes.
 
     Args:
         network: options of the network.
@@ -34,11 +36,14 @@ def with_default_method(
         kinds: see `foldcli.pipeline.startup.needed_kinds`.
     """
     requested = network.params is not None or "FOLDCLI_PARAMS" in os.environ
-    can_copy = templates is not None and network.gpus_per_target == 1 and tuple(kinds) == ("monomer",)
-    if requested or not can_copy or default_folder().is_dir():
+    can_copy = templates is not None and network.gpus_per_target == 1
+    is_possible = tuple(kinds) == ("monomer",) and (can_copy or DEFAULT_METHOD != TEMPLATE)
+    if requested or not is_possible or default_folder().is_dir():
         return network
     logger.warning(
-        "no network parameters are installed, so the best template is copied (--params template); "
-        "`foldcli params fetch` gets those of AlphaFold2"
+        "no network parameters are installed, so %s (--params %s); "
+        "`foldcli params fetch` gets those of AlphaFold2",
+        _METHODS[DEFAULT_METHOD],
+        DEFAULT_METHOD,
     )
-    return replace(network, params=TEMPLATE)
+    return network.with_params(DEFAULT_METHOD)

@@ -30,7 +30,7 @@ from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.settings import OutputSettings, PredictSettings
 from foldcli.pipeline.target_plan import plan_target, read_finished
 from foldcli.pipeline.template_copies import TemplateCopier
-from model.config import ModelConfig, model_config
+from model.config import ModelConfig
 from model.memory_plan import PassSize, plan_memory
 from model.parameters import expected_shapes
 from msa.io.fasta import FastaRecord
@@ -140,14 +140,12 @@ def estimator(predictor: Predictor | TemplateCopier) -> Callable[[int, TargetInp
         return lambda residues, target_input: Estimate(None, None)
     gpu, available = memory.device_name(), memory.available_bytes()
     # the parameters of all models stay on the GPU
-    parameters = sum(
-        parameter_bytes(model_config(source.config_name), settings) for source in predictor.sources
-    )
+    parameters = sum(parameter_bytes(source.config, settings) for source in predictor.sources)
 
     def estimate(residues: int, target_input: TargetInput) -> Estimate:
         sources = sources_of(predictor.sources, is_complex(target_input))
         network_settings = settings.for_network(sources[0].is_multimer)
-        configs = [model_config(source.config_name) for source in sources]
+        configs = [source.config for source in sources]
         peak = max(
             peak_bytes(config, network_settings, residues, available - parameters, memory.ranks)
             for config in configs

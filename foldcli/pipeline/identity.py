@@ -143,6 +143,9 @@ class TargetIdentities:
             return sources
         if any(source.copies_template for source in self.sources):
             raise InputError("a complex of several chains: --params template copies single chains only")
+        if self.sources[0].manifest is not None:
+            name = self.sources[0].manifest.name
+            raise InputError(f"a complex of several chains: the network {name} predicts single chains only")
         raise InputError("a complex of several chains, which needs --model-type auto or multimer_v3")
 
     def identity(self, target_input: TargetInput) -> dict[str, Any]:

@@ -7,7 +7,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from features.alignment_depth import effective_sequences
 from features.residues import check_foldable
+from foldcli.logs import logger
+from foldcli.outputs.network_note import network_facts
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.background import map_ahead, run_ahead
 from foldcli.pipeline.feature_stage import FeatureStage
@@ -167,6 +170,26 @@ class JobPreparation:
         self._state.count_finished(target)
         return True
 
+    def _add_network_facts(
+        self,
+        target: TargetRun,
+        plan: TargetPlan,
+        features: dict[str, np.ndarray],
+        templates: TargetTemplates | None,
+    ) -> None:
+        """Add the facts about a network with a manifest, and log them."""
+        manifest = self._settings.predictor.sources[0].manifest
+        if manifest is None:
+            return
+        if plan.finished is not None and templates is None and "network" in plan.finished.facts:
+            # no templates are searched if all models are kept
+            target.facts["network"] = plan.finished.facts["network"]
+            return
+        candidates = [] if templates is None else templates.hits.templates
+        facts = network_facts(manifest, candidates, effective_sequences(features["msa"]))
+        target.facts["network"] = facts
+        logger.info("%s: %s", target.name, facts["note"])
+
     def _release_finished(self, target: TargetRun) -> None:
         remove_leftovers(target.files)
         target.discard_work()
@@ -190,6 +213,7 @@ class JobPreparation:
                 target.facts.setdefault("templates", plan.finished.facts["templates"])
             if self._settings.predictor.is_untrained and UNTRAINED not in target.warnings:
                 target.warnings.append(UNTRAINED)
+            self._add_network_facts(target, plan, features, templates)
             if not jobs:
                 yield TargetStep(target, plan, None, None, False, True)
                 return

@@ -25,8 +25,8 @@ from foldcli.pipeline.identity import fingerprint
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.progress import CompilationProgress
 from foldcli.version import VERSION
-from model.config import model_config
 from model.kernel_request import CompilationStatus, KernelRequest
+from model.network_folder import network_config
 from msa.errors import MissingError
 from msa.gpu.devices import name_and_capability
 from msa.gpu.hardware import gpu_numbers
@@ -107,7 +107,7 @@ def compile_for_run(
     here; the first launch reports them.
 
     Args:
-        networks: names, as `model.config.model_config` takes them.
+        networks: names or folders, as `model.network_folder.network_config` takes them.
         precision: number format of the trunk; None is the best that the GPU has.
         gpu: number of the GPU.
         progress: see `KernelCompilation`; default: a log message and a progress bar.
@@ -131,7 +131,7 @@ def compile_for_gpu(
     """Like `compile_for_run`, for a GPU that this machine need not have.
 
     Args:
-        networks: names of networks.
+        networks: see `compile_for_run`.
         precision: number format of the trunk; None is the best that the GPU has.
         gpu_name: as the driver reports it, such as "NVIDIA H200"; it selects tuned launches.
         capability: compute capability.
@@ -206,7 +206,7 @@ def _mark(network: str, precision: str, gpu_name: str, capability: tuple[int, in
 
     Networks with the same kernels have the same mark.
     """
-    sizes = asdict(model_config(network).with_blocks(1, 1))
+    sizes = asdict(network_config(network).with_blocks(1, 1))
     for name in ("name", "trained", "predicted_aligned_error"):
         del sizes[name]
     made_for = {

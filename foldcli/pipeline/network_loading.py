@@ -10,8 +10,8 @@ from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.settings import PredictSettings
 from model.alphafold import AlphaFold
-from model.config import ModelConfig, model_config
-from model.parameters import load_npz, random_parameters
+from model.config import ModelConfig
+from model.parameters import load_folder, load_npz, random_parameters
 from model.recycling import RecyclingSettings
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -45,8 +45,10 @@ def load_network(
     Raises:
         ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
     """
-    config = limit_rows(model_config(source.config_name), settings)
-    if source.file is None:
+    config = limit_rows(source.config, settings)
+    if source.folder is not None and source.manifest is not None:
+        arrays = load_folder(source.folder, source.manifest)
+    elif source.file is None:
         arrays = random_parameters(config, seed=source.number)
     elif preloaded is not None:
         arrays = load_npz(source.file, config, lambda _: preloaded.result())

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from foldcli.logs import logger
@@ -86,7 +87,9 @@ class NetworkStage:
             target.add_memory_facts(result.facts)
             prediction, key = result.prediction, job.fingerprint(plan.fingerprint)
             folder, seconds = target.files.staging_folder, result.cost.seconds
-            model = PredictedModel(folder, job.tag, key, prediction, result.origin, seconds)
+            note = target.facts.get("network", {}).get("note")
+            origin = replace(result.origin, note=note)
+            model = PredictedModel(folder, job.tag, key, prediction, origin, seconds)
             self._results.add_model(target, model)
         except Exception as error:
             self._fail_job(target, error)

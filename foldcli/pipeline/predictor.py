@@ -15,6 +15,7 @@ import torch
 from features.complexes.features import complex_features
 from features.deterministic import make_features
 from features.sampling import SamplingSettings, sample_features
+from features.templates.template_features import without_side_chains
 from foldcli.logs import log_time_since_start, logger
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import UNTRAINED, ParameterSource
@@ -35,7 +36,6 @@ from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TargetTemplates
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
-from model.config import model_config
 from model.embedders import RECYCLED_BINS, distance_bins
 from model.errors import OutOfMemory
 from model.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan
@@ -175,6 +175,12 @@ class Predictor:
         """True if any of the networks is untrained."""
         return any(source.is_untrained for source in self.sources)
 
+    @property
+    def template_side_chains(self) -> bool:
+        """False if the network was trained without side chains of templates, which are left out then."""
+        manifest = self.sources[0].manifest
+        return manifest is None or manifest.inputs.template_side_chains
+
     def describe(self) -> str:
         """Return device, precision and kernels in words."""
         settings = self.settings
@@ -246,8 +252,13 @@ class Predictor:
         """Return the sampling of a job's random features; jobs with the same sampling share them."""
         if job.source.is_multimer:
             return None
-        slots = TEMPLATE_SLOTS if model_config(job.source.config_name).template else 0
-        return SamplingSettings(self.settings.max_seq, self.settings.max_extra_seq, slots), job.seed
+        rows = self.settings.max_seq, self.settings.max_extra_seq
+        if (manifest := job.source.manifest) is not None:
+            inputs = manifest.inputs
+            sampling = SamplingSettings(*rows, inputs.templates, inputs.masked_fraction, inputs.resample)
+            return sampling, job.seed
+        slots = TEMPLATE_SLOTS if job.source.config.template else 0
+        return SamplingSettings(*rows, slots), job.seed
 
     def sample(
         self,
@@ -268,7 +279,10 @@ class Predictor:
             The result of `sample`; features as they are if the network samples them.
         """
         if templates is not None:
-            features = features | templates.features
+            template_features = templates.features
+            if not self.template_side_chains:
+                template_features = without_side_chains(template_features)
+            features = features | template_features
         if sampling is None:
             return features if "asym_id" in features else complex_features([features])
         settings, seed = sampling

@@ -10,7 +10,7 @@ from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.templates.settings import TemplateSettings
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
-from foldcli.params.parameters import OLD_MULTIMER_TYPES, TEMPLATE, ModelType
+from foldcli.params.parameters import OLD_MULTIMER_TYPES, TEMPLATE, ModelType, network_folder
 from foldcli.paths import default_feature_cache
 from foldcli.report import ReportSettings
 from model.config import MultimerConfig
@@ -210,7 +210,7 @@ class NetworkOptions:
     """The network's options as given on the command line, before the device is known.
 
     Args:
-        params: folder of parameters, "demo", "template", or None for the default folder.
+        params: folder of parameters, "demo", "template", "compact", or None for the default folder.
         models: model numbers, in the order in which they run.
         model_type: "auto", or the kind of parameters.
         device: value of `--device`.
@@ -220,6 +220,7 @@ class NetworkOptions:
         predict: the other settings; the precision and kernels in it are ignored.
         gpus_per_target: number of processes that predict each target together.
         rank_timeout: seconds without progress after which one of these processes counts as failed.
+        num_recycles: value of `--num-recycle`; None selects the network's default.
     """
 
     params: str | None
@@ -232,6 +233,7 @@ class NetworkOptions:
     predict: PredictSettings
     gpus_per_target: int = 1
     rank_timeout: float = 600.0
+    num_recycles: int | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -245,9 +247,10 @@ class NetworkOptions:
 
         Raises:
             click.UsageError: --num-models is larger than the number of models.
+            MissingError, ParametersError: see `with_params`.
         """
         copied_options = ("params", "model_type", "device", "max_memory", "precision", "kernels",
-                          "gpus_per_target", "rank_timeout")  # fmt: skip
+                          "gpus_per_target", "rank_timeout", "num_recycles")  # fmt: skip
         models, num_models = options["models"], options["num_models"]
         if num_models is not None and num_models > len(models):
             raise click.UsageError(f"--num-models {num_models}: --models has only {len(models)}.")
@@ -276,7 +279,28 @@ class NetworkOptions:
                 multimer_num_recycles=_value_or_default(num_recycles, multimer_recycles),
                 multimer_tolerance=_value_or_default(tolerance, multimer_tolerance),
             ),
+        ).with_params(options["params"])
+
+    def with_params(self, params: str | None) -> "NetworkOptions":
+        """Return options for other parameters, with the sizes that a network's manifest says it needs.
+
+        Args:
+            params: value of `--params`.
+
+        Raises:
+            MissingError, ParametersError: see `foldcli.params.parameters.network_folder`.
+        """
+        options = replace(self, params=params)
+        if (found := network_folder(params)) is None:
+            return options
+        inputs, predict = found[1].inputs, self.predict
+        sized = replace(
+            predict,
+            num_recycles=_value_or_default(self.num_recycles, inputs.num_recycles),
+            max_seq=min(predict.max_seq, inputs.msa_rows),
+            max_extra_seq=min(predict.max_extra_seq, inputs.extra_rows),
         )
+        return replace(options, predict=sized)
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ def target_page(
         tiles=_tiles(result, alignment),
         untrained=result.is_untrained,
         copied_from=result.copied_from,
+        network_note=done.get("facts", {}).get("network", {}).get("note"),
         confidence=result.confidence,
         warnings=[warning for warning in done.get("warnings", []) if "UNTRAINED" not in warning],
         models=_model_rows(result),
@@ -350,7 +351,7 @@ def _file_rows(result: TargetResult) -> list[dict[str, str]]:
 
 def _fact_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the facts of done.json as (name, value) in plain words."""
-    rows = {key: value for key, value in facts.items() if key not in ("search", "templates")}
+    rows = {key: value for key, value in facts.items() if key not in ("search", "templates", "network")}
     if isinstance(facts.get("search"), dict):
         rows = {"hits": facts["search"].get("hits")} | rows
     if "alignment" in facts:

@@ -116,6 +116,8 @@ class TrainingSettings:
             `checkpoint_blocks`.
         kernels: "fused" for GPU kernels, "reference" for plain PyTorch, or "auto", which is "fused" on a GPU.
         workers: processes that make samples, for each GPU.
+        training_data: the training data in words, for the manifest of `foldcli train --package`.
+        licence: licence of the network, for this manifest.
     """
 
     network: ModelConfig = field(default_factory=lambda: ModelConfig("compact"))
@@ -135,6 +137,8 @@ class TrainingSettings:
     cuda_graphs: bool = False
     kernels: str = "reference"
     workers: int = 6
+    training_data: str = "unspecified data"
+    licence: str = "unspecified licence"
 
     def __post_init__(self) -> None:
         if not self.phases:

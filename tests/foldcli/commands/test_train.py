@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from foldcli.commands.train import command
+from model.network_folder import read_manifest
+from model.parameters import load_folder
 from tests.command_process import run_foldcli
 
 CONFIG = """
@@ -123,6 +125,15 @@ def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
     train("--export", tmp_path / "network.npz")
     with np.load(tmp_path / "network.npz") as parameters:
         assert all(np.isfinite(parameters[name]).all() for name in parameters.files)
+        exported = dict(parameters)
+    train("--package", tmp_path / "network")
+    manifest = read_manifest(tmp_path / "network")
+    assert (manifest.steps, manifest.inputs.residues, manifest.side_chains) == (4, 16, True)
+    arrays = load_folder(tmp_path / "network", manifest)
+    # the tiny run does not train a PAE head
+    assert not manifest.config.predicted_aligned_error
+    assert not any("predicted_aligned_error" in key for key in arrays)
+    assert all((arrays[key] == exported[key]).all() for key in arrays)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def warmup(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
         (("--gpu-arch", "90"), "expected an architecture such as sm_90, got '90'"),
         (("--gpu-arch", "sm_x"), "expected an architecture such as sm_90, got 'sm_x'"),
         (("--models", "6"), "expected model numbers from 1 to 5"),
+        (("--gpu-arch", "sm_90", "--params", "x"), "neither `compact` nor the folder of a network"),
     ],
 )
 def test_wrong_arguments_are_usage_errors(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

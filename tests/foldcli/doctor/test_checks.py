@@ -13,7 +13,9 @@ from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.doctor.runner import check_names, remedy_for, run_check
 from foldcli.doctor.system_checks import package_ranges, python_range
 from model.kernels import REFERENCE, slower_kernels_warning
+from model.network_folder import WEIGHTS_FILE
 from tests.foldcli.conftest import Npz
+from tests.model.network_folders import small_network, write_random_network
 
 
 def check(name: str, device: str = "cpu", params: Path | str = "/nowhere") -> CheckResult:
@@ -106,6 +108,16 @@ def test_parameter_files_must_match_their_networks(tmp_path: Path, npz: Npz) -> 
         result.status is CheckStatus.BROKEN and "params_model_2_ptm.npz: does not contain" in result.finding
     )
     assert "--overwrite" in result.remedy
+
+
+def test_network_folders_are_verified(tmp_path: Path) -> None:
+    write_random_network(tmp_path / "network", small_network())
+    result = check("parameters", params=tmp_path / "network")
+    assert (result.status, result.finding.split(" in ")[0]) == (CheckStatus.OK, "network small 2026.11.23-10")
+    with (tmp_path / "network" / WEIGHTS_FILE).open("ab") as stream:
+        stream.write(b"x")
+    result = check("parameters", params=tmp_path / "network")
+    assert result.status is CheckStatus.BROKEN and "its SHA-256 differs" in result.finding
 
 
 def test_wrong_operations_are_detected() -> None:

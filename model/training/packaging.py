@@ -1,0 +1,92 @@
+"""The network of a training run as a folder that predictions read; see `model.network_folder`."""
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+from model.config import ModelConfig
+from model.dataclass_mapping import from_mapping
+from model.network_folder import WEIGHTS_FILE, HeldOutCase, InputSizes, NetworkManifest, write_manifest
+from model.training.checkpoint import MANIFEST, Progress, averaged_arrays
+from model.training.settings import Phase, TrainingSettings
+
+_ERROR_HEAD = "/predicted_aligned_error_head/"
+
+
+def package_network(
+    checkpoint: Path, settings: TrainingSettings, folder: Path, held_out: Sequence[HeldOutCase] = ()
+) -> NetworkManifest:
+    """Write the averaged network of a portable checkpoint, in bfloat16, with its manifest.
+
+    A PAE head that no phase has trained is left out.
+
+    Args:
+        checkpoint: folder of the portable checkpoint.
+        settings: settings of the run.
+        folder: folder to write; created if it does not exist.
+        held_out: accuracy on held-out chains.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        DataError: a part of the checkpoint is missing.
+        OSError: a file cannot be read or written.
+    """
+    stored = json.loads((checkpoint / MANIFEST).read_text())
+    progress = from_mapping(Progress, stored["progress"])
+    config = from_mapping(ModelConfig, stored["config"])
+    phases = trained_phases(settings, progress.step)
+    arrays = averaged_arrays(checkpoint)
+    if config.predicted_aligned_error and not any(phase.losses.predicted_aligned_error for phase in phases):
+        config = replace(config, predicted_aligned_error=False)
+        arrays = {key: array for key, array in arrays.items() if _ERROR_HEAD not in key}
+    content = safetensors.torch.save(
+        {key: torch.from_numpy(arrays[key]).bfloat16() for key in sorted(arrays)}
+    )
+    sampling = settings.sampling
+    manifest = NetworkManifest(
+        name=config.name,
+        version=f"{time.strftime('%Y.%m.%d', time.gmtime())}-{progress.step}",
+        licence=settings.licence,
+        training_data=settings.training_data,
+        samples=progress.samples,
+        steps=progress.step,
+        sha256=hashlib.sha256(content).hexdigest(),
+        config=config,
+        inputs=InputSizes(
+            msa_rows=sampling.msa_rows,
+            extra_rows=sampling.extra_rows,
+            templates=sampling.templates,
+            template_side_chains=sampling.template_side_chains,
+            masked_fraction=sampling.masked_fraction,
+            # a training sample has the same rows and masks in all passes
+            resample=False,
+            num_recycles=settings.max_recycles,
+            residues=max((phase.crop for phase in phases), default=0),
+        ),
+        side_chains=any(phase.losses.side_chain for phase in phases),
+        held_out=tuple(held_out),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{WEIGHTS_FILE}"
+    temporary.write_bytes(content)
+    temporary.replace(folder / WEIGHTS_FILE)
+    write_manifest(folder, manifest)
+    return manifest
+
+
+def trained_phases(settings: TrainingSettings, step: int) -> list[Phase]:
+    """Return the phases of which steps were done."""
+    phases = []
+    for phase in settings.phases:
+        if step > 0 and phase.steps > 0:
+            phases.append(phase)
+        step -= phase.steps
+    return phases

@@ -1,0 +1,147 @@
+"""Predictions with networks in folders of their own, such as the compact network."""
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from model.network_folder import (
+    COMPACT_FOLDER,
+    WEIGHTS_FILE,
+    HeldOutCase,
+    write_manifest,
+)
+from tests.command_process import run_foldcli
+from tests.model.network_folders import small_network, write_random_network
+
+UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+CASE = HeldOutCase(True, 0.0, None, 150, 0.61, 0.58, 0.64, 0.57, 0.07)
+NO_TEMPLATE = replace(CASE, with_template=False, lddt=0.3, low=0.25, high=0.35)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return an environment with an empty cache."""
+    return os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    """Return the folder of a small network without a PAE head, with held-out cases."""
+    config = replace(small_network(), predicted_aligned_error=False)
+    manifest = write_random_network(tmp_path / "network", config)
+    write_manifest(tmp_path / "network", replace(manifest, held_out=(CASE, NO_TEMPLATE)))
+    return tmp_path / "network"
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Path:
+    """Return a FASTA file with ubiquitin."""
+    path = tmp_path / "query.fasta"
+    path.write_text(f">ubi\n{UBIQUITIN}\n")
+    return path
+
+
+def foldcli(*arguments: object, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return run_foldcli([*arguments, "--threads", 1], env=env)
+
+
+def test_every_output_names_network_templates_and_expected_accuracy(
+    network: Path, query: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    result = foldcli("fold", query, "--params", network, "-o", out, "--no-plots", env=environment)
+    assert result.returncode == 0, result.stderr
+    done = json.loads((out / "ubi" / "ubi.done.json").read_text())
+    facts = done["facts"]["network"]
+    note = facts["note"]
+    assert note.startswith("Network small 2026.11.23-10, trained on random numbers. Templates: PDB ")
+    assert "Expected lDDT-CA 61, the mean of 150 held-out chains" in note
+    assert note.endswith("(95 % interval 58 to 64). Side chains beyond CB were not trained.")
+    assert facts["templates"] == [template["id"] for template in done["facts"]["templates"][:2]]
+    assert facts["expected_lddt"]["lddt"] == 0.61
+    assert f"ubi: {note}" in result.stderr
+    # sizes of the network's manifest, and no PAE
+    assert done["settings"]["predict"]["num_recycle"] == 1
+    assert done["settings"]["predict"]["max_seq"] == 16
+    assert done["settings"]["predict"]["max_extra_seq"] == 24
+    model = out / "ubi" / "ubi_unrelaxed_rank_001_small_seed_000.pdb"
+    remarks = " ".join(
+        line[11:].strip() for line in model.read_text().splitlines() if line.startswith("REMARK   6")
+    )
+    assert note in remarks
+    assert note in " ".join(model.with_suffix(".cif").read_text().split())
+    scores = json.loads((out / "ubi" / "ubi_scores_rank_001_small_seed_000.json").read_text())
+    assert scores["network"] == note
+    assert "ptm" not in scores and "pae" not in scores
+    assert note in (out / "ubi" / "ubi.html").read_text()
+    again = foldcli("fold", query, "--params", network, "-o", out, "--no-plots", env=environment)
+    assert "1 finished before" in again.stderr
+
+
+def test_predictions_without_templates_say_so(
+    network: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "t.a3m").write_text(">q\nMKVLAAGIV\n>hit\nMKV-AAGIV\n")
+    options = ("--params", network, "--no-templates", "--num-recycle", 0, "--no-report", "--no-plots")
+    result = foldcli("predict", tmp_path / "t.a3m", *options, "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 0, result.stderr
+    facts = json.loads((tmp_path / "out" / "t" / "t.done.json").read_text())["facts"]["network"]
+    assert (facts["templates"], facts["effective_sequences"]) == ([], 1.0)
+    assert "No templates. Expected lDDT-CA 30" in facts["note"]
+
+
+@pytest.mark.parametrize("command", ["fold", "predict"])
+def test_damaged_weights_are_one_line(
+    command: str, network: Path, query: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    weights = network / WEIGHTS_FILE
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    (tmp_path / "t.a3m").write_text(">q\nMKVLAAGIV\n")
+    target = query if command == "fold" else tmp_path / "t.a3m"
+    result = foldcli(command, target, "--params", network, "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 3
+    assert result.stderr.splitlines()[-1].endswith(
+        f"{weights}: damaged: its SHA-256 differs from the one in network.json"
+    )
+
+
+def test_complexes_are_refused(network: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "complex.fasta").write_text(">pair\nMKVLAAGIVMKVL:MKVLAAGIVMKV\n")
+    result = foldcli(
+        "fold", tmp_path / "complex.fasta", "--params", network, "-o", tmp_path / "out", env=environment
+    )
+    assert result.returncode in (3, 5)
+    assert "a complex of several chains: the network small predicts single chains only" in result.stderr
+
+
+@pytest.mark.skipif(COMPACT_FOLDER.exists(), reason="the package contains the compact network")
+def test_installations_without_the_compact_network_say_so(
+    query: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    result = foldcli("fold", query, "--params", "compact", "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 4
+    error = "foldcli: error: this installation does not contain the compact network"
+    assert error in result.stderr.splitlines()
+
+
+@pytest.mark.skipif(not COMPACT_FOLDER.exists(), reason="the package does not contain the compact network")
+def test_compact_network_predicts(query: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    options = ("--params", "compact", "--num-recycle", 0, "--no-report", "--no-plots")
+    result = foldcli("fold", query, *options, "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 0, result.stderr
+    assert "Network compact" in result.stderr
+
+
+def test_name_that_cannot_be_part_of_file_names_is_refused(
+    network: Path, query: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    path = network / "network.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"name": "../x"}))
+    result = foldcli("fold", query, "--params", network, "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 3
+    assert "damaged manifest: its name or configuration cannot be used" in result.stderr
