@@ -9,25 +9,28 @@ the same code as in predictions. Chains of A have no templates. Those of B have 
 training (--template-atoms all: with all atoms).
 
 --params is a folder that `foldcli train --package` wrote, `compact` for the one in the package, or the folder
-`carried` of a training run. lDDT-CA is the mean over a chain's residues. It is compared with the best
-template, copied as by --params template (residues that are left out count 0), or with an ideal helix.
-Long-range contacts (CB closer than 8 Å, at least 24 residues apart, the L/5 most probable) are compared with
-mean-field DCA on the same alignment. A junction is a peptide bond with its two angles; the bonds and angles
-within residues are ideal. Intervals are of 95 %, by bootstrap over chains.
+`carried` of a run of examples/train/compact.yaml. lDDT-CA is the mean over a chain's residues. It is compared
+with the best template, copied as by --params template (residues that are left out count 0), or with an ideal
+helix. Long-range contacts (CB closer than 8 Å, at least 24 residues apart, the L/5 most probable) are
+compared with mean-field DCA on the same alignment. A junction is a peptide bond with its two angles; the
+bonds and angles within residues are ideal. Intervals are of 95 %, by bootstrap over chains.
 """
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory, gettempdir
 
 import numpy as np
 import torch
+from compact_tables import ChainScores, report
 from structure_baselines import ideal_helix, mean_field_dca
 
 from features.alignment_depth import row_weights
@@ -40,29 +43,32 @@ from features.templates.homology import copy_template
 from features.templates.template_features import make_template_features
 from model import residue_constants
 from model.alphafold import AlphaFold
-from model.config import ModelConfig
-from model.dataclass_mapping import from_mapping
 from model.embedders import pseudo_beta
-from model.network_folder import COMPACT_FOLDER, HeldOutCase, InputSizes, read_manifest
+from model.kernel_request import KernelRequest
+from model.network_folder import (
+    COMPACT_FOLDER,
+    InputSizes,
+    NetworkManifest,
+    read_manifest,
+)
 from model.parameters import load_folder
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings, predict
 from model.residue_tables import residue_rows
-from model.training.checkpoint import MANIFEST, averaged_arrays
+from model.training.checkpoint import MANIFEST
 from model.training.data import CENTI, ChainSet, Split, read_split
 from model.training.losses import lddt_ca
+from model.training.packaging import package_network
 from model.training.prepare import prepare
-from model.training.sampling import TrainingSampleSettings
+from model.training.settings import read_settings
 from model.training.validation import contact_precision, long_range_precision
 from model.training.violations import between_residue_clashes, peptide_bond_violations, vdw_radii
 from msa.io.alignments import Alignment
 
+SETTINGS = Path(__file__).parents[1] / "examples" / "train" / "compact.yaml"
 LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)
 MIN_COVERAGE = 0.7  # of the best template
 MAX_EVALUE = 1e-3
-EFFECTIVE = (0.0, 10.0, 30.0, None)
-IDENTITY = (0.0, 0.3, 0.4)
-BOOTSTRAP = 10_000
 
 
 @dataclass(frozen=True)
@@ -71,43 +77,6 @@ class Template:
 
     chain: TemplateChain
     candidate: TemplateCandidate
-
-
-@dataclass(frozen=True)
-class ChainScores:
-    """The scores of one chain; lDDT and pLDDT from 0 to 1.
-
-    Args:
-        name: name of the chain.
-        group: A or B.
-        residues: its length.
-        effective: number of effective sequences.
-        identity: identity of the best template, or None.
-        lddt: mean lDDT-CA.
-        plddt: mean pLDDT.
-        residue_error: mean absolute difference of pLDDT and lDDT of a residue.
-        baseline: lDDT-CA of the copied template or of the helix.
-        contacts: precision of the distogram's long-range contacts.
-        dca_contacts: the same of mean-field DCA, or None.
-        junctions: share of peptide bonds that are within 12 standard deviations with their angles.
-        clashes: pairs of atoms that overlap by more than 1.5 Å, per 100 residues.
-        seconds: time of the passes.
-    """
-
-    name: str
-    group: str
-    residues: int
-    effective: float
-    identity: float | None
-    lddt: float
-    plddt: float
-    residue_error: float
-    baseline: float
-    contacts: float
-    dca_contacts: float | None
-    junctions: float
-    clashes: float
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -286,22 +255,28 @@ def stereochemistry(aatype: torch.Tensor, positions: torch.Tensor) -> tuple[floa
 
 def load(
     params: str, device: torch.device, kernels: str, dtype: torch.dtype
-) -> tuple[str, AlphaFold, InputSizes]:
-    """Return the title of a network, the network, and the sizes of its inputs; see the module's text."""
+) -> tuple[NetworkManifest, AlphaFold]:
+    """Return the manifest of a network and the network; see the module's text."""
     folder = COMPACT_FOLDER if params == "compact" else Path(params)
-    if (folder / MANIFEST).exists():
-        content = json.loads((folder / MANIFEST).read_text())
-        config, sampling = from_mapping(ModelConfig, content["config"]), TrainingSampleSettings()
-        title, arrays = f"{folder}, step {content['progress']['step']}", averaged_arrays(folder)
-        inputs = InputSizes(
-            sampling.msa_rows, sampling.extra_rows, sampling.templates, sampling.template_side_chains,
-            sampling.masked_fraction, resample=False, num_recycles=2, residues=0,
-        )  # fmt: skip
-    else:
+    with TemporaryDirectory() as temporary:
+        if (folder / MANIFEST).exists():
+            package_network(folder, read_settings(SETTINGS), Path(temporary, "network"))
+            folder = Path(temporary, "network")
         manifest = read_manifest(folder)
-        title, config, inputs = manifest.title, manifest.config, manifest.inputs
+        if device.type == "cuda" and kernels == "auto":
+            compile_kernels(folder, device)
         arrays = load_folder(folder, manifest)
-    return title, AlphaFold.from_parameters(config, arrays, device, dtype, kernels), inputs
+    return manifest, AlphaFold.from_parameters(manifest.config, arrays, device, dtype, kernels)
+
+
+def compile_kernels(folder: Path, device: torch.device) -> None:
+    """Compile the network's kernels in processes, which is faster than at their first launches."""
+    properties = torch.cuda.get_device_properties(device)
+    processes = min(32, len(os.sched_getaffinity(0)))
+    capability = (properties.major, properties.minor)
+    request = KernelRequest(properties.name, capability, (str(folder.absolute()),), "bf16", processes)
+    command = [sys.executable, "-c", "from model.kernel_process import main; main()"]
+    subprocess.run(command, input=f"{request.to_json()}\n", stdout=subprocess.PIPE, text=True)
 
 
 def evaluate(
@@ -312,86 +287,6 @@ def evaluate(
         samples = pool.map(lambda chain: evaluation.sample(*chain), chains)
         for (group, chain), (sample, templates) in zip(chains, samples, strict=True):
             yield evaluation.score(group, chain, sample, templates)
-
-
-def interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of a mean."""
-    draws = np.random.default_rng(0).integers(len(values), size=(BOOTSTRAP, len(values)))
-    low, high = np.quantile(values[draws].mean(axis=1), [0.025, 0.975])
-    return float(low), float(high)
-
-
-def column(scores: Sequence[ChainScores], get: Callable[[ChainScores], float]) -> np.ndarray:
-    """Return a value of each chain, float64."""
-    return np.array([get(score) for score in scores], np.float64)
-
-
-def held_out_case(
-    scores: Sequence[ChainScores], with_template: bool, lower: float, upper: float | None
-) -> HeldOutCase | None:
-    """Return the accuracy of the chains of one kind, or None if there are none."""
-    empty = HeldOutCase(with_template, lower, upper, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    chosen = [score for score in scores if empty.contains(score.identity, score.effective)]
-    if not chosen:
-        return None
-    lddt = column(chosen, lambda score: score.lddt)
-    low, high = interval(lddt)
-    return HeldOutCase(
-        with_template, lower, upper, len(chosen), float(lddt.mean()), low, high,
-        float(column(chosen, lambda score: score.baseline).mean()),
-        float(column(chosen, lambda score: abs(score.plddt - score.lddt)).mean()),
-    )  # fmt: skip
-
-
-def with_interval(values: np.ndarray) -> str:
-    """Return a mean and its interval as text."""
-    low, high = interval(values)
-    return f"{values.mean():.3f} ({low:.3f} to {high:.3f})"
-
-
-def report(scores: Sequence[ChainScores]) -> list[HeldOutCase]:
-    """Print the tables; return the cases of the network's manifest."""
-    print("| chains | number | lDDT-CA | baseline | difference | contacts L/5 | DCA L/5 |")
-    print("|---|---|---|---|---|---|---|")
-    rows: list[tuple[str, list[ChainScores]]] = []
-    cases = []
-    for group, with_template, limits in (("A", False, EFFECTIVE), ("B", True, IDENTITY)):
-        members = [score for score in scores if score.group == group]
-        rows.append((f"{group}, all", members))
-        for lower, upper in pairwise(limits):
-            assert lower is not None
-            case = held_out_case(members, with_template, lower, upper)
-            if case is not None:
-                cases.append(case)
-                inside = [score for score in members if case.contains(score.identity, score.effective)]
-                rows.append((f"{group}, {case.label}", inside))
-    for label, chosen in rows:
-        if chosen:
-            lddt, baseline = column(chosen, lambda s: s.lddt), column(chosen, lambda s: s.baseline)
-            dca = [score.dca_contacts for score in chosen if score.dca_contacts is not None]
-            print(
-                f"| {label} | {len(chosen)} | {with_interval(lddt)} | {with_interval(baseline)} | "
-                f"{with_interval(lddt - baseline)} | {with_interval(column(chosen, lambda s: s.contacts))} | "
-                f"{with_interval(np.array(dca)) if dca else '-'} |"
-            )
-    columns = (
-        "chains, pLDDT error of chains, of residues, correlation of chains, junctions within 12 σ, "
-        "clashes per 100 residues, median seconds per chain"
-    )
-    print(f"\n| {columns.replace(', ', ' | ')} |\n{'|---' * 7}|")
-    for label, chosen in [("A and B", list(scores)), *(row for row in rows if row[0].endswith("all"))]:
-        if len(chosen) > 1:
-            lddt, plddt = column(chosen, lambda s: s.lddt), column(chosen, lambda s: s.plddt)
-            residues = column(chosen, lambda s: s.residues)
-            print(
-                f"| {label} | {np.abs(lddt - plddt).mean():.3f} | "
-                f"{column(chosen, lambda s: s.residue_error).mean():.3f} | "
-                f"{np.corrcoef(lddt, plddt)[0, 1]:.2f} | "
-                f"{np.average(column(chosen, lambda s: s.junctions), weights=residues):.4f} | "
-                f"{np.average(column(chosen, lambda s: s.clashes), weights=residues):.2f} | "
-                f"{np.median(column(chosen, lambda s: s.seconds)):.2f} |"
-            )
-    return cases
 
 
 def main() -> None:
@@ -415,9 +310,9 @@ def main() -> None:
     begin = time.perf_counter()
     device = torch.device(options.device)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    title, network, inputs = load(options.params, device, options.kernels, dtype)
+    manifest, network = load(options.params, device, options.kernels, dtype)
     changes = {"masked_fraction": options.masked_fraction, "num_recycles": options.recycles}
-    inputs = replace(inputs, **{name: value for name, value in changes.items() if value is not None})
+    inputs = replace(manifest.inputs, **{name: value for name, value in changes.items() if value is not None})
     inputs = replace(inputs, resample=inputs.resample or options.resample)
     data = prepare(options.data, options.prepared)
     split = read_split(data)
@@ -430,7 +325,7 @@ def main() -> None:
     )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     kernels = "fused" if network.kernels.fused else "reference"
-    print(f"{title}; {name}, {dtype}, {kernels} kernels", flush=True)
+    print(f"{manifest.title}; {name}, {dtype}, {kernels} kernels", flush=True)
     print(f"{inputs}, templates with {options.template_atoms} atoms", flush=True)
     start = time.perf_counter()
     scores = list(evaluate(evaluation, chains, options.threads))
@@ -438,7 +333,11 @@ def main() -> None:
     print(f"{len(scores)} chains in {seconds:.1f} s, start {start - begin:.1f} s\n")
     cases = report(scores)
     if options.json is not None:
-        content = {"network": title, "cases": list(map(asdict, cases)), "chains": list(map(asdict, scores))}
+        content = {
+            "network": manifest.title,
+            "cases": list(map(asdict, cases)),
+            "chains": list(map(asdict, scores)),
+        }
         options.json.write_text(json.dumps(content, indent=1) + "\n")
 
 

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from foldcli.inputs.shard import Shard
 from foldcli.logs import configure
+from foldcli.params.parameters import DEFAULT_METHOD
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -180,7 +181,7 @@ report_options = combine(
 params_option = click.option(
     "--params",
     type=PathType(),
-    show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else template",
+    show_default=f"$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else {DEFAULT_METHOD}",
     help="Folder with DeepMind's params_model_*.npz, or with a network from `foldcli train --package`. "
     "`template` runs no network and copies the best template; `compact` is the small network in the package; "
     "`demo` is an untrained network for trying foldcli out.",

@@ -20,8 +20,7 @@ def network_facts(
         effective: number of effective sequences of the alignment.
     """
     used = templates[: manifest.inputs.templates]
-    # by identity, because the best template is the one that the held-out table means
-    identity = max((template.identity for template in used), default=None)
+    identity = used[0].identity if used else None
     case = manifest.expected_accuracy(identity, effective)
     return {
         "name": manifest.name,

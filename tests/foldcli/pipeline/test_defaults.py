@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from features.templates.settings import TemplateSettings
-from foldcli.params.parameters import TEMPLATE
+from foldcli.params import parameters
+from foldcli.params.parameters import COMPACT, TEMPLATE
+from foldcli.pipeline import defaults
 from foldcli.pipeline.defaults import library_database, with_default_method
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings, TemplateOptions
 from msa.database.database import TargetDatabase
+from tests.model.network_folders import small_network, write_random_network
 
 NETWORK = NetworkOptions(None, (1,), "auto", "cpu", None, None, "auto", PredictSettings())
 TEMPLATES = TemplateOptions(None, None, None, None, TemplateSettings())
@@ -42,6 +45,20 @@ def test_runs_of_complexes_without_templates_or_on_several_gpus_need_a_network()
     assert with_default_method(NETWORK, None, ("monomer",)).params is None
     assert with_default_method(NETWORK, TEMPLATES, ("monomer", "multimer")).params is None
     assert with_default_method(replace(NETWORK, gpus_per_target=2), TEMPLATES, ("monomer",)).params is None
+
+
+def test_compact_network_can_be_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_random_network(tmp_path / "compact", small_network())
+    monkeypatch.setattr(parameters, "COMPACT_FOLDER", tmp_path / "compact")
+    monkeypatch.setattr(defaults, "DEFAULT_METHOD", COMPACT)
+    # it needs no templates
+    for templates in (TEMPLATES, None):
+        network = with_default_method(NETWORK, templates, ("monomer",))
+        assert network.params == COMPACT
+        assert (network.predict.max_seq, network.predict.max_extra_seq) == (16, 24)
+        assert network.predict.num_recycles == 1
+    assert with_default_method(replace(NETWORK, num_recycles=5), None, ("monomer",)).predict.num_recycles == 5
+    assert with_default_method(NETWORK, TEMPLATES, ("monomer", "multimer")).params is None
 
 
 def test_default_database_is_that_of_the_package() -> None:

@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 
 from features.deterministic import make_features
-from foldcli.params.parameters import ParameterSource
-from foldcli.pipeline import network_loading
+from features.residues import ATOM37
+from features.sampling import SamplingSettings
+from features.templates.candidates import TemplateHits
+from foldcli.params import parameters
+from foldcli.params.parameters import ParameterSource, find_parameters
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.settings import PredictSettings
+from foldcli.pipeline.template_stage import TargetTemplates
 from model.config import ModelConfig, model_config
 from model.parameters import random_parameters
 from msa.io.alignments import parse_alignment
+from tests.model.network_folders import small_network, write_random_network
 
 
 def small_config(name: str) -> ModelConfig:
@@ -25,7 +30,7 @@ def small_config(name: str) -> ModelConfig:
 def test_parameters_of_the_next_network_are_read_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network_loading, "model_config", small_config)
+    monkeypatch.setattr(parameters, "model_config", small_config)
     sources = []
     for number in (3, 4, 5):
         source = ParameterSource(number, f"model_{number}_ptm", tmp_path / f"{number}.npz")
@@ -48,3 +53,34 @@ def test_parameters_of_the_next_network_are_read_ahead(
         )
     predictor._read_ahead(sources[0])
     assert not predictor._arrays
+
+
+def test_inputs_are_those_of_the_training_that_the_manifest_describes(tmp_path: Path) -> None:
+    write_random_network(tmp_path / "network", small_network())
+    sources = find_parameters(str(tmp_path / "network"), (1, 2), "auto")
+    assert [source.label for source in sources] == ["small"]
+    settings = PredictSettings(num_recycles=2, max_seq=16, max_extra_seq=24)
+    predictor = Predictor(sources, settings, NetworkMemory("cpu"))
+    job = Job(sources[0], 3, "")
+    sampling = predictor.sampling(job)
+    assert sampling == (SamplingSettings(16, 24, 2, 0.15, resample=False), 3)
+    assert predictor.uses_templates(job)
+
+    features = make_features([parse_alignment(b">a\nACDE\n>b\nACDF\n")])
+    random = np.random.default_rng(0)
+    templates = {
+        "template_aatype": np.zeros((3, 4), np.int32),
+        "template_all_atom_positions": random.random((3, 4, 37, 3)).astype(np.float32),
+        "template_all_atom_masks": np.ones((3, 4, 37), np.float32),
+        "template_sum_probs": np.ones((3, 1), np.float32),
+        "template_pseudo_beta": np.ones((3, 4, 3), np.float32),
+        "template_pseudo_beta_mask": np.ones((3, 4), np.float32),
+    }
+    sample = predictor.sample(features, TargetTemplates(TemplateHits("ACDE"), templates), sampling)
+    # two templates, no side chains beyond CB, and the same rows and masks in all passes
+    mask = sample["template_all_atom_masks"]
+    assert mask.shape == (3, 2, 4, 37)
+    names = {ATOM37[atom] for atom in np.flatnonzero(mask.any(axis=(0, 1, 2)))}
+    assert names == {"N", "CA", "C", "O", "CB"}
+    assert not sample["template_all_atom_positions"][mask == 0].any()
+    assert (sample["msa_feat"] == sample["msa_feat"][0]).all()

@@ -1,0 +1,131 @@
+"""The scores of held-out chains, and tables of their means with intervals."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from model.network_folder import HeldOutCase
+
+# limits of the numbers of effective sequences, and of the identities of the best template
+EFFECTIVE = (0.0, 10.0, 30.0, None)
+IDENTITY = (0.0, 0.3, 0.4)
+BOOTSTRAP = 10_000
+
+
+@dataclass(frozen=True)
+class ChainScores:
+    """The scores of one chain; lDDT and pLDDT from 0 to 1.
+
+    Args:
+        name: name of the chain.
+        group: A or B.
+        residues: its length.
+        effective: number of effective sequences.
+        identity: identity of the best template, or None.
+        lddt: mean lDDT-CA.
+        plddt: mean pLDDT.
+        residue_error: mean absolute difference of pLDDT and lDDT of a residue.
+        baseline: lDDT-CA of the copied template or of the helix.
+        contacts: precision of the distogram's long-range contacts.
+        dca_contacts: the same of mean-field DCA, or None.
+        junctions: share of peptide bonds that are within 12 standard deviations with their angles.
+        clashes: pairs of atoms that overlap by more than 1.5 Å, per 100 residues.
+        seconds: time of the passes.
+    """
+
+    name: str
+    group: str
+    residues: int
+    effective: float
+    identity: float | None
+    lddt: float
+    plddt: float
+    residue_error: float
+    baseline: float
+    contacts: float
+    dca_contacts: float | None
+    junctions: float
+    clashes: float
+    seconds: float
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of a mean."""
+    draws = np.random.default_rng(0).integers(len(values), size=(BOOTSTRAP, len(values)))
+    low, high = np.quantile(values[draws].mean(axis=1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def column(scores: Sequence[ChainScores], get: Callable[[ChainScores], float]) -> np.ndarray:
+    """Return a value of each chain, float64."""
+    return np.array([get(score) for score in scores], np.float64)
+
+
+def held_out_case(
+    scores: Sequence[ChainScores], with_template: bool, lower: float, upper: float | None
+) -> HeldOutCase | None:
+    """Return the accuracy of the chains of one kind, or None if there are none."""
+    empty = HeldOutCase(with_template, lower, upper, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    chosen = [score for score in scores if empty.contains(score.identity, score.effective)]
+    if not chosen:
+        return None
+    lddt = column(chosen, lambda score: score.lddt)
+    low, high = interval(lddt)
+    return HeldOutCase(
+        with_template, lower, upper, len(chosen), float(lddt.mean()), low, high,
+        float(column(chosen, lambda score: score.baseline).mean()),
+        float(column(chosen, lambda score: abs(score.plddt - score.lddt)).mean()),
+    )  # fmt: skip
+
+
+def with_interval(values: np.ndarray) -> str:
+    """Return a mean and its interval as text."""
+    low, high = interval(values)
+    return f"{values.mean():.3f} ({low:.3f} to {high:.3f})"
+
+
+def report(scores: Sequence[ChainScores]) -> list[HeldOutCase]:
+    """Print the tables; return the cases of the network's manifest."""
+    print("| chains | number | lDDT-CA | baseline | difference | contacts L/5 | DCA L/5 |")
+    print("|---|---|---|---|---|---|---|")
+    rows: list[tuple[str, list[ChainScores]]] = []
+    cases = []
+    for group, with_template, limits in (("A", False, EFFECTIVE), ("B", True, IDENTITY)):
+        members = [score for score in scores if score.group == group]
+        rows.append((f"{group}, all", members))
+        for lower, upper in pairwise(limits):
+            assert lower is not None
+            case = held_out_case(members, with_template, lower, upper)
+            if case is not None:
+                cases.append(case)
+                inside = [score for score in members if case.contains(score.identity, score.effective)]
+                rows.append((f"{group}, {case.label}", inside))
+    for label, chosen in rows:
+        if chosen:
+            lddt, baseline = column(chosen, lambda s: s.lddt), column(chosen, lambda s: s.baseline)
+            dca = [score.dca_contacts for score in chosen if score.dca_contacts is not None]
+            print(
+                f"| {label} | {len(chosen)} | {with_interval(lddt)} | {with_interval(baseline)} | "
+                f"{with_interval(lddt - baseline)} | {with_interval(column(chosen, lambda s: s.contacts))} | "
+                f"{with_interval(np.array(dca)) if dca else '-'} |"
+            )
+    columns = (
+        "chains, pLDDT error of chains, of residues, correlation of chains, junctions within 12 σ, "
+        "clashes per 100 residues, median seconds per chain"
+    )
+    print(f"\n| {columns.replace(', ', ' | ')} |\n{'|---' * 7}|")
+    for label, chosen in [("A and B", list(scores)), *(row for row in rows if row[0].endswith("all"))]:
+        if len(chosen) > 1:
+            lddt, plddt = column(chosen, lambda s: s.lddt), column(chosen, lambda s: s.plddt)
+            residues = column(chosen, lambda s: s.residues)
+            print(
+                f"| {label} | {np.abs(lddt - plddt).mean():.3f} | "
+                f"{column(chosen, lambda s: s.residue_error).mean():.3f} | "
+                f"{np.corrcoef(lddt, plddt)[0, 1]:.2f} | "
+                f"{np.average(column(chosen, lambda s: s.junctions), weights=residues):.4f} | "
+                f"{np.average(column(chosen, lambda s: s.clashes), weights=residues):.2f} | "
+                f"{np.median(column(chosen, lambda s: s.seconds)):.2f} |"
+            )
+    return cases
