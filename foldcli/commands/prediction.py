@@ -164,21 +164,23 @@ def run_predictions(
     iterations = () if search is None or search.alignment.search.num_iterations == 1 else ITERATIONS
     cpu_kernels = compile_cpu_kernels(() if dry_run else (*iterations, *FEATURES, *alignments))
     startup = start(network, not dry_run, worker_devices, kinds, cpu_kernels)
-    # these import torch, which `start` has just imported
-    from foldcli.params.verify import check_parameters
-    from foldcli.pipeline.device_workers import worker_settings
-    from foldcli.pipeline.estimates import print_prediction_plan
-    from foldcli.pipeline.identity import TargetIdentities
+    # this imports torch, which `start` has just imported
     from foldcli.pipeline.ranks import open_predictor
-    from foldcli.pipeline.run import run_targets, warm_up_early
-    from foldcli.pipeline.run_state import RunSettings
-    from foldcli.pipeline.template_stage import TemplateStage
 
-    templates = None if template_options is None else TemplateStage.open(template_options, cache_dir())
-    template_identity = None if templates is None else templates.identity()
     with open_predictor(network, startup, threads, assignment, dry_run or in_workers) as predictor:
-        if not (dry_run or in_workers):
-            warm_up_early(predictor, selected, output)
+        if not (dry_run or in_workers or _are_finished(selected, output)):
+            predictor.warm_up(predictor.sources[0])
+        # imported while the GPU is warmed up
+        from foldcli.params.verify import check_parameters
+        from foldcli.pipeline.device_workers import worker_settings
+        from foldcli.pipeline.estimates import print_prediction_plan
+        from foldcli.pipeline.identity import TargetIdentities
+        from foldcli.pipeline.run import run_targets
+        from foldcli.pipeline.run_state import RunSettings
+        from foldcli.pipeline.template_stage import TemplateStage
+
+        templates = None if template_options is None else TemplateStage.open(template_options, cache_dir())
+        template_identity = None if templates is None else templates.identity()
         identities = TargetIdentities(
             predictor.sources,
             check_parameters(predictor.sources),
@@ -204,6 +206,11 @@ def run_predictions(
         wait([cpu_kernels])
         run_targets(selected, settings, failures, as_json)
     return None
+
+
+def _are_finished(targets: "Sequence[tuple[str, TargetInput]]", output: "OutputSettings") -> bool:
+    """Return True if all targets have results."""
+    return all(output.files(name).path("done").exists() for name, _ in targets)
 
 
 def _first_lengths(targets: "Sequence[tuple[str, TargetInput]]", output: "OutputSettings") -> set[int]:

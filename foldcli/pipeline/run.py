@@ -52,11 +52,9 @@ from foldcli.pipeline.results import ResultStage, load_libraries
 from foldcli.pipeline.run_state import RunSettings, RunState
 from foldcli.pipeline.sampling_process import SamplingProcesses
 from foldcli.pipeline.search_stage import SearchStage, search_ahead
-from foldcli.pipeline.settings import OutputSettings
 from foldcli.pipeline.shared_arrays import share_arrays
 from foldcli.pipeline.target_queue import SharedIterator, SharedTargets, no_usable_worker, share_targets
 from foldcli.pipeline.target_run import TargetRun
-from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TargetTemplates
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.report.make import try_index
@@ -113,22 +111,6 @@ def run_targets(
         failures.finish()
     finally:
         try_index(output.folder, output.report)
-
-
-def warm_up_early(
-    predictor: Predictor | TemplateCopier,
-    named_inputs: Sequence[tuple[str, TargetInput]],
-    output: OutputSettings,
-) -> None:
-    """Begin to prepare the GPU before the run, unless all targets have results.
-
-    Args:
-        predictor: the predictor of the run.
-        named_inputs: names and inputs of the targets.
-        output: settings of the results.
-    """
-    if not all(output.files(name).path("done").exists() for name, _ in named_inputs):
-        predictor.warm_up(predictor.sources[0])
 
 
 def approximate_length(target_input: TargetInput) -> int:
