@@ -62,8 +62,13 @@ def make_cpu_products_reproducible() -> None:
     in the last digits from run to run. It reads the variable at its first use, so call this before torch is
     imported. A value that the user has set is kept.
     """
-    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    for instructions, flag in (("AVX512", " avx512bw "), ("AVX2", " avx2 ")):
+    try:
+        with Path("/proc/cpuinfo").open() as lines:
+            # those of the first processor; the others have the same
+            flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    except OSError:
+        return
+    for instructions, flag in (("AVX512", "avx512bw"), ("AVX2", "avx2")):
         if flag in flags:
             os.environ.setdefault("MKL_CBWR", f"{instructions},STRICT")
             return

@@ -5,6 +5,7 @@ of worker processes gives the same samples. Arrays stay small integers; `model.t
 into features on the GPU.
 """
 
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -315,10 +316,14 @@ def load_batches(
         num_workers=workers,
         prefetch_factor=2 if workers else None,
         pin_memory=pin_memory,
-        worker_init_fn=_use_one_thread,
+        worker_init_fn=_prepare_worker,
     )
     return iter(loader)
 
 
-def _use_one_thread(worker_index: int) -> None:
+def _prepare_worker(worker_index: int) -> None:
     torch.set_num_threads(1)
+    # Schedulers and terminals signal all processes of a run. The main process needs its workers until the
+    # current step has ended; they end with it.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

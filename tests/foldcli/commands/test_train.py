@@ -2,7 +2,11 @@
 
 import json
 import lzma
+import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -14,6 +18,7 @@ from click.testing import CliRunner
 from foldcli.commands.train import command
 from model.network_folder import read_manifest
 from model.parameters import load_folder
+from model.training.checkpoint import stored_progress
 from tests.command_process import run_foldcli
 
 CONFIG = """
@@ -134,6 +139,38 @@ def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
     assert not manifest.config.predicted_aligned_error
     assert not any("predicted_aligned_error" in key for key in arrays)
     assert all((arrays[key] == exported[key]).all() for key in arrays)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_to_all_processes_of_a_run_writes_a_checkpoint(
+    data: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    config, run = tmp_path / "tiny.yaml", tmp_path / "run"
+    config.write_text(CONFIG.replace("steps: 4,", "steps: 100000,").replace("workers: 0", "workers: 2"))
+    arguments = ["train", config, "-o", run, "--data", data, "--prepared", tmp_path / "unpacked"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "foldcli", *map(str, arguments), "--device", "cpu"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_for_lines(run / "metrics.jsonl", 2)
+        os.killpg(process.pid, number)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 128 + number, errors
+    assert "Traceback" not in errors
+    assert stored_progress(run).step == len((run / "metrics.jsonl").read_text().splitlines())
+
+
+def wait_for_lines(path: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists() or path.read_text().count("\n") < count:
+        assert time.monotonic() < deadline, f"{path} has too few lines"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
