@@ -304,7 +304,7 @@ def main() -> None:
     parser.add_argument("--chains", type=int, help="number of chains of each set; default all")
     parser.add_argument("--no-dca", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2, help="threads that sample features")
+    parser.add_argument("--threads", type=int, default=4, help="threads that sample features")
     parser.add_argument("--json", type=Path, help="write all scores, for `foldcli train --package`")
     options = parser.parse_args()
     begin = time.perf_counter()

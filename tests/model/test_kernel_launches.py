@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from model.alphafold import AlphaFold
 from model.config import ModelConfig, model_config
 from model.kernel_launches import network_launches
 from model.kernels import select_kernels
+from model.training.settings import read_settings
 
 H200, A100 = GpuModel("NVIDIA H200", (9, 0)), GpuModel("NVIDIA A100-SXM4-40GB", (8, 0))
 # sizes at which other kernels may run, and their neighbours
@@ -90,6 +92,14 @@ def check(name: str, dtype: torch.dtype, gpu: GpuModel, sizes: list[Size]) -> No
 def test_targets_of_some_sizes_launch_enumerated_kernels_only() -> None:
     sizes = [(30, 1, 1, 0), (47, 508, 33, 4), (64, 512, 5120, 0), (384, 508, 513, 1), (700, 3, 5120, 0)]
     check("model_1_ptm", torch.bfloat16, H200, sizes)
+
+
+def test_compact_network_launches_enumerated_kernels_only(root: Path) -> None:
+    config = read_settings(root / "examples/train/compact.yaml").network
+    known = enumerated(config, torch.bfloat16, H200)
+    sizes = [(30, 1, 1, 0), (47, 62, 33, 2), (384, 62, 96, 1), (700, 3, 1, 2)]
+    for size, found in launched(config, torch.bfloat16, H200, sizes):
+        assert found and found <= known, size
 
 
 @pytest.mark.slow
