@@ -16,9 +16,8 @@ from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from network_pass import random_features
+from random_inputs import SLOTS, Arrays, monomer_features, multimer_features
 
 from cuda.fused.chunking import chunk_budget
 from foldcli.pipeline.device import NetworkMemory
@@ -31,60 +30,21 @@ from model.parameters import random_parameters
 from model.recycling import feature_tensors
 
 MONOMER, MULTIMER = "model_1_ptm", "model_1_multimer_v3"
-ROWS, EXTRA_ROWS, SLOTS = 508, 2048, 4
 GIB = 2**30
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
-Arrays = dict[str, np.ndarray]
-
 
 class Measured(NamedTuple):
-    """The costs of a network's passes; memory is 0 on the CPU."""
+    """The costs of a network's passes; memory is 0 on the CPU.
+
+    The first pass compiles kernels that are not in the cache.
+    """
 
     seconds: float
+    first_seconds: float
     sampling_seconds: float
     peak_bytes: int
     planned_bytes: int
-
-
-def template_arrays(residues: int, templates: int) -> Arrays:
-    """Return the first templates of SLOTS filled with random atoms."""
-    random = np.random.default_rng(1)
-    positions = np.zeros((SLOTS, residues, 37, 3), np.float32)
-    positions[:templates] = 20 * random.standard_normal((templates, residues, 37, 3))
-    mask = np.zeros((SLOTS, residues, 37), np.float32)
-    mask[:templates] = 1
-    aatype = np.zeros((SLOTS, residues), np.int64)
-    aatype[:templates] = random.integers(0, 20, (templates, residues))
-    return {"template_aatype": aatype, "template_all_atom_positions": positions, "mask": mask}
-
-
-def monomer_features(residues: int, templates: int) -> Arrays:
-    """Return features of one iteration of the monomer network."""
-    arrays = template_arrays(residues, templates)
-    arrays["template_all_atom_masks"] = arrays.pop("mask")
-    present = (np.arange(SLOTS) < templates).astype(np.float32)
-    features = random_features(residues, ROWS, EXTRA_ROWS)
-    return features | {name: array[None] for name, array in (arrays | {"template_mask": present}).items()}
-
-
-def multimer_features(residues: int, templates: int) -> Arrays:
-    """Return features of a complex of two chains."""
-    random = np.random.default_rng(0)
-    arrays = template_arrays(residues, templates)
-    arrays["template_all_atom_mask"] = arrays.pop("mask")
-    chain = (np.arange(residues) >= residues // 2).astype(np.int64)
-    msa = random.integers(0, 22, (ROWS + EXTRA_ROWS, residues))
-    msa[0] %= 20
-    return arrays | {
-        "aatype": msa[0],
-        "residue_index": np.arange(residues) - chain * (residues // 2),
-        "asym_id": chain + 1,
-        "entity_id": chain + 1,
-        "sym_id": np.ones(residues, np.int64),
-        "msa": msa,
-        "deletion_matrix": np.zeros(msa.shape, np.float32),
-    }
 
 
 def measure(
@@ -100,12 +60,13 @@ def measure(
         def run(iteration: int) -> None:
             network.run_pass(inputs(iteration), state)
 
-        for iteration in range(options.warm_up):
-            run(iteration)
-        passes = [seconds_of(partial(run, i), options.device) for i in range(options.repeats)]
+        passes = [
+            seconds_of(partial(run, i), options.device) for i in range(options.warm_up + options.repeats)
+        ]
         sampling = [seconds_of(partial(inputs, i), options.device) for i in range(options.repeats)]
     peak = 0 if plan is None else torch.cuda.max_memory_allocated()
-    return Measured(median(passes), median(sampling), peak, 0 if plan is None else plan.peak_bytes)
+    planned = 0 if plan is None else plan.peak_bytes
+    return Measured(median(passes[options.warm_up :]), passes[0], median(sampling), peak, planned)
 
 
 def seconds_of(call: Callable[[], Any], device: str) -> float:

@@ -37,7 +37,7 @@ from network_floors import (
     ROWS,
     costs,
 )
-from network_pass import random_features
+from random_inputs import random_features
 
 from cuda.fused.chunking import chunk_budget
 from foldcli.pipeline.device import NetworkMemory

@@ -10,31 +10,13 @@ import resource
 import sys
 import time
 
-import numpy as np
 import torch
+from random_inputs import random_features
 
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
-
-
-def random_features(residues: int, msa_rows: int, extra_rows: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Return random features of one iteration, with masks of all ones."""
-    random = np.random.default_rng(seed)
-    aatype = random.integers(0, 20, residues)
-    return {
-        "aatype": aatype[None],
-        "residue_index": np.arange(residues)[None],
-        "seq_mask": np.ones((1, residues), np.float32),
-        "target_feat": np.eye(22, dtype=np.float32)[aatype + 1][None],
-        "msa_feat": random.random((1, msa_rows, residues, 49), np.float32),
-        "msa_mask": np.ones((1, msa_rows, residues), np.float32),
-        "extra_msa": random.integers(0, 22, (1, extra_rows, residues)),
-        "extra_msa_mask": np.ones((1, extra_rows, residues), np.float32),
-        "extra_has_deletion": np.zeros((1, extra_rows, residues), np.float32),
-        "extra_deletion_value": np.zeros((1, extra_rows, residues), np.float32),
-    }
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ import torch
 from torch import distributed
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.network_pass import random_features
+from benchmarks.random_inputs import random_features
 from cuda.fused.chunking import chunk_budget
 from model.alphafold import AlphaFold
 from model.config import ModelConfig, model_config
