@@ -1,5 +1,7 @@
 """Small chains, networks and settings for the tests of training."""
 
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -106,3 +108,22 @@ def settings(network_config: ModelConfig) -> TrainingSettings:
         compile=False,
         workers=0,
     )
+
+
+@pytest.fixture
+def everything_in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compute in float64 where the network says float32, also in tables that are made once per process."""
+    clear_tables()
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    monkeypatch.setattr(torch, "float32", torch.float64)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float)
+    clear_tables()
+
+
+def clear_tables() -> None:
+    modules = [module for name, module in sys.modules.items() if name.startswith("model.")]
+    for function in (value for module in modules for value in vars(module).values()):
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()

@@ -1,7 +1,5 @@
 """Gradients of the network equal finite differences in float64."""
 
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -18,25 +16,6 @@ from model.training.sampling import Sampler, TrainingSampleSettings
 
 # of the parameters, relative to their own size; the error of central differences is of its square
 STEP = 1e-6
-
-
-@pytest.fixture
-def everything_in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Compute in float64 where the network says float32, also in tables that are made once per process."""
-    clear_tables()
-    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-    monkeypatch.setattr(torch, "float32", torch.float64)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float)
-    clear_tables()
-
-
-def clear_tables() -> None:
-    modules = [module for name, module in sys.modules.items() if name.startswith("model.")]
-    for function in (value for module in modules for value in vars(module).values()):
-        if hasattr(function, "cache_clear"):
-            function.cache_clear()
 
 
 def test_gradients_equal_finite_differences(
