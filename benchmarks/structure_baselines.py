@@ -1,4 +1,4 @@
-"""What predictions are compared with: an ideal helix, and contacts by mean-field DCA."""
+"""Baselines of predictions: an ideal helix, and contacts by mean-field DCA."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""What results say about a network with a manifest: its origin, its templates, its expected accuracy."""
+"""Statements of results about a network with a manifest: its origin, its templates, its expected accuracy."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
