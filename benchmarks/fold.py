@@ -191,6 +191,13 @@ def network_seconds(folder: Path, name: str, options: argparse.Namespace) -> tup
     return middle - start, time.perf_counter() - middle
 
 
+def write_database(folder: Path, records: list[FastaRecord]) -> None:
+    """Write a target database of all records, FOLDER/db."""
+    (folder / "db.fasta").write_text("".join(f">{r.header}\n{r.sequence}\n" for r in records))
+    createdb = [sys.executable, "-m", "foldcli", "createdb", str(folder / "db.fasta"), "-q"]
+    subprocess.run([*createdb, "-o", str(folder / "db")], check=True)
+
+
 def write_targets(path: Path, records: list[FastaRecord], targets: int) -> float:
     """Write the FASTA of randomly drawn targets, and return their mean length."""
     suitable = [record for record in records if MIN_RESIDUES <= len(record.sequence) <= MAX_RESIDUES]
@@ -214,9 +221,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         records = list(itertools.islice(read_fasta(options.sequences), options.max_records))
-        (folder / "db.fasta").write_text("".join(f">{r.header}\n{r.sequence}\n" for r in records))
-        createdb = [sys.executable, "-m", "foldcli", "createdb", str(folder / "db.fasta"), "-q"]
-        subprocess.run([*createdb, "-o", str(folder / "db")], check=True)
+        write_database(folder, records)
         if not options.demo:
             (folder / "params").mkdir()
             arrays = random_parameters(model_config("model_3_ptm"), seed=3)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from fold import GpuLoad, compile_bytecode, python_environment, read_phases
+from fold import GpuLoad, compile_bytecode, python_environment, read_phases, write_database
 
 from model.config import model_config
 from model.parameters import random_parameters
@@ -84,9 +84,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         records = list(itertools.islice(read_fasta(arguments.sequences), arguments.max_records))
-        (folder / "db.fasta").write_text("".join(f">{r.header}\n{r.sequence}\n" for r in records))
-        createdb = [sys.executable, "-m", "foldcli", "createdb", str(folder / "db.fasta"), "-q"]
-        subprocess.run([*createdb, "-o", str(folder / "db")], check=True)
+        write_database(folder, records)
         (folder / "params").mkdir()
         arrays = random_parameters(model_config("model_1_multimer_v3"), seed=3)
         np.savez(folder / "params" / "params_model_1_multimer_v3.npz", **arrays)
