@@ -199,7 +199,8 @@ prediction_options = combine(
         show_default=True,
         help="Maximum number of alignment rows for the network: ROWS of the clustered alignment, including "
         "four template rows, and EXTRA rows of the extra alignment. Multimer networks have no template rows "
-        "and get at most 508:2048, models 4 and 5 of them 508:1152; `compact` gets at most 64:96.",
+        "and get at most 508:2048, models 4 and 5 of them 508:1152; `compact` gets no more than in "
+        "its training.",
     ),
 )
 
