@@ -78,7 +78,9 @@ def test_imports_have_no_circles(root: Path) -> None:
     for module, path in paths.items():
         found: set[str] = set()
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names} & paths.keys()
+            elif isinstance(node, ast.ImportFrom) and node.module:
                 submodules = {f"{node.module}.{alias.name}" for alias in node.names}
                 found |= submodules & paths.keys() or {node.module} & paths.keys()
         imports[module] = found

@@ -108,8 +108,9 @@ def start_worker(device: str, parameters: Path | None) -> None:
     if parameters is not None:
         read_ahead(parameters)
     with without_collection():
-        # imports torch and the network
-        import foldcli.pipeline.device_workers  # noqa: F401
+        # these import torch and most of what a prediction needs
+        import foldcli.pipeline.network_loading
+        import foldcli.pipeline.template_copies  # noqa: F401
 
 
 @cache
