@@ -218,7 +218,3 @@ def _align(targets: int) -> None:
     profile = initial_profile(FastaRecord("query", _SEQUENCE), SearchSettings()).profile
     sequences = SequenceArrays.concatenate(targets * [encode("AC")])
     alignment_scores(profile, sequences, np.arange(targets))
-
-
-if __name__ == "__main__":
-    main()
