@@ -84,17 +84,44 @@ class GpuLoad:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One run of `foldcli fold`: wall seconds, and what its files and messages say."""
+class CommandRun:
+    """One run of a foldcli command with -v: when it began, wall seconds, the GPU's load and its messages."""
 
+    began: float
     seconds: float
+    gpu: GpuLoad
+    log: str
+
+    @property
+    def first_block(self) -> float:
+        """Seconds from the start to the end of the network's first block; 0 if the log has none."""
+        found = re.search(r"first block finished ([\d.]+) s", self.log)
+        return float(found[1]) if found else 0.0
+
+    @property
+    def load(self) -> str:
+        """The GPU's load in words, of the whole run and after the first block."""
+        return f"{self.gpu.text()}; after the first block: {self.gpu.text(self.began + self.first_block)}"
+
+    @property
+    def compiled(self) -> int:
+        """Number of kernels that were compiled in mid-run."""
+        return sum(map(int, re.findall(r"(\d+) kernels were compiled", self.log)))
+
+    @property
+    def phases(self) -> str:
+        """The phases of the run's start that -v logs, after their ends in seconds after its start."""
+        found = re.findall(r"^(.+) ([\d.]+) s after the start$", self.log, re.MULTILINE)
+        return ", ".join(f"{end:.2f} {phase}" for end, phase in sorted((float(x), name) for name, x in found))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of `foldcli fold`: the run, and what its files say."""
+
+    run: CommandRun
     first_target: float
-    first_block: float
-    load: str
-    load_after_start: str
-    compiled: int
     report: str
-    phases: list[tuple[float, str]]
 
 
 def python_environment(folder: Path) -> dict[str, str]:
@@ -111,31 +138,36 @@ def compile_bytecode(folder: Path) -> None:
         subprocess.run(command, env=python_environment(folder), stderr=subprocess.DEVNULL)
 
 
+def run_foldcli(arguments: list[str], folder: Path, name: str, cache: Path) -> CommandRun:
+    """Run a foldcli command, with its messages in FOLDER/NAME.log; end with them if it fails.
+
+    Args:
+        arguments: its arguments, with -v.
+        folder: folder of the benchmark.
+        name: name of the run.
+        cache: foldcli's cache.
+    """
+    log = folder / f"{name}.log"
+    environment = python_environment(folder) | {"FOLDCLI_CACHE": str(cache)}
+    began = time.time()
+    with GpuLoad() as load, log.open("w") as stream:
+        process = subprocess.run(
+            [sys.executable, "-m", "foldcli", *arguments], stderr=stream, env=environment
+        )
+    seconds = time.time() - began
+    if process.returncode:
+        sys.exit(f"{arguments[0]} ended with {process.returncode}:\n{log.read_text()[-3000:]}")
+    return CommandRun(began, seconds, load, log.read_text())
+
+
 def run_fold(folder: Path, name: str, cache: Path, options: argparse.Namespace, targets: int) -> Measured:
     """Run `foldcli fold` on all targets into a folder of its own."""
     out = folder / name
-    command = [
-        sys.executable,
-        "-m",
-        "foldcli",
-        "fold",
-        str(folder / f"{targets}.fasta"),
-        "--db",
-        str(folder / "db"),
-    ]
-    command += ["-o", str(out), "--cache", str(folder / f"features-{name}"), "--models", "3", "-v"]
-    command += ["--params", "demo" if options.demo else str(folder / "params"), *options.options.split()]
-    began = time.time()
-    with GpuLoad() as load, (folder / f"{name}.log").open("w") as log:
-        environment = python_environment(folder) | {"FOLDCLI_CACHE": str(cache)}
-        process = subprocess.run(command, stderr=log, env=environment)
-    seconds = time.time() - began
-    text = (folder / f"{name}.log").read_text()
-    if process.returncode:
-        sys.exit(f"fold ended with {process.returncode}:\n{text[-3000:]}")
+    arguments = ["fold", str(folder / f"{targets}.fasta"), "--db", str(folder / "db"), "-o", str(out)]
+    arguments += ["--cache", str(folder / f"features-{name}"), "--models", "3", "-v"]
+    arguments += ["--params", "demo" if options.demo else str(folder / "params"), *options.options.split()]
+    run = run_foldcli(arguments, folder, name, cache)
     times = sorted(path.stat().st_mtime for path in out.rglob("*.done.json"))
-    block = re.search(r"first block finished ([\d.]+) s", text)
-    start = began + (float(block[1]) if block else 0)
     facts = [json.loads(path.read_text()) for path in out.rglob("*.done.json")]
     stages: dict[str, float] = {}
     for content in facts:
@@ -145,17 +177,9 @@ def run_fold(folder: Path, name: str, cache: Path, options: argparse.Namespace, 
     report = ", ".join(f"{stage} {value:.1f}" for stage, value in stages.items())
     rows = np.median([content["facts"]["alignment_rows"] for content in facts])
     return Measured(
-        seconds, times[0] - began, float(block[1]) if block else 0.0, load.text(), load.text(start),
-        sum(map(int, re.findall(r"(\d+) kernels were compiled", text))),
+        run, times[0] - run.began,
         f"summed seconds: {report}; waited {waited:.1f}; median rows {rows:.0f}; {len(times)} finished",
-        read_phases(text),
     )  # fmt: skip
-
-
-def read_phases(log: str) -> list[tuple[float, str]]:
-    """Return the phases of a run's start that -v logs, and their ends in seconds after its start."""
-    found = re.findall(r"^(.+) ([\d.]+) s after the start$", log, re.MULTILINE)
-    return sorted((float(seconds), phase) for phase, seconds in found)
 
 
 def network_seconds(folder: Path, name: str, options: argparse.Namespace) -> tuple[float, float]:
@@ -249,21 +273,19 @@ def print_network(measured: Measured, seconds: tuple[float, float]) -> None:
     alone, overlapping = seconds
     print(
         f"network alone: {alone:.1f} s, {overlapping:.1f} s with overlapping predictions; "
-        f"fold takes {measured.seconds / alone:.2f} of the former",
+        f"fold takes {measured.run.seconds / alone:.2f} of the former",
         flush=True,
     )
 
 
 def print_row(name: str, measured: Measured) -> None:
     """Print the result of one run."""
-    first = (
-        f"first target after {measured.first_target:.1f} s, first block after {measured.first_block:.1f} s"
-    )
-    print(f"{name}: {measured.seconds:.1f} s; {first}; {measured.compiled} kernels compiled in mid-run")
-    print(f"    GPU: {measured.load}; after the first block: {measured.load_after_start}")
+    run = measured.run
+    first = f"first target after {measured.first_target:.1f} s, first block after {run.first_block:.1f} s"
+    print(f"{name}: {run.seconds:.1f} s; {first}; {run.compiled} kernels compiled in mid-run")
+    print(f"    GPU: {run.load}")
     print(f"    {measured.report}")
-    phases = ", ".join(f"{seconds:.2f} {phase}" for seconds, phase in measured.phases)
-    print(f"    s after the start: {phases}", flush=True)
+    print(f"    s after the start: {run.phases}", flush=True)
 
 
 if __name__ == "__main__":

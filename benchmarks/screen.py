@@ -10,15 +10,11 @@ fold.py.
 
 import argparse
 import itertools
-import re
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
-from fold import GpuLoad, compile_bytecode, python_environment, read_phases, write_database
+from fold import compile_bytecode, run_foldcli, write_database
 
 from model.config import model_config
 from model.parameters import random_parameters
@@ -41,33 +37,15 @@ def write_chains(path: Path, letter: str, records: list[FastaRecord]) -> None:
 
 def screen(folder: Path, name: str, files: list[str], options: str) -> None:
     """Run `foldcli screen` on two files of chains, and print its times and the GPU's load."""
-    command = [sys.executable, "-m", "foldcli", "screen", *(str(folder / file) for file in files)]
-    command += [
-        "--db",
-        str(folder / "db"),
-        "-o",
-        str(folder / name),
-        "--cache",
-        str(folder / f"features-{name}"),
-    ]
-    command += ["--params", str(folder / "params"), "--model-type", "multimer_v3", "--models", "1", "-v"]
-    command += ["--num-recycle", "3", *options.split()]
-    environment = python_environment(folder) | {"FOLDCLI_CACHE": str(folder / "cache")}
-    began = time.time()
-    with GpuLoad() as load, (folder / f"{name}.log").open("w") as log:
-        process = subprocess.run(command, stderr=log, env=environment)
-    seconds = time.time() - began
-    text = (folder / f"{name}.log").read_text()
-    if process.returncode:
-        sys.exit(f"screen ended with {process.returncode}:\n{text[-3000:]}")
-    block = re.search(r"first block finished ([\d.]+) s", text)
-    first_block = float(block[1]) if block else 0.0
+    arguments = ["screen", *(str(folder / file) for file in files), "--db", str(folder / "db")]
+    arguments += ["-o", str(folder / name), "--cache", str(folder / f"features-{name}"), "-v"]
+    arguments += ["--params", str(folder / "params"), "--model-type", "multimer_v3", "--models", "1"]
+    arguments += ["--num-recycle", "3", *options.split()]
+    run = run_foldcli(arguments, folder, name, folder / "cache")
     complexes = (folder / name / "summary.tsv").read_text().count("\n") - 1
-    compiled = sum(map(int, re.findall(r"(\d+) kernels were compiled", text)))
-    print(f"{name}: {complexes} complexes in {seconds:.1f} s, first block after {first_block:.1f} s")
-    print(f"    GPU: {load.text()}; after the first block: {load.text(began + first_block)}")
-    phases = ", ".join(f"{moment:.2f} {phase}" for moment, phase in read_phases(text))
-    print(f"    {compiled} kernels compiled in mid-run; s after the start: {phases}", flush=True)
+    print(f"{name}: {complexes} complexes in {run.seconds:.1f} s, first block after {run.first_block:.1f} s")
+    print(f"    GPU: {run.load}")
+    print(f"    {run.compiled} kernels compiled in mid-run; s after the start: {run.phases}", flush=True)
 
 
 def main() -> None:
