@@ -43,6 +43,7 @@ from features.templates.homology import copy_template
 from features.templates.template_features import make_template_features
 from model import residue_constants
 from model.alphafold import AlphaFold
+from model.config import ModelConfig
 from model.embedders import pseudo_beta
 from model.kernel_request import KernelRequest
 from model.network_folder import (
@@ -264,17 +265,17 @@ def load(
             folder = Path(temporary, "network")
         manifest = read_manifest(folder)
         if device.type == "cuda" and kernels == "auto":
-            compile_kernels(folder, device)
+            compile_kernels(manifest.config, device)
         arrays = load_folder(folder, manifest)
     return manifest, AlphaFold.from_parameters(manifest.config, arrays, device, dtype, kernels)
 
 
-def compile_kernels(folder: Path, device: torch.device) -> None:
+def compile_kernels(config: ModelConfig, device: torch.device) -> None:
     """Compile the network's kernels in processes, which is faster than at their first launches."""
     properties = torch.cuda.get_device_properties(device)
     processes = min(32, len(os.sched_getaffinity(0)))
     capability = (properties.major, properties.minor)
-    request = KernelRequest(properties.name, capability, (str(folder.absolute()),), "bf16", processes)
+    request = KernelRequest(properties.name, capability, (config,), "bf16", processes)
     command = [sys.executable, "-c", "from model.kernel_process import main; main()"]
     subprocess.run(command, input=f"{request.to_json()}\n", stdout=subprocess.PIPE, text=True)
 

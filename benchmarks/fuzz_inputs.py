@@ -15,6 +15,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +37,7 @@ from features.templates.library import StructureLibrary
 from features.templates.structure_files import read_chains, read_structure
 from foldcli.inputs.cached_targets import CacheIndex, read_complex_entry
 from foldcli.params.archive import unpack
-from foldcli.params.parameters import ArchiveRecord, FileRecord, ParameterManifest, read_manifest
+from foldcli.params.manifest import ArchiveRecord, FileRecord, ParameterManifest, read_manifest
 from model.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig
 from model.errors import ConfigError
 from model.parameter_files import foreign_bytes, parameter_errors
@@ -90,11 +91,14 @@ def parameter_kinds(folder: Path) -> list[Kind]:
         {"params_model_3_ptm.npz": FileRecord(10, "0" * 64, "1" * 64)}, ArchiveRecord("URL", 20, "1" * 64, "")
     )
     manifest.write(folder)
+    manifests = [(folder / "parameters.json").read_bytes()]
+    replace(manifest, architectures={"params_model_1_ptm.npz": network}).write(folder)
+    manifests.append((folder / "parameters.json").read_bytes())
     return [
         Kind("parameters", "params.npz", [npz.getvalue(), compressed.getvalue()], read_parameters, "zip"),
         Kind("parameter archive", "a.tar", [_tar(kind) for kind in TAR_FORMATS], read_archive),
         Kind(
-            "parameter manifest", "parameters.json", [(folder / "parameters.json").read_bytes()],
+            "parameter manifest", "parameters.json", manifests,
             lambda path: read_manifest(path.parent), "json",
         ),
     ]  # fmt: skip

@@ -41,7 +41,6 @@ def main() -> None:
         from cuda.fused.gpu_model import GpuModel, assume_gpu
         from model.kernel_launches import network_launches
         from model.kernels import select_kernels
-        from model.network_folder import network_config
 
         gpu = GpuModel(request.gpu_name, request.capability)
         with assume_gpu(gpu):
@@ -63,8 +62,8 @@ def main() -> None:
         torch.set_num_threads(_TORCH_THREADS)
         dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[request.precision]
         with record_variants(gpu, submit), torch.inference_mode():
-            for name in request.networks:
-                for launch in network_launches(network_config(name), dtype, kernels):
+            for network in request.networks:
+                for launch in network_launches(network, dtype, kernels):
                     launch()
         if not progress.wait():
             for process in multiprocessing.active_children():

@@ -4,6 +4,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from model.config import ModelConfig
+from model.dataclass_mapping import from_mapping
+
 
 @dataclass(frozen=True)
 class KernelRequest:
@@ -12,14 +15,14 @@ class KernelRequest:
     Args:
         gpu_name: name of the GPU as the driver reports it; it selects tuned launches.
         capability: its compute capability.
-        networks: names or folders, as `model.network_folder.network_config` takes them.
+        networks: architectures.
         precision: number format of the trunk.
         processes: number of processes that compile.
     """
 
     gpu_name: str
     capability: tuple[int, int]
-    networks: tuple[str, ...]
+    networks: tuple[ModelConfig, ...]
     precision: Literal["bf16", "fp32"]
     processes: int
 
@@ -31,7 +34,8 @@ class KernelRequest:
     def from_json(cls, line: str) -> "KernelRequest":
         """Read a request from a line of `to_json`."""
         values = json.loads(line)
-        values["capability"], values["networks"] = tuple(values["capability"]), tuple(values["networks"])
+        values["capability"] = tuple(values["capability"])
+        values["networks"] = tuple(from_mapping(ModelConfig, network) for network in values["networks"])
         return cls(**values)
 
 

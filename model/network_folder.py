@@ -7,13 +7,12 @@ module does not import torch; `model.parameters.load_folder` reads the weights.
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from model.config import ModelConfig, model_config
+from model.config import ModelConfig
 from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError, ParametersError, ParametersMissing
 
@@ -168,16 +167,6 @@ def read_manifest(folder: Path) -> NetworkManifest:
     if not _NAME.fullmatch(manifest.name) or manifest.config.multimer is not None:
         raise ParametersError("damaged manifest: its name or configuration cannot be used", path)
     return manifest
-
-
-def network_config(network: str) -> ModelConfig:
-    """Return the architecture of a network, given the name of a published one or the folder of another.
-
-    Raises:
-        ValueError: no network has this name.
-        ParametersMissing, ParametersError: see `read_manifest`.
-    """
-    return read_manifest(Path(network)).config if os.sep in network else model_config(network)
 
 
 def write_manifest(folder: Path, manifest: NetworkManifest) -> None:

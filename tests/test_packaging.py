@@ -14,7 +14,7 @@ import pytest
 from foldcli.version import VERSION
 from model.network_folder import COMPACT_FOLDER, MANIFEST_FILE, WEIGHTS_FILE, read_manifest
 from model.parameters import load_folder
-from tests.model.network_folders import small_network, write_random_network
+from tests.networks import tiny_network, write_packaged_network
 
 PACKAGES = ("foldcli", "msa", "features", "model", "cuda")
 
@@ -105,7 +105,7 @@ def test_rebuilt_wheel_omits_removed_modules_and_has_the_compact_network(root: P
     removed = source / "msa/removed_later.py"
     removed.write_text("")
     if not COMPACT_FOLDER.exists():
-        write_random_network(source / "model/compact", small_network())
+        write_packaged_network(source / "model/compact", tiny_network())
     names = []
     for folder in ("first", "second"):
         code = f"from hatchling import build; print(build.build_wheel({str(tmp_path / folder)!r}))"

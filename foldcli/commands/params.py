@@ -7,7 +7,8 @@ import click
 
 from foldcli.options import common as options
 from foldcli.options.predict import models_type
-from foldcli.params.parameters import ARCHIVE_URL, LICENCE, NOTICE, SUFFIXES_BY_WHICH, archive_url
+from foldcli.params.manifest import LICENCE
+from foldcli.params.parameters import ARCHIVE_URL, NOTICE, SUFFIXES_BY_WHICH, archive_url
 
 if TYPE_CHECKING:
     from foldcli.params.parameters import ParameterSource
@@ -145,7 +146,8 @@ def list_files(folder: Path | None, as_json: bool) -> None:
     """
     import json
 
-    from foldcli.params.parameters import default_folder, installed_parameters, read_manifest
+    from foldcli.params.manifest import read_manifest
+    from foldcli.params.parameters import default_folder, installed_parameters
 
     rows = []
     sources = installed_parameters(folder or default_folder())

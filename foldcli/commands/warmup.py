@@ -83,6 +83,7 @@ def command(
     from foldcli.params.parameters import network_folder
     from foldcli.pipeline.kernels import compile_for_gpu, compile_search_kernels, triton_version
     from foldcli.process_state import keep_bytecode
+    from model.config import model_config
     from msa.errors import MissingError
     from msa.gpu.devices import name_and_capability
     from msa.gpu.hardware import gpu_numbers
@@ -99,11 +100,11 @@ def command(
             )
         gpus.append(gpu_identity)
     keep_bytecode()
-    networks = [f"model_{number}_ptm" for number in models]
+    networks = [model_config(f"model_{number}_ptm") for number in models]
     if params is not None:
         if (found := network_folder(params)) is None:
             raise click.UsageError(f"--params {params}: neither `compact` nor the folder of a network.")
-        networks = [str(found[0])]
+        networks = [found[1].config]
     for gpu in dict.fromkeys(gpus):
         compilation = compile_for_gpu(networks, precision, *gpu)
         if compilation is None:

@@ -10,6 +10,7 @@ from foldcli.params.parameters import DEMO, download_instructions, installed_par
 from foldcli.params.verify import find_problem
 from foldcli.pipeline.device import choose_kernels, choose_precision
 from foldcli.pipeline.kernels import are_compiled
+from model.config import model_config
 from model.errors import ParametersError, ParametersMissing
 from model.kernel_check import differences_from_numpy, errors_against_float64
 from model.kernels import REFERENCE, Kernels, select_kernels, slower_kernels_warning
@@ -19,7 +20,7 @@ from msa.errors import MissingError
 _GIB = 2**30
 _CPU_TOLERANCE = 1e-5
 # the kernels of this network, which has no templates, are those that all networks need
-_NETWORK = "model_3_ptm"
+_NETWORK = model_config("model_3_ptm")
 # The kernels' own tests allow twice the error of plain PyTorch; a single random input needs more margin.
 _MAX_ERROR_RATIO = 4
 
@@ -44,7 +45,7 @@ def check_parameters(context: CheckContext) -> list[CheckResult]:
     broken = []
     for source in sources:
         assert source.file is not None
-        if problem := find_problem(source.file, source.config_name):
+        if problem := find_problem(source.file, source.config):
             finding = f"{source.file}: {problem}"
             remedy = f"{fetch} --which {source.which} --overwrite"
             broken.append(CheckResult(name, CheckStatus.BROKEN, finding, remedy))

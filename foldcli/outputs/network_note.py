@@ -37,7 +37,8 @@ def network_facts(
 
 def _note(manifest: NetworkManifest, templates: Sequence[TemplateCandidate], case: HeldOutCase | None) -> str:
     """Return the facts in words."""
-    sentences = [f"Network {manifest.title}, trained on {manifest.training_data}."]
+    origin = f"trained on {manifest.training_data}" if manifest.config.trained else "not trained"
+    sentences = [f"Network {manifest.title}, {origin}."]
     if templates:
         names = ", ".join(
             f"{template_name(each.id)} ({100 * each.identity:.0f} % identity)" for each in templates

@@ -13,18 +13,12 @@ from pathlib import Path
 
 from foldcli.params.archive import file_digests, unpack
 from foldcli.params.download import Download, PartialFile
-from foldcli.params.parameters import (
-    LICENCE_FILE,
-    NOTICE,
-    ArchiveRecord,
-    FileRecord,
-    installed_parameters,
-    networks_by_file,
-    read_manifest,
-)
+from foldcli.params.manifest import ArchiveRecord, FileRecord, read_manifest
+from foldcli.params.parameters import LICENCE_FILE, NOTICE, installed_parameters, networks_by_file
 from foldcli.params.verify import find_damaged_bytes, find_problem, parameter_bytes
 from foldcli.paths import make_writable_folder
 from foldcli.progress import Progress
+from model.config import model_config
 from msa.errors import InputError, MissingError
 
 # subfolder for unfinished files, on the file system of the final ones so that these can be renamed
@@ -110,7 +104,7 @@ def _usable_networks(folder: Path, reporter: FetchReporter) -> set[str]:
     networks = set()
     for source in installed_parameters(folder):
         assert source.file is not None
-        if problem := find_problem(source.file, source.config_name):
+        if problem := find_problem(source.file, source.config):
             reporter.notify(f"{source.file} cannot be used ({problem}); it will be replaced")
         else:
             networks.add(source.config_name)
@@ -186,7 +180,8 @@ def _check_file(file: Path, network: str) -> None:
     Raises:
         InputError: it does not have them, or is damaged.
     """
-    if problem := find_problem(file, network) or find_damaged_bytes(file, network):
+    config = model_config(network)
+    if problem := find_problem(file, config) or find_damaged_bytes(file, config):
         raise InputError(f"in the archive, {file.name}: {problem}")
 
 

@@ -1,30 +1,24 @@
-"""Parameter files: facts about DeepMind's archives, the files that predictions find, and their records.
+"""Parameter files: facts about DeepMind's archives, and the files that predictions find.
 
-A folder's parameters.json records which files were unpacked into it, and from which archive. This module
-imports nothing heavy, because the help of the `params` command shows these facts.
+This module imports nothing heavy, because the help of the `params` command shows these facts.
 """
 
-import json
 import os
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from foldcli.params.manifest import read_manifest
 from foldcli.paths import cache_dir
-from foldcli.version import VERSION
 from model.config import ModelConfig, model_config
 from model.network_folder import COMPACT_FOLDER, NetworkManifest
 from model.network_folder import MANIFEST_FILE as NETWORK_MANIFEST
 from model.network_folder import read_manifest as read_network_manifest
-from msa.errors import InputError, MissingError
-from msa.io.atomic import atomic_write
-from msa.io.json_files import read_json
+from msa.errors import MissingError
 
 # published in December 2022; ColabFold uses the same files
 ARCHIVE_URL = "https://storage.googleapis.com/alphafold/alphafold_params_2022-12-06.tar"
-LICENCE = "CC BY 4.0"
 LICENCE_FILE = "LICENSE"
 NOTICE = """\
 AlphaFold2's parameters are (c) DeepMind Technologies Limited, under the Creative Commons Attribution 4.0
@@ -54,9 +48,6 @@ SUFFIXES_BY_WHICH: dict[str, tuple[str, ...]] = {
     "all": ("_ptm", "", _LATEST_MULTIMER),
 }
 
-MANIFEST_FILE = "parameters.json"
-FORMAT_VERSION = 1
-
 DEMO = "demo"
 _DEMO_MULTIMER = "demo_multimer"
 # value of --params and name of the network for models that are copied from templates
@@ -65,7 +56,7 @@ TEMPLATE = "template"
 COMPACT = "compact"
 # value of --params for runs that name no parameters, if none are installed: TEMPLATE or COMPACT
 DEFAULT_METHOD = TEMPLATE
-UNTRAINED = "UNTRAINED demonstration network: coordinates and confidences mean nothing."
+UNTRAINED = "UNTRAINED network: coordinates and confidences mean nothing."
 ModelType = Literal[
     "auto",
     "alphafold2_ptm",
@@ -88,9 +79,10 @@ class ParameterSource:
         number: model number, 1 to 5.
         config_name: network name such as "model_3_ptm" or "model_1_multimer_v3", "demo", "demo_multimer", or
             "template" for copies of templates; name and version of a network with a folder of its own.
-        file: DeepMind's npz file, or None for all other sources.
+        file: npz file with a name and keys like DeepMind's, or None for all other sources.
         folder: folder of a network with a manifest, such as the compact network, or None.
         manifest: its manifest, or None.
+        architecture: architecture of `file`, if it is not that of the published network of this name.
     """
 
     number: int
@@ -98,6 +90,7 @@ class ParameterSource:
     file: Path | None
     folder: Path | None = None
     manifest: NetworkManifest | None = None
+    architecture: ModelConfig | None = None
 
     @property
     def label(self) -> str:
@@ -124,12 +117,9 @@ class ParameterSource:
     @property
     def config(self) -> ModelConfig:
         """The architecture of the network."""
-        return model_config(self.config_name) if self.manifest is None else self.manifest.config
-
-    @property
-    def network(self) -> str:
-        """The network's name or folder, as `model.network_folder.network_config` takes it."""
-        return self.config_name if self.folder is None else str(self.folder)
+        if self.manifest is not None:
+            return self.manifest.config
+        return self.architecture or model_config(self.config_name)
 
     @property
     def which(self) -> str:
@@ -143,8 +133,8 @@ class ParameterSource:
 
     @property
     def is_untrained(self) -> bool:
-        """True for the demo networks."""
-        return self.config_name in (DEMO, _DEMO_MULTIMER)
+        """True if the network's parameters are random."""
+        return not self.copies_template and not self.config.trained
 
     @property
     def copies_template(self) -> bool:
@@ -245,8 +235,8 @@ def installed_parameters(folder: Path) -> list[ParameterSource]:
     """Return the parameter files in a folder: with a PAE head, without one, then for complexes."""
     suffixes = ("_ptm", "", *_MULTIMER_SUFFIXES.values())
     names = [(number, f"model_{number}{suffix}") for suffix in suffixes for number in range(1, 6)]
-    files = [(number, name, _find_file(folder, name)) for number, name in names]
-    return [ParameterSource(number, name, file) for number, name, file in files if file is not None]
+    sources = [_find_source(folder, number, name) for number, name in names]
+    return [source for source in sources if source is not None]
 
 
 def download_instructions(folder: Path, suffix: str = "_ptm") -> str:
@@ -268,18 +258,21 @@ def _which(suffix: str) -> str:
 def _find(folder: Path, number: int, suffixes: tuple[str, ...]) -> ParameterSource:
     names = [f"model_{number}{suffix}" for suffix in suffixes]
     for name in names:
-        if file := _find_file(folder, name):
-            return ParameterSource(number, name, file)
+        if source := _find_source(folder, number, name):
+            return source
     expected = " or ".join(f"params_{name}.npz" for name in names)
     raise MissingError(
         f"no network parameters: {folder} has no {expected}", download_instructions(folder, suffixes[0])
     )
 
 
-def _find_file(folder: Path, name: str) -> Path | None:
+def _find_source(folder: Path, number: int, name: str) -> ParameterSource | None:
     """Return a network's file in a folder or in its subfolder `params`, where other programs store it."""
-    files = (parent / f"params_{name}.npz" for parent in (folder, folder / "params"))
-    return next((file for file in files if file.is_file()), None)
+    for parent in (folder, folder / "params"):
+        if (file := parent / f"params_{name}.npz").is_file():
+            architecture = read_manifest(parent).architectures.get(file.name)
+            return ParameterSource(number, name, file, architecture=architecture)
+    return None
 
 
 def networks_by_file(which: str, numbers: Sequence[int]) -> dict[str, str]:
@@ -298,91 +291,3 @@ def networks_by_file(which: str, numbers: Sequence[int]) -> dict[str, str]:
 def archive_url(which: str) -> str:
     """Return the address of DeepMind's archive that has the networks of `params fetch --which`."""
     return _OLD_ARCHIVES.get(which, ARCHIVE_URL)
-
-
-@dataclass(frozen=True)
-class FileRecord:
-    """One unpacked file.
-
-    Args:
-        bytes: size of the file.
-        sha256: SHA-256 of its content, hex.
-        archive: SHA-256 of the archive that it came from, hex.
-    """
-
-    bytes: int
-    sha256: str
-    archive: str
-
-
-@dataclass(frozen=True)
-class ArchiveRecord:
-    """The archive that files were unpacked from.
-
-    Args:
-        source: URL or path.
-        bytes: its size.
-        sha256: SHA-256 of the whole archive, hex, computed on this machine.
-        compared: the checksum that the archive was compared with: "sha256 given", "md5 of the server", or ""
-            for none.
-        unpacked: time of unpacking, UTC, ISO 8601.
-        unpacked_by: version of foldcli.
-    """
-
-    source: str
-    bytes: int
-    sha256: str
-    compared: str
-    unpacked: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-    unpacked_by: str = VERSION
-
-
-@dataclass(frozen=True)
-class ParameterManifest:
-    """The content of a folder's parameters.json.
-
-    Args:
-        files: unpacked files, by name.
-        archives: archives that they came from, by SHA-256.
-    """
-
-    files: dict[str, FileRecord] = field(default_factory=dict)
-    archives: dict[str, ArchiveRecord] = field(default_factory=dict)
-
-    def with_unpacked(self, files: dict[str, FileRecord], archive: ArchiveRecord) -> "ParameterManifest":
-        """Return a manifest with the files of an archive added, and archives without files removed."""
-        all_files = self.files | files
-        used_sha256s = {record.archive for record in all_files.values()}
-        archives = self.archives | {archive.sha256: archive}
-        used_archives = {sha256: record for sha256, record in archives.items() if sha256 in used_sha256s}
-        return ParameterManifest(all_files, used_archives)
-
-    def write(self, folder: Path) -> None:
-        """Write parameters.json into a folder, atomically."""
-        content: dict[str, Any] = {"format_version": FORMAT_VERSION, "licence": LICENCE} | asdict(self)
-        with atomic_write(folder / MANIFEST_FILE) as stream:
-            json.dump(content, stream, indent=2)
-            stream.write("\n")
-
-
-def read_manifest(folder: Path) -> ParameterManifest:
-    """Read a folder's parameters.json; return an empty manifest if there is none.
-
-    Raises:
-        InputError: the file is not a manifest of a known version.
-    """
-    path = folder / MANIFEST_FILE
-    try:
-        content = read_json(path)
-        if content["format_version"] != FORMAT_VERSION:
-            raise InputError(f"unknown format version {content['format_version']}", path)
-        return ParameterManifest(
-            {name: FileRecord(**record) for name, record in content["files"].items()},
-            {sha256: ArchiveRecord(**record) for sha256, record in content["archives"].items()},
-        )
-    except FileNotFoundError:
-        return ParameterManifest()
-    except InputError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"not a parameter manifest, or a damaged one ({error})", path) from error

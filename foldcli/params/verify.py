@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from foldcli.params.archive import file_digests
-from foldcli.params.parameters import FileRecord, ParameterSource, read_manifest
+from foldcli.params.manifest import FileRecord, read_manifest
+from foldcli.params.parameters import ParameterSource
 from foldcli.progress import Progress
-from model.config import model_config
+from model.config import ModelConfig, model_config
 from model.errors import ParametersError
 from model.network_folder import read_weights_file
 from model.parameter_files import foreign_bytes, parameter_errors
@@ -44,15 +46,15 @@ def verify(sources: Sequence[ParameterSource], progress: Progress) -> list[Verif
     Raises:
         InputError: a folder's manifest cannot be read.
     """
-    files = [(source.file, source.config_name) for source in sources if source.file is not None]
+    files = [(source.file, source.config) for source in sources if source.file is not None]
     total, done, results = sum(file.stat().st_size for file, _ in files), 0, []
-    for file, network in files:
+    for file, config in files:
         record = read_manifest(file.parent).files.get(file.name)
 
         def update(read: int, _: int | None, before: int = done) -> None:
             progress(before + read, total)
 
-        problem = find_problem(file, network) or _find_damage(file, network, record, update)
+        problem = find_problem(file, config) or _find_damage(file, config, record, update)
         results.append(VerifiedFile(file, problem, "crc32" if record is None else "sha256"))
         done += file.stat().st_size
         progress(done, total)
@@ -73,11 +75,11 @@ def check_parameters(sources: Sequence[ParameterSource]) -> list[dict[str, str]]
         if source.folder is not None and source.manifest is not None:
             read_weights_file(source.folder, source.manifest)
             manifest = source.manifest
-            content = [manifest.sha256, asdict(manifest.config), asdict(manifest.inputs)]
-            return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+            return _hash_of([manifest.sha256, asdict(manifest.config), asdict(manifest.inputs)])
         if source.file is None:
             return source.config_name
-        return check_npz(source.file, source.config)
+        digest = check_npz(source.file, source.config)
+        return digest if source.architecture is None else _hash_of([digest, asdict(source.architecture)])
 
     return [
         {"label": source.label, "network": source.config_name, "content": content_hash(source)}
@@ -85,22 +87,27 @@ def check_parameters(sources: Sequence[ParameterSource]) -> list[dict[str, str]]
     ]
 
 
-def find_problem(file: Path, network: str) -> str:
-    """Return a description of wrong keys, shapes or types in a file, without its path; else ""."""
+def _hash_of(content: list[Any]) -> str:
+    """Return the SHA-256 (hex) of values that JSON can store."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def find_problem(file: Path, config: ModelConfig) -> str:
+    """Return a description of wrong keys, shapes or types in a network's file, without its path; else ""."""
     try:
-        check_npz(file, model_config(network))
+        check_npz(file, config)
     except ParametersError as error:
         return error.reason
     return ""
 
 
-def find_damaged_bytes(file: Path, network: str) -> str:
+def find_damaged_bytes(file: Path, config: ModelConfig) -> str:
     """Return a description of the first damage to a parameter file, without its path; "" if there is none.
 
     Each array must match its CRC-32, and every byte must belong to an array or to the zip file's directory.
     """
     try:
-        with parameter_errors(file, network):
+        with parameter_errors(file, config.name):
             with zipfile.ZipFile(file) as archive:
                 if damaged := archive.testzip():
                     return f"the bytes of {damaged} are damaged"
@@ -117,11 +124,11 @@ def parameter_bytes(network: str) -> int:
 
 
 def _find_damage(
-    file: Path, network: str, record: FileRecord | None, progress: Callable[[int, int | None], None]
+    file: Path, config: ModelConfig, record: FileRecord | None, progress: Callable[[int, int | None], None]
 ) -> str:
     """Return a description of the difference between a file and its checksums; "" if there is none."""
     if record is None:
-        return find_damaged_bytes(file, network)
+        return find_damaged_bytes(file, config)
     if (size := file.stat().st_size) != record.bytes:
         return f"has {size:,} bytes instead of the {record.bytes:,} that were unpacked"
     sha256, _ = file_digests(file, progress)

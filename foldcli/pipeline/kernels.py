@@ -25,8 +25,8 @@ from foldcli.pipeline.identity import fingerprint
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.progress import CompilationProgress
 from foldcli.version import VERSION
+from model.config import ModelConfig
 from model.kernel_request import CompilationStatus, KernelRequest
-from model.network_folder import network_config
 from msa.errors import MissingError
 from msa.gpu.devices import name_and_capability
 from msa.gpu.hardware import gpu_numbers
@@ -95,7 +95,7 @@ class KernelCompilation:
 
 
 def compile_for_run(
-    networks: Sequence[str],
+    networks: Sequence[ModelConfig],
     precision: Literal["bf16", "fp32"] | None,
     gpu: int,
     progress: ReportProgress | None = None,
@@ -107,7 +107,7 @@ def compile_for_run(
     here; the first launch reports them.
 
     Args:
-        networks: names or folders, as `model.network_folder.network_config` takes them.
+        networks: architectures.
         precision: number format of the trunk; None is the best that the GPU has.
         gpu: number of the GPU.
         progress: see `KernelCompilation`; default: a log message and a progress bar.
@@ -122,7 +122,7 @@ def compile_for_run(
 
 
 def compile_for_gpu(
-    networks: Sequence[str],
+    networks: Sequence[ModelConfig],
     precision: Literal["bf16", "fp32"] | None,
     gpu_name: str,
     capability: tuple[int, int],
@@ -138,8 +138,8 @@ def compile_for_gpu(
         progress: see `KernelCompilation`.
     """
     precision = precision or _best_precision(capability)
-    marks = {_mark(name, precision, gpu_name, capability): name for name in networks}
-    missing = {mark: name for mark, name in marks.items() if not mark.exists()}
+    marks = {_mark(network, precision, gpu_name, capability): network for network in networks}
+    missing = {mark: network for mark, network in marks.items() if not mark.exists()}
     if not triton_version() or not missing:
         return None
     processes = min(available_cores(), MAX_PROCESSES)
@@ -192,7 +192,7 @@ def compile_search_kernels(gpu_name: str, capability: tuple[int, int], max_lengt
         ) from error
 
 
-def are_compiled(network: str, gpu_name: str, capability: tuple[int, int]) -> bool:
+def are_compiled(network: ModelConfig, gpu_name: str, capability: tuple[int, int]) -> bool:
     """Return whether all kernels of a network are compiled for the best precision of a GPU."""
     return _mark(network, _best_precision(capability), gpu_name, capability).exists()
 
@@ -201,12 +201,12 @@ def _best_precision(capability: tuple[int, int]) -> Literal["bf16", "fp32"]:
     return "bf16" if capability >= BF16_CAPABILITY else "fp32"
 
 
-def _mark(network: str, precision: str, gpu_name: str, capability: tuple[int, int]) -> Path:
+def _mark(network: ModelConfig, precision: str, gpu_name: str, capability: tuple[int, int]) -> Path:
     """Return the path of the file that marks the kernels of a network as compiled.
 
     Networks with the same kernels have the same mark.
     """
-    sizes = asdict(network_config(network).with_blocks(1, 1))
+    sizes = asdict(network.with_blocks(1, 1))
     for name in ("name", "trained", "predicted_aligned_error"):
         del sizes[name]
     made_for = {

@@ -143,7 +143,7 @@ def start_compilation(
     """
     if options.device == "cpu" or options.kernels == "reference":
         return None
-    networks = [source.network for source in sources]
+    networks = [source.config for source in sources]
     number = gpu_numbers(options.device)[0]
     # the driver takes a while to start
     return run_in_background(lambda: compile_for_run(networks, options.precision, number))

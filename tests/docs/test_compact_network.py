@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from model.network_folder import HeldOutCase
-from tests.model.network_folders import small_network, write_random_network
+from tests.networks import tiny_network, write_packaged_network
 
 
 def test_page_is_up_to_date(root: Path) -> None:
@@ -24,8 +24,8 @@ def test_results_are_a_table(root: Path, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.syspath_prepend(root / "docs")
     from generate_compact import END, START, page, results
 
-    config = replace(small_network(), predicted_aligned_error=False)
-    manifest = write_random_network(tmp_path / "network", config)
+    config = replace(tiny_network(), predicted_aligned_error=False)
+    manifest = write_packaged_network(tmp_path / "network", config)
     case = HeldOutCase(True, 0.3, 0.4, 75, 0.66, 0.61, 0.70, 0.602, 0.071)
     text = results(replace(manifest, held_out=(case,)))
     assert "Not trained: PAE and pTM, side chains beyond CB." in text

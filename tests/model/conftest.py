@@ -2,7 +2,6 @@
 
 import importlib.util
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -11,16 +10,9 @@ import pytest
 import torch
 
 from model.alphafold import AlphaFold
-from model.config import (
-    ModelConfig,
-    MsaConfig,
-    MultimerConfig,
-    PairConfig,
-    StackConfig,
-    StructureConfig,
-    TemplateConfig,
-)
+from model.config import ModelConfig
 from model.parameters import random_parameters
+from tests.networks import tiny_multimer, tiny_network
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -55,37 +47,13 @@ def parity_data() -> ModuleType:
 @pytest.fixture(scope="session")
 def tiny_config() -> ModelConfig:
     """Return a network with all parts, including templates, and few channels."""
-    pair = PairConfig(
-        channels=12, multiplication_channels=10, attention_heads=2, attention_channels=6, transition_factor=2
-    )
-    msa = MsaConfig(
-        channels=16, attention_heads=2, attention_channels=8, outer_channels=6, transition_factor=2
-    )
-    return ModelConfig(
-        "tiny",
-        evoformer=StackConfig(2, msa, pair),
-        extra_msa=StackConfig(1, replace(msa, channels=8, global_column_attention=True), pair),
-        template=TemplateConfig(1, replace(pair, channels=8), attention_heads=2, attention_channels=4),
-        structure=StructureConfig(
-            channels=20, iterations=3, heads=3, scalar_channels=4, query_points=2, value_points=3
-        ),
-        trained=False,
-    )
+    return tiny_network()
 
 
 @pytest.fixture(scope="session")
-def tiny_multimer_config(tiny_config: ModelConfig) -> ModelConfig:
+def tiny_multimer_config() -> ModelConfig:
     """Return a multimer network with few channels."""
-    assert tiny_config.template is not None
-    return replace(
-        tiny_config,
-        name="tiny multimer",
-        evoformer=replace(tiny_config.evoformer, outer_product_first=True),
-        extra_msa=replace(tiny_config.extra_msa, outer_product_first=True),
-        template=replace(tiny_config.template, multiplication_first=True),
-        structure=replace(tiny_config.structure, position_scale=20.0, separate_projections=True),
-        multimer=MultimerConfig(msa_rows=4, extra_rows=6),
-    )
+    return tiny_multimer()
 
 
 @pytest.fixture(scope="session")

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from model.config import model_config
 from model.kernel_request import KernelRequest
 
 pytest.importorskip("triton")
 
 
 def test_requests_survive_the_pipe() -> None:
-    request = KernelRequest("NVIDIA H200", (9, 0), ("model_3_ptm",), "bf16", 2)
+    request = KernelRequest("NVIDIA H200", (9, 0), (model_config("model_3_ptm"),), "bf16", 2)
     assert KernelRequest.from_json(request.to_json()) == request
 
 
 @pytest.mark.slow
 def test_process_ends_with_its_workers_when_nobody_reads_its_status(tmp_path: Path) -> None:
-    request = KernelRequest("NVIDIA H200", (9, 0), ("model_3_ptm",), "bf16", 2)
+    request = KernelRequest("NVIDIA H200", (9, 0), (model_config("model_3_ptm"),), "bf16", 2)
     environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "model.kernel_process"]
     with subprocess.Popen(

@@ -17,18 +17,18 @@ from model.network_folder import (
     write_manifest,
 )
 from model.parameters import load_folder
-from tests.model.network_folders import small_network, write_random_network
+from tests.networks import tiny_network, write_packaged_network
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return the folder of a small random network."""
-    write_random_network(tmp_path / "network", small_network())
+    write_packaged_network(tmp_path / "network", tiny_network())
     return tmp_path / "network"
 
 
 def test_manifest_and_weights_are_read_as_written(folder: Path) -> None:
-    config = small_network()
+    config = tiny_network()
     manifest = read_manifest(folder)
     assert manifest.config == config
     arrays = load_folder(folder, manifest)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from model.alphafold import AlphaFold
-from model.config import model_config
 from model.heads import AlignedError, compute_plddt, expected_errors
 from model.parameters import random_parameters
 from model.prediction import EXTRAS
@@ -76,9 +75,9 @@ def test_too_few_iterations_of_features_are_an_error(tiny: AlphaFold, make_featu
         predict(tiny, make_features(iterations=2))
 
 
-def test_predictions_are_reproducible(make_features: Any) -> None:
+def test_predictions_are_reproducible(tiny: AlphaFold, make_features: Any) -> None:
     features = make_features(residues=13, iterations=2)
-    config = model_config("demo")
+    config = tiny.config
     predictions = [
         predict(
             AlphaFold.from_parameters(config, random_parameters(config, seed)), features, RecyclingSettings(1)

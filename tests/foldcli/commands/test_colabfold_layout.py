@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from tests.command_process import run_foldcli
+from tests.networks import tiny_parameters
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 QUICK = [
-    "--params",
-    "demo",
     "--models",
     "4,3",
     "--num-recycle",
@@ -26,7 +25,7 @@ QUICK = [
 ]
 NAME = "SPG1_STRSG_B1"
 GB1_LENGTH = 56
-# keys that exist only in the scores of the demo network
+# keys that exist only in the scores of untrained networks
 UNTRAINED_KEYS = {"untrained", "warning"}
 
 # file names; NAME is the target, MODEL its model, seed and rank
@@ -106,10 +105,14 @@ def check_ranges(folder: Path, name: str) -> None:
     assert (folder / f"{name}.done.txt").read_bytes() == b""
 
 
+def environment(cache: Path) -> dict[str, str]:
+    return os.environ | {"FOLDCLI_CACHE": str(cache), "FOLDCLI_PARAMS": tiny_parameters()}
+
+
 def fold(root: Path, out: Path, *more: str, cache: Path) -> str:
     command = ["fold", root / "examples/gb1.fasta", "--db", root / "examples/demo.fasta"]
     command += [*QUICK, "--layout", "colabfold", "-o", out, *more]
-    result = run_foldcli(command, env=os.environ | {"FOLDCLI_CACHE": str(cache)})
+    result = run_foldcli(command, env=environment(cache))
     assert result.returncode == 0, result.stderr
     return result.stderr
 
@@ -208,7 +211,7 @@ def test_predict_reads_the_alignments_in_its_own_results(cache: Path, tmp_path: 
     for folder, out in ((tmp_path, tmp_path / "one"), (tmp_path / "one", tmp_path / "two")):
         done = run_foldcli(
             [*command, folder / "q.a3m", folder / "r.a3m", "-o", out],
-            env=os.environ | {"FOLDCLI_CACHE": str(cache)},
+            env=environment(cache),
         )
         assert done.returncode == 0, done.stderr
         files = [path.name for path in out.iterdir() if path.is_file()]

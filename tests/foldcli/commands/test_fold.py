@@ -1,4 +1,4 @@
-"""Tests of `foldcli fold` in subprocesses, with the bundled examples and the demo network."""
+"""Tests of `foldcli fold` in subprocesses, with the bundled examples and tiny untrained networks."""
 
 import json
 import os
@@ -13,11 +13,10 @@ import gemmi
 import pytest
 
 from tests.command_process import run_foldcli
+from tests.networks import tiny_parameters
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 QUICK = [
-    "--params",
-    "demo",
     "--models",
     "3,4",
     "--num-recycle",
@@ -33,7 +32,10 @@ GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return an environment with a cache for this module only, so that the user's is not touched."""
-    return os.environ | {"FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    return os.environ | {
+        "FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache")),
+        "FOLDCLI_PARAMS": tiny_parameters(),
+    }
 
 
 def fold(*arguments: str | Path, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
@@ -86,7 +88,7 @@ def test_files_contain_the_query_and_the_warning_about_untrained_networks(finish
     a3m = (finished / f"{finished.name}.a3m").read_text().splitlines()
     assert a3m[1] == GB1
     rows = [line for line in a3m if not line.startswith(">")]
-    assert len(rows) >= 4, "GB1 finds its family in the demo database"
+    assert len(rows) >= 4, "GB1 finds its family in demo.fasta"
     assert {sum(not c.islower() for c in row) for row in rows} == {len(GB1)}
 
 
@@ -296,7 +298,8 @@ def test_missing_parameters_are_reported_with_the_remedy(
 def test_without_database_and_parameters_the_best_template_is_copied(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    result = fold(root / "examples/gb1.fasta", "--no-report", "--no-plots", "-o", tmp_path, env=environment)
+    without = {name: value for name, value in environment.items() if name != "FOLDCLI_PARAMS"}
+    result = fold(root / "examples/gb1.fasta", "--no-report", "--no-plots", "-o", tmp_path, env=without)
     assert result.returncode == 0
     assert "no network parameters are installed" in result.stderr and "without --db" in result.stderr
     scores = json.loads(next(tmp_path.rglob("*_scores_rank_001_template_copy.json")).read_text())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_process import run_foldcli
+from tests.networks import tiny_parameters
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
@@ -16,7 +17,10 @@ GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return os.environ | {"FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    return os.environ | {
+        "FOLDCLI_CACHE": str(tmp_path_factory.mktemp("cache")),
+        "FOLDCLI_PARAMS": tiny_parameters(),
+    }
 
 
 def foldcli(
@@ -77,7 +81,7 @@ def test_all_formats_give_the_same_hits_and_unsupported_jobs_are_reported(
 def test_job_on_standard_input_is_folded_and_complex_is_searched(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    command = ("fold", "-", "--db", root / "examples/demo.fasta", "--params", "demo", "--models", "3")
+    command = ("fold", "-", "--db", root / "examples/demo.fasta", "--models", "3")
     command += ("--num-recycle", "0", "-o", tmp_path)
     result = foldcli(*command, env=environment, stdin=boltz_job(GB1[:20]))
     assert result.returncode == 0, result.stderr

@@ -15,7 +15,7 @@ from model.network_folder import (
     write_manifest,
 )
 from tests.command_process import run_foldcli
-from tests.model.network_folders import small_network, write_random_network
+from tests.networks import tiny_network, write_packaged_network
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 CASE = HeldOutCase(True, 0.0, None, 150, 0.61, 0.58, 0.64, 0.57, 0.07)
@@ -31,8 +31,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def network(tmp_path: Path) -> Path:
     """Return the folder of a small network without a PAE head, with held-out cases."""
-    config = replace(small_network(), predicted_aligned_error=False)
-    manifest = write_random_network(tmp_path / "network", config)
+    config = replace(tiny_network(), predicted_aligned_error=False, trained=True)
+    manifest = write_packaged_network(tmp_path / "network", config)
     write_manifest(tmp_path / "network", replace(manifest, held_out=(CASE, NO_TEMPLATE)))
     return tmp_path / "network"
 
@@ -58,7 +58,7 @@ def test_every_output_names_network_templates_and_expected_accuracy(
     done = json.loads((out / "ubi" / "ubi.done.json").read_text())
     facts = done["facts"]["network"]
     note = facts["note"]
-    assert note.startswith("Network small 2026.11.23-10, trained on random numbers. Templates: PDB ")
+    assert note.startswith("Network tiny 2026.11.23-10, trained on random numbers. Templates: PDB ")
     assert "Expected lDDT-CA 61, the mean of 150 held-out chains" in note
     assert note.endswith("(95 % interval 58 to 64). Side chains beyond CB were not trained.")
     assert facts["templates"] == [template["id"] for template in done["facts"]["templates"][:2]]
@@ -68,13 +68,13 @@ def test_every_output_names_network_templates_and_expected_accuracy(
     assert done["settings"]["predict"]["num_recycle"] == 1
     assert done["settings"]["predict"]["max_seq"] == 16
     assert done["settings"]["predict"]["max_extra_seq"] == 24
-    model = out / "ubi" / "ubi_unrelaxed_rank_001_small_seed_000.pdb"
+    model = out / "ubi" / "ubi_unrelaxed_rank_001_tiny_seed_000.pdb"
     remarks = " ".join(
         line[11:].strip() for line in model.read_text().splitlines() if line.startswith("REMARK   6")
     )
     assert note in remarks
     assert note in " ".join(model.with_suffix(".cif").read_text().split())
-    scores = json.loads((out / "ubi" / "ubi_scores_rank_001_small_seed_000.json").read_text())
+    scores = json.loads((out / "ubi" / "ubi_scores_rank_001_tiny_seed_000.json").read_text())
     assert scores["network"] == note
     assert "ptm" not in scores and "pae" not in scores
     assert note in (out / "ubi" / "ubi.html").read_text()
@@ -92,6 +92,19 @@ def test_predictions_without_templates_say_so(
     facts = json.loads((tmp_path / "out" / "t" / "t.done.json").read_text())["facts"]["network"]
     assert (facts["templates"], facts["effective_sequences"]) == ([], 1.0)
     assert "No templates. Expected lDDT-CA 30" in facts["note"]
+
+
+def test_untrained_networks_warn(environment: dict[str, str], tmp_path: Path) -> None:
+    write_packaged_network(tmp_path / "network", tiny_network())
+    (tmp_path / "t.a3m").write_text(">q\nMKVLAAGIV\n>hit\nMKV-AAGIV\n")
+    options = ("--params", tmp_path / "network", "--no-templates", "--num-recycle", 0, "--no-plots")
+    result = foldcli("predict", tmp_path / "t.a3m", *options, "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 0, result.stderr
+    assert "Network tiny 2026.11.23-10, not trained." in result.stderr
+    (scores,) = (tmp_path / "out" / "t").glob("*_scores_*.json")
+    content = json.loads(scores.read_text())
+    assert content["untrained"] is True and content["warning"] in result.stderr
+    assert "Untrained parameters: this is not a prediction." in (tmp_path / "out/t/t.html").read_text()
 
 
 @pytest.mark.parametrize("command", ["fold", "predict"])
@@ -115,7 +128,7 @@ def test_complexes_are_refused(network: Path, environment: dict[str, str], tmp_p
         "fold", tmp_path / "complex.fasta", "--params", network, "-o", tmp_path / "out", env=environment
     )
     assert result.returncode in (3, 5)
-    assert "a complex of several chains: the network small predicts single chains only" in result.stderr
+    assert "a complex of several chains: the network tiny predicts single chains only" in result.stderr
 
 
 @pytest.mark.skipif(COMPACT_FOLDER.exists(), reason="the package contains the compact network")

@@ -12,15 +12,16 @@ import pytest
 from model.config import model_config
 from model.parameters import expected_shapes
 from tests.command_process import run_foldcli
+from tests.networks import tiny_parameters
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
-QUICK = ["--params", "demo", "--models", "3", "--num-recycle", "0", "--threads", "1"]
+QUICK = ["--models", "3", "--num-recycle", "0", "--threads", "1"]
 A3M = ">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n>hit 2\n--VLSAGIV\n"
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    return os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
+    return os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
 
 
 def foldcli(
@@ -150,7 +151,7 @@ def test_unknown_and_ambiguous_names_fail(environment: dict[str, str], cache: Pa
 
 
 def test_all_requires_a_cache_and_excludes_targets(environment: dict[str, str], tmp_path: Path) -> None:
-    out = ["-o", tmp_path / "out", "--params", "demo"]
+    out = ["-o", tmp_path / "out"]
     for arguments in ([], ["one", "--all"]):
         assert foldcli("predict", *arguments, *out, env=environment).returncode == 2
     empty = foldcli("predict", "--all", "--cache", tmp_path / "none", *out, env=environment)

@@ -6,15 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from model.config import model_config
 from tests.command_process import run_foldcli
+from tests.networks import tiny_parameters, write_parameters
 
-DEMO = ["--params", "demo", "--models", "3", "--device", "cpu", "--threads", "2", "--no-plots", "--no-report"]
+QUICK = ["--models", "3", "--device", "cpu", "--threads", "2", "--no-plots", "--no-report"]
 RANKS = ["--gpus-per-target", "2"]
 
 
@@ -28,7 +31,7 @@ def scores_of(folder: Path) -> dict:
     [
         (["--params", "template", *RANKS], {}, "--params template runs no network"),
         (
-            ["--params", "demo", *RANKS],
+            RANKS,
             {"WORLD_SIZE": "3", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"},
             "--gpus-per-target 2: torchrun has started 3 processes.",
         ),
@@ -53,7 +56,7 @@ def test_numbers_of_ranks_that_do_not_fit_are_refused(
 )
 def test_devices_that_are_left_over_are_named(tmp_path: Path, devices: str, message: str) -> None:
     (tmp_path / "a.a3m").write_text(">a\nMKV\n")
-    arguments = ["predict", tmp_path / "a.a3m", "--params", "demo", *RANKS, "--device", devices]
+    arguments = ["predict", tmp_path / "a.a3m", "--params", tiny_parameters(), *RANKS, "--device", devices]
     result = run_foldcli([*arguments, "--dry-run", "-o", tmp_path / "out"])
     assert result.stderr.count(message) == 1, result.stderr
 
@@ -62,11 +65,11 @@ def test_devices_that_are_left_over_are_named(tmp_path: Path, devices: str, mess
 def test_two_ranks_predict_what_one_predicts(tmp_path: Path) -> None:
     (tmp_path / "a.fasta").write_text(">a\nMKVLAAGIVWDEFHYTRS\n")
     (tmp_path / "db.fasta").write_text(">hit\nMKVLSAGIVWDEYHYTRS\n")
-    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
+    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
     fold = ["fold", tmp_path / "a.fasta", "--db", tmp_path / "db.fasta", *RANKS, "-o", tmp_path / "two"]
     predict = ["predict", tmp_path / "two/a/a.a3m", "-o", tmp_path / "one"]
     for arguments in (fold, predict):
-        result = run_foldcli([*arguments, *DEMO, "--num-recycle", "1"], env=environment)
+        result = run_foldcli([*arguments, *QUICK, "--num-recycle", "1"], env=environment)
         assert result.returncode == 0, result.stderr
     one, two = scores_of(tmp_path / "one/a"), scores_of(tmp_path / "two/a")
     assert np.allclose(one["plddt"], two["plddt"], atol=0.011)
@@ -74,7 +77,7 @@ def test_two_ranks_predict_what_one_predicts(tmp_path: Path) -> None:
     done = json.loads((tmp_path / "two/a/a.done.json").read_text())
     assert done["facts"]["gpus_per_target"] == 2
     # the number of ranks is no reason to predict again
-    again = run_foldcli([*(x for x in fold if x not in RANKS), *DEMO, "--num-recycle", "1"], env=environment)
+    again = run_foldcli([*(x for x in fold if x not in RANKS), *QUICK, "--num-recycle", "1"], env=environment)
     assert "already done" in again.stderr
 
 
@@ -88,13 +91,13 @@ def test_killed_rank_ends_the_run_with_one_line(tmp_path: Path) -> None:
         "foldcli",
         "predict",
         alignment,
-        *DEMO,
+        *QUICK,
         *RANKS,
         "-v",
         "-o",
         tmp_path / "out",
     ]
-    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache")}
+    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -114,7 +117,10 @@ def test_target_that_does_not_fit_one_gpu_takes_two(tmp_path: Path) -> None:
     lengths = {"long": 1500, "large": 3000, "a": 60, "b": 50, "c": 40}
     for name, length in lengths.items():
         (tmp_path / f"{name}.a3m").write_text(f">{name}\n{('MKVLAAGIVWDEFHYTRSPQ' * 150)[:length]}\n")
-    options = ["--params", "demo", "--models", "3", "--num-recycle", "0", "--precision", "fp32"]
+    # of full width, whose passes need memory
+    config = replace(model_config("model_3_ptm"), trained=False).with_blocks(2, 1)
+    write_parameters(tmp_path / "params", config)
+    options = ["--params", tmp_path / "params", "--models", "3", "--num-recycle", "0", "--precision", "fp32"]
     options += ["--no-plots", "--no-report"]
     command = [sys.executable, "-m", "foldcli", "predict", *options]
     inputs = [tmp_path / f"{name}.a3m" for name in lengths]

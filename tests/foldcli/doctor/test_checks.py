@@ -15,7 +15,7 @@ from foldcli.doctor.system_checks import package_ranges, python_range
 from model.kernels import REFERENCE, slower_kernels_warning
 from model.network_folder import WEIGHTS_FILE
 from tests.foldcli.conftest import Npz
-from tests.model.network_folders import small_network, write_random_network
+from tests.networks import tiny_network, write_packaged_network
 
 
 def check(name: str, device: str = "cpu", params: Path | str = "/nowhere") -> CheckResult:
@@ -111,9 +111,9 @@ def test_parameter_files_must_match_their_networks(tmp_path: Path, npz: Npz) -> 
 
 
 def test_network_folders_are_verified(tmp_path: Path) -> None:
-    write_random_network(tmp_path / "network", small_network())
+    write_packaged_network(tmp_path / "network", tiny_network())
     result = check("parameters", params=tmp_path / "network")
-    assert (result.status, result.finding.split(" in ")[0]) == (CheckStatus.OK, "network small 2026.11.23-10")
+    assert (result.status, result.finding.split(" in ")[0]) == (CheckStatus.OK, "network tiny 2026.11.23-10")
     with (tmp_path / "network" / WEIGHTS_FILE).open("ab") as stream:
         stream.write(b"x")
     result = check("parameters", params=tmp_path / "network")

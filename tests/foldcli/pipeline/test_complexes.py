@@ -66,6 +66,7 @@ from msa.io.m8 import DEFAULT_COLUMNS
 from msa.search.hits import Hits
 from msa.search.settings import AlignmentFilter, SearchSettings
 from tests.foldcli.pipeline.tiny_worker import TinyPredictor
+from tests.networks import tiny_parameters
 
 FIRST, SECOND = "MKVLAAGIVQWE", "GHTKDLMNP"
 PAIR = f"#12,9\t1,2\n>101\t102\n{FIRST}{SECOND}\n>s\tt\nMKVLSAGIVQWE-HTKELMNP\n>101\n{FIRST}---------\n"
@@ -83,7 +84,7 @@ def run_settings(
     kinds = network_kinds(model_type, single_chains=True, complexes=True)
     settings = replace(SETTINGS, **changes)
     predictor = TinyPredictor(
-        find_parameters("demo", models, model_type, kinds), settings, NetworkMemory("cpu")
+        find_parameters(tiny_parameters(), models, model_type, kinds), settings, NetworkMemory("cpu")
     )
     identities = TargetIdentities(predictor.sources, check_parameters(predictor.sources), settings)
     output = OutputSettings(out, "default", Shard(), False, ReportSettings(False, False))

@@ -12,7 +12,7 @@ from foldcli.pipeline import defaults
 from foldcli.pipeline.defaults import library_database, with_default_method
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings, TemplateOptions
 from msa.database.database import TargetDatabase
-from tests.model.network_folders import small_network, write_random_network
+from tests.networks import tiny_network, write_packaged_network
 
 NETWORK = NetworkOptions(None, (1,), "auto", "cpu", None, None, "auto", PredictSettings())
 TEMPLATES = TemplateOptions(None, None, None, None, TemplateSettings())
@@ -33,7 +33,7 @@ def test_templates_are_copied_if_no_parameters_are_installed() -> None:
 def test_requested_or_installed_parameters_are_used(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert with_default_method(replace(NETWORK, params="demo"), TEMPLATES, ("monomer",)).params == "demo"
+    assert with_default_method(replace(NETWORK, params="here"), TEMPLATES, ("monomer",)).params == "here"
     (empty_cache / "params").mkdir()
     assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params is None
     (empty_cache / "params").rmdir()
@@ -48,7 +48,7 @@ def test_runs_of_complexes_without_templates_or_on_several_gpus_need_a_network()
 
 
 def test_compact_network_can_be_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_random_network(tmp_path / "compact", small_network())
+    write_packaged_network(tmp_path / "compact", tiny_network())
     monkeypatch.setattr(parameters, "COMPACT_FOLDER", tmp_path / "compact")
     monkeypatch.setattr(defaults, "DEFAULT_METHOD", COMPACT)
     # it needs no templates

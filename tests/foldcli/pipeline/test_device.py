@@ -27,7 +27,6 @@ from foldcli.pipeline.device import (
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.worker_pool import WorkerPool
 from model.alphafold import AlphaFold
-from model.config import model_config
 from model.errors import OutOfMemory
 from model.kernels import REFERENCE
 from model.parameters import random_parameters
@@ -35,6 +34,7 @@ from model.prediction import Prediction
 from model.recycling import RecyclingSettings
 from msa.errors import MissingError
 from tests.foldcli.pipeline.tiny_worker import TinyMemory
+from tests.networks import tiny_network
 
 CPU = NetworkMemory("cpu")
 OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB"
@@ -92,7 +92,7 @@ def predict() -> Predict:
     """Return a function that predicts a protein of nine residues with a given transition."""
 
     def predict(transition: ScarceTransition, memory: NetworkMemory = CPU) -> Prediction:
-        config = model_config("demo").with_blocks(1, 1)
+        config = tiny_network()
         kernels = replace(REFERENCE, add_transition=transition)
         network = AlphaFold.from_parameters(config, random_parameters(config), kernels=kernels)
         random = np.random.default_rng(0)

@@ -37,6 +37,7 @@ from model.parallel.rank_assignment import RankAssignment
 from msa.errors import MissingError
 from tests.foldcli.pipeline import tiny_worker
 from tests.foldcli.pipeline.tiny_worker import TinyPredictor, TinyWorkerSettings, tiny_workers
+from tests.networks import tiny_parameters
 
 CPU = NetworkMemory("cpu")
 SETTINGS = PredictSettings(num_recycles=1, max_seq=8, max_extra_seq=6)
@@ -72,7 +73,7 @@ def run(
     per_target: int = 1,
 ) -> Failures:
     """Run all targets into OUT, on several workers or in this process."""
-    sources = find_parameters("demo", models, "auto")
+    sources = find_parameters(tiny_parameters(), models, "auto")
     predictor = TinyPredictor(sources, SETTINGS, memory)
     parameters = [{"label": s.label, "network": s.config_name, "content": "tiny"} for s in sources]
     output = OutputSettings(folder, "default", Shard(), False, ReportSettings(False, False))
@@ -162,7 +163,7 @@ def test_seconds_of_overlapping_jobs_are_not_counted_twice(tmp_path: Path) -> No
 def test_warm_up_runs_the_network_once(
     kinds: tuple[NetworkKind, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    sources = find_parameters("demo", (1,), "auto", kinds)
+    sources = find_parameters(tiny_parameters(), (1,), "auto", kinds)
     # as if it were a GPU
     predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cuda:0"))
     with caplog.at_level(logging.DEBUG, "foldcli"):
@@ -260,7 +261,7 @@ class MarkedSettings(TinyWorkerSettings):
 
 
 def test_worker_is_prepared_before_its_first_job(tmp_path: Path) -> None:
-    sources = tuple(find_parameters("demo", (3,), "auto"))
+    sources = tuple(find_parameters(tiny_parameters(), (3,), "auto"))
     prepared = Event()
     mark = tmp_path / "mark"
     settings = MarkedSettings(sources, SETTINGS, "cpu:0", mark=str(mark))

@@ -24,6 +24,7 @@ from foldcli.pipeline.estimates import SECONDS_PER_PASS, parameter_bytes, peak_b
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.settings import PredictSettings
 from model.config import model_config
+from tests.networks import tiny_network
 
 H200 = "NVIDIA H200"
 ALL = Shard()
@@ -120,7 +121,7 @@ def test_seconds_are_interpolated_between_measurements_and_unknown_beyond_them()
     assert seconds_per_pass(H200, CONFIG, MEASURED, 20) == seconds_per_pass(H200, CONFIG, MEASURED, 256)
     assert seconds_per_pass(H200, CONFIG, MEASURED, 4097) is None
     assert seconds_per_pass("NVIDIA A100", CONFIG, MEASURED, 256) is None
-    assert seconds_per_pass(H200, model_config("demo"), MEASURED, 256) is None
+    assert seconds_per_pass(H200, tiny_network(), MEASURED, 256) is None
     assert seconds_per_pass(H200, CONFIG, PredictSettings(precision="fp32", kernels="fused"), 256) is None
     deeper = PredictSettings(precision="bf16", kernels="fused", max_extra_seq=6000)
     assert seconds_per_pass(H200, CONFIG, deeper, 256) is None

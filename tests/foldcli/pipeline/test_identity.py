@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from foldcli.inputs.alignment_targets import AlignmentTarget
-from foldcli.params.parameters import find_parameters
+from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities, fingerprint
 from foldcli.pipeline.settings import AlignmentSettings, PredictSettings
 from msa.io.fasta import FastaRecord
@@ -13,8 +13,8 @@ QUERY = FastaRecord("q human", "MKVLAAGIV")
 REQUEST = AlignmentRequest(
     {"residues.u8": "ab", "lengths.i32": "cd"}, AlignmentSettings(SearchSettings(), AlignmentFilter(cov=0.5))
 )
-SOURCES = find_parameters("demo", (3,), "auto")
-PARAMETERS = [{"label": "alphafold2_ptm_model_3", "network": "demo", "content": "demo"}]
+SOURCES = [ParameterSource(3, "model_3_ptm", Path("params_model_3_ptm.npz"))]
+PARAMETERS = [{"label": "alphafold2_ptm_model_3", "network": "model_3_ptm", "content": "digest"}]
 
 
 def test_fingerprint_of_an_alignment_never_changes() -> None:
@@ -37,7 +37,7 @@ def test_fingerprint_of_a_job_never_changes() -> None:
     identities = TargetIdentities(SOURCES, PARAMETERS, PredictSettings(num_seeds=2, random_seed=7), REQUEST)
     first, second = identities.jobs(QUERY)
     assert (first.tag, second.tag) == tuple(f"alphafold2_ptm_model_3_seed_00{seed}" for seed in (7, 8))
-    assert first.fingerprint("target") == "da4513d352289cf358a319fb064015e303426b4b78a405432f7b6a8d1aff650b"
+    assert first.fingerprint("target") == "a0c5212cc28377b759fc032ca9b20b86d22d976c293dd778c9bb59c54783bd81"
     assert len({job.fingerprint(target) for job in (first, second) for target in "ab"}) == 4
 
 

@@ -19,7 +19,7 @@ from foldcli.pipeline.template_stage import TargetTemplates
 from model.config import ModelConfig, model_config
 from model.parameters import random_parameters
 from msa.io.alignments import parse_alignment
-from tests.model.network_folders import small_network, write_random_network
+from tests.networks import tiny_network, write_packaged_network
 
 
 def small_config(name: str) -> ModelConfig:
@@ -56,9 +56,9 @@ def test_parameters_of_the_next_network_are_read_ahead(
 
 
 def test_inputs_are_those_of_the_training_that_the_manifest_describes(tmp_path: Path) -> None:
-    write_random_network(tmp_path / "network", small_network())
+    write_packaged_network(tmp_path / "network", tiny_network())
     sources = find_parameters(str(tmp_path / "network"), (1, 2), "auto")
-    assert [source.label for source in sources] == ["small"]
+    assert [source.label for source in sources] == ["tiny"]
     settings = PredictSettings(num_recycles=2, max_seq=16, max_extra_seq=24)
     predictor = Predictor(sources, settings, NetworkMemory("cpu"))
     job = Job(sources[0], 3, "")

@@ -40,6 +40,7 @@ from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.search.settings import AlignmentFilter, SearchSettings
+from tests.networks import tiny_parameters
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 QUERY = FastaRecord("q", UBIQUITIN[:30])
@@ -73,7 +74,7 @@ class Runs:
         self, models: tuple[int, ...] = (3,), overwrite: bool = False, plots: bool = False, **changes: Any
     ) -> RunSettings:
         settings = replace(SETTINGS, **changes)
-        sources = find_parameters("demo", models, "auto")
+        sources = find_parameters(tiny_parameters(), models, "auto")
         predictor = Predictor(sources, settings, NetworkMemory("cpu"))
         output = OutputSettings(
             self.folder / "out", "default", Shard(), overwrite, ReportSettings(False, plots)
@@ -83,7 +84,7 @@ class Runs:
             alignment = AlignmentSettings(SearchSettings(), AlignmentFilter())
             search = SearchStage(self.searcher, alignment, show_progress=False)
         parameters = [
-            {"label": s.label, "network": s.config_name, "content": f"demo {s.number}"} for s in sources
+            {"label": s.label, "network": s.config_name, "content": f"tiny {s.number}"} for s in sources
         ]
         request = None if search is None else search.request
         identities = TargetIdentities(sources, parameters, settings, request)

@@ -11,6 +11,7 @@ import pytest
 from foldcli.pipeline.cpu_kernels import prepare_features
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import read_ahead, start, start_preloading, start_worker
+from tests.networks import tiny_parameters
 
 
 def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
@@ -24,7 +25,7 @@ def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
 
 
 def test_workers_start_with_the_run(tmp_path: Path) -> None:
-    options = NetworkOptions("demo", (1,), "auto", "cpu", None, None, "auto", PredictSettings())
+    options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", PredictSettings())
     startup = start(options, worker_devices=("cpu",))
     assert startup.arrays is None and not startup.preload
     (pool,) = startup.worker_pools

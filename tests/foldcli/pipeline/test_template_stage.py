@@ -2,7 +2,6 @@
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,15 @@ from foldcli.inputs.shard import Shard
 from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.identity import Job, TargetIdentities
-from foldcli.pipeline.predictor import Predictor, Sampling
+from foldcli.pipeline.identity import TargetIdentities
+from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.run import run_targets
 from foldcli.pipeline.run_state import RunSettings
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings, PredictSettings, TemplateOptions
 from foldcli.pipeline.template_stage import TemplateStage
 from foldcli.report import ReportSettings
 from msa.io.alignments import parse_alignment
+from tests.networks import tiny_parameters
 
 NONE = {
     "templates": None,
@@ -124,26 +124,18 @@ def test_no_templates_disables_the_stage() -> None:
     assert TemplateOptions.from_options(NONE | {"no_templates": True}, threads=1) is None
 
 
-class SlotsPredictor(Predictor):
-    """The demo network, whose features are sampled like those of networks with templates."""
-
-    def sampling(self, job: Job) -> Sampling:
-        settings, seed = super().sampling(job)
-        return replace(settings, template_slots=4), seed
-
-
-@pytest.mark.parametrize("predictor_type", [Predictor, SlotsPredictor])
+@pytest.mark.parametrize("number", [1, 3])
 def test_run_publishes_the_table_if_a_network_takes_templates(
-    predictor_type: type[Predictor], structures: Path, tmp_path: Path
+    number: int, structures: Path, tmp_path: Path
 ) -> None:
     (chain,) = read_chains(structures / "1a7g.cif.gz")
     alignment = tmp_path / "q.a3m"
     alignment.write_text(f">q\n{chain.sequence}\n")
     predict = PredictSettings(num_recycles=0, max_seq=16, max_extra_seq=16)
-    sources = find_parameters("demo", (1,), "auto")
-    predictor = predictor_type(sources, predict, NetworkMemory("cpu"))
+    sources = find_parameters(tiny_parameters(), (number,), "auto")
+    predictor = Predictor(sources, predict, NetworkMemory("cpu"))
     stage = TemplateStage.open(options(custom_template_path=structures / "1a7g.cif.gz"), tmp_path / "cache")
-    parameters = [{"label": sources[0].label, "network": "demo", "content": "demo"}]
+    parameters = [{"label": sources[0].label, "network": "tiny", "content": "tiny"}]
     output = OutputSettings(tmp_path / "out", "default", Shard(), False, ReportSettings(False, False))
     settings = RunSettings(
         output,
@@ -156,7 +148,7 @@ def test_run_publishes_the_table_if_a_network_takes_templates(
     files = output.files("q")
     done = json.loads(files.path("done").read_text())
     assert done["settings"]["templates"]["library"] == stage.library.checksums
-    if predictor_type is Predictor:
+    if number == 3:
         assert not files.path("templates").exists()
         return
     assert files.path("templates").read_text().splitlines()[1].startswith("1a7g_E\t1\t1.000\t1.000\t")

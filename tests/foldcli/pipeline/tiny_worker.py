@@ -18,7 +18,6 @@ from foldcli.pipeline.identity import Job
 from foldcli.pipeline.predictor import Predictor, RankPredictor
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
-from model.config import model_config
 from model.memory_plan import MemoryPlan, PassSize, plan_memory
 from model.parameters import random_parameters
 from model.prediction import Prediction
@@ -52,7 +51,7 @@ class TinyPredictor(Predictor):
     def network(self, source: ParameterSource) -> AlphaFold:
         """Return the network of one model."""
         if source not in self._networks:
-            config = model_config(source.config_name).with_blocks(1, 1)
+            config = source.config.with_blocks(1, 1)
             arrays = random_parameters(config, seed=source.number)
             self._networks[source] = AlphaFold.from_parameters(
                 config, arrays, "cpu", torch.float32, "reference"

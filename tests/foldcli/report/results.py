@@ -102,7 +102,7 @@ def write_result(
         },
         "versions": {"foldcli": "9.8.7", "torch": "2.11.0"},
         "facts": {"residues": count, "alignment_rows": len(rows)},
-        "warnings": [*warnings, *(["UNTRAINED demonstration network"] if untrained else [])],
+        "warnings": [*warnings, *(["UNTRAINED network"] if untrained else [])],
         "ranking": ranking,
         "stages": [{"stage": "predict", "seconds": 83.0, "peak_memory_bytes": 2**30}],
     }

@@ -2,18 +2,18 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from model.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig, TemplateConfig
+from model.config import ModelConfig
 from model.residue_constants import ATOM14_NAMES, RESTYPE_NAMES
 from model.training.data import ChainSet, Split
 from model.training.features import load_tables
 from model.training.sampling import TrainingSampleSettings
 from model.training.settings import OptimizerSettings, Phase, TrainingSettings
+from tests.networks import tiny_network
 
 CHAINS, LENGTH = 6, 40
 
@@ -76,22 +76,7 @@ def split() -> Split:
 @pytest.fixture(scope="session")
 def network_config() -> ModelConfig:
     """Return a network with every part and few channels."""
-    pair = PairConfig(
-        channels=12, multiplication_channels=10, attention_heads=2, attention_channels=6, transition_factor=2
-    )
-    msa = MsaConfig(
-        channels=16, attention_heads=2, attention_channels=8, outer_channels=6, transition_factor=2
-    )
-    return ModelConfig(
-        "tiny",
-        evoformer=StackConfig(2, msa, pair),
-        extra_msa=StackConfig(1, replace(msa, channels=8, global_column_attention=True), pair),
-        template=TemplateConfig(1, replace(pair, channels=8), attention_heads=2, attention_channels=4),
-        structure=StructureConfig(
-            channels=20, iterations=2, heads=3, scalar_channels=4, query_points=2, value_points=3
-        ),
-        trained=False,
-    )
+    return tiny_network()
 
 
 @pytest.fixture(scope="session")
