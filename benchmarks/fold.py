@@ -13,7 +13,7 @@ network is model_3_ptm with random parameters, 3 recycles. The rows:
 
 For each run, the phases of its start are printed. Python's bytecode is compiled before, as installers do. The
 GPU's load is the share of samples (nvidia-smi, ten a second) with any kernel running, between the beginning
-and the end of the process. On a machine without a GPU, `--demo` runs the demo network instead.
+and the end of the process. On a machine without a GPU, `--tiny` runs a tiny network instead.
 """
 
 import argparse
@@ -36,11 +36,12 @@ from features.cache import FeatureCache
 from features.sampling import SamplingSettings, sample_features
 from foldcli.pipeline.device import choose_device, choose_kernels, choose_precision
 from model.alphafold import AlphaFold
-from model.config import model_config
+from model.config import ModelConfig, model_config
 from model.parameters import random_parameters
 from model.recycling import RecyclingSettings, predict, start_prediction
 from msa.io.alignments import read_alignment
 from msa.io.fasta import FastaRecord, read_fasta
+from tests.networks import tiny_version, write_parameters
 
 MIN_RESIDUES, MAX_RESIDUES = 80, 380
 
@@ -165,7 +166,7 @@ def run_fold(folder: Path, name: str, cache: Path, options: argparse.Namespace, 
     out = folder / name
     arguments = ["fold", str(folder / f"{targets}.fasta"), "--db", str(folder / "db"), "-o", str(out)]
     arguments += ["--cache", str(folder / f"features-{name}"), "--models", "3", "-v"]
-    arguments += ["--params", "demo" if options.demo else str(folder / "params"), *options.options.split()]
+    arguments += ["--params", str(folder / "params"), *options.options.split()]
     run = run_foldcli(arguments, folder, name, cache)
     times = sorted(path.stat().st_mtime for path in out.rglob("*.done.json"))
     facts = [json.loads(path.read_text()) for path in out.rglob("*.done.json")]
@@ -182,6 +183,11 @@ def run_fold(folder: Path, name: str, cache: Path, options: argparse.Namespace, 
     )  # fmt: skip
 
 
+def network_of(options: argparse.Namespace) -> ModelConfig:
+    """Return the architecture of the network, whose parameters are random."""
+    return tiny_version("model_3_ptm") if options.tiny else model_config("model_3_ptm")
+
+
 def network_seconds(folder: Path, name: str, options: argparse.Namespace) -> tuple[float, float]:
     """Return the seconds of the network alone for the targets of a finished run, the longest first.
 
@@ -189,7 +195,7 @@ def network_seconds(folder: Path, name: str, options: argparse.Namespace) -> tup
         Seconds if each prediction is started when the one before has finished, and if it is started earlier.
     """
     device = choose_device("auto")
-    config = model_config("demo" if options.demo else "model_3_ptm")
+    config = network_of(options)
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[choose_precision(None, device)]
     network = AlphaFold.from_parameters(
         config, random_parameters(config, seed=3), device, dtype, choose_kernels("auto", device)
@@ -239,17 +245,14 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=48)
     parser.add_argument("--many", type=int, default=0, help="also run this many targets")
     parser.add_argument("--options", default="", help="further options of fold")
-    parser.add_argument("--demo", action="store_true")
+    parser.add_argument("--tiny", action="store_true", help="run a tiny network")
     parser.add_argument("--max-records", type=int, default=None, help="sequences of the database")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         records = list(itertools.islice(read_fasta(options.sequences), options.max_records))
         write_database(folder, records)
-        if not options.demo:
-            (folder / "params").mkdir()
-            arrays = random_parameters(model_config("model_3_ptm"), seed=3)
-            np.savez(folder / "params" / "params_model_3_ptm.npz", **arrays)
+        write_parameters(folder / "params", network_of(options))
         mean = write_targets(folder / f"{options.targets}.fasta", records, options.targets)
         print(
             f"{options.targets} targets, mean {mean:.0f} residues; database of {len(records):,} sequences",

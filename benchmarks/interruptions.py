@@ -11,7 +11,7 @@
 
 After each kill, no unfinished target may look finished: a target with done.json must have exactly the files
 that it had before the run, or those that an uninterrupted run gives it. After the next run, all files
-must be those of an uninterrupted run; only times may differ. The demo network runs on the CPU.
+must be those of an uninterrupted run; only times may differ. Tiny networks run on the CPU.
 
 All points divided among 16 cores:
 
@@ -48,17 +48,16 @@ from foldcli import __main__ as foldcli_main
 from foldcli.commands import fold as fold_command
 from foldcli.params import verify
 from foldcli.pipeline import estimates, run, searcher
-from model.config import model_config
-from model.parameters import random_parameters
 from msa.cpu import engine
 from msa.io.alignments import parse_alignment
+from tests.networks import tiny_parameters
 
 # of one model, the first one
 MORE_FILES = ("--save-recycles", "--save-all", "--zip", "--stop-at-score", "0")
 LOADED = (fold_command, verify, estimates, run, searcher, engine)
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 OPTIONS = (
-    *("--params", "demo", "--num-recycle", "0", "--fast", "--max-msa", "8:4"),
+    *("--num-recycle", "0", "--fast", "--max-msa", "8:4"),
     *("--threads", "1", "--device", "cpu", "--no-plots", "-q"),
 )
 MANY = ("many.fasta", "--models", "3")
@@ -126,7 +125,8 @@ class Runner:
         (folder / "hook").mkdir()
         (folder / "hook" / "sitecustomize.py").write_text(HOOK)
         path = f"{folder / 'hook'}:{Path(foldcli_main.__file__).parents[1]}"
-        os.environ |= {"FOLDCLI_CACHE": str(folder / "cache"), "PYTHONPATH": path}
+        os.environ |= {"FOLDCLI_CACHE": str(folder / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
+        os.environ["PYTHONPATH"] = path
         for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
             os.environ[name] = "1"
         torch.set_num_threads(1)
@@ -369,7 +369,6 @@ def main() -> None:
 
 def load_everything() -> None:
     """Load what runs need, without starting threads, which forked processes would lack."""
-    random_parameters(model_config("demo"))
     features = make_features([parse_alignment(b">a\nAC\n>b\nAG\n>c\nCC\n")])
     sample_features(features, SamplingSettings(max_seq=6, max_extra_seq=1), 1, 0)
     np.random.default_rng(0).random(4)

@@ -1,12 +1,12 @@
 """Seconds of `foldcli predict` for many targets of mixed lengths, on one GPU and on several.
 
-    python benchmarks/many_targets.py [--targets 200] [--devices cuda:0 cuda:0,1] [--network model_3_ptm]
+    python benchmarks/many_targets.py [--targets 200] [--devices cuda:0 cuda:0,1] [--tiny]
                                       [--options "..."]
 
 The targets are random alignments with 60 to 700 residues, short ones more often, and 200 to 6,000 rows; the
-network has random parameters. A first run, with the last of the devices, compiles the kernels and makes the
-cached features, and is not counted. The bar is 1.9 × for two GPUs. Structures must not depend on the devices;
-the exit code is 1 if they do.
+network is model_3_ptm with random parameters. A first run, with the last of the devices, compiles the kernels
+and makes the cached features, and is not counted. The bar is 1.9 × for two GPUs. Structures must not depend
+on the devices; the exit code is 1 if they do.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from model.config import model_config
-from model.parameters import random_parameters
+from tests.networks import tiny_version, write_parameters
 
 MIN_RESIDUES, MAX_RESIDUES = 60, 700
 MIN_ROWS, MAX_ROWS = 200, 6000
@@ -84,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--targets", type=int, default=200)
     parser.add_argument("--devices", nargs="+", default=["cuda:0", "cuda:0,1"])
-    parser.add_argument("--network", default="model_3_ptm", help='its third model, or "demo"')
+    parser.add_argument("--tiny", action="store_true", help="run a tiny network, for CPUs")
     parser.add_argument("--options", default="", help="more options of foldcli predict")
     arguments = parser.parse_args()
     hashes, first = set(), 0.0
@@ -92,13 +92,10 @@ def main() -> None:
         folder = Path(name)
         residues = write_targets(folder / "targets", arguments.targets)
         print(f"{arguments.targets} targets, {residues:,} residues, {os.cpu_count()} cores", flush=True)
-        params = arguments.network
-        if params != "demo":
-            (folder / "params").mkdir()
-            params = str(folder / "params")
-            arrays = random_parameters(model_config(arguments.network))
-            np.savez(Path(params) / f"params_{arguments.network}.npz", **arrays)
-        options = ["--params", params, *shlex.split(arguments.options)]
+        network = "model_3_ptm"
+        config = tiny_version(network) if arguments.tiny else model_config(network)
+        write_parameters(folder / "params", config)
+        options = ["--params", str(folder / "params"), *shlex.split(arguments.options)]
         predict(folder, arguments.devices[-1], options)
         for device in arguments.devices:
             seconds, digest = predict(folder, device, options)

@@ -51,6 +51,7 @@ from model.parallel.network import ParallelAlphaFold
 from model.parallel.pair import PIECES
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
+from tests.networks import tiny_network
 
 MEGABYTE = 1e6
 # kernels of the table of a profile
@@ -99,6 +100,11 @@ class Measured:
     positions: np.ndarray
 
 
+def network_of(options: argparse.Namespace) -> ModelConfig:
+    """Return the architecture of the network."""
+    return tiny_network() if options.network == "tiny" else model_config(options.network)
+
+
 def measure(case: Case, rank: int, results: Any) -> None:
     """Measure networks with each number of blocks in one rank, and put the results into a queue."""
     options = case.options
@@ -120,7 +126,7 @@ def measure(case: Case, rank: int, results: Any) -> None:
         group = RankGroup()
         if case.transfers == "copies" and (reason := group.open_copies(device, min_residues=0)):
             raise SystemExit(f"parallel: {reason}")
-    config = model_config(options.network)
+    config = network_of(options)
     configs = [config.with_blocks(blocks, 1) for blocks in options.blocks or ()] or [config]
     results.put((rank, [measure_network(case, config, group, device) for config in configs]))
     if group is not None:
@@ -266,7 +272,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--residues", type=int, nargs="+", default=[64])
-    parser.add_argument("--network", default="demo")
+    parser.add_argument("--network", default="tiny", help="tiny, or the name of a published network")
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="on a GPU")
     parser.add_argument(
         "--blocks", type=int, nargs="+", help="one or two numbers of Evoformer blocks, if not the network's"
@@ -283,7 +289,7 @@ def main() -> None:
     )
     parser.add_argument("--profile", action="store_true", help="print the time of each kernel, on a GPU")
     options = parser.parse_args()
-    blocks = options.blocks or [model_config(options.network).evoformer.blocks]
+    blocks = options.blocks or [network_of(options).evoformer.blocks]
     if len(blocks) > 2 or blocks != sorted(set(blocks)):
         parser.error("--blocks takes one number or two increasing ones")
     numbers = " and ".join(map(str, blocks))

@@ -30,6 +30,7 @@ from foldcli.report import ReportSettings
 from msa.io.fasta import FastaRecord
 from msa.search.settings import AlignmentFilter, SearchSettings
 from tests.foldcli.pipeline.tiny_worker import TinyPredictor
+from tests.networks import tiny_parameters
 
 LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
 PAGE, MIB = os.sysconf("SC_PAGE_SIZE"), 2**20
@@ -71,7 +72,7 @@ def watch(results: Path, seconds: float, ended: threading.Event) -> None:
 def run_settings(folder: Path) -> RunSettings:
     """Return the settings of a run that searches, predicts and writes into a folder."""
     settings = PredictSettings(num_recycles=0)
-    sources = find_parameters("demo", (3,), "auto")
+    sources = find_parameters(tiny_parameters(), (3,), "auto")
     predictor = TinyPredictor(sources, settings, NetworkMemory("cpu"))
     source = DatabaseSource(str(folder / "targets.fasta"), "cpu")
     search = SearchStage(

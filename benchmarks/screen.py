@@ -17,8 +17,8 @@ import numpy as np
 from fold import compile_bytecode, run_foldcli, write_database
 
 from model.config import model_config
-from model.parameters import random_parameters
 from msa.io.fasta import FastaRecord, read_fasta
+from tests.networks import write_parameters
 
 MIN_RESIDUES, MAX_RESIDUES = 100, 300
 
@@ -63,9 +63,7 @@ def main() -> None:
         folder = Path(temporary)
         records = list(itertools.islice(read_fasta(arguments.sequences), arguments.max_records))
         write_database(folder, records)
-        (folder / "params").mkdir()
-        arrays = random_parameters(model_config("model_1_multimer_v3"), seed=3)
-        np.savez(folder / "params" / "params_model_1_multimer_v3.npz", **arrays)
+        write_parameters(folder / "params", model_config("model_1_multimer_v3"))
         chains = draw_chains(records, arguments.baits, arguments.preys)
         baits, preys = chains[: arguments.baits], chains[arguments.baits :]
         write_chains(folder / "baits.fasta", "b", baits)
