@@ -1,7 +1,7 @@
 """Time and peak memory of one pass on the CPU, with random parameters.
 
 usage: python benchmarks/network_pass.py [MODEL [RESIDUES [MSA_ROWS [EXTRA_ROWS [THREADS]]]]]
-       (default: tiny 300 80 64 1)
+       (default: model_1_ptm 60 16 16 1)
 
 Compare with DeepMind's `model.RunModel` (jax and alphafold-colabfold installed) on the same shapes.
 """
@@ -17,16 +17,15 @@ from model.alphafold import AlphaFold
 from model.config import model_config
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
-from tests.networks import tiny_network
 
 
 def main() -> None:
     """Time three passes and print the fastest."""
-    name, *numbers = sys.argv[1:] or ["tiny"]
-    defaults = [300, 80, 64, 1]
+    name, *numbers = sys.argv[1:] or ["model_1_ptm"]
+    defaults = [60, 16, 16, 1]
     residues, msa_rows, extra_rows, threads = [int(n) for n in numbers] + defaults[len(numbers) :]
     torch.set_num_threads(threads)
-    config = tiny_network() if name == "tiny" else model_config(name)
+    config = model_config(name)
     network = AlphaFold.from_parameters(config, random_parameters(config))
     features = feature_tensors(random_features(residues, msa_rows, extra_rows), 0, torch.device("cpu"))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

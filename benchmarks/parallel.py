@@ -1,8 +1,7 @@
 """Time and communication of passes that are divided among several devices.
 
-    python benchmarks/parallel.py                                              # tiny, on the CPU
-    python benchmarks/parallel.py --device cuda --ranks 1 2 --residues 1024 2048 4096 --network model_3_ptm \
-        --rows 508 --extra 5120
+    python benchmarks/parallel.py --blocks 2                                   # small, on the CPU
+    python benchmarks/parallel.py --device cuda --ranks 1 2 --residues 1024 2048 4096 --rows 508 --extra 5120
     python benchmarks/parallel.py ... --blocks 2 8 --profile                   # one Evoformer block
 
 For each length and number of ranks it runs `--passes` passes after one that is not counted, with random
@@ -51,7 +50,6 @@ from model.parallel.network import ParallelAlphaFold
 from model.parallel.pair import PIECES
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
-from tests.networks import tiny_network
 
 MEGABYTE = 1e6
 # kernels of the table of a profile
@@ -100,11 +98,6 @@ class Measured:
     positions: np.ndarray
 
 
-def network_of(options: argparse.Namespace) -> ModelConfig:
-    """Return the architecture of the network."""
-    return tiny_network() if options.network == "tiny" else model_config(options.network)
-
-
 def measure(case: Case, rank: int, results: Any) -> None:
     """Measure networks with each number of blocks in one rank, and put the results into a queue."""
     options = case.options
@@ -126,7 +119,7 @@ def measure(case: Case, rank: int, results: Any) -> None:
         group = RankGroup()
         if case.transfers == "copies" and (reason := group.open_copies(device, min_residues=0)):
             raise SystemExit(f"parallel: {reason}")
-    config = network_of(options)
+    config = model_config(options.network)
     configs = [config.with_blocks(blocks, 1) for blocks in options.blocks or ()] or [config]
     results.put((rank, [measure_network(case, config, group, device) for config in configs]))
     if group is not None:
@@ -272,7 +265,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--residues", type=int, nargs="+", default=[64])
-    parser.add_argument("--network", default="tiny", help="tiny, or the name of a published network")
+    parser.add_argument("--network", default="model_3_ptm")
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="on a GPU")
     parser.add_argument(
         "--blocks", type=int, nargs="+", help="one or two numbers of Evoformer blocks, if not the network's"
@@ -289,7 +282,7 @@ def main() -> None:
     )
     parser.add_argument("--profile", action="store_true", help="print the time of each kernel, on a GPU")
     options = parser.parse_args()
-    blocks = options.blocks or [network_of(options).evoformer.blocks]
+    blocks = options.blocks or [model_config(options.network).evoformer.blocks]
     if len(blocks) > 2 or blocks != sorted(set(blocks)):
         parser.error("--blocks takes one number or two increasing ones")
     numbers = " and ".join(map(str, blocks))
