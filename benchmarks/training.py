@@ -15,8 +15,9 @@ import torch
 
 from model.training.data import ChainSet, read_split
 from model.training.prepare import prepare
+from model.training.processes import TrainingProcesses
 from model.training.settings import Phase, TrainingSettings, read_settings
-from model.training.trainer import Trainer, TrainingProcesses
+from model.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
 

@@ -153,7 +153,8 @@ def _run(
     from model.errors import ConfigError
     from model.training.checkpoint import stored_progress
     from model.training.data import read_split
-    from model.training.trainer import Trainer, TrainingProcesses
+    from model.training.processes import TrainingProcesses
+    from model.training.trainer import Trainer
 
     make_writable_folder(run)
     if not resume and stored_progress(run).step:

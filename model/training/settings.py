@@ -14,6 +14,7 @@ from model.training.sampling import TrainingSampleSettings
 # PyYAML reads nested brackets in quadratic time
 _MAX_BRACKETS = 1000
 KERNELS = ("auto", "fused", "reference")
+CLIPPED = ("batch", "micro_batch")
 # steps over which the learning rate rises again after Adam's moments were reset
 RESTART_WARMUP = 100
 
@@ -27,7 +28,9 @@ class OptimizerSettings:
         final_learning_rate: learning rate of the last step.
         warmup_steps: steps over which the rate rises from 0.
         beta1, beta2, epsilon: constants of Adam.
-        clip_norm: largest norm of a step's gradient.
+        clip_norm: largest norm of the gradient of what `clip_each` names.
+        clip_each: "batch" clips the gradient of a step, "micro_batch" that of each micro-batch before they
+            are averaged; with phases of `micro_batch: 1`, that of each sample, as in AlphaFold2 (1.11.3).
         ema_decay: decay of the moving average of the parameters, per step.
         spike_factor: a step whose gradient norm exceeds the recent median by this factor is skipped.
         max_skipped: consecutive skipped steps after which training stops.
@@ -40,6 +43,7 @@ class OptimizerSettings:
     beta2: float = 0.999
     epsilon: float = 1e-6
     clip_norm: float = 0.1
+    clip_each: str = "batch"
     ema_decay: float = 0.999
     spike_factor: float = 20.0
     max_skipped: int = 20
@@ -153,6 +157,10 @@ class TrainingSettings:
             raise ConfigError("cuda_graphs: not together with checkpoint_blocks")
         if self.kernels not in KERNELS:
             raise ConfigError(f"kernels: expected one of {', '.join(KERNELS)}, got {self.kernels!r}")
+        if self.optimizer.clip_each not in CLIPPED:
+            raise ConfigError(
+                f"optimizer.clip_each: expected one of {', '.join(CLIPPED)}, got {self.optimizer.clip_each!r}"
+            )
         if (self.network.template is None) != (self.sampling.templates == 0):
             raise ConfigError("sampling.templates: must be 0 for a network without templates, and only there")
 

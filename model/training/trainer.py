@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import statistics
 import time
 from collections import deque
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as distributed
 
 from model.alphafold import AlphaFold
 from model.errors import ConfigError, TrainingDiverged
@@ -36,8 +34,10 @@ from model.training.initialization import initialize
 from model.training.losses import mean_terms, total_loss
 from model.training.network import initial_recycled_batch, run_network
 from model.training.parameters import FlatParameters
+from model.training.processes import TrainingProcesses
 from model.training.sampling import MicroBatch, Sampler, load_batches
 from model.training.settings import Phase, TrainingSettings, learning_rate
+from model.training.step_gradient import StepGradient
 from model.training.step_graphs import StepGraphs
 from model.training.validation import SCORES, HeldOutSet, validate
 
@@ -48,46 +48,6 @@ MIN_NORMS = 50
 
 
 @dataclass(frozen=True)
-class TrainingProcesses:
-    """The processes that train together, one for each GPU, as one of them sees them.
-
-    Args:
-        rank: index of this process.
-        count: number of processes.
-        device: device of this process.
-    """
-
-    rank: int
-    count: int
-    device: torch.device
-
-    @classmethod
-    def from_environment(cls, device: str) -> "TrainingProcesses":
-        """Join the processes that torchrun has started, if there are any.
-
-        Args:
-            device: "cuda" or "cpu".
-        """
-        count, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-        torch_device = torch.device("cpu")
-        if device == "cuda":
-            torch_device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        if count > 1:
-            distributed.init_process_group("nccl" if device == "cuda" else "gloo")
-        return cls(rank, count, torch_device)
-
-    def add(self, buffer: torch.Tensor) -> None:
-        """Sum a buffer over all processes, in place."""
-        if self.count > 1:
-            distributed.all_reduce(buffer)
-
-    def close(self) -> None:
-        """Leave the other processes."""
-        if self.count > 1:
-            distributed.destroy_process_group()
-
-
-@dataclass(frozen=True)
 class StepReport:
     """The results of one optimiser step.
 
@@ -95,7 +55,8 @@ class StepReport:
         step: number of steps done, this one included.
         total_steps: number of steps of the run.
         terms: mean of each loss term over this process's samples, and their weighted sum as `loss`.
-        gradient_norm: norm of the gradient before clipping.
+        gradient_norm: norm of the gradient before clipping; the mean of their norms if the gradients of
+            micro-batches are clipped.
         skipped: True if the step changed nothing, because its gradient was not finite or a spike.
         learning_rate: learning rate of the step.
         seconds: wall time of the step.
@@ -182,9 +143,7 @@ class Trainer:
         self._last_phase: Phase | None = None
         self._skipped = 0
         self._stop = False
-        self._stop_votes = torch.zeros(())
-        # the gradients, and one element in which the processes add up their requests to stop
-        self._exchange = torch.zeros(len(self.flat.gradients) + 1, device=device)
+        self._gradient = StepGradient(self.flat, settings, processes)
 
     def request_stop(self) -> None:
         """Stop after the current step; signal handlers may call it."""
@@ -288,7 +247,7 @@ class Trainer:
         # dropout depends only on seed, step and process, so checkpoints need no state of a generator
         torch.manual_seed((settings.seed * 1_000_003 + step) * 1_009 + self.processes.rank)
         recycles = int(np.random.default_rng([settings.seed, step]).integers(settings.max_recycles + 1))
-        self.flat.gradients.zero_()
+        self._gradient.reset()
         waited = 0.0
         sums: dict[str, torch.Tensor] = {}
         num_micro_batches = settings.batch // (phase.micro_batch * self.processes.count)
@@ -301,13 +260,7 @@ class Trainer:
             begin = time.monotonic()
             self._next_batch = next(self._batches)
             waited += time.monotonic() - begin
-        self._exchange[:-1] = self.flat.gradients
-        self._exchange[-1] = float(self._stop)
-        # takes about a millisecond per step, so it does not overlap with the backward pass
-        self.processes.add(self._exchange)
-        self.flat.gradients.copy_(self._exchange[:-1])
-        self._stop_votes = self._exchange[-1].clone()
-        norm = float(torch.linalg.vector_norm(self.flat.gradients))
+        norm = self._gradient.reduce(self._stop)
         rate = learning_rate(settings, step, self.progress.moments_from)
         skipped = self._is_spike(norm)
         if skipped:
@@ -320,7 +273,8 @@ class Trainer:
         else:
             self._skipped = 0
             self._norms.append(norm)
-            self._update(norm, rate, step + 1 - self.progress.moments_from)
+            self._gradient.clip(norm)
+            self._update(rate, step + 1 - self.progress.moments_from)
         self.progress = replace(self.progress, step=step + 1, samples=self.progress.samples + settings.batch)
         return StepReport(
             step=step + 1,
@@ -358,9 +312,7 @@ class Trainer:
                 recycled = run_network(self.network, features, recycled, dropout, execution).recycled
         output = run_network(self.network, features, recycled, dropout, execution)
         losses, terms = total_loss(output, targets, phase.losses, execution)
-        # The gradient is clipped by the norm of the whole batch: clipping each sample would need one backward
-        # pass per sample, and Adam's step does not depend on the gradient's scale.
-        (losses.sum() / self.settings.batch).backward()
+        self._gradient.add(losses)
         return mean_terms({"loss": losses, **terms})
 
     def _is_spike(self, norm: float) -> bool:
@@ -371,17 +323,15 @@ class Trainer:
         return norm > self.settings.optimizer.spike_factor * statistics.median(self._norms)
 
     @torch.no_grad()
-    def _update(self, norm: float, rate: float, count: int) -> None:
-        """Clip, make one step of Adam, and update the average.
+    def _update(self, rate: float, count: int) -> None:
+        """Make one step of Adam, and update the average.
 
         Args:
-            norm: norm of the gradient.
             rate: learning rate.
             count: number of steps since the moments were zero, this one included.
         """
         options, flat = self.settings.optimizer, self.flat
         gradient = flat.gradients
-        gradient.mul_(min(1.0, options.clip_norm / (norm + 1e-12)))
         first, second = (self.moments[name] for name in MOMENTS)
         first.lerp_(gradient, 1.0 - options.beta1)
         second.mul_(options.beta2).addcmul_(gradient, gradient, value=1.0 - options.beta2)
@@ -397,7 +347,7 @@ class Trainer:
         """True if a process had requested a stop by the last exchange; a single process needs no exchange."""
         if self.processes.count == 1:
             return self._stop
-        return bool(self._stop_votes > 0)
+        return self._gradient.stop_requested
 
     def _is_due(self, every: int) -> bool:
         return bool(every) and self.progress.step % every == 0

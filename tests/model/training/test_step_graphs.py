@@ -7,16 +7,18 @@ import torch
 
 from model.errors import ConfigError
 from model.training.data import ChainSet, Split
+from model.training.processes import TrainingProcesses
 from model.training.settings import Phase, TrainingSettings
-from model.training.trainer import Trainer, TrainingProcesses
+from model.training.trainer import Trainer
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("compile, clip_each", [(False, "batch"), (False, "micro_batch"), (True, "batch")])
 def test_captured_steps_equal_eager_steps(
-    settings: TrainingSettings, chains: ChainSet, split: Split, compile: bool
+    settings: TrainingSettings, chains: ChainSet, split: Split, compile: bool, clip_each: str
 ) -> None:
+    settings = replace(settings, optimizer=replace(settings.optimizer, clip_each=clip_each))
     # each number of recycles is drawn often enough to be captured in both phases
     phases = (Phase(steps=16, crop=24, micro_batch=2), Phase(steps=16, crop=32, micro_batch=2))
     settings = replace(settings, phases=phases, validate_every=0, compile=compile)
@@ -25,7 +27,8 @@ def test_captured_steps_equal_eager_steps(
         processes = TrainingProcesses(0, 1, torch.device("cuda", 0))
         trainer = Trainer(replace(settings, cuda_graphs=cuda_graphs), chains, split, None, processes)
         reports = list(trainer.train())
-        runs.append(([report.terms for report in reports], trainer.flat.values.clone(), trainer._graphs))
+        values = [(report.terms, report.gradient_norm) for report in reports]
+        runs.append((values, trainer.flat.values.clone(), trainer._graphs))
     (eager_terms, eager_values, no_graphs), (terms, values, graphs) = runs
     assert no_graphs is None and graphs is not None
     assert len(graphs._graphs) == 2 * (settings.max_recycles + 1)

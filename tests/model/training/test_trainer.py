@@ -15,16 +15,19 @@ from model.config import ModelConfig
 from model.errors import DataError, TrainingDiverged
 from model.training.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays
 from model.training.data import ChainSet, Split
+from model.training.processes import TrainingProcesses
 from model.training.sampling import TrainingSampleSettings
 from model.training.settings import RESTART_WARMUP, Phase, TrainingSettings, learning_rate
-from model.training.trainer import METRICS, Trainer, TrainingProcesses
+from model.training.trainer import METRICS, Trainer
 
 CPU = TrainingProcesses(0, 1, torch.device("cpu"))
 
 
+@pytest.mark.parametrize("clip_each", ["batch", "micro_batch"])
 def test_interrupted_run_continues_bit_for_bit(
-    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path, clip_each: str
 ) -> None:
+    settings = replace(settings, optimizer=replace(settings.optimizer, clip_each=clip_each))
     whole = Trainer(settings, chains, split, None, CPU)
     reports = list(whole.train())
     assert [report.step for report in reports] == [1, 2, 3, 4, 5, 6]
@@ -151,7 +154,8 @@ def test_learning_rate_rises_falls_and_rises_again_after_a_restart(settings: Tra
 TWO_PROCESSES = """
 import pickle, sys
 import torch
-from model.training.trainer import Trainer, TrainingProcesses
+from model.training.processes import TrainingProcesses
+from model.training.trainer import Trainer
 with open(sys.argv[1], "rb") as stream:
     settings, chains, split = pickle.load(stream)
 workers = TrainingProcesses.from_environment("cpu")

@@ -1,0 +1,47 @@
+"""The processes that train together."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as distributed
+
+
+@dataclass(frozen=True)
+class TrainingProcesses:
+    """The processes that train together, one for each GPU, as one of them sees them.
+
+    Args:
+        rank: index of this process.
+        count: number of processes.
+        device: device of this process.
+    """
+
+    rank: int
+    count: int
+    device: torch.device
+
+    @classmethod
+    def from_environment(cls, device: str) -> "TrainingProcesses":
+        """Join the processes that torchrun has started, if there are any.
+
+        Args:
+            device: "cuda" or "cpu".
+        """
+        count, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+        torch_device = torch.device("cpu")
+        if device == "cuda":
+            torch_device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        if count > 1:
+            distributed.init_process_group("nccl" if device == "cuda" else "gloo")
+        return cls(rank, count, torch_device)
+
+    def add(self, buffer: torch.Tensor) -> None:
+        """Sum a buffer over all processes, in place."""
+        if self.count > 1:
+            distributed.all_reduce(buffer)
+
+    def close(self) -> None:
+        """Leave the other processes."""
+        if self.count > 1:
+            distributed.destroy_process_group()
