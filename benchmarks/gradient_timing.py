@@ -64,13 +64,13 @@ def peak_gib(step: Step) -> float:
 
 def ratios(
     fused: Sequence[torch.Tensor], plain: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]
-) -> str:
-    """Return the largest errors of each tensor relative to those of plain PyTorch."""
-    errors = [
-        float((x.double() - e).abs().max() / (y.double() - e).abs().max())
-        for x, y, e in zip(fused, plain, exact, strict=True)
-    ]
-    return " ".join(f"{error:.2f}" for error in errors)
+) -> list[str]:
+    """Return the largest and the root mean square error of each tensor, relative to plain PyTorch."""
+    cells = []
+    for x, y, e in zip(fused, plain, exact, strict=True):
+        ours, others = x.double() - e, y.double() - e
+        cells.append(f"{ours.abs().max() / others.abs().max():.2f}/{ours.norm() / others.norm():.2f}")
+    return cells
 
 
 def print_profile(step: Step) -> None:

@@ -51,10 +51,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.gpu)
 
 
-# the interpreter computes products of bfloat16 incorrectly
-@pytest.fixture(params=["float32", "float16"] + ([] if INTERPRETED else ["bfloat16"]))
+@pytest.fixture(params=["float32", "float16", "bfloat16"])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
-    """Return each dtype that kernels can be tested in on this device."""
+    """Return each dtype that kernels are tested in."""
     return getattr(torch, request.param)
 
 

@@ -1,4 +1,4 @@
-"""Changes of Triton's interpreter: a correction, and less time per call.
+"""Changes of Triton's interpreter: corrections, and less time per call.
 
 Imported only by processes with TRITON_INTERPRET=1.
 """
@@ -7,11 +7,36 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from triton import language as tl
 from triton.language import core
 from triton.runtime import interpreter
 
 _patch_tensor = interpreter._patch_lang_tensor
+_convert_float = interpreter._convert_float
+_create_dot = interpreter.InterpreterBuilder.create_dot
+
+
+def _convert_and_round(values: NDArray[Any], source: tl.dtype, target: tl.dtype, mode: Any) -> NDArray[Any]:
+    """Convert numbers as the interpreter does, but round float32 to the nearest bfloat16, to even if tied.
+
+    The interpreter truncates, which doubles errors and biases sums. It has bfloat16 in arrays of uint16.
+    """
+    if (source, target) == (tl.bfloat16, tl.float32):
+        return values.astype(np.uint32) << 16
+    if (source, target) != (tl.float32, tl.bfloat16):
+        result: NDArray[Any] = _convert_float(values, source, target, mode)
+        return result
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16)
+
+
+def _dot(builder: Any, a: Any, b: Any, *arguments: Any) -> Any:
+    """Multiply as the interpreter does, but not the bits of bfloat16 as if they were integers."""
+    a, b = (builder.create_fp_ext(x, tl.float32) if x.dtype.scalar == tl.bfloat16 else x for x in (a, b))
+    return _create_dot(builder, a, b, *arguments)
 
 
 def _patch_tensor_and_index(tensor: Any, scope: Any) -> None:
@@ -21,6 +46,11 @@ def _patch_tensor_and_index(tensor: Any, scope: Any) -> None:
     """
     _patch_tensor(tensor, scope)
     scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+
+def _bfloat16_constant(builder: Any, value: float) -> Any:
+    """Return a constant of bfloat16, which the interpreter does not make."""
+    return builder.create_fp_trunc(builder.get_fp32(value), tl.bfloat16)
 
 
 @functools.cache
@@ -44,6 +74,9 @@ def install() -> None:
         _builtin_names(package)
     interpreter._patch_lang_tensor = _patch_tensor_and_index
     interpreter._patch_builtin = _patch_builtin
+    interpreter._convert_float = _convert_and_round
+    interpreter.InterpreterBuilder.create_dot = _dot
+    interpreter.InterpreterBuilder.get_bf16 = _bfloat16_constant
     # offsets of the tests' small tensors do not overflow
     options = replace(interpreter.interpreter_builder.options, sanitize_overflow=False)
     interpreter.interpreter_builder.options = options

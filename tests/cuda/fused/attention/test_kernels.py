@@ -115,7 +115,7 @@ def test_fully_masked_row_averages_all_keys(length: int, draw: Draw, compare: Co
 def test_fixed_maximum_and_recomputed_blocks(
     steepness: float, draw: Draw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # float32 instead of bfloat16, which the interpreter lacks; less precise than with a running maximum
+    # float32 instead of bfloat16, whose rounding would hide errors; less precise than with a running maximum
     monkeypatch.setattr(triton_attention, "FIXED_MAX_DTYPES", (torch.float32,))
     x = draw(3, 100, 16).float()
     weights = AttentionWeights(*(w.float() for w in random_weights(draw, 16, 2, 8)))

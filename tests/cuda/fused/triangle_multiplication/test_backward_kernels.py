@@ -7,7 +7,7 @@ import torch
 
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights, differentiable
 from tests.cuda.fused.environment import DEVICE, INTERPRETED
-from tests.cuda.fused.gradients import compare_gradients, gradients
+from tests.cuda.fused.gradients import compare_gradients, compare_mean_errors, gradients
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
@@ -56,6 +56,19 @@ def test_gradients_for_lengths(length: int, outgoing: bool, draw: Draw, compare:
 def test_gradients_for_channels(batch: int, channels: int, width: int, draw: Draw, compare: Compare) -> None:
     inputs = random_inputs(draw, batch, 19, channels, width)
     compare_gradients(compare, *updates(inputs, True, False), inputs)
+
+
+def test_gradients_of_long_sums_in_bfloat16(compare: Compare) -> None:
+    length, count = (64, 3) if INTERPRETED else (192, 8)
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int, scale: float = 1.0, **_: object) -> torch.Tensor:
+        return (scale * torch.randn(shape, generator=generator)).to(DEVICE, torch.bfloat16)
+
+    draws = [random_inputs(draw, 1, length, 64, 64) for _ in range(count)]
+    update, plain = updates(draws[0], True, True)
+    compare_gradients(compare, update, plain, draws[0])
+    compare_mean_errors(update, plain, draws)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="the order of execution is fixed there")
