@@ -26,20 +26,23 @@ from model.parameters import random_parameters
 
 
 def tiny_network(name: str = "tiny") -> ModelConfig:
-    """Return the architecture of an untrained monomer network with every part and few channels."""
+    """Return the architecture of an untrained monomer network with every part and few channels.
+
+    The GPU kernels support these numbers of channels.
+    """
     pair = PairConfig(
-        channels=12, multiplication_channels=10, attention_heads=2, attention_channels=6, transition_factor=2
+        channels=16, multiplication_channels=24, attention_heads=2, attention_channels=8, transition_factor=2
     )
     msa = MsaConfig(
-        channels=16, attention_heads=2, attention_channels=8, outer_channels=6, transition_factor=2
+        channels=32, attention_heads=2, attention_channels=8, outer_channels=8, transition_factor=2
     )
     return ModelConfig(
         name,
         evoformer=StackConfig(2, msa, pair),
         extra_msa=StackConfig(1, replace(msa, channels=8, global_column_attention=True), pair),
-        template=TemplateConfig(1, replace(pair, channels=8), attention_heads=2, attention_channels=4),
+        template=TemplateConfig(1, replace(pair, channels=8), attention_heads=2, attention_channels=8),
         structure=StructureConfig(
-            channels=20, iterations=3, heads=3, scalar_channels=4, query_points=2, value_points=3
+            channels=24, iterations=3, heads=3, scalar_channels=8, query_points=2, value_points=3
         ),
         trained=False,
     )

@@ -109,7 +109,8 @@ def test_wrong_shapes_are_an_error(
     arrays: dict[str, np.ndarray], tiny_config: ModelConfig, write: Write
 ) -> None:
     text = load_error(write(arrays | {KEY: arrays[KEY][:-1]}), tiny_config)
-    assert f"wrong shape: {KEY} is (48, 16) instead of (49, 16)" in text
+    channels = tiny_config.evoformer.msa.channels
+    assert f"wrong shape: {KEY} is (48, {channels}) instead of (49, {channels})" in text
     deeper = random_parameters(tiny_config.with_blocks(3, 1))
     assert "is (3, " in load_error(write(deeper), tiny_config)
 
