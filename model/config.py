@@ -6,9 +6,6 @@ bioRxiv 2021.10.04.463034; and the published parameters.
 
 from dataclasses import dataclass, field, replace
 
-DEMO = "demo"
-DEMO_MULTIMER = "demo_multimer"
-
 
 @dataclass(frozen=True)
 class PairConfig:
@@ -187,21 +184,15 @@ def model_config(name: str) -> ModelConfig:
 
     Args:
         name: model_1 to model_5, model_1_ptm to model_5_ptm, model_1_multimer_v3 to model_5_multimer_v3, the
-            same with _multimer_v2 or _multimer (version 1); or "demo" or "demo_multimer": small untrained
-            networks with the features of model_3_ptm or model_1_multimer_v3, two Evoformer blocks and one
-            extra MSA block.
+            same with _multimer_v2 or _multimer (version 1).
 
     Raises:
         ValueError: no network has this name.
     """
-    if name == DEMO:
-        return ModelConfig(name, trained=False).with_blocks(evoformer=2, extra_msa=1)
-    if name == DEMO_MULTIMER:
-        return replace(_multimer_config(name), trained=False).with_blocks(evoformer=2, extra_msa=1)
     if name in MULTIMER_NAMES:
         return _multimer_config(name)
     if name not in MODEL_NAMES:
-        names = ", ".join((*MODEL_NAMES, *MULTIMER_NAMES, DEMO, DEMO_MULTIMER))
+        names = ", ".join((*MODEL_NAMES, *MULTIMER_NAMES))
         raise ValueError(f"unknown network {name!r}; available: {names}")
     with_templates = name.split("_")[1] in "12"
     return ModelConfig(
@@ -214,7 +205,7 @@ def model_config(name: str) -> ModelConfig:
 def _multimer_config(name: str) -> ModelConfig:
     monomer = ModelConfig(name)
     multimer = MultimerConfig()
-    if name in MULTIMER_NAMES and not name.endswith("_v3"):
+    if not name.endswith("_v3"):
         multimer = _OLD_MULTIMER
     elif name.split("_")[1] in "45":
         multimer = MultimerConfig(extra_rows=_FEWER_EXTRA_ROWS)

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+from model.network_folder import COMPACT_FOLDER
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not COMPACT_FOLDER.exists(), reason="no compact network in the package"),
+]
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

@@ -41,8 +41,8 @@ def command(
 
     Prints one line per check: its status, its finding and, if needed, a fix. The status is ok, warning
     (predictions run, but slower or with limits) or broken (predictions do not run). The exit code is 4 if
-    anything is broken. Missing parameters are a warning, because `--params demo` needs none. Checks run in a
-    child process; a check that crashes it is reported as broken.
+    anything is broken. Missing parameters are a warning, because `--params compact` needs none. Checks run in
+    a child process; a check that crashes it is reported as broken.
     """
     import json
 

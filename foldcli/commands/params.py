@@ -187,7 +187,9 @@ def _show_fetchable(folder: Path) -> None:
     for which, networks in rows:
         default = " (default)" if which == "ptm" else ""
         click.echo(f"  foldcli params fetch --which {which:<11} {networks}{default}")
-    click.echo(f"\nDeepMind's archive, {LICENCE}, a download of 5.3 GB. `--params demo` needs none of them.")
+    click.echo(
+        f"\nDeepMind's archive, {LICENCE}, a download of 5.3 GB. `--params compact` needs no download."
+    )
 
 
 @command.command("verify")

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import torch
 
 from foldcli.doctor.result import REPORT_REQUEST, CheckContext, CheckResult, CheckStatus, describe_briefly
-from foldcli.params.parameters import DEMO, download_instructions, installed_parameters, network_folder
+from foldcli.params.parameters import download_instructions, installed_parameters, network_folder
 from foldcli.params.verify import find_problem
 from foldcli.pipeline.device import choose_kernels, choose_precision
 from foldcli.pipeline.kernels import are_compiled
@@ -28,8 +28,6 @@ _MAX_ERROR_RATIO = 4
 def check_parameters(context: CheckContext) -> list[CheckResult]:
     """Check the keys and shapes of the parameter files that predictions would use."""
     name, fetch = "parameters", f"foldcli params fetch --dest {context.params}"
-    if str(context.params) == DEMO:
-        return [CheckResult(name, CheckStatus.OK, "none needed: the untrained demonstration network")]
     try:
         if (found := network_folder(str(context.params))) is not None:
             read_weights_file(*found)

@@ -183,8 +183,8 @@ params_option = click.option(
     type=PathType(),
     show_default=f"$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else {DEFAULT_METHOD}",
     help="Folder with DeepMind's params_model_*.npz, or with a network from `foldcli train --package`. "
-    "`template` runs no network and copies the best template; `compact` is the small network in the package; "
-    "`demo` is an untrained network for trying foldcli out.",
+    "`template` runs no network and copies the best template; `compact` is the small network in the package, "
+    "for single chains.",
 )
 
 

@@ -48,8 +48,6 @@ SUFFIXES_BY_WHICH: dict[str, tuple[str, ...]] = {
     "all": ("_ptm", "", _LATEST_MULTIMER),
 }
 
-DEMO = "demo"
-_DEMO_MULTIMER = "demo_multimer"
 # value of --params and name of the network for models that are copied from templates
 TEMPLATE = "template"
 # value of --params for the compact network in the package
@@ -77,8 +75,8 @@ class ParameterSource:
 
     Args:
         number: model number, 1 to 5.
-        config_name: network name such as "model_3_ptm" or "model_1_multimer_v3", "demo", "demo_multimer", or
-            "template" for copies of templates; name and version of a network with a folder of its own.
+        config_name: network name such as "model_3_ptm" or "model_1_multimer_v3", or "template" for copies of
+            templates; name and version of a network with a folder of its own.
         file: npz file with a name and keys like DeepMind's, or None for all other sources.
         folder: folder of a network with a manifest, such as the compact network, or None.
         manifest: its manifest, or None.
@@ -104,10 +102,9 @@ class ParameterSource:
         if self.manifest is not None:
             return self.manifest.name
         if self.is_multimer:
-            types = (name for name, suffix in _MULTIMER_SUFFIXES.items() if suffix == self._suffix)
-            return f"{next(types, 'alphafold2_multimer_v3')}_model_{self.number}"
-        has_ptm = self.file is None or self.config_name.endswith("_ptm")
-        return f"{'alphafold2_ptm' if has_ptm else 'alphafold2'}_model_{self.number}"
+            types = {suffix: name for name, suffix in _MULTIMER_SUFFIXES.items()}
+            return f"{types[self._suffix]}_model_{self.number}"
+        return f"{'alphafold2_ptm' if self._suffix == '_ptm' else 'alphafold2'}_model_{self.number}"
 
     @property
     def is_multimer(self) -> bool:
@@ -198,7 +195,7 @@ def find_parameters(
     """Return the parameters to use for each model number, grouped by kind of network.
 
     Args:
-        params: a folder, "demo", "compact", or None for `default_folder()`.
+        params: a folder, "compact", or None for `default_folder()`.
         numbers: requested model numbers, in order.
         model_type: "auto" prefers params_model_N_ptm.npz to params_model_N.npz.
         kinds: result of `network_kinds`.
@@ -206,12 +203,14 @@ def find_parameters(
     Raises:
         MissingError: a file is missing; the remedy says how to get DeepMind's.
     """
-    if params == DEMO:
-        names = {"monomer": DEMO, "multimer": _DEMO_MULTIMER}
-        return [ParameterSource(number, names[kind], None) for kind in kinds for number in numbers]
     if (found := network_folder(params)) is not None:
         return [ParameterSource(1, found[1].title, None, *found)]
     folder = Path(params) if params is not None else default_folder()
+    if params == "demo" and not folder.exists():
+        raise MissingError(
+            "--params demo, an untrained network, is no longer part of foldcli",
+            f"Use --params {COMPACT}, a small trained network for single chains.",
+        )
     if not folder.is_dir():
         remedy = download_instructions(folder, _suffixes(kinds[-1], model_type)[0])
         raise MissingError(f"no network parameters: {folder} is not a folder", remedy)
@@ -243,10 +242,10 @@ def download_instructions(folder: Path, suffix: str = "_ptm") -> str:
     """Return instructions for a user whose folder lacks parameters of networks with a suffix."""
     needed = _which(suffix)
     which = f"--which {needed} " if needed != "ptm" else ""
+    without = f"\nWithout them: --params {COMPACT}, a small network in the package for single chains."
     return (
         "Get DeepMind's parameters (CC BY 4.0, a download of several GB) with\n"
-        f"  foldcli params fetch {which}--dest {folder}\n"
-        f"To try foldcli without them: --params {DEMO} (an untrained network; its structures mean nothing)."
+        f"  foldcli params fetch {which}--dest {folder}{without if suffix in ('', '_ptm') else ''}"
     )
 
 

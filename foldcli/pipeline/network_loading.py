@@ -11,7 +11,8 @@ from foldcli.pipeline.identity import Job
 from foldcli.pipeline.settings import PredictSettings
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
-from model.parameters import load_folder, load_npz, random_parameters
+from model.parameter_files import read_arrays
+from model.parameters import load_folder, load_npz
 from model.recycling import RecyclingSettings
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -48,12 +49,10 @@ def load_network(
     config = limit_rows(source.config, settings)
     if source.folder is not None and source.manifest is not None:
         arrays = load_folder(source.folder, source.manifest)
-    elif source.file is None:
-        arrays = random_parameters(config, seed=source.number)
-    elif preloaded is not None:
-        arrays = load_npz(source.file, config, lambda _: preloaded.result())
     else:
-        arrays = load_npz(source.file, config)
+        assert source.file is not None  # copies of templates load no network
+        read_file = read_arrays if preloaded is None else lambda _: preloaded.result()
+        arrays = load_npz(source.file, config, read_file)
     if device != "cpu":
         # Triton launches on the current device; set late, because it waits until the driver has started
         torch.cuda.set_device(device)

@@ -210,7 +210,7 @@ class NetworkOptions:
     """The network's options as given on the command line, before the device is known.
 
     Args:
-        params: folder of parameters, "demo", "template", "compact", or None for the default folder.
+        params: folder of parameters, "template", "compact", or None for the default folder.
         models: model numbers, in the order in which they run.
         model_type: "auto", or the kind of parameters.
         device: value of `--device`.

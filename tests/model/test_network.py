@@ -153,7 +153,6 @@ def test_published_networks_by_name() -> None:
         assert (config.template is not None) == (name[6] in "12")
         assert config.predicted_aligned_error == name.endswith("_ptm")
         assert config.trained and config.evoformer.blocks == 48
-    assert not model_config("demo").trained
     with pytest.raises(ValueError, match="model_6"):
         model_config("model_6")
 

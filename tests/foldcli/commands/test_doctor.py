@@ -28,7 +28,7 @@ def test_everything_but_parameters_is_ok_on_this_cpu(tmp_path: Path) -> None:
     # only the parameters are missing
     assert {name for name, check in checks.items() if check["status"] != "ok"} == {"parameters"}
     assert f"foldcli params fetch --dest {tmp_path}" in checks["parameters"]["remedy"]
-    assert "--params demo" in checks["parameters"]["remedy"]
+    assert "--params compact" in checks["parameters"]["remedy"]
 
 
 def test_package_that_hides_cuda_is_reported(tmp_path: Path) -> None:

@@ -292,7 +292,18 @@ def test_missing_parameters_are_reported_with_the_remedy(
     assert result.returncode == 4
     assert "CC BY 4.0" in result.stderr
     assert "foldcli params fetch" in result.stderr
-    assert "--params demo" in result.stderr
+    assert "--params compact" in result.stderr
+
+
+def test_network_of_earlier_versions_is_an_error_that_names_the_compact_one(
+    root: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    options = ("--params", "demo", "-o", tmp_path / "out")
+    result = fold(root / "examples/gb1.fasta", *options, env=environment, cwd=tmp_path)
+    assert result.returncode == 4
+    (error,) = (line for line in result.stderr.splitlines() if line.startswith("foldcli: error: "))
+    assert "--params demo, an untrained network, is no longer part of foldcli" in error
+    assert "--params compact" in result.stderr
 
 
 def test_without_database_and_parameters_the_best_template_is_copied(
