@@ -6,7 +6,8 @@ The chains are those of model/training/heldout.tsv: A, without relatives in the 
 best template has less than 40 % identity. Alignments are those of the training data, and inputs are made by
 the same code as in predictions. Chains of A have no templates. Those of B have the best allowed ones
 (E < 1e-3), without side chains beyond CB, as in the structure library that comes with foldcli and as in
-training (--template-atoms all: with all atoms).
+training (--template-atoms all: with all atoms). Set C has those chains of A that have a close template, of at
+least 40 % identity, among the other held-out chains, which become their templates.
 
 --params is a folder that `foldcli train --package` wrote, `compact` for the one in the package, or the folder
 `carried` of a run of examples/train/compact.yaml. lDDT-CA is the mean over a chain's residues. It is compared
@@ -30,7 +31,7 @@ from tempfile import TemporaryDirectory, gettempdir
 
 import numpy as np
 import torch
-from compact_tables import ChainScores, report
+from compact_tables import CLOSE_IDENTITY, ChainScores, regular_bonds, report
 from structure_baselines import ideal_helix, mean_field_dca
 
 from features.alignment_depth import row_weights
@@ -107,9 +108,25 @@ class Evaluation:
         """The network's device."""
         return self.network.evoformer.single_activations.bias.device
 
-    def templates(self, chain: int) -> list[Template]:
+    def members(self, group: str) -> list[int]:
+        """Return the chains of a set: "A", "B" or "C"."""
+        if group != "C":
+            chains = self.split.without_relative if group == "A" else self.split.distant_template
+            return list(map(int, chains))
+        first = {int(chain): self.templates("C", int(chain))[:1] for chain in self.split.without_relative}
+        candidates = {chain: each[0].candidate for chain, each in first.items() if each}
+        return [
+            chain
+            for chain, best in candidates.items()
+            if best.identity >= CLOSE_IDENTITY[0] and best.query_coverage >= MIN_COVERAGE
+        ]
+
+    def templates(self, group: str, chain: int) -> list[Template]:
         """Return the allowed templates of a chain; the best of those with enough coverage is the first."""
-        may_be_template = np.isin(self.chains.hit_target, self.split.train)
+        if group == "A":
+            return []
+        # held-out chains are templates of set C alone
+        may_be_template = np.isin(self.chains.hit_target, self.split.train) == (group == "B")
         hits = [
             int(hit)
             for hit in self.chains.hits(chain)
@@ -148,7 +165,7 @@ class Evaluation:
         """Return the network's inputs of all passes, and the templates."""
         tokens = self.chains.alignment(chain)
         alignment = Alignment(("query",) * len(tokens), LETTERS[tokens], np.zeros(tokens.shape, np.uint8))
-        templates = self.templates(chain) if group == "B" else []
+        templates = self.templates(group, chain)
         rows = [(each.chain, each.candidate.pairs, 1.0) for each in templates]
         features = make_features([alignment], make_template_features(tokens.shape[1], rows))
         inputs = self.inputs
@@ -302,6 +319,7 @@ def main() -> None:
     parser.add_argument("--resample", action="store_true", help="sample new rows and masks in each pass")
     parser.add_argument("--masked-fraction", type=float, help="default: that of the network's manifest")
     parser.add_argument("--recycles", type=int, help="default: that of the network's manifest")
+    parser.add_argument("--sets", default="ABC", help="held-out sets to measure; default ABC")
     parser.add_argument("--chains", type=int, help="number of chains of each set; default all")
     parser.add_argument("--no-dca", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
@@ -317,13 +335,14 @@ def main() -> None:
     inputs = replace(inputs, resample=inputs.resample or options.resample)
     data = prepare(options.data, options.prepared)
     split = read_split(data)
-    sets = {"A": split.without_relative, "B": split.distant_template}
-    chains = [(group, int(chain)) for group, members in sets.items() for chain in members[: options.chains]]
-    # chains of the same length share captured CUDA graphs
-    chains.sort(key=lambda chain: data.lengths[chain[1]])
     evaluation = Evaluation(
         network, inputs, data, split, options.template_atoms == "backbone", not options.no_dca, options.seed
     )
+    chains = [
+        (group, chain) for group in options.sets for chain in evaluation.members(group)[: options.chains]
+    ]
+    # chains of the same length share captured CUDA graphs
+    chains.sort(key=lambda chain: data.lengths[chain[1]])
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     kernels = "fused" if network.kernels.fused else "reference"
     print(f"{manifest.title}; {name}, {dtype}, {kernels} kernels", flush=True)
@@ -337,6 +356,7 @@ def main() -> None:
         content = {
             "network": manifest.title,
             "cases": list(map(asdict, cases)),
+            "regular_bonds": regular_bonds(scores),
             "chains": list(map(asdict, scores)),
         }
         options.json.write_text(json.dumps(content, indent=1) + "\n")

@@ -90,15 +90,15 @@ class HeldOutCase:
     def label(self) -> str:
         """The kind of the predictions in words."""
         if self.with_template:
-            name, values = "best template of", (f"{100 * self.lower:.0f}", f"{100 * (self.upper or 1):.0f} %")
+            name, unit, scale = "best template of", " % identity", 100
         else:
-            name, values = "no template and", (f"{self.lower:.0f}", f"{self.upper or 0:.0f}")
-        unit = " identity" if self.with_template else " effective sequences"
+            name, unit, scale = "no template and", " effective sequences", 1
+        values = scale * self.lower, scale * (self.upper or 0)
         if self.upper is None:
-            return f"{name} at least {values[0]}{unit}"
+            return f"{name} at least {values[0]:.0f}{unit}"
         if self.lower == 0:
-            return f"{name} less than {values[1]}{unit}"
-        return f"{name} {values[0]} to {values[1]}{unit}"
+            return f"{name} less than {values[1]:.0f}{unit}"
+        return f"{name} {values[0]:.0f} to {values[1]:.0f}{unit}"
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,8 @@ class NetworkManifest:
         inputs: sizes of the inputs.
         side_chains: whether side chains were trained; their positions mean nothing otherwise.
         held_out: accuracy on held-out chains; empty if it was not measured.
+        regular_bonds: share of the bonds between residues of held-out chains that are as in crystal
+            structures, with their angles, within 12 standard deviations; None if it was not measured.
     """
 
     name: str
@@ -130,6 +132,7 @@ class NetworkManifest:
     inputs: InputSizes
     side_chains: bool
     held_out: tuple[HeldOutCase, ...] = ()
+    regular_bonds: float | None = None
 
     @property
     def title(self) -> str:
@@ -194,13 +197,32 @@ def read_weights_file(folder: Path, manifest: NetworkManifest) -> bytes:
     return content
 
 
-def read_held_out(path: Path) -> Sequence[HeldOutCase]:
-    """Read the accuracy on held-out chains that `benchmarks/compact.py --json` writes.
+@dataclass(frozen=True)
+class HeldOutScores:
+    """The results of `benchmarks/compact.py --json` that become part of a manifest.
+
+    Args:
+        cases: see `held_out` of `NetworkManifest`.
+        regular_bonds: see there.
+    """
+
+    cases: tuple[HeldOutCase, ...]
+    regular_bonds: float | None
+
+
+def read_held_out(paths: Sequence[Path]) -> HeldOutScores:
+    """Read the results on held-out chains from one or more files.
 
     Raises:
-        ParametersError: the file is not such a file.
+        ParametersError: a file does not hold such results.
     """
-    try:
-        return [from_mapping(HeldOutCase, case) for case in json.loads(path.read_text())["cases"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ParametersError(f"not the results of benchmarks/compact.py ({error})", path) from error
+    cases: list[HeldOutCase] = []
+    regular_bonds = None
+    for path in paths:
+        try:
+            content = json.loads(path.read_text())
+            cases += [from_mapping(HeldOutCase, case) for case in content["cases"]]
+            regular_bonds = content["regular_bonds"] if regular_bonds is None else regular_bonds
+        except (ValueError, KeyError, TypeError) as error:
+            raise ParametersError(f"not the results of benchmarks/compact.py ({error})", path) from error
+    return HeldOutScores(tuple(cases), regular_bonds)

@@ -3,6 +3,7 @@
 The rules are AlphaFold2's (Jumper et al. 2021, Supplementary Information 1.2.3, and its template code): at
 least 10 aligned residues, more than a tenth of the query aligned, released before a cut-off date, no broken
 chains; of the first 20 remaining hits, the four with the largest expected number of correctly aligned pairs.
+Networks with fewer template slots get those whose copies have the largest expected lDDT.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 from features.residues import CA
 from features.templates.candidates import TemplateCandidate, TemplateHits, aligned_pairs
 from features.templates.chains import TemplateChain
+from features.templates.homology import copy_template
 from features.templates.library import StructureLibrary, parse_header
 from features.templates.settings import TemplateSettings
 from msa.alphabet import LETTER_BITS
@@ -60,8 +62,12 @@ def select_templates(
                 continue
         rejected.append(replace(candidate, rejection=reason))
     counts = _expected_pairs([candidate for candidate, _ in usable], profile, of_family, library, settings)
-    order = sorted(range(len(usable)), key=lambda k: -counts[k])
-    surplus = f"not among the best {settings.max_templates} by expected correct pairs"
+    scores, rule = counts, "expected correct pairs"
+    if settings.by_copy_accuracy:
+        scores = [float(copy_template(query, *pair).expected_lddt.sum()) for pair in usable]
+        rule = "the expected accuracy of copies"
+    order = sorted(range(len(usable)), key=lambda k: -scores[k])
+    surplus = f"not among the best {settings.max_templates} by {rule}"
     ranked = [
         replace(
             usable[k][0],

@@ -16,6 +16,8 @@ class TemplateSettings:
             the query's fold; see docs/templates.md.
         max_hits: hits that are considered, by E-value, after unusable ones have been rejected.
         max_templates: templates that are used.
+        by_copy_accuracy: use those whose copies have the largest expected lDDT. By default, those with the
+            largest expected number of correctly aligned pairs are used, as in AlphaFold2.
         max_template_date: latest release date, YYYY-MM-DD; chains without a known date are then rejected.
         min_aligned_fraction: hits that align at most this fraction of the query are rejected.
         min_aligned_residues: smallest number of residues of the template within the alignment.
@@ -31,6 +33,7 @@ class TemplateSettings:
     evalue: float = 0.01
     max_hits: int = 20
     max_templates: int = 4
+    by_copy_accuracy: bool = False
     max_template_date: str | None = None
     min_aligned_fraction: float = 0.1
     min_aligned_residues: int = 10

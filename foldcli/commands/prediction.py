@@ -179,7 +179,10 @@ def run_predictions(
         from foldcli.pipeline.run_state import RunSettings
         from foldcli.pipeline.template_stage import TemplateStage
 
-        templates = None if template_options is None else TemplateStage.open(template_options, cache_dir())
+        templates = None
+        if template_options is not None:
+            template_options = template_options.for_network(predictor.sources[0].manifest)
+            templates = TemplateStage.open(template_options, cache_dir())
         template_identity = None if templates is None else templates.identity()
         identities = TargetIdentities(
             predictor.sources,

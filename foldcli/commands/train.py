@@ -1,7 +1,7 @@
 """`foldcli train`: train a network on experimental chains."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -70,8 +70,9 @@ _LOG_EVERY = 10
 @click.option(
     "--scores",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
     metavar="JSON",
-    help="Results of benchmarks/compact.py to put into the manifest of --package.",
+    help="Results of benchmarks/compact.py to put into the manifest of --package; may be repeated.",
 )
 @click.option(
     "--device",
@@ -95,7 +96,7 @@ def command(
     resume: bool,
     export: Path | None,
     package: Path | None,
-    scores: Path | None,
+    scores: tuple[Path, ...],
     device: str,
     workers: int | None,
 ) -> None:
@@ -253,13 +254,12 @@ def _export(run: Path, path: Path) -> None:
         stream.write(buffer.getvalue())
 
 
-def _package(run: Path, settings: "TrainingSettings", folder: Path, scores: Path | None) -> None:
+def _package(run: Path, settings: "TrainingSettings", folder: Path, scores: Sequence[Path]) -> None:
     """Write the averaged network of a run as a folder with a manifest."""
     from foldcli.logs import logger
     from model.network_folder import read_held_out
     from model.training.checkpoint import PORTABLE_FOLDER
     from model.training.packaging import package_network
 
-    held_out = () if scores is None else read_held_out(scores)
-    manifest = package_network(run / PORTABLE_FOLDER, settings, folder, held_out)
+    manifest = package_network(run / PORTABLE_FOLDER, settings, folder, read_held_out(scores))
     logger.info("%s: network %s, SHA-256 %s", folder, manifest.title, manifest.sha256)

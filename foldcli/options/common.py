@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from foldcli.inputs.shard import Shard
 from foldcli.logs import configure
-from foldcli.params.parameters import DEFAULT_METHOD
+from foldcli.params.parameters import default_method
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -181,10 +181,10 @@ report_options = combine(
 params_option = click.option(
     "--params",
     type=PathType(),
-    show_default=f"$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else {DEFAULT_METHOD}",
+    show_default=f"$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else {default_method()}",
     help="Folder with DeepMind's params_model_*.npz, or with a network from `foldcli train --package`. "
-    "`template` runs no network and copies the best template; `compact` is the small network in the package, "
-    "for single chains.",
+    "`alphafold2` are those of `foldcli params fetch`; `compact` is the small network in the package, for "
+    "single chains; `template` runs no network and copies the best template.",
 )
 
 

@@ -8,6 +8,9 @@ from features.templates.candidates import TemplateCandidate
 from features.templates.homology import template_name
 from model.network_folder import HeldOutCase, NetworkManifest
 
+# share of the bonds between residues below which results name it
+MIN_REGULAR_BONDS = 0.95
+
 
 def network_facts(
     manifest: NetworkManifest, templates: Sequence[TemplateCandidate], effective: float
@@ -19,8 +22,7 @@ def network_facts(
         templates: the templates of the target, best first.
         effective: number of effective sequences of the alignment.
     """
-    used = templates[: manifest.inputs.templates]
-    identity = used[0].identity if used else None
+    identity = templates[0].identity if templates else None
     case = manifest.expected_accuracy(identity, effective)
     return {
         "name": manifest.name,
@@ -28,10 +30,10 @@ def network_facts(
         "licence": manifest.licence,
         "training_data": manifest.training_data,
         "samples": manifest.samples,
-        "templates": [template.id for template in used],
+        "templates": [template.id for template in templates],
         "effective_sequences": round(effective, 1),
         "expected_lddt": None if case is None else asdict(case),
-        "note": _note(manifest, used, case),
+        "note": _note(manifest, templates, case),
     }
 
 
@@ -52,6 +54,16 @@ def _note(manifest: NetworkManifest, templates: Sequence[TemplateCandidate], cas
         sentences.append(
             f"Expected lDDT-CA {100 * case.lddt:.0f}, the mean of {case.chains} held-out chains with "
             f"{case.label} (95 % interval {100 * case.low:.0f} to {100 * case.high:.0f})."
+        )
+        if case.with_template and case.baseline > case.lddt:
+            sentences.append(
+                "For such inputs, a copy of the best template is more accurate: "
+                f"{100 * case.baseline:.0f} (--params template)."
+            )
+    if manifest.regular_bonds is not None and manifest.regular_bonds < MIN_REGULAR_BONDS:
+        sentences.append(
+            f"Before relaxation (--num-relax), {100 * manifest.regular_bonds:.0f} % of the bonds between "
+            "residues are as in crystal structures."
         )
     if not manifest.side_chains:
         sentences.append("Side chains beyond CB were not trained.")

@@ -52,8 +52,8 @@ SUFFIXES_BY_WHICH: dict[str, tuple[str, ...]] = {
 TEMPLATE = "template"
 # value of --params for the compact network in the package
 COMPACT = "compact"
-# value of --params for runs that name no parameters, if none are installed: TEMPLATE or COMPACT
-DEFAULT_METHOD = TEMPLATE
+# value of --params for DeepMind's parameters in `default_folder()`, where `params fetch` stores them
+ALPHAFOLD2 = "alphafold2"
 UNTRAINED = "UNTRAINED network: coordinates and confidences mean nothing."
 ModelType = Literal[
     "auto",
@@ -181,7 +181,7 @@ def network_folder(params: str | None) -> tuple[Path, NetworkManifest] | None:
             "Use --params template, or get AlphaFold2's parameters with `foldcli params fetch`.",
         )
     folder = COMPACT_FOLDER if params == COMPACT else Path(params or "").absolute()
-    if params is None or not (folder / NETWORK_MANIFEST).is_file():
+    if params in (None, ALPHAFOLD2) or not (folder / NETWORK_MANIFEST).is_file():
         return None
     return folder, read_network_manifest(folder)
 
@@ -195,7 +195,7 @@ def find_parameters(
     """Return the parameters to use for each model number, grouped by kind of network.
 
     Args:
-        params: a folder, "compact", or None for `default_folder()`.
+        params: a folder, "compact", or "alphafold2" or None for `default_folder()`.
         numbers: requested model numbers, in order.
         model_type: "auto" prefers params_model_N_ptm.npz to params_model_N.npz.
         kinds: result of `network_kinds`.
@@ -205,7 +205,7 @@ def find_parameters(
     """
     if (found := network_folder(params)) is not None:
         return [ParameterSource(1, found[1].title, None, *found)]
-    folder = Path(params) if params is not None else default_folder()
+    folder = default_folder() if params in (None, ALPHAFOLD2) else Path(params)
     if params == "demo" and not folder.exists():
         raise MissingError(
             "--params demo, an untrained network, is no longer part of foldcli",
@@ -222,6 +222,14 @@ def _suffixes(kind: NetworkKind, model_type: ModelType) -> tuple[str, ...]:
     if kind == "multimer":
         return (_MULTIMER_SUFFIXES.get(model_type, _LATEST_MULTIMER),)
     return _MONOMER_SUFFIXES[model_type]
+
+
+def default_method() -> str:
+    """Return the value of --params for runs that name no parameters, if none are installed.
+
+    It is "compact", or "template" in installations without the compact network.
+    """
+    return COMPACT if (COMPACT_FOLDER / NETWORK_MANIFEST).is_file() else TEMPLATE
 
 
 def default_folder() -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from features.templates.library import EMBEDDED, SEQUENCES
 from foldcli.logs import logger
-from foldcli.params.parameters import COMPACT, DEFAULT_METHOD, TEMPLATE, NetworkKind, default_folder
+from foldcli.params.parameters import COMPACT, TEMPLATE, NetworkKind, default_folder, default_method
 from foldcli.pipeline.settings import NetworkOptions, TemplateOptions
 
 _METHODS = {TEMPLATE: "the best template is copied", COMPACT: "the compact network predicts"}
@@ -24,7 +24,7 @@ def library_database() -> Path:
 def with_default_method(
     network: NetworkOptions, templates: TemplateOptions | None, kinds: Sequence[NetworkKind]
 ) -> NetworkOptions:
-    """Return options with DEFAULT_METHOD if no parameters are named and none are installed.
+    """Return options with `default_method()` if no parameters are named and none are installed.
 
     The options are returned unchanged if $FOLDCLI_PARAMS is set, and for runs that the method does not
     support: those of complexes and, if templates are copied, those without templates or with predictions
@@ -36,14 +36,15 @@ def with_default_method(
         kinds: see `foldcli.pipeline.startup.needed_kinds`.
     """
     requested = network.params is not None or "FOLDCLI_PARAMS" in os.environ
+    method = default_method()
     can_copy = templates is not None and network.gpus_per_target == 1
-    is_possible = tuple(kinds) == ("monomer",) and (can_copy or DEFAULT_METHOD != TEMPLATE)
+    is_possible = tuple(kinds) == ("monomer",) and (can_copy or method != TEMPLATE)
     if requested or not is_possible or default_folder().is_dir():
         return network
     logger.warning(
         "no network parameters are installed, so %s (--params %s); "
         "`foldcli params fetch` gets those of AlphaFold2",
-        _METHODS[DEFAULT_METHOD],
-        DEFAULT_METHOD,
+        _METHODS[method],
+        method,
     )
-    return network.with_params(DEFAULT_METHOD)
+    return network.with_params(method)

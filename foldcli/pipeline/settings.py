@@ -14,6 +14,7 @@ from foldcli.params.parameters import OLD_MULTIMER_TYPES, TEMPLATE, ModelType, n
 from foldcli.paths import default_feature_cache
 from foldcli.report import ReportSettings
 from model.config import MultimerConfig
+from model.network_folder import NetworkManifest
 from model.prediction import EXTRAS, Extra
 from msa.errors import InputError
 from msa.search.settings import (
@@ -210,7 +211,7 @@ class NetworkOptions:
     """The network's options as given on the command line, before the device is known.
 
     Args:
-        params: folder of parameters, "template", "compact", or None for the default folder.
+        params: folder of parameters, "alphafold2", "template", "compact", or None for the default.
         models: model numbers, in the order in which they run.
         model_type: "auto", or the kind of parameters.
         device: value of `--device`.
@@ -359,6 +360,17 @@ class TemplateOptions:
         except InputError as error:
             raise click.UsageError(f"--{str(error).replace('_', '-', 2)}") from error
         return cls(library, custom, hit_file, mirror, search)
+
+    def for_network(self, manifest: NetworkManifest | None) -> "TemplateOptions":
+        """Return options with as many templates as a network takes, chosen by the accuracy of their copies.
+
+        Args:
+            manifest: the network's manifest; without one, AlphaFold2's rule is kept.
+        """
+        if manifest is None or not manifest.inputs.templates:
+            return self
+        search = replace(self.search, max_templates=manifest.inputs.templates, by_copy_accuracy=True)
+        return replace(self, search=search)
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,9 @@ class TemplateStage:
         settings = {name: value for name, value in asdict(self.settings).items() if name != "threads"}
         # JSON has no infinity
         settings["evalue"] = self.settings.evalue if math.isfinite(self.settings.evalue) else None
+        if not self.settings.by_copy_accuracy:
+            # earlier results do not name this setting
+            del settings["by_copy_accuracy"]
         if self.library is not None:
             return {"library": self.library.checksums, "settings": settings}
         assert self.hits is not None and self.hit_file is not None and self.mirror is not None

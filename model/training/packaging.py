@@ -3,7 +3,6 @@
 import hashlib
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import torch
 
 from model.config import ModelConfig
 from model.dataclass_mapping import from_mapping
-from model.network_folder import WEIGHTS_FILE, HeldOutCase, InputSizes, NetworkManifest, write_manifest
+from model.network_folder import WEIGHTS_FILE, HeldOutScores, InputSizes, NetworkManifest, write_manifest
 from model.training.checkpoint import MANIFEST, Progress, averaged_arrays
 from model.training.settings import Phase, TrainingSettings
 
@@ -20,7 +19,7 @@ _ERROR_HEAD = "/predicted_aligned_error_head/"
 
 
 def package_network(
-    checkpoint: Path, settings: TrainingSettings, folder: Path, held_out: Sequence[HeldOutCase] = ()
+    checkpoint: Path, settings: TrainingSettings, folder: Path, scores: HeldOutScores | None = None
 ) -> NetworkManifest:
     """Write the averaged network of a portable checkpoint, in bfloat16, with its manifest.
 
@@ -30,7 +29,7 @@ def package_network(
         checkpoint: folder of the portable checkpoint.
         settings: settings of the run.
         folder: folder to write; created if it does not exist.
-        held_out: accuracy on held-out chains.
+        scores: results on held-out chains.
 
     Returns:
         The manifest.
@@ -72,7 +71,8 @@ def package_network(
             residues=max((phase.crop for phase in phases), default=0),
         ),
         side_chains=any(phase.losses.side_chain for phase in phases),
-        held_out=tuple(held_out),
+        held_out=() if scores is None else scores.cases,
+        regular_bonds=None if scores is None else scores.regular_bonds,
     )
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{WEIGHTS_FILE}"

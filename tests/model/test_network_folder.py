@@ -1,7 +1,7 @@
 """Tests of folders that hold one network."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -101,9 +101,18 @@ def test_cases_are_described() -> None:
     assert DEEP.label == "no template and at least 10 effective sequences"
     assert DISTANT.label == "best template of less than 40 % identity"
     assert replace(DISTANT, lower=0.3).label == "best template of 30 to 40 % identity"
+    assert replace(DISTANT, lower=0.6, upper=None).label == "best template of at least 60 % identity"
 
 
 def test_results_of_other_programs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "scores.json").write_text('{"cases": [{"lddt": 1}]}')
     with pytest.raises(ParametersError, match=r"not the results of benchmarks/compact\.py"):
-        read_held_out(tmp_path / "scores.json")
+        read_held_out([tmp_path / "scores.json"])
+
+
+def test_results_of_several_files_are_joined(tmp_path: Path) -> None:
+    for name, case, regular_bonds in (("one", SHALLOW, 0.14), ("two", DISTANT, 0.5)):
+        content = {"cases": [asdict(case)], "regular_bonds": regular_bonds}
+        (tmp_path / name).write_text(json.dumps(content))
+    scores = read_held_out([tmp_path / "one", tmp_path / "two"])
+    assert (scores.cases, scores.regular_bonds) == ((SHALLOW, DISTANT), 0.14)

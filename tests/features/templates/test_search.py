@@ -9,7 +9,8 @@ import pytest
 
 from features.residues import CA
 from features.templates.build import LibrarySettings, write_library
-from features.templates.library import StructureLibrary
+from features.templates.homology import copy_template
+from features.templates.library import EMBEDDED, StructureLibrary
 from features.templates.search import (
     alignment_query,
     hit_features,
@@ -168,3 +169,20 @@ def test_table_lists_every_candidate(library: StructureLibrary, trypsin: FastaRe
     assert table[0]["release_date"] == "1994-01-31"
     assert (table[1]["template"], table[1]["used"]) == ("4zhl_U", "no")
     assert table[-1]["reason"] == "no structure file"
+
+
+def test_few_templates_can_be_chosen_by_the_accuracy_of_their_copies() -> None:
+    library = StructureLibrary.open(EMBEDDED)
+    ubiquitin = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+    query, every = FastaRecord("ubiquitin", ubiquitin), TemplateSettings(max_templates=20)
+    candidates = search_templates(query, library, every)
+    accuracies = {
+        template.id: float(copy_template(ubiquitin, template, chain).expected_lddt.sum())
+        for template, chain in zip(candidates.templates, candidates.chains, strict=True)
+    }
+    hits = search_templates(query, library, replace(every, max_templates=2, by_copy_accuracy=True))
+    by_accuracy = sorted(accuracies, key=lambda name: -accuracies[name])
+    assert [each.id for each in candidates.templates] != by_accuracy
+    assert [each.id for each in hits.templates] == by_accuracy[:2]
+    (rejected,) = {each.rejection for each in hits.candidates if each.id in accuracies} - {None}
+    assert rejected == "not among the best 2 by the expected accuracy of copies"

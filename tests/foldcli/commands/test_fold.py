@@ -306,13 +306,13 @@ def test_network_of_earlier_versions_is_an_error_that_names_the_compact_one(
     assert "--params compact" in result.stderr
 
 
-def test_without_database_and_parameters_the_best_template_is_copied(
+def test_best_template_of_the_library_is_copied(
     root: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    without = {name: value for name, value in environment.items() if name != "FOLDCLI_PARAMS"}
-    result = fold(root / "examples/gb1.fasta", "--no-report", "--no-plots", "-o", tmp_path, env=without)
+    options = ("--params", "template", "--no-report", "--no-plots")
+    result = fold(root / "examples/gb1.fasta", *options, "-o", tmp_path, env=environment)
     assert result.returncode == 0
-    assert "no network parameters are installed" in result.stderr and "without --db" in result.stderr
+    assert "without --db" in result.stderr
     scores = json.loads(next(tmp_path.rglob("*_scores_rank_001_template_copy.json")).read_text())
     assert len(scores["plddt"]) == 56 and sum(scores["plddt"]) / 56 > 85
 

@@ -142,11 +142,19 @@ def test_installations_without_the_compact_network_say_so(
 
 
 @pytest.mark.skipif(not COMPACT_FOLDER.exists(), reason="the package does not contain the compact network")
-def test_compact_network_predicts(query: Path, environment: dict[str, str], tmp_path: Path) -> None:
-    options = ("--params", "compact", "--num-recycle", 0, "--no-report", "--no-plots")
-    result = foldcli("fold", query, *options, "-o", tmp_path / "out", env=environment)
+def test_compact_network_predicts_without_other_parameters(
+    query: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    without = {name: value for name, value in environment.items() if name != "FOLDCLI_PARAMS"}
+    options = ("--num-recycle", 0, "--no-report", "--no-plots")
+    result = foldcli("fold", query, *options, "-o", tmp_path / "out", env=without)
     assert result.returncode == 0, result.stderr
-    assert "Network compact" in result.stderr
+    message = "no network parameters are installed, so the compact network predicts (--params compact)"
+    assert message in result.stderr and "without --db" in result.stderr
+    facts = json.loads((tmp_path / "out/ubi/ubi.done.json").read_text())["facts"]
+    # the library has a chain with the query's sequence
+    assert facts["network"]["templates"][0] == "3k9o_B"
+    assert facts["network"]["expected_lddt"] is not None
 
 
 def test_name_that_cannot_be_part_of_file_names_is_refused(

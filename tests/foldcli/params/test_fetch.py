@@ -226,6 +226,7 @@ def test_default_folder_is_read_from_the_environment(tmp_path: Path, monkeypatch
     monkeypatch.setenv("FOLDCLI_PARAMS", str(tmp_path))
     (tmp_path / FILE).touch()
     (source,) = find_parameters(None, (3,), "auto")
+    assert find_parameters("alphafold2", (3,), "auto") == [source]
     assert source.file == tmp_path / FILE
     with pytest.raises(MissingError, match=f"foldcli params fetch --dest {tmp_path}"):
         find_parameters(None, (4,), "auto")

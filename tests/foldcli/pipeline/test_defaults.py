@@ -8,7 +8,6 @@ import pytest
 from features.templates.settings import TemplateSettings
 from foldcli.params import parameters
 from foldcli.params.parameters import COMPACT, TEMPLATE
-from foldcli.pipeline import defaults
 from foldcli.pipeline.defaults import library_database, with_default_method
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings, TemplateOptions
 from msa.database.database import TargetDatabase
@@ -20,16 +19,39 @@ TEMPLATES = TemplateOptions(None, None, None, None, TemplateSettings())
 
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use a cache folder without parameters."""
+    """Use a cache folder without parameters, and an installation without the compact network."""
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path))
     monkeypatch.delenv("FOLDCLI_PARAMS", raising=False)
+    monkeypatch.setattr(parameters, "COMPACT_FOLDER", tmp_path / "compact")
     return tmp_path
 
 
-def test_templates_are_copied_if_no_parameters_are_installed() -> None:
-    assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params == TEMPLATE
+@pytest.fixture
+def compact(empty_cache: Path) -> None:
+    """Use an installation with a compact network."""
+    write_packaged_network(empty_cache / "compact", tiny_network())
 
 
+@pytest.mark.usefixtures("compact")
+@pytest.mark.parametrize("templates", [TEMPLATES, None])
+def test_compact_network_predicts_if_no_parameters_are_installed(templates: TemplateOptions | None) -> None:
+    network = with_default_method(NETWORK, templates, ("monomer",))
+    assert network.params == COMPACT
+    assert (network.predict.max_seq, network.predict.max_extra_seq) == (16, 24)
+    assert network.predict.num_recycles == 1
+
+
+@pytest.mark.usefixtures("compact")
+def test_requested_recycles_of_the_compact_network_are_kept() -> None:
+    assert with_default_method(replace(NETWORK, num_recycles=5), None, ("monomer",)).predict.num_recycles == 5
+
+
+@pytest.mark.usefixtures("compact")
+def test_complexes_need_other_parameters() -> None:
+    assert with_default_method(NETWORK, TEMPLATES, ("monomer", "multimer")).params is None
+
+
+@pytest.mark.usefixtures("compact")
 def test_requested_or_installed_parameters_are_used(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,24 +63,11 @@ def test_requested_or_installed_parameters_are_used(
     assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params is None
 
 
-def test_runs_of_complexes_without_templates_or_on_several_gpus_need_a_network() -> None:
+def test_templates_are_copied_without_a_compact_network() -> None:
+    assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params == TEMPLATE
     assert with_default_method(NETWORK, None, ("monomer",)).params is None
     assert with_default_method(NETWORK, TEMPLATES, ("monomer", "multimer")).params is None
     assert with_default_method(replace(NETWORK, gpus_per_target=2), TEMPLATES, ("monomer",)).params is None
-
-
-def test_compact_network_can_be_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_packaged_network(tmp_path / "compact", tiny_network())
-    monkeypatch.setattr(parameters, "COMPACT_FOLDER", tmp_path / "compact")
-    monkeypatch.setattr(defaults, "DEFAULT_METHOD", COMPACT)
-    # it needs no templates
-    for templates in (TEMPLATES, None):
-        network = with_default_method(NETWORK, templates, ("monomer",))
-        assert network.params == COMPACT
-        assert (network.predict.max_seq, network.predict.max_extra_seq) == (16, 24)
-        assert network.predict.num_recycles == 1
-    assert with_default_method(replace(NETWORK, num_recycles=5), None, ("monomer",)).predict.num_recycles == 5
-    assert with_default_method(NETWORK, TEMPLATES, ("monomer", "multimer")).params is None
 
 
 def test_default_database_is_that_of_the_package() -> None:
