@@ -334,7 +334,7 @@ def main() -> None:
     inputs = replace(manifest.inputs, **{name: value for name, value in changes.items() if value is not None})
     inputs = replace(inputs, resample=inputs.resample or options.resample)
     data = prepare(options.data, options.prepared)
-    split = read_split(data)
+    split = read_split(data, options.data)
     evaluation = Evaluation(
         network, inputs, data, split, options.template_atoms == "backbone", not options.no_dca, options.seed
     )

@@ -86,7 +86,7 @@ def main() -> None:
     torch.set_num_threads(1)
     load_tables(torch.device("cpu"))
     chains = _prepare(options.data, None)
-    split = read_split(chains)
+    split = read_split(chains, options.data)
     settings = replace(read_settings(CONFIG).sampling, msa_rows=3, extra_rows=1, backbone_rate=0.0)
     sampler = Sampler(chains, split, settings, seed=0)
     arrays = sampler.held_out_batch(split.without_relative[: options.held_out], options.crop)

@@ -68,7 +68,7 @@ def settings_of(arguments: argparse.Namespace, size: int, processes: int) -> Tra
 def measure(arguments: argparse.Namespace, size: int, chains: ChainSet, processes: TrainingProcesses) -> str:
     """Train for a while and return one line of results."""
     settings = settings_of(arguments, size, processes.count)
-    trainer = Trainer(settings, chains, read_split(chains), None, processes)
+    trainer = Trainer(settings, chains, read_split(chains, arguments.data), None, processes)
     on_gpu = processes.device.type == "cuda"
     begin = time.monotonic()
     steps = trainer.train()

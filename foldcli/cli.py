@@ -28,6 +28,7 @@ COMMANDS = {
     "cache": "List, check and prune a feature cache.",
     "predict": "Predict structures from alignments or cached features.",
     "relax": "Relax structures with the Amber force field.",
+    "training-data": "Make training data from structures of your own.",
     "train": "Train a network on experimental chains.",
     "report": "Regenerate the reports of finished targets, and merge the tables of array jobs.",
     "params": "Fetch, list and verify DeepMind's parameter files.",

@@ -6,12 +6,15 @@ import os
 import re
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tqdm import tqdm
 
 logger = logging.getLogger("foldcli")
 
+# maximum number of unusable structure files that the log names
+_MAX_LOGGED_FILES = 20
 # all control characters but tab and line feed
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -85,3 +88,16 @@ def log_time_since_start(event: str) -> None:
     """Log, with -v, how long after the start of the process something has happened."""
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug("%s %.2f s after the start", event, seconds_since_start())
+
+
+def warn_unusable_files(reasons: Mapping[str, str], library: str) -> None:
+    """Name structure files that could not be used, at most 20 of them.
+
+    Args:
+        reasons: the reason for each file, by its path.
+        library: path of the structure library whose manifest lists all.
+    """
+    for path, reason in list(reasons.items())[:_MAX_LOGGED_FILES]:
+        logger.warning("%s: %s; not used", path, reason)
+    if (more := len(reasons) - _MAX_LOGGED_FILES) > 0:
+        logger.warning("%d more files not used: see foldcli library info %s", more, library)

@@ -58,7 +58,28 @@ def open_or_build_library(
     """
     if is_library(path):
         return StructureLibrary.open(path)
-    files = find_structure_files([path])
+    return library_of_files([path], cache_dir, threads, progress)
+
+
+def library_of_files(
+    paths: Sequence[str | os.PathLike[str]],
+    cache_dir: Path,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> StructureLibrary:
+    """Return the library of structure files; build it unless `cache_dir` has it.
+
+    Args:
+        paths: structure files of any name, and folders that are searched for them.
+        cache_dir: see `open_or_build_library`.
+        threads: worker processes.
+        progress: called with (files read, all files).
+
+    Raises:
+        InputError: there is no usable chain, or a path does not exist.
+        OSError: the cache cannot be written.
+    """
+    files = find_structure_files(paths)
     status = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = hashlib.sha256(json.dumps([FORMAT_VERSION, status]).encode()).hexdigest()
     folder = Path(cache_dir) / "templates" / key

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foldcli.logs import logger
+from foldcli.logs import logger, warn_unusable_files
 from foldcli.options import common as options
 
 if TYPE_CHECKING:
     from features.templates.build import LibrarySettings
     from msa.database.build import BuildSettings
     from msa.database.manifest import ClusterSummary, DatabaseManifest, WholeDatabase
-
-# maximum number of unusable structure files that the log names; the manifest lists all
-_MAX_LOGGED_FILES = 20
 
 
 @click.command("createdb")
@@ -164,10 +161,7 @@ def _build_structure_library(paths: tuple[str, ...], output: Path, settings: "Li
     start = time.perf_counter()
     with progress_bar("createdb", "files") as progress:
         manifest = build_library(paths, output, settings, progress)
-    for path, reason in list(manifest.unreadable.items())[:_MAX_LOGGED_FILES]:
-        logger.warning("%s: %s; not used", path, reason)
-    if (more := len(manifest.unreadable) - _MAX_LOGGED_FILES) > 0:
-        logger.warning("%d more files not used: see foldcli library info %s", more, output)
+    warn_unusable_files(manifest.unreadable, str(output))
     logger.info(
         "%s: %s chains, %s residues from %s of %s files, %.1f s",
         output,

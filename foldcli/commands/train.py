@@ -12,7 +12,7 @@ from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand
 
 if TYPE_CHECKING:
-    from model.training.data import ChainSet
+    from model.training.data import ChainSet, Split
     from model.training.settings import TrainingSettings
     from model.training.trainer import StepReport
 
@@ -33,7 +33,8 @@ _LOG_EVERY = 10
 @click.option(
     "--data",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of the packed training data; overrides the configuration's `data`.",
+    help="Folder of the packed training data, such as from `foldcli training-data`; overrides the "
+    "configuration's `data`.",
 )
 @click.option(
     "--prepared",
@@ -132,13 +133,17 @@ def command(
     chains = _prepare(folder, prepared)
     if unpack_only or run is None:
         return
-    _run(config, settings, chains, run, resume, device, max_seconds, max_steps)
+    from model.training.data import read_split
+
+    split = read_split(chains, folder)
+    _run(config, settings, chains, split, run, resume, device, max_seconds, max_steps)
 
 
 def _run(
     config: Path,
     settings: "TrainingSettings",
     chains: "ChainSet",
+    split: "Split",
     run: Path,
     resume: bool,
     device: str,
@@ -153,7 +158,6 @@ def _run(
     from foldcli.process_state import on_stop_signals
     from model.errors import ConfigError
     from model.training.checkpoint import stored_progress
-    from model.training.data import read_split
     from model.training.processes import TrainingProcesses
     from model.training.trainer import Trainer
 
@@ -167,7 +171,7 @@ def _run(
     processes = TrainingProcesses.from_environment(device)
     try:
         try:
-            trainer = Trainer(settings, chains, read_split(chains), run, processes, resume)
+            trainer = Trainer(settings, chains, split, run, processes, resume)
         except ConfigError as error:
             raise click.UsageError(f"{config}: {error}") from error
         signals: list[int] = []
@@ -197,15 +201,17 @@ def _run(
 
 
 def _prepare(folder: Path, prepared: Path | None) -> "ChainSet":
-    """Unpack the training data into a folder named by a hash of its sources, unless it exists."""
+    """Unpack the training data into a folder named by a hash of its files, unless it exists."""
     from foldcli.logs import logger
     from foldcli.paths import cache_dir
+    from foldcli.pipeline.identity import file_sha256
     from model.training.data import FORMAT_VERSION
     from model.training.prepare import SOURCES, prepare
 
     if prepared is None:
-        sizes = [(folder / name).stat().st_size for name in SOURCES if (folder / name).exists()]
-        name = hashlib.sha256(repr((FORMAT_VERSION, sizes)).encode()).hexdigest()[:16]
+        files = [folder / name for name in SOURCES if (folder / name).is_file()]
+        hashes = [file_sha256(file) for file in files]
+        name = hashlib.sha256(repr((FORMAT_VERSION, hashes)).encode()).hexdigest()[:16]
         prepared = cache_dir() / "training" / name
     chains = prepare(folder, prepared)
     logger.debug("%d chains in %s", len(chains.ids), prepared)

@@ -5,6 +5,7 @@ second, and all processes share one copy.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -17,6 +18,8 @@ from model.errors import DataError
 # incremented when the layout of the prepared folder changes
 FORMAT_VERSION = 1
 CENTI = 0.01  # Å per stored unit
+# list of held-out chains, in this package and in folders of packed data
+HELD_OUT = "heldout.tsv"
 ARRAYS = (
     "chain_offset",
     "aatype",
@@ -142,26 +145,53 @@ class Split:
     distant_template: np.ndarray
 
 
-def read_split(chains: ChainSet) -> Split:
-    """Read the list of held-out chains that ships with this package.
+def read_split(chains: ChainSet, source: Path | None = None) -> Split:
+    """Read the list of held-out chains: that of the packed data or, if they have none, that of this package.
 
     Lines are `set<TAB>id`. The set is A, B, or X. Chains in X are related to chains in A or B, so they are
     used for neither training nor validation.
+
+    Args:
+        chains: the chains.
+        source: folder of the packed data.
+
+    Raises:
+        DataError: a line of the packed data's list is not of this form or names an unknown chain, or no
+            full-atom chain is left to train on.
     """
     chains_of_set: dict[str, list[int]] = {"A": [], "B": [], "X": []}
     index_of = {name: index for index, name in enumerate(chains.ids)}
-    for line in files("model.training").joinpath("heldout.tsv").read_text().splitlines():
-        if line and not line.startswith("#"):
+    own_list = None if source is None else source / HELD_OUT
+    if own_list is not None and own_list.is_file():
+        for number, line in _held_out_lines(own_list.read_text()):
+            set_name, _, name = line.partition("\t")
+            if set_name not in chains_of_set or name not in index_of:
+                raise DataError(
+                    f"{own_list}, line {number}: expected A, B or X, a tab, and a chain of the data"
+                )
+            chains_of_set[set_name].append(index_of[name])
+    else:
+        for _, line in _held_out_lines(files("model.training").joinpath(HELD_OUT).read_text()):
             set_name, name = line.split("\t")
             if name in index_of:
                 chains_of_set[set_name].append(index_of[name])
     held_out = {index for indices in chains_of_set.values() for index in indices}
     training_chains = [index for index in range(len(chains.ids)) if index not in held_out]
+    train = np.array([index for index in training_chains if index < chains.num_full_atom], np.int64)
+    if len(train) == 0:
+        raise DataError(f"{source or 'training data'}: all chains are held out, so none is left to train on")
     return Split(
-        train=np.array([index for index in training_chains if index < chains.num_full_atom], np.int64),
+        train=train,
         train_backbone=np.array(
             [index for index in training_chains if index >= chains.num_full_atom], np.int64
         ),
         without_relative=np.array(chains_of_set["A"], np.int64),
         distant_template=np.array(chains_of_set["B"], np.int64),
     )
+
+
+def _held_out_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the numbers and texts of the lines that are neither empty nor comments."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line and not line.startswith("#"):
+            yield number, line

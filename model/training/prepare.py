@@ -220,7 +220,7 @@ def _read_hits(path: Path, index_of: dict[str, int], chains: int) -> dict[str, n
         "hit_identity": np.array([hit[3] for hit in hits], np.float32),
         "hit_evalue": np.array([hit[1] for hit in hits], np.float32),
         "column_offset": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        "columns": np.concatenate([hit[4] for hit in hits]).astype(np.int16),
+        "columns": np.concatenate([np.empty((0, 2)), *(hit[4] for hit in hits)]).astype(np.int16),
     }
 
 

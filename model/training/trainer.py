@@ -105,10 +105,11 @@ class Trainer:
         self.settings, self.run, self.processes = settings, run, processes
         self.sampler = Sampler(chains, split, settings.sampling, settings.seed)
         limit = settings.validation_chains
-        self.held_out = (
+        held_out = (
             HeldOutSet("without_relative", split.without_relative[:limit]),
             HeldOutSet("distant_template", split.distant_template[:limit]),
         )
+        self.held_out = tuple(each for each in held_out if len(each.chains))
         for number, phase in enumerate(settings.phases):
             if settings.batch % (phase.micro_batch * processes.count):
                 raise ConfigError(
@@ -175,7 +176,7 @@ class Trainer:
             self._write_metrics({"kind": "step", **asdict(report)})
             self._stop |= max_seconds is not None and now - begin > max_seconds
             self._stop |= max_steps is not None and self.progress.step - first_step >= max_steps
-            if self._is_due(self.settings.validate_every):
+            if self.held_out and self._is_due(self.settings.validate_every):
                 report = replace(report, validation=self.validate())
             yield report
             if self._is_due(self.settings.checkpoint_every) and not self._stopping:
@@ -185,7 +186,10 @@ class Trainer:
         self.save()
 
     def validate(self) -> dict[str, dict[str, float]]:
-        """Score the averaged parameters on the held-out chains; return and write the scores by set."""
+        """Score the averaged parameters on the held-out chains; return and write the scores by set.
+
+        Sets without chains are left out.
+        """
         phase = self.settings.phase_at(max(0, self.progress.step - 1))
         begin = time.monotonic()
         results = {}
