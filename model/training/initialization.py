@@ -1,14 +1,24 @@
-"""Initial parameters of a network to be trained, as DeepMind's code draws them (supplement section 1.11.4).
+"""Initial parameters of a network to be trained: drawn, or those of a trained network.
 
-Layers whose output is added to a representation start at zero: a deep network starts as a shallow one.
+They are drawn as DeepMind's code does (supplement section 1.11.4). Layers whose output is added to a
+representation start at zero: a deep network starts as a shallow one.
 """
 
 import math
 import zlib
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from model.alphafold import AlphaFold
+from model.config import ModelConfig
+from model.errors import ConfigError
+from model.network_folder import COMPACT_FOLDER, read_manifest
+from model.parameters import load_folder
+
+# name of the network in the package, instead of a folder
+COMPACT = "compact"
 
 # standard deviation of a normal distribution truncated at two standard deviations
 _TRUNCATED_DEVIATION = 0.87962566103423978
@@ -60,6 +70,35 @@ def initialize(network: AlphaFold, seed: int) -> None:
     for name, parameter in network.named_parameters():
         generator = torch.Generator().manual_seed((seed * 2654435761 + zlib.crc32(name.encode())) % 2**63)
         _draw(name, parameter, generator)
+
+
+@torch.no_grad()
+def copy_trained(network: AlphaFold, config: ModelConfig, trained: str) -> None:
+    """Replace a network's parameters by those of a trained one; a PAE head that it lacks is kept.
+
+    Args:
+        network: a network on the CPU, float32.
+        config: its architecture.
+        trained: folder that `foldcli train --package` wrote, or "compact" for the one in the package.
+
+    Raises:
+        ConfigError: the trained network has another shape.
+        ParametersMissing, ParametersError: see `model.parameters.load_folder`.
+    """
+    folder = COMPACT_FOLDER if trained == COMPACT else Path(trained)
+    manifest = read_manifest(folder)
+    if _without_error_head(manifest.config) != _without_error_head(config):
+        raise ConfigError(f"initial_network: {trained} has another shape than `network`")
+    source = AlphaFold.from_parameters(manifest.config, load_folder(folder, manifest))
+    parameters = dict(network.named_parameters())
+    for name, values in source.named_parameters():
+        if name in parameters:
+            parameters[name].copy_(values)
+
+
+def _without_error_head(config: ModelConfig) -> ModelConfig:
+    """Return an architecture without its name and its PAE head, for comparisons."""
+    return replace(config, name="", trained=True, predicted_aligned_error=False)
 
 
 def _draw(name: str, parameter: torch.Tensor, generator: torch.Generator) -> None:

@@ -103,6 +103,8 @@ class TrainingSettings:
     Args:
         network: the shape of the network.
         data: folder of the packed training data, or empty.
+        initial_network: folder of a packaged network of the same shape whose parameters the run starts from,
+            or "compact" for the one in the package; empty to draw them.
         seed: seed of parameters, samples and dropout.
         batch: samples per step, over all GPUs.
         max_recycles: largest number of passes before the one that is trained; the number is drawn uniformly.
@@ -126,6 +128,7 @@ class TrainingSettings:
 
     network: ModelConfig = field(default_factory=lambda: ModelConfig("compact"))
     data: str = ""
+    initial_network: str = ""
     seed: int = 0
     batch: int = 64
     max_recycles: int = 2

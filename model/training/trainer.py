@@ -30,7 +30,7 @@ from model.training.checkpoint import (
 from model.training.data import ChainSet, Split
 from model.training.execution import kernels_for_device, make_execution
 from model.training.features import load_tables, make_targets, network_features
-from model.training.initialization import initialize
+from model.training.initialization import copy_trained, initialize
 from model.training.losses import mean_terms, total_loss
 from model.training.network import initial_recycled_batch, run_network
 from model.training.parameters import FlatParameters
@@ -132,6 +132,8 @@ class Trainer:
             settings.network, select_kernels(kernels_for_device(settings, device), device)
         )
         initialize(self.network, settings.seed)
+        if settings.initial_network and not start:
+            copy_trained(self.network, settings.network, settings.initial_network)
         self.flat = FlatParameters(self.network, device)
         self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
         self.progress = Progress()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,13 +13,15 @@ import torch
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
-from model.errors import DataError, TrainingDiverged
+from model.errors import ConfigError, DataError, TrainingDiverged
+from model.parameters import load_folder
 from model.training.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays
 from model.training.data import ChainSet, Split
 from model.training.processes import TrainingProcesses
 from model.training.sampling import TrainingSampleSettings
 from model.training.settings import RESTART_WARMUP, Phase, TrainingSettings, learning_rate
 from model.training.trainer import METRICS, Trainer
+from tests.networks import write_packaged_network
 
 CPU = TrainingProcesses(0, 1, torch.device("cpu"))
 
@@ -83,6 +86,44 @@ def test_state_of_another_network_is_refused(
     other = replace(settings, network=settings.network.with_blocks(1, 1))
     with pytest.raises(DataError, match="another shape"):
         Trainer(other, chains, split, tmp_path, CPU, resume=True)
+
+
+@pytest.mark.parametrize("with_error_head", [True, False])
+def test_run_starts_from_a_packaged_network(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path, with_error_head: bool
+) -> None:
+    trained = replace(settings.network, name="trained", predicted_aligned_error=with_error_head)
+    manifest = write_packaged_network(tmp_path / "network", trained, seed=7)
+    source = AlphaFold.from_parameters(trained, load_folder(tmp_path / "network", manifest))
+    drawn = Trainer(settings, chains, split, None, CPU)
+    trainer = Trainer(
+        replace(settings, initial_network=str(tmp_path / "network")), chains, split, tmp_path / "run", CPU
+    )
+    expected = dict(drawn.network.named_parameters()) | dict(source.named_parameters())
+    for name, parameter in trainer.network.named_parameters():
+        assert torch.equal(parameter, expected[name]), name
+    assert torch.equal(trainer.flat.average, trainer.flat.values)
+
+
+def test_resumed_run_needs_no_initial_network(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
+) -> None:
+    write_packaged_network(tmp_path / "network", settings.network)
+    settings = replace(settings, initial_network=str(tmp_path / "network"))
+    (tmp_path / "run").mkdir()
+    first = Trainer(settings, chains, split, tmp_path / "run", CPU)
+    list(first.train(max_steps=1))
+    shutil.rmtree(tmp_path / "network")
+    second = Trainer(settings, chains, split, tmp_path / "run", CPU, resume=True)
+    assert torch.equal(second.flat.values, first.flat.values)
+
+
+def test_initial_network_of_another_shape_is_refused(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path
+) -> None:
+    write_packaged_network(tmp_path / "network", settings.network.with_blocks(1, 1))
+    with pytest.raises(ConfigError, match=r"initial_network: .* has another shape than `network`"):
+        Trainer(replace(settings, initial_network=str(tmp_path / "network")), chains, split, None, CPU)
 
 
 def test_each_phase_clamps_its_share_of_the_samples(
