@@ -15,6 +15,7 @@ from pathlib import Path
 from model.config import ModelConfig
 from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError, ParametersError, ParametersMissing
+from model.replaced_files import replaced_file
 
 MANIFEST_FILE, WEIGHTS_FILE = "network.json", "weights.safetensors"
 FORMAT = "foldcli network"
@@ -175,9 +176,8 @@ def read_manifest(folder: Path) -> NetworkManifest:
 def write_manifest(folder: Path, manifest: NetworkManifest) -> None:
     """Write the manifest of a network's folder, atomically."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION} | asdict(manifest)
-    temporary = folder / f".{MANIFEST_FILE}"
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    temporary.replace(folder / MANIFEST_FILE)
+    with replaced_file(folder / MANIFEST_FILE) as path:
+        path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def read_weights_file(folder: Path, manifest: NetworkManifest) -> bytes:

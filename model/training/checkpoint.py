@@ -10,7 +10,6 @@ they start from zero, and the learning rate rises again over some steps.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.dataclass_mapping import from_mapping
 from model.errors import DataError
+from model.replaced_files import replaced_file
 from model.training.parameters import FlatParameters, parameter_arrays
 
 FULL_NAME = "checkpoint.safetensors"
@@ -64,7 +64,8 @@ def save_full(
     tensors = {"values": flat.values, "average": flat.average, **{name: moments[name] for name in MOMENTS}}
     packed = {name: flat.pack(tensor).cpu() for name, tensor in tensors.items()}
     metadata = {"config": json.dumps(asdict(config)), "progress": json.dumps(asdict(progress))}
-    _write_atomically(run / FULL_NAME, packed, metadata)
+    with replaced_file(run / FULL_NAME) as path:
+        save_file(packed, path, metadata)
 
 
 def load_full(
@@ -99,9 +100,8 @@ def save_portable_checkpoint(
     count = _save_parts(folder, "average", average)
     num_parts = {"average": count, "offset": _save_parts(folder, "offset", codes, scales)}
     manifest = {"config": asdict(config), "progress": asdict(progress), "parts": num_parts}
-    temporary = folder / f".{MANIFEST}"
-    temporary.write_text(json.dumps(manifest, indent=1))
-    temporary.replace(folder / MANIFEST)
+    with replaced_file(folder / MANIFEST) as path:
+        path.write_text(json.dumps(manifest, indent=1))
 
 
 def load_portable_checkpoint(folder: Path, flat: FlatParameters, config: ModelConfig) -> Progress:
@@ -148,16 +148,6 @@ def _check_config(path: Path, stored: str, config: ModelConfig) -> None:
         raise DataError(f"{path}: holds a network of another shape than the configuration")
 
 
-def _write_atomically(
-    path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None
-) -> None:
-    temporary = path.with_name(f".{path.name}")
-    save_file(tensors, temporary, metadata)
-    with temporary.open("rb") as stream:
-        os.fsync(stream.fileno())
-    temporary.replace(path)
-
-
 def _quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return codes [n] int8 and scales [n / 64] float16 of x [n]."""
     blocks = torch.nn.functional.pad(x, (0, -len(x) % SCALE_BLOCK)).view(-1, SCALE_BLOCK)
@@ -180,7 +170,8 @@ def _save_parts(folder: Path, name: str, values: torch.Tensor, scales: torch.Ten
         tensors: dict[str, Any] = {"values": values[start : start + per_part].clone()}
         if scales is not None:
             tensors["scales"] = scales[start // SCALE_BLOCK : -(-(start + per_part) // SCALE_BLOCK)].clone()
-        _write_atomically(folder / f"{name}-{index}.safetensors", tensors)
+        with replaced_file(folder / f"{name}-{index}.safetensors") as path:
+            save_file(tensors, path)
     return len(starts)
 
 

@@ -12,6 +12,7 @@ import torch
 from model.config import ModelConfig
 from model.dataclass_mapping import from_mapping
 from model.network_folder import WEIGHTS_FILE, HeldOutScores, InputSizes, NetworkManifest, write_manifest
+from model.replaced_files import replaced_file
 from model.training.checkpoint import MANIFEST, Progress, averaged_arrays
 from model.training.settings import Phase, TrainingSettings
 
@@ -75,9 +76,8 @@ def package_network(
         regular_bonds=None if scores is None else scores.regular_bonds,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{WEIGHTS_FILE}"
-    temporary.write_bytes(content)
-    temporary.replace(folder / WEIGHTS_FILE)
+    with replaced_file(folder / WEIGHTS_FILE) as path:
+        path.write_bytes(content)
     write_manifest(folder, manifest)
     return manifest
 
