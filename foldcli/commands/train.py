@@ -111,6 +111,7 @@ def command(
     from dataclasses import replace
 
     from model.errors import ConfigError
+    from model.training.data import read_split
     from model.training.settings import read_settings
 
     if run is None and not unpack_only:
@@ -133,10 +134,7 @@ def command(
     chains = _prepare(folder, prepared)
     if unpack_only or run is None:
         return
-    from model.training.data import read_split
-
-    split = read_split(chains, folder)
-    _run(config, settings, chains, split, run, resume, device, max_seconds, max_steps)
+    _run(config, settings, chains, read_split(chains, folder), run, resume, device, max_seconds, max_steps)
 
 
 def _run(

@@ -187,6 +187,8 @@ def _read_alignments(
     for name, rows, length in zip(archive["ids"], archive["rows"], archive["length"], strict=True):
         block = archive["tokens"][start : start + int(rows) * int(length)].reshape(int(length), int(rows)).T
         start += block.size
+        if str(name) not in index_of:
+            raise DataError(f"{ALIGNMENTS}: {name} is not one of the chains")
         index = index_of[str(name)]
         query = aatype[offset[index] : offset[index + 1]]
         blocks[index] = np.where(block == SAME_AS_QUERY, query, block)
@@ -206,6 +208,9 @@ def _read_hits(path: Path, index_of: dict[str, int], chains: int) -> dict[str, n
     """Return template hits, sorted by query and E-value."""
     hits = []
     for query, target, identity, query_start, target_start, evalue, cigar in _hit_lines(path):
+        for name in (query, target):
+            if name not in index_of:
+                raise DataError(f"{path}: {name} is not one of the chains")
         if query == target or evalue > MAX_TEMPLATE_EVALUE:
             continue
         columns = _aligned_columns(cigar, query_start, target_start)

@@ -106,6 +106,16 @@ def test_data_without_hits_can_be_prepared(packed: Path, tmp_path: Path) -> None
     assert data.columns.shape == (0, 2) and data.columns.dtype == np.int16
 
 
+def test_names_without_a_chain_are_refused(packed: Path, tmp_path: Path) -> None:
+    (packed / HITS).write_bytes(lzma.compress(hit_line().replace("1abc_A", "2abc_A").encode()))
+    with pytest.raises(DataError, match=r"chain_vs_chain_hits\.m8\.xz: 2abc_A is not one of the chains"):
+        prepare(packed, tmp_path / "prepared")
+    write_alignments(packed, [("3abc_A", make_alignments(make_chains())[0])])
+    with pytest.raises(DataError, match=r"msas\.npz\.xz: 3abc_A is not one of the chains"):
+        prepare(packed, tmp_path / "prepared")
+    assert not (tmp_path / "prepared").exists()
+
+
 def test_alignments_are_stored_relative_to_the_query(packed: Path) -> None:
     content = lzma.decompress((packed / "msas.npz.xz").read_bytes())
     assert content.count(bytes([SAME_AS_QUERY])) > 41
