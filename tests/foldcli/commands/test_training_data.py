@@ -174,6 +174,8 @@ def test_second_run_finds_the_data_finished(
     assert json.loads((copy / "manifest.json").read_text())["sets"] == {"A": 0, "B": 0, "X": 0}
     for name in SOURCES:
         assert (copy / name).read_bytes() == (data / name).read_bytes(), name
+    result = foldcli(*arguments[:3], copy, *arguments[4:], "--held-out", 0, "--overwrite", cache=cache)
+    assert result.returncode == 0 and "already finished" not in result.stderr
 
 
 def test_library_of_all_atoms_gives_the_same_data(

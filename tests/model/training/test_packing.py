@@ -1,7 +1,9 @@
 """Packed training data: what is written is read back; groups, clusters and held-out chains."""
 
 import lzma
+from collections.abc import Mapping
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ LENGTHS = {"1abc_A": 41, "model": 60, "model.2": 40}
 
 
 def make_chains() -> list[TrainingChain]:
-    """Return three helices far from the origin; the second has a break of 200 Å, and lacks a side chain."""
+    """Return three helices far from the origin; the second has a break of 400 Å, and lacks a side chain."""
     random = np.random.default_rng(2)
     chains = []
     for name, length in LENGTHS.items():
@@ -33,7 +35,7 @@ def make_chains() -> list[TrainingChain]:
         present = np.array([len(ATOM14_NAMES[RESTYPE_NAMES[code]]) for code in aatype])
         atoms = helix_atoms(aatype) + random.normal(scale=300, size=3)
         chains.append(TrainingChain(name, "a file", aatype, atoms, np.arange(14) < present[:, None]))
-    chains[1].atom14[30:] += [200.0, 0.0, 0.0]
+    chains[1].atom14[30:] += [400.0, 0.0, 0.0]
     chains[1].mask[7, 4:] = False
     return chains
 
@@ -116,9 +118,20 @@ def test_names_without_a_chain_are_refused(packed: Path, tmp_path: Path) -> None
     assert not (tmp_path / "prepared").exists()
 
 
-def test_alignments_are_stored_relative_to_the_query(packed: Path) -> None:
-    content = lzma.decompress((packed / "msas.npz.xz").read_bytes())
-    assert content.count(bytes([SAME_AS_QUERY])) > 41
+def read_packed(path: Path) -> Mapping[str, np.ndarray]:
+    with np.load(BytesIO(lzma.decompress(path.read_bytes()))) as archive:
+        return dict(archive)
+
+
+def test_arrays_are_those_of_the_format(packed: Path) -> None:
+    chains, alignments = read_packed(packed / "chains.npz.xz"), read_packed(packed / "msas.npz.xz")
+    first = np.cumsum([0, *LENGTHS.values()])[:-1]
+    assert (chains["ca_delta_centi"][first] == 0).all()
+    assert (np.abs(chains["ca_delta_centi"]).sum(axis=1) > 0).sum() == sum(LENGTHS.values()) - 3
+    # column by column; residues that equal the query's are not repeated
+    tokens = alignments["tokens"][: 41 * 5].reshape(41, 5)
+    assert (tokens[:, 0] == make_chains()[0].aatype).all()
+    assert (tokens[::3, 1:] == SAME_AS_QUERY).all()
 
 
 @pytest.mark.parametrize(("atom", "distance"), [(1, 700.0), (3, 25.0)])
@@ -153,7 +166,9 @@ def families() -> ChainHits:
     """Return ten groups of three chains: a close relative and a distant template of the first one."""
     hits = []
     for first in range(0, 30, 3):
-        hits += [(first, first + 1, 0.6, 1e-20, 1.0, 1.0), (first, first + 2, 0.3, 1e-5, 0.75, 0.75)]
+        # close relatives count in either direction
+        close = (first, first + 1) if first % 2 else (first + 1, first)
+        hits += [(*close, 0.6, 1e-20, 1.0, 0.6), (first, first + 2, 0.3, 1e-5, 0.75, 0.6)]
     return make_hits(*hits, chains=30)
 
 
