@@ -7,7 +7,8 @@ best template has less than 40 % identity. Alignments are those of the training 
 the same code as in predictions. Chains of A have no templates. Those of B have the best allowed ones
 (E < 1e-3), without side chains beyond CB, as in the structure library that comes with foldcli and as in
 training (--template-atoms all: with all atoms). Set C has those chains of A that have a close template, of at
-least 40 % identity, among the other held-out chains, which become their templates.
+least 40 % identity, among the other held-out chains, which become their templates. Set X has the relatives of
+A, which were not used for training either: choose settings on it, not on the others (--sets X).
 
 --params is a folder that `foldcli train --package` wrote, `compact` for the one in the package, or the folder
 `carried` of a run of examples/train/compact.yaml. lDDT-CA is the mean over a chain's residues. It is compared
@@ -109,10 +110,13 @@ class Evaluation:
         return self.network.evoformer.single_activations.bias.device
 
     def members(self, group: str) -> list[int]:
-        """Return the chains of a set: "A", "B" or "C"."""
+        """Return the chains of a set: "A", "B", "C" or "X"."""
+        split = self.split
+        if group == "X":
+            used = np.concatenate([split.train, split.without_relative, split.distant_template])
+            return list(map(int, np.setdiff1d(np.arange(self.chains.num_full_atom), used)))
         if group != "C":
-            chains = self.split.without_relative if group == "A" else self.split.distant_template
-            return list(map(int, chains))
+            return list(map(int, split.without_relative if group == "A" else split.distant_template))
         first = {int(chain): self.templates("C", int(chain))[:1] for chain in self.split.without_relative}
         candidates = {chain: each[0].candidate for chain, each in first.items() if each}
         return [
@@ -126,7 +130,7 @@ class Evaluation:
         if group == "A":
             return []
         # held-out chains are templates of set C alone
-        may_be_template = np.isin(self.chains.hit_target, self.split.train) == (group == "B")
+        may_be_template = np.isin(self.chains.hit_target, self.split.train) == (group != "C")
         hits = [
             int(hit)
             for hit in self.chains.hits(chain)

@@ -27,7 +27,7 @@ class ChainScores:
 
     Args:
         name: name of the chain.
-        group: A, B or C.
+        group: A, B, C or X.
         residues: its length.
         effective: number of effective sequences.
         identity: identity of the best template, or None.
@@ -115,6 +115,8 @@ def report(scores: Sequence[ChainScores]) -> list[HeldOutCase]:
                 cases.append(case)
                 inside = [score for score in members if case.contains(score.identity, score.effective)]
                 rows.append((f"{group}, {case.label}", inside))
+    if related := [score for score in scores if score.group == "X"]:
+        rows.append(("X, all", related))
     for label, chosen in rows:
         if chosen:
             lddt, baseline = column(chosen, lambda s: s.lddt), column(chosen, lambda s: s.baseline)
