@@ -5,9 +5,12 @@ violating residues are removed and the relaxation is repeated, with at most thre
 2021, Supplementary Information 1.8.6).
 """
 
+import contextlib
 import io
 import math
+import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -39,7 +42,7 @@ class RelaxSettings:
         max_rounds: rounds of minimization and release of violating residues.
         max_seconds: time after which a relaxation fails.
         device: see `select_platform`.
-        threads: CPU threads.
+        threads: CPU threads; with one, the result on a CPU is the same in every bit.
     """
 
     stiffness: float = 10.0
@@ -179,7 +182,7 @@ def _add_missing_atoms(segments: list[Segment]) -> tuple[pdbfixer.PDBFixer, list
     # mmCIF, because names of chains in PDB files have only one letter
     text = structure.make_mmcif_document().as_string()
     try:
-        fixer = pdbfixer.PDBFixer(pdbxfile=io.StringIO(text))
+        fixer = pdbfixer.PDBFixer(pdbxfile=io.StringIO(text), platform=_deterministic_cpu())
         fixer.missingResidues = {}
         fixer.findNonstandardResidues()
         replaced = [f"{residue.name} to {name}" for residue, name in fixer.nonstandardResidues]
@@ -187,12 +190,32 @@ def _add_missing_atoms(segments: list[Segment]) -> tuple[pdbfixer.PDBFixer, list
         fixer.findMissingAtoms()
         missing = sum(map(len, fixer.missingAtoms.values()))
         fixer.addMissingAtoms(seed=0)
-        fixer.addMissingHydrogens(7.0)
+        with _seeded_random():
+            fixer.addMissingHydrogens(7.0)
     except Exception as error:  # the library raises plain Exception and KeyError for odd residues
         raise RelaxError(f"missing atoms cannot be added: {_one_line(error)}") from error
     changes = [f"replaced {', '.join(replaced)}"] if replaced else []
     changes += [f"added {missing} missing heavy atoms"] if missing else []
     return fixer, changes
+
+
+def _deterministic_cpu() -> openmm.Platform:
+    """Return the platform on which added atoms get the same positions in every run."""
+    platform = openmm.Platform.getPlatformByName("CPU")
+    platform.setPropertyDefaultValue("Threads", "1")
+    platform.setPropertyDefaultValue("DeterministicForces", "true")
+    return platform
+
+
+@contextlib.contextmanager
+def _seeded_random() -> Iterator[None]:
+    """Make Python's random numbers, from which OpenMM places hydrogens, the same for every structure."""
+    state = random.getstate()
+    random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 @cache
@@ -274,7 +297,9 @@ def _minimize(
     for index in np.flatnonzero(restrained).tolist():
         force.addParticle(index, positions[index] / 10)
     system.addForce(force)
-    properties = {"Threads": str(settings.threads)} if platform.getName() == "CPU" else {}
+    properties = {}
+    if platform.getName() == "CPU":
+        properties = {"Threads": str(settings.threads), "DeterministicForces": "true"}
     integrator = openmm.LangevinIntegrator(0, 0.01, 0.0)
     try:
         simulation = app.Simulation(topology, system, integrator, platform, properties)

@@ -57,6 +57,13 @@ def test_energy_falls_and_atoms_stay_near(peptide: gemmi.Structure) -> None:
     assert result.changes == ()
 
 
+def test_result_is_the_same_in_every_run(peptide: gemmi.Structure) -> None:
+    first, second = (relax(peptide, SETTINGS) for _ in range(2))
+    assert first.energy_after == second.energy_after
+    for one, other in zip(first.structure[0]["A"], second.structure[0]["A"], strict=True):
+        assert [atom.pos.tolist() for atom in one] == [atom.pos.tolist() for atom in other]
+
+
 def test_clash_is_resolved_by_releasing_the_residues(peptide: gemmi.Structure) -> None:
     chain = peptide[0]["A"]
     side_chain = next(r for r in chain if r.find_atom("CG", "*") is not None)
