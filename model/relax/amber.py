@@ -129,7 +129,7 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
     start = time.perf_counter()
     segments, changes = read_segments(structure)
     before = find_violations([segment.residues for segment in segments])
-    fixer, repairs = _add_missing_atoms(segments)
+    fixer, repairs = _add_missing_atoms(segments, _cpu_platform(settings.threads))
     platform = select_platform(settings.device)
     system = _create_system(fixer.topology)
     positions = np.array(fixer.positions.value_in_unit(unit.angstrom))
@@ -165,7 +165,9 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
     )
 
 
-def _add_missing_atoms(segments: list[Segment]) -> tuple[pdbfixer.PDBFixer, list[str]]:
+def _add_missing_atoms(
+    segments: list[Segment], platform: openmm.Platform
+) -> tuple[pdbfixer.PDBFixer, list[str]]:
     """Add missing atoms and hydrogens, and return descriptions of the changes."""
     model = gemmi.Model(1)
     for number, segment in enumerate(segments):
@@ -182,7 +184,7 @@ def _add_missing_atoms(segments: list[Segment]) -> tuple[pdbfixer.PDBFixer, list
     # mmCIF, because names of chains in PDB files have only one letter
     text = structure.make_mmcif_document().as_string()
     try:
-        fixer = pdbfixer.PDBFixer(pdbxfile=io.StringIO(text), platform=_deterministic_cpu())
+        fixer = pdbfixer.PDBFixer(pdbxfile=io.StringIO(text), platform=platform)
         fixer.missingResidues = {}
         fixer.findNonstandardResidues()
         replaced = [f"{residue.name} to {name}" for residue, name in fixer.nonstandardResidues]
@@ -199,10 +201,10 @@ def _add_missing_atoms(segments: list[Segment]) -> tuple[pdbfixer.PDBFixer, list
     return fixer, changes
 
 
-def _deterministic_cpu() -> openmm.Platform:
-    """Return the platform on which added atoms get the same positions in every run."""
+def _cpu_platform(threads: int) -> openmm.Platform:
+    """Return OpenMM's CPU platform, set to a number of threads; one gives the same results in every run."""
     platform = openmm.Platform.getPlatformByName("CPU")
-    platform.setPropertyDefaultValue("Threads", "1")
+    platform.setPropertyDefaultValue("Threads", str(threads))
     platform.setPropertyDefaultValue("DeterministicForces", "true")
     return platform
 
@@ -297,12 +299,9 @@ def _minimize(
     for index in np.flatnonzero(restrained).tolist():
         force.addParticle(index, positions[index] / 10)
     system.addForce(force)
-    properties = {}
-    if platform.getName() == "CPU":
-        properties = {"Threads": str(settings.threads), "DeterministicForces": "true"}
     integrator = openmm.LangevinIntegrator(0, 0.01, 0.0)
     try:
-        simulation = app.Simulation(topology, system, integrator, platform, properties)
+        simulation = app.Simulation(topology, system, integrator, platform)
         simulation.context.setPositions(positions / 10)
         start = time.perf_counter()
         before = _energy(simulation)
