@@ -5,7 +5,6 @@ second, and all processes share one copy.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -162,19 +161,20 @@ def read_split(chains: ChainSet, source: Path | None = None) -> Split:
     chains_of_set: dict[str, list[int]] = {"A": [], "B": [], "X": []}
     index_of = {name: index for index, name in enumerate(chains.ids)}
     own_list = None if source is None else source / HELD_OUT
-    if own_list is not None and own_list.is_file():
-        for number, line in _held_out_lines(own_list.read_text()):
-            set_name, _, name = line.partition("\t")
-            if set_name not in chains_of_set or name not in index_of:
-                raise DataError(
-                    f"{own_list}, line {number}: expected A, B or X, a tab, and a chain of the data"
-                )
+    if own_list is not None and not own_list.is_file():
+        own_list = None
+    text = (own_list or files("model.training") / HELD_OUT).read_text()
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line or line.startswith("#"):
+            continue
+        set_name, _, name = line.partition("\t")
+        if set_name in chains_of_set and name in index_of:
             chains_of_set[set_name].append(index_of[name])
-    else:
-        for _, line in _held_out_lines(files("model.training").joinpath(HELD_OUT).read_text()):
-            set_name, name = line.split("\t")
-            if name in index_of:
-                chains_of_set[set_name].append(index_of[name])
+        elif own_list is not None or set_name not in chains_of_set:
+            # the package's list names chains that other data do not have
+            raise DataError(
+                f"{own_list or HELD_OUT}, line {number}: expected A, B or X, a tab, and a chain of the data"
+            )
     held_out = {index for indices in chains_of_set.values() for index in indices}
     training_chains = [index for index in range(len(chains.ids)) if index not in held_out]
     train = np.array([index for index in training_chains if index < chains.num_full_atom], np.int64)
@@ -188,10 +188,3 @@ def read_split(chains: ChainSet, source: Path | None = None) -> Split:
         without_relative=np.array(chains_of_set["A"], np.int64),
         distant_template=np.array(chains_of_set["B"], np.int64),
     )
-
-
-def _held_out_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the numbers and texts of the lines that are neither empty nor comments."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line and not line.startswith("#"):
-            yield number, line
