@@ -37,7 +37,7 @@ from structure_baselines import ideal_helix, mean_field_dca
 
 from features.alignment_depth import row_weights
 from features.deterministic import make_features
-from features.residues import CA, RESTYPES, atom_maps
+from features.residues import CA, RESTYPES, atom_maps, decode_query
 from features.sampling import SamplingSettings, sample_features
 from features.templates.candidates import TemplateCandidate
 from features.templates.chains import TemplateChain
@@ -49,9 +49,9 @@ from model.config import ModelConfig
 from model.embedders import pseudo_beta
 from model.kernel_request import KernelRequest
 from model.network_folder import (
-    COMPACT_FOLDER,
     InputSizes,
     NetworkManifest,
+    folder_of,
     read_manifest,
 )
 from model.parameters import load_folder
@@ -147,7 +147,9 @@ class Evaluation:
         target = int(chains.hit_target[hit])
         positions, mask = atom37(chains, target)
         residues = chains.aatype[chains.residues(target)]
-        chain = TemplateChain(chains.ids[target], letters(residues), positions, mask, None, "training data")
+        chain = TemplateChain(
+            chains.ids[target], decode_query(residues), positions, mask, None, "training data"
+        )
         (first, template_first), (last, template_last) = pairs[0] + 1, pairs[-1] + 1
         candidate = TemplateCandidate(
             index=target,
@@ -220,7 +222,7 @@ class Evaluation:
             dca = float(long_range_precision(score[None], beta[None], beta_mask[None]))
         if templates:
             best = templates[0]
-            copy = copy_template(letters(prediction.aatype), best.candidate, best.chain)
+            copy = copy_template(decode_query(prediction.aatype), best.candidate, best.chain)
             # residues that are left out get positions far from all others, so that they count 0
             copied = torch.from_numpy(copy.positions[:, CA]).to(device)
             absent = torch.from_numpy(~copy.mask[:, CA]).to(device)
@@ -245,11 +247,6 @@ class Evaluation:
             clashes=clashes,
             seconds=seconds,
         )
-
-
-def letters(residues: np.ndarray) -> str:
-    """Return residue codes as a sequence."""
-    return LETTERS[residues].tobytes().decode("ascii")
 
 
 def atom37(chains: ChainSet, chain: int) -> tuple[np.ndarray, np.ndarray]:
@@ -279,7 +276,7 @@ def load(
     params: str, device: torch.device, kernels: str, dtype: torch.dtype
 ) -> tuple[NetworkManifest, AlphaFold]:
     """Return the manifest of a network and the network; see the module's text."""
-    folder = COMPACT_FOLDER if params == "compact" else Path(params)
+    folder = folder_of(params)
     with TemporaryDirectory() as temporary:
         if (folder / MANIFEST).exists():
             package_network(folder, read_settings(SETTINGS), Path(temporary, "network"))

@@ -62,6 +62,11 @@ def encode_query(sequence: str) -> np.ndarray:
     return _AATYPE[np.frombuffer(sequence.encode("ascii"), np.uint8)]
 
 
+def decode_query(codes: np.ndarray) -> str:
+    """Return the letters of residue codes (int [R], 0 to 20); the inverse of `encode_query`."""
+    return np.frombuffer(f"{RESTYPES}X".encode(), np.uint8)[codes].tobytes().decode("ascii")
+
+
 def check_foldable(sequence: str) -> None:
     """Check that a query has at least one of the twenty residues; the network predicts no atoms for others.
 

@@ -20,8 +20,10 @@ from model.replaced_files import replaced_file
 MANIFEST_FILE, WEIGHTS_FILE = "network.json", "weights.safetensors"
 FORMAT = "foldcli network"
 FORMAT_VERSION = 1
+COMPACT = "compact"
+"""Name of the compact network that ships with foldcli, where others are named by their folders."""
 COMPACT_FOLDER = Path(__file__).parent / "compact"
-"""The compact network that ships with foldcli; the folder does not exist in installations without it."""
+"""Its folder, which does not exist in installations without it."""
 # names become part of file names
 _NAME = re.compile(r"[A-Za-z0-9_]{1,40}")
 
@@ -145,6 +147,16 @@ class NetworkManifest:
         return next((case for case in self.held_out if case.contains(identity, effective)), None)
 
 
+def folder_of(network: str) -> Path:
+    """Return the folder of a network, given the folder or COMPACT."""
+    return COMPACT_FOLDER if network == COMPACT else Path(network)
+
+
+def has_compact_network() -> bool:
+    """Return whether this installation contains the compact network."""
+    return (COMPACT_FOLDER / MANIFEST_FILE).is_file()
+
+
 def read_manifest(folder: Path) -> NetworkManifest:
     """Read the manifest of a network's folder.
 
@@ -203,7 +215,7 @@ class HeldOutScores:
 
     Args:
         cases: see `held_out` of `NetworkManifest`.
-        regular_bonds: see there.
+        regular_bonds: see there; that of the first file.
     """
 
     cases: tuple[HeldOutCase, ...]

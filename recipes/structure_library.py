@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from features.residues import ATOM37, CA, CB, GLYCINE, RESTYPES, atom_maps
+from features.residues import ATOM37, CA, CB, GLYCINE, atom_maps, decode_query
 from features.templates.build import LibrarySettings, write_library
 from features.templates.chains import TemplateChain
 from msa.database.build import BuildSettings, build_database
@@ -41,11 +41,6 @@ def load(path: Path) -> dict[str, np.ndarray]:
         return dict(archive)
 
 
-def letters(aatype: np.ndarray) -> str:
-    """Return residue codes as letters."""
-    return "".join(RESTYPES[code] for code in aatype)
-
-
 def full_atom_chains(path: Path) -> Iterator[TemplateChain]:
     """Yield the chains of an archive of full-atom chains."""
     data = load(path)
@@ -64,7 +59,7 @@ def full_atom_chains(path: Path) -> Iterator[TemplateChain]:
         atom = to37[residue, slot]
         positions[residue, atom] = (alpha[residue] + offsets[rows][residue, slot]) / 100
         mask[residue, atom] = True
-        yield TemplateChain(str(name), letters(aatype), positions, mask, None, str(source))
+        yield TemplateChain(str(name), decode_query(aatype), positions, mask, None, str(source))
 
 
 def backbone_chains(path: Path) -> Iterator[TemplateChain]:
@@ -92,7 +87,7 @@ def backbone_chains(path: Path) -> Iterator[TemplateChain]:
         )
         mask[:, CB] = aatype != GLYCINE
         positions[:, CB] = beta * mask[:, CB, None]
-        yield TemplateChain(str(name), letters(aatype), positions, mask, None, "cgdms")
+        yield TemplateChain(str(name), decode_query(aatype), positions, mask, None, "cgdms")
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Literal
 from foldcli.params.manifest import read_manifest
 from foldcli.paths import cache_dir
 from model.config import ModelConfig, model_config
-from model.network_folder import COMPACT_FOLDER, NetworkManifest
+from model.network_folder import COMPACT, NetworkManifest, folder_of, has_compact_network
 from model.network_folder import MANIFEST_FILE as NETWORK_MANIFEST
 from model.network_folder import read_manifest as read_network_manifest
 from msa.errors import MissingError
@@ -50,8 +50,6 @@ SUFFIXES_BY_WHICH: dict[str, tuple[str, ...]] = {
 
 # value of --params and name of the network for models that are copied from templates
 TEMPLATE = "template"
-# value of --params for the compact network in the package
-COMPACT = "compact"
 # value of --params for DeepMind's parameters in `default_folder()`, where `params fetch` stores them
 ALPHAFOLD2 = "alphafold2"
 UNTRAINED = "UNTRAINED network: coordinates and confidences mean nothing."
@@ -175,13 +173,15 @@ def network_folder(params: str | None) -> tuple[Path, NetworkManifest] | None:
         MissingError: the package has no compact network.
         ParametersError: the manifest is damaged.
     """
-    if params == COMPACT and not (COMPACT_FOLDER / NETWORK_MANIFEST).is_file():
+    if params == COMPACT and not has_compact_network():
         raise MissingError(
             "this installation does not contain the compact network",
             "Use --params template, or get AlphaFold2's parameters with `foldcli params fetch`.",
         )
-    folder = COMPACT_FOLDER if params == COMPACT else Path(params or "").absolute()
-    if params in (None, ALPHAFOLD2) or not (folder / NETWORK_MANIFEST).is_file():
+    if params is None or params == ALPHAFOLD2:
+        return None
+    folder = folder_of(params).absolute()
+    if not (folder / NETWORK_MANIFEST).is_file():
         return None
     return folder, read_network_manifest(folder)
 
@@ -229,7 +229,7 @@ def default_method() -> str:
 
     It is "compact", or "template" in installations without the compact network.
     """
-    return COMPACT if (COMPACT_FOLDER / NETWORK_MANIFEST).is_file() else TEMPLATE
+    return COMPACT if has_compact_network() else TEMPLATE
 
 
 def default_folder() -> Path:
@@ -274,7 +274,7 @@ def _find(folder: Path, number: int, suffixes: tuple[str, ...]) -> ParameterSour
 
 
 def _find_source(folder: Path, number: int, name: str) -> ParameterSource | None:
-    """Return a network's file in a folder or in its subfolder `params`, where other programs store it."""
+    """Return a network in a folder or in its subfolder `params`, where other programs store files."""
     for parent in (folder, folder / "params"):
         if (file := parent / f"params_{name}.npz").is_file():
             architecture = read_manifest(parent).architectures.get(file.name)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from features.templates.library import EMBEDDED, SEQUENCES
 from foldcli.logs import logger
-from foldcli.params.parameters import COMPACT, TEMPLATE, NetworkKind, default_folder, default_method
+from foldcli.params.parameters import TEMPLATE, NetworkKind, default_folder, default_method
 from foldcli.pipeline.settings import NetworkOptions, TemplateOptions
+from model.network_folder import COMPACT
 
 _METHODS = {TEMPLATE: "the best template is copied", COMPACT: "the compact network predicts"}
 

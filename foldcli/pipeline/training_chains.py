@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import click
 import numpy as np
 
-from features.residues import ATOM37, RESTYPES, X, atom_maps, encode_query
+from features.residues import ATOM37, X, atom_maps, encode_query
 from features.templates.chains import TemplateChain
 from features.templates.library import StructureLibrary, is_library
 from features.templates.user_templates import library_of_files
@@ -116,11 +116,6 @@ def training_chain(chain: TemplateChain) -> TrainingChain:
     return TrainingChain(
         chain.id, chain.source, codes.astype(np.uint8), chain.positions[kept][residues, atoms], mask
     )
-
-
-def sequence_of(chain: TrainingChain) -> str:
-    """Return the residues of a chain as letters."""
-    return "".join(RESTYPES[code] for code in chain.aatype.tolist())
 
 
 def _unique_name(name: str, counts: dict[str, int]) -> str:

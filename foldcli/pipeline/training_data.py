@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from features.residues import decode_query
 from features.templates.library import StructureLibrary
 from foldcli.logs import logger
 from foldcli.pipeline.identity import fingerprint
@@ -21,7 +22,6 @@ from foldcli.pipeline.training_chains import (
     SelectedChains,
     open_structures,
     select_chains,
-    sequence_of,
 )
 from foldcli.progress import progress_bar
 from foldcli.version import VERSION
@@ -121,7 +121,7 @@ class TrainingDataRun:
     def _write(self, folder: Path, selected: SelectedChains, database: TargetDatabase, identity: str) -> None:
         """Write all files into an existing folder."""
         names = [chain.id for chain in selected.chains]
-        sequences = [sequence_of(chain) for chain in selected.chains]
+        sequences = [decode_query(chain.aatype) for chain in selected.chains]
         engine = open_search_engine(self.database.device)
         queries = [FastaRecord(name, sequence) for name, sequence in zip(names, sequences, strict=True)]
         searcher = LocalSearcher(database, engine)

@@ -7,18 +7,14 @@ representation start at zero: a deep network starts as a shallow one.
 import math
 import zlib
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.errors import ConfigError
-from model.network_folder import COMPACT_FOLDER, read_manifest
+from model.network_folder import folder_of, read_manifest
 from model.parameters import load_folder
-
-# name of the network in the package, instead of a folder
-COMPACT = "compact"
 
 # standard deviation of a normal distribution truncated at two standard deviations
 _TRUNCATED_DEVIATION = 0.87962566103423978
@@ -85,7 +81,7 @@ def copy_trained(network: AlphaFold, config: ModelConfig, trained: str) -> None:
         ConfigError: the trained network has another shape.
         ParametersMissing, ParametersError: see `model.parameters.load_folder`.
     """
-    folder = COMPACT_FOLDER if trained == COMPACT else Path(trained)
+    folder = folder_of(trained)
     manifest = read_manifest(folder)
     if _without_error_head(manifest.config) != _without_error_head(config):
         raise ConfigError(f"initial_network: {trained} has another shape than `network`")

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from features.templates.settings import TemplateSettings
-from foldcli.params import parameters
-from foldcli.params.parameters import COMPACT, TEMPLATE
+from foldcli.params.parameters import TEMPLATE
 from foldcli.pipeline.defaults import library_database, with_default_method
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings, TemplateOptions
+from model import network_folder
+from model.network_folder import COMPACT
 from msa.database.database import TargetDatabase
 from tests.networks import tiny_network, write_packaged_network
 
@@ -22,7 +23,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Use a cache folder without parameters, and an installation without the compact network."""
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path))
     monkeypatch.delenv("FOLDCLI_PARAMS", raising=False)
-    monkeypatch.setattr(parameters, "COMPACT_FOLDER", tmp_path / "compact")
+    monkeypatch.setattr(network_folder, "COMPACT_FOLDER", tmp_path / "compact")
     return tmp_path
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.residues import ATOM37
+from features.residues import ATOM37, decode_query
 from features.templates.build import write_library
 from features.templates.chains import TemplateChain
 from features.templates.library import StructureLibrary
@@ -14,7 +14,6 @@ from foldcli.pipeline.training_chains import (
     MAX_LENGTH,
     MIN_LENGTH,
     select_chains,
-    sequence_of,
     training_chain,
 )
 
@@ -38,7 +37,7 @@ def test_residues_without_backbone_or_of_unknown_type_are_left_out(missing: int)
     chain.mask[1, missing] = False
     chain.mask[3, [OXYGEN, SG]] = False
     result = training_chain(replace(chain, sequence="CCCCXC"))
-    assert (result.id, result.source, sequence_of(result)) == ("model_A", "model.pdb", "CCCC")
+    assert (result.id, result.source, decode_query(result.aatype)) == ("model_A", "model.pdb", "CCCC")
     kept = [0, 2, 3, 5]
     present = result.mask[:, :6]
     assert (present == chain.mask[kept][:, ATOMS]).all() and not result.mask[:, 6:].any()
