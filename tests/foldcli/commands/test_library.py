@@ -84,7 +84,11 @@ def test_embedded_library_is_complete_and_small() -> None:
         (["createdb", "--structures", "a.cif", "--no-mask", "-o", "out"], 2, "cannot be combined"),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], code: int, message: str) -> None:
+def test_mistakes_are_one_line(
+    arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the folder in which tests are started may have `out`, from the README's first command
+    monkeypatch.chdir(tmp_path)
     result = foldcli(*arguments)
     assert result.returncode == code
     assert message in result.stderr
