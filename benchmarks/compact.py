@@ -13,8 +13,9 @@ A, which were not used for training either: choose settings on it, not on the ot
 --params is a folder that `foldcli train --package` wrote, `compact` for the one in the package, or the folder
 `carried` of a run of examples/train/compact.yaml. lDDT-CA is the mean over a chain's residues. It is compared
 with the best template, copied as by --params template (residues that are left out count 0), or with an ideal
-helix. Long-range contacts (CB closer than 8 Å, at least 24 residues apart, the L/5 most probable) are
-compared with mean-field DCA on the same alignment. A junction is a peptide bond with its two angles; the
+helix. As in predictions, structures are refined, unless --no-refine is given. Long-range contacts (CB closer
+than 8 Å, at least 24 residues apart, the L/5 most probable) are compared with mean-field DCA on the same
+alignment. A junction is a peptide bond with its two angles; the
 bonds and angles within residues are ideal. Intervals are of 95 %, by bootstrap over chains.
 """
 
@@ -57,6 +58,7 @@ from model.network_folder import (
 from model.parameters import load_folder
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings, predict
+from model.refinement.refine import refine
 from model.residue_tables import residue_rows
 from model.training.checkpoint import MANIFEST
 from model.training.data import CENTI, ChainSet, Split, read_split
@@ -65,7 +67,7 @@ from model.training.packaging import package_network
 from model.training.prepare import prepare
 from model.training.settings import read_settings
 from model.training.validation import contact_precision, long_range_precision
-from model.training.violations import between_residue_clashes, peptide_bond_violations, vdw_radii
+from model.training.violations import between_residue_clashes, peptide_bond_violations
 from msa.io.alignments import Alignment
 
 SETTINGS = Path(__file__).parents[1] / "examples" / "train" / "compact.yaml"
@@ -93,6 +95,7 @@ class Evaluation:
         split: the held-out chains.
         backbone_templates: whether templates lack side chains.
         dca: whether to compute the contacts of mean-field DCA.
+        refine: whether to refine the structures.
         seed: seed of the sampled features.
     """
 
@@ -102,6 +105,7 @@ class Evaluation:
     split: Split
     backbone_templates: bool
     dca: bool
+    refine: bool
     seed: int
 
     @property
@@ -187,6 +191,8 @@ class Evaluation:
         recycling = RecyclingSettings(self.inputs.num_recycles, extras=frozenset({"pair"}))
         start = time.perf_counter()
         prediction = predict(self.network, sample, recycling)
+        if self.refine:
+            prediction = refine(prediction)
         seconds = time.perf_counter() - start
         with torch.inference_mode():
             return self._score(group, chain, prediction, templates, seconds)
@@ -268,7 +274,8 @@ def stereochemistry(aatype: torch.Tensor, positions: torch.Tensor) -> tuple[floa
     bonded = torch.ones_like(aatype, dtype=torch.float32)[None]
     bonded[:, 0] = 0
     _, violated = peptide_bond_violations(atom14, aatype[None], exists, bonded)
-    _, clashes = between_residue_clashes(atom14, exists, residue_rows(vdw_radii, aatype)[None], bonded)
+    radii = residue_rows(residue_constants.vdw_radii, aatype)
+    _, clashes = between_residue_clashes(atom14, exists, radii[None], bonded)
     return 1 - float(violated.mean()), 100 * float(clashes) / len(aatype)
 
 
@@ -321,6 +328,7 @@ def main() -> None:
     parser.add_argument("--masked-fraction", type=float, help="default: that of the network's manifest")
     parser.add_argument("--recycles", type=int, help="default: that of the network's manifest")
     parser.add_argument("--sets", default="ABC", help="held-out sets to measure; default ABC")
+    parser.add_argument("--no-refine", action="store_true", help="score the network's own structures")
     parser.add_argument("--chains", type=int, help="number of chains of each set; default all")
     parser.add_argument("--no-dca", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
@@ -337,7 +345,14 @@ def main() -> None:
     data = prepare(options.data, options.prepared)
     split = read_split(data, options.data)
     evaluation = Evaluation(
-        network, inputs, data, split, options.template_atoms == "backbone", not options.no_dca, options.seed
+        network=network,
+        inputs=inputs,
+        chains=data,
+        split=split,
+        backbone_templates=options.template_atoms == "backbone",
+        dca=not options.no_dca,
+        refine=not options.no_refine,
+        seed=options.seed,
     )
     chains = [
         (group, chain) for group in options.sets for chain in evaluation.members(group)[: options.chains]

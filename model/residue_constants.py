@@ -304,6 +304,16 @@ def atom37_mask() -> np.ndarray:
 
 
 @cache
+def vdw_radii() -> np.ndarray:
+    """Return the van der Waals radius of each atom, Å, 0 in empty slots, [21, 14] float32."""
+    table = np.zeros((21, 14), np.float32)
+    for code, name in enumerate(RESTYPE_NAMES):
+        for slot, atom in enumerate(ATOM14_NAMES[name]):
+            table[code, slot] = VDW_RADIUS[atom[0]]
+    return table
+
+
+@cache
 def atom14_rigid_group() -> np.ndarray:
     """Return the rigid group of each atom14 slot, 0 if the slot is empty: [21, 14] int64."""
     table = np.zeros((21, 14), np.int64)

@@ -2,10 +2,11 @@
 
 import torch
 
-# cuBLAS 13.0 can leave out the last terms of a sum of products in 16 bits if the first matrix is stored by
-# columns: seen with 4,097, 4,225 and 16,136 terms, and never with a multiple of 4,096. The terms beyond
-# the last multiple are therefore multiplied in float32.
-SAFE_TERMS = 4096
+# Where cuBLAS splits a sum of products, versions 12.8 to 13.1 can leave out the terms beyond the last whole
+# tile (https://github.com/facebookexperimental/triton/pull/2767; seen here with 4,097, 4,225, 16,136 and
+# 18,818 terms). Tiles have at most 128 terms in 16 bits; terms beyond a multiple of that are multiplied in
+# float32.
+TILE_TERMS = 128
 
 
 def wide_product(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -26,7 +27,7 @@ def wide_product(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         return first.float() @ second.float()
     multiply = torch.mm if first.dim() == 2 else torch.bmm
     terms = first.shape[-1]
-    main = terms - terms % SAFE_TERMS
+    main = terms - terms % TILE_TERMS
     if main == terms:
         return multiply(first, second, out_dtype=torch.float32)
     product = first[..., main:].float() @ second[..., main:, :].float()

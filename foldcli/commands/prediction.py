@@ -163,6 +163,10 @@ def run_predictions(
     alignments = () if search is None else ALIGNMENTS
     iterations = () if search is None or search.alignment.search.num_iterations == 1 else ITERATIONS
     cpu_kernels = compile_cpu_kernels(() if dry_run else (*iterations, *FEATURES, *alignments))
+    if network.predict.refine and not dry_run:
+        from foldcli.pipeline.refinement import compile_refinement
+
+        compile_refinement()
     startup = start(network, not dry_run, worker_devices, kinds, cpu_kernels)
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.ranks import open_predictor

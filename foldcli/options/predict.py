@@ -206,6 +206,13 @@ prediction_options = combine(
 
 relax_options = combine(
     click.option(
+        "--refine/--no-refine",
+        default=None,
+        show_default="on with `compact` and other networks from `foldcli train`",
+        help="Make the bonds between residues regular and remove clashes, close to the network's structure "
+        "and without a force field.",
+    ),
+    click.option(
         "--num-relax",
         type=click.IntRange(0),
         metavar="N",

@@ -35,12 +35,17 @@ ALIGNMENTS = ("call_filter_kernels",)
 ITERATIONS = ("call_alignment_kernels", "call_family_kernels", "call_score_kernels")
 """Names of those that call the kernels which searches need between their iterations, the slowest first."""
 
+REFINEMENT = ("call_refinement_kernels",)
+"""Names of those that call the kernels which refine structures."""
+
 _PACKAGES = Path(__file__).resolve().parents[2]
 _COMMAND = (
     sys.executable,
     "-c",
     "import sys; sys.path[:] = sys.argv[1:]; from foldcli.pipeline.cpu_kernels import main; main()",
 )
+# packages with kernels that numba compiles
+_WITH_KERNELS = "msa", "features", "model/refinement"
 # longer than the blocks in which kernels compare rows
 _SEQUENCE = "MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFKDLGEENFKALVLIAFAQYLQQCPFEDHVKLVNEVTEFAKTCVADES"
 # as many as are scored together
@@ -76,7 +81,7 @@ def compile_cpu_kernels(calls: Sequence[str]) -> "Future[None]":
 
 def _numba_state() -> str:
     """Return a digest of what numba recognises compiled kernels by: its version, the CPU and the modules."""
-    files = [path for package in ("msa", "features") for path in sorted((_PACKAGES / package).rglob("*.py"))]
+    files = [path for package in _WITH_KERNELS for path in sorted((_PACKAGES / package).rglob("*.py"))]
     cpu = Path("/proc/cpuinfo").read_text().partition("\n\n")[0] if Path("/proc/cpuinfo").exists() else ""
     return fingerprint(
         {
@@ -183,6 +188,20 @@ def call_filter_kernels() -> None:
 
     criteria = replace(FOLDING_FILTER, filter_min_enable=0)
     alignment_hits(FastaRecord("query", _SEQUENCE), _hits(), criteria)
+
+
+def call_refinement_kernels() -> None:
+    """Refine the structure of two residues without atoms."""
+    import numpy as np
+
+    from model import residue_constants
+    from model.prediction import Prediction
+    from model.refinement.refine import WEIGHTS, refine
+
+    aatype, positions = np.zeros(2, np.int64), np.zeros((2, 37, 3), np.float32)
+    mask = residue_constants.atom37_mask()[aatype]
+    prediction = Prediction(aatype, np.arange(2), positions, mask, np.zeros(2), None, None, None, 0, ())
+    refine(prediction, WEIGHTS._replace(steps=1))
 
 
 def _hits() -> "Hits":

@@ -30,6 +30,7 @@ from foldcli.pipeline.device import (
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.kernels import KernelCompilation
 from foldcli.pipeline.network_loading import DTYPES, load_network, recycling_settings
+from foldcli.pipeline.refinement import refine_prediction
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import Startup
 from foldcli.pipeline.template_copies import TemplateCopier
@@ -312,6 +313,8 @@ class Predictor:
 
         def finish() -> tuple[Prediction, ModelOrigin]:
             prediction = collect()
+            if self.settings.refine:
+                prediction = refine_prediction(prediction)
             return prediction, self._origin(name, job, prediction.num_recycles)
 
         return finish
@@ -328,6 +331,7 @@ class Predictor:
     def _origin(self, name: str, job: Job, num_recycles: int) -> ModelOrigin:
         network = (
             f"{job.source.label}, seed {job.seed:03d}, {num_recycles} recycles, {self.settings.precision}"
+            f"{', refined' if self.settings.refine else ''}"
         )
         return ModelOrigin(name, network, job.source.is_untrained)
 

@@ -161,6 +161,7 @@ class PredictSettings:
         rank: the score that ranks models; see `foldcli.outputs.model_files.rank_models`.
         precision: number format of the trunk.
         kernels: implementation of the heavy operations; they round differently.
+        refine: make peptide bonds regular and remove clashes; see `model.refinement.refine`.
         multimer_num_recycles: `num_recycles` of multimer networks.
         multimer_tolerance: `recycle_early_stop_tolerance` of multimer networks.
     """
@@ -176,6 +177,7 @@ class PredictSettings:
     rank: Literal["auto", "plddt", "ptm", "multimer", "iptm"] = "auto"
     precision: Literal["bf16", "fp32"] = "fp32"
     kernels: Literal["fused", "reference"] = "reference"
+    refine: bool = False
     # the values of `model.recycling.MULTIMER_RECYCLING`, whose module imports torch
     multimer_num_recycles: int = 20
     multimer_tolerance: float = 0.5
@@ -202,6 +204,8 @@ class PredictSettings:
         values = asdict(self)
         for name in ("num_seeds", "random_seed", "extras", "stop_at_score", "rank", *_MULTIMER_SETTINGS):
             del values[name]
+        if not self.refine:
+            del values["refine"]
         # these names are part of fingerprints, so they must never change
         return {"num_recycle": values.pop("num_recycles")} | values
 
@@ -222,6 +226,7 @@ class NetworkOptions:
         gpus_per_target: number of processes that predict each target together.
         rank_timeout: seconds without progress after which one of these processes counts as failed.
         num_recycles: value of `--num-recycle`; None selects the network's default.
+        refine: value of `--refine`; None selects the network's default.
     """
 
     params: str | None
@@ -235,6 +240,7 @@ class NetworkOptions:
     gpus_per_target: int = 1
     rank_timeout: float = 600.0
     num_recycles: int | None = None
+    refine: bool | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -251,7 +257,7 @@ class NetworkOptions:
             MissingError, ParametersError: see `with_params`.
         """
         copied_options = ("params", "model_type", "device", "max_memory", "precision", "kernels",
-                          "gpus_per_target", "rank_timeout", "num_recycles")  # fmt: skip
+                          "gpus_per_target", "rank_timeout", "num_recycles", "refine")  # fmt: skip
         models, num_models = options["models"], options["num_models"]
         if num_models is not None and num_models > len(models):
             raise click.UsageError(f"--num-models {num_models}: --models has only {len(models)}.")
@@ -277,6 +283,7 @@ class NetworkOptions:
                 extras=tuple(extra for extra in EXTRAS if options[f"save_{extra}"]),
                 stop_at_score=options["stop_at_score"],
                 rank=options["rank"],
+                refine=bool(options["refine"]),
                 multimer_num_recycles=_value_or_default(num_recycles, multimer_recycles),
                 multimer_tolerance=_value_or_default(tolerance, multimer_tolerance),
             ),
@@ -300,6 +307,7 @@ class NetworkOptions:
             num_recycles=_value_or_default(self.num_recycles, inputs.num_recycles),
             max_seq=min(predict.max_seq, inputs.msa_rows),
             max_extra_seq=min(predict.max_extra_seq, inputs.extra_rows),
+            refine=_value_or_default(self.refine, True),
         )
         return replace(options, predict=sized)
 

@@ -142,7 +142,7 @@ class TrainingSettings:
     memory_budget: float = 1.0
     compile: bool = True
     cuda_graphs: bool = False
-    kernels: str = "reference"
+    kernels: str = "auto"
     workers: int = 6
     training_data: str = "unspecified data"
     licence: str = "unspecified licence"

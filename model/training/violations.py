@@ -22,7 +22,6 @@ from model.residue_constants import (
     CA_C_N_DEVIATION,
     OVERLAP_TOLERANCE,
     TOLERANCE_FACTOR,
-    VDW_RADIUS,
 )
 from model.residue_tables import residue_rows
 
@@ -69,7 +68,7 @@ def structural_violations(
     exists = residue_rows(residue_constants.atom14_mask, aatype) * seq_mask[..., None]  # [B, N, 14]
     bond_loss, violating_bonds = peptide_bond_violations(atom14, aatype, exists, bonded)
     clash_loss, num_clashes = (clash_function or between_residue_clashes)(
-        atom14, exists, residue_rows(vdw_radii, aatype), bonded
+        atom14, exists, residue_rows(residue_constants.vdw_radii, aatype), bonded
     )
     lower, upper = residue_rows(within_residue_bounds, aatype).unbind(dim=2)  # each [B, N, 14, 14]
     within_loss = within_residue_loss(atom14, exists, lower, upper)
@@ -164,22 +163,12 @@ def within_residue_loss(
 
 
 @cache
-def vdw_radii() -> np.ndarray:
-    """Return the van der Waals radius of each atom, Å, 0 in empty slots, [21, 14] float32."""
-    table = np.zeros((21, 14), np.float32)
-    for code, name in enumerate(residue_constants.RESTYPE_NAMES):
-        for slot, atom in enumerate(residue_constants.ATOM14_NAMES[name]):
-            table[code, slot] = VDW_RADIUS[atom[0]]
-    return table
-
-
-@cache
 def within_residue_bounds() -> np.ndarray:
     """Return lower and upper bounds of the distances within a residue, Å, [21, 2, 14, 14] float32.
 
     Atoms up to two bonds apart have no bounds, except for the bond that closes the ring of proline.
     """
-    radii = vdw_radii()
+    radii = residue_constants.vdw_radii()
     bounds = np.zeros((21, 2, 14, 14), np.float32)
     bounds[:, 1] = NO_BOUND
     for code, name in enumerate(residue_constants.RESTYPE_NAMES[: residue_constants.UNKNOWN]):

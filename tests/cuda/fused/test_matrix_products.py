@@ -5,8 +5,8 @@ import torch
 
 from cuda.fused.matrix_products import wide_product
 
-# on a GPU, sums whose number of terms is not a multiple of 4,096 are computed in two parts
-TERMS = 1, 3969, 4096, 4097, 4225, 16129, 36864
+# on a GPU, sums whose number of terms is not a multiple of 128 are computed in two parts
+TERMS = 1, 127, 128, 384, 1024, 3969, 4096, 4097, 4225, 12928, 16129, 16136, 36864
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
+import gemmi
 import pytest
 
 from model.network_folder import (
@@ -92,6 +94,31 @@ def test_predictions_without_templates_say_so(
     facts = json.loads((tmp_path / "out" / "t" / "t.done.json").read_text())["facts"]["network"]
     assert (facts["templates"], facts["effective_sequences"]) == ([], 1.0)
     assert "No templates. Expected lDDT-CA 30" in facts["note"]
+
+
+def test_structures_are_refined_unless_that_is_turned_off(
+    network: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "t.a3m").write_text(">q\nMKVLAAGIVPW\n>hit\nMKV-AAGIVPW\n")
+    options = ("--params", network, "--no-templates", "--num-recycle", 0, "--no-report", "--no-plots")
+    bonds = {}
+    for name, choice in (("refined", []), ("raw", ["--no-refine"])):
+        out = tmp_path / name
+        result = foldcli("predict", tmp_path / "t.a3m", *options, *choice, "-o", out, env=environment)
+        assert result.returncode == 0, result.stderr
+        predict = json.loads((out / "t" / "t.done.json").read_text())["settings"]["predict"]
+        assert predict.get("refine", False) == (name == "refined")
+        (path,) = (out / "t").glob("*_rank_001_*.pdb")
+        assert (", refined" in path.read_text()) == (name == "refined")
+        residues = list(gemmi.read_structure(str(path))[0][0])
+        bonds[name] = [first["C"][0].pos.dist(second["N"][0].pos) for first, second in pairwise(residues)]
+    assert bonds["refined"] == pytest.approx([1.33] * 10, abs=0.1)
+    assert bonds["raw"] != pytest.approx([1.33] * 10, abs=0.5)
+    # the other choice is another result
+    result = foldcli(
+        "predict", tmp_path / "t.a3m", *options, "--no-refine", "-o", tmp_path / "refined", env=environment
+    )
+    assert "finished before" not in result.stderr
 
 
 def test_untrained_networks_warn(environment: dict[str, str], tmp_path: Path) -> None:

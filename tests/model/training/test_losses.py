@@ -31,7 +31,6 @@ from model.training.violations import (
     between_residue_clashes,
     peptide_bond_violations,
     structural_violations,
-    vdw_radii,
     within_residue_bounds,
     within_residue_loss,
 )
@@ -186,7 +185,7 @@ def test_bond_and_clash_losses(recorded: Arrays, targets: Targets, structure: Fo
     bonds, violated = peptide_bond_violations(structure.atom14, targets.aatype, exists, targets.bonded)
     assert_close(bonds, recorded["loss/bonds"])
     assert violated.any()
-    radii = residue_rows(vdw_radii, targets.aatype)
+    radii = residue_rows(residue_constants.vdw_radii, targets.aatype)
     clashes, count = between_residue_clashes(structure.atom14, exists, radii, targets.bonded)
     assert_close(clashes, recorded["loss/clashes"])
     assert (count > 0).all()
