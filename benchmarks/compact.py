@@ -191,14 +191,20 @@ class Evaluation:
         recycling = RecyclingSettings(self.inputs.num_recycles, extras=frozenset({"pair"}))
         start = time.perf_counter()
         prediction = predict(self.network, sample, recycling)
+        predicted = time.perf_counter()
         if self.refine:
             prediction = refine(prediction)
-        seconds = time.perf_counter() - start
+        seconds = predicted - start, time.perf_counter() - predicted
         with torch.inference_mode():
             return self._score(group, chain, prediction, templates, seconds)
 
     def _score(
-        self, group: str, chain: int, prediction: Prediction, templates: list[Template], seconds: float
+        self,
+        group: str,
+        chain: int,
+        prediction: Prediction,
+        templates: list[Template],
+        seconds: tuple[float, float],
     ) -> ChainScores:
         chains, device = self.chains, self.device
         positions, mask = (torch.from_numpy(x).to(device) for x in atom37(chains, chain))
@@ -251,7 +257,8 @@ class Evaluation:
             dca_contacts=dca,
             junctions=junctions,
             clashes=clashes,
-            seconds=seconds,
+            seconds=seconds[0],
+            refine_seconds=seconds[1],
         )
 
 

@@ -18,10 +18,13 @@ N, CA, C, OXYGEN = 0, 1, 2, 3
 SULPHUR = 5
 """Slot of the sulphur of cysteine."""
 
-
 LARGEST_RADIUS = 1.8  # Å
-# pairs of atoms closer than this beyond their overlap are looked at until the next search for pairs, Å
+# atoms that are this much too far apart to overlap are looked at until the next search for pairs, Å
 MARGIN = 1.5
+# averaging of gradients and of their squares, as in Adam
+MEAN_DECAY, SQUARE_DECAY = 0.9, 0.99
+# step of rotations, relative to those of shifts and of single angles: atoms are some Å away from CA
+ROTATION_STEP = 0.6
 
 
 class Terms(NamedTuple):
@@ -53,7 +56,18 @@ class Terms(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Weights of the energy, and the step sizes; see `model.refinement.refine`."""
+    """Weights of the energy, and the steps.
+
+    Args:
+        steps: number of steps.
+        step_size: of the first 60 % of the steps, in Å and radians; it then falls to 2 % of this.
+        bond: weight of the squared errors of bonded distances, in units of their deviations.
+        restraint: weight of the errors of CA distances: half of the square up to 1 Å, then linear.
+        clash: weight of squared overlaps in Å²; a tenth of it at first, all of it after half of the steps.
+        linear_clash: weight of overlaps in Å, relative to that of their squares.
+        overlap: overlap of van der Waals radii that costs nothing, Å.
+        pair_interval: steps between searches for atoms that may overlap.
+    """
 
     steps: int
     step_size: float
@@ -250,13 +264,12 @@ def axis(atoms, i, first, second):  # type: ignore[no-untyped-def]
 @_kernel
 def advance(slope, mean, square, step, size):  # type: ignore[no-untyped-def]
     """Replace derivatives by the moves of Adam: Å for translations, and radians."""
-    scale_mean, scale_square = 1.0 / (1.0 - 0.9**step), 1.0 / (1.0 - 0.99**step)
+    scale_mean, scale_square = 1.0 / (1.0 - MEAN_DECAY**step), 1.0 / (1.0 - SQUARE_DECAY**step)
     for i in range(len(slope)):
         for k in range(FREEDOMS):
-            mean[i, k] = 0.9 * mean[i, k] + 0.1 * slope[i, k]
-            square[i, k] = 0.99 * square[i, k] + 0.01 * slope[i, k] ** 2
-            # outer atoms are some Å away from CA, about which the residue turns
-            factor = 0.6 if 3 <= k < 6 else 1.0
+            mean[i, k] = MEAN_DECAY * mean[i, k] + (1.0 - MEAN_DECAY) * slope[i, k]
+            square[i, k] = SQUARE_DECAY * square[i, k] + (1.0 - SQUARE_DECAY) * slope[i, k] ** 2
+            factor = ROTATION_STEP if 3 <= k < 6 else 1.0
             spread = math.sqrt(square[i, k] * scale_square) + 1e-8
             slope[i, k] = -size * factor * mean[i, k] * scale_mean / spread
 
