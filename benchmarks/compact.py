@@ -380,6 +380,7 @@ def main() -> None:
             "network": manifest.title,
             "cases": list(map(asdict, cases)),
             "regular_bonds": regular_bonds(scores),
+            "inputs": asdict(inputs),
             "chains": list(map(asdict, scores)),
         }
         options.json.write_text(json.dumps(content, indent=1) + "\n")

@@ -216,10 +216,12 @@ class HeldOutScores:
     Args:
         cases: see `held_out` of `NetworkManifest`.
         regular_bonds: see there; that of the first file.
+        inputs: inputs that were scored, of the first file; None if it does not state them.
     """
 
     cases: tuple[HeldOutCase, ...]
     regular_bonds: float | None
+    inputs: InputSizes | None = None
 
 
 def read_held_out(paths: Sequence[Path]) -> HeldOutScores:
@@ -229,12 +231,14 @@ def read_held_out(paths: Sequence[Path]) -> HeldOutScores:
         ParametersError: a file does not hold such results.
     """
     cases: list[HeldOutCase] = []
-    regular_bonds = None
+    regular_bonds, inputs = None, None
     for path in paths:
         try:
             content = json.loads(path.read_text())
             cases += [from_mapping(HeldOutCase, case) for case in content["cases"]]
             regular_bonds = content["regular_bonds"] if regular_bonds is None else regular_bonds
+            if inputs is None and "inputs" in content:
+                inputs = from_mapping(InputSizes, content["inputs"])
         except (ValueError, KeyError, TypeError) as error:
             raise ParametersError(f"not the results of benchmarks/compact.py ({error})", path) from error
-    return HeldOutScores(tuple(cases), regular_bonds)
+    return HeldOutScores(tuple(cases), regular_bonds, inputs)

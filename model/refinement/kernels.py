@@ -228,9 +228,7 @@ def project(atoms, gradient, terms, slope):  # type: ignore[no-untyped-def]
             slope[i, k] = 0.0
         for a in range(terms.num_atoms[i]):
             p, q, r = gradient[i, a, 0], gradient[i, a, 1], gradient[i, a, 2]
-            x = atoms[i, a, 0] - atoms[i, CA, 0]
-            y = atoms[i, a, 1] - atoms[i, CA, 1]
-            z = atoms[i, a, 2] - atoms[i, CA, 2]
+            x, y, z = offset(atoms, i, CA, a)
             slope[i, 0] += p
             slope[i, 1] += q
             slope[i, 2] += r
@@ -245,18 +243,24 @@ def project(atoms, gradient, terms, slope):  # type: ignore[no-untyped-def]
             for a in range(terms.num_atoms[i]):
                 if terms.moved[i, turn, a]:
                     p, q, r = gradient[i, a, 0], gradient[i, a, 1], gradient[i, a, 2]
-                    x = atoms[i, a, 0] - atoms[i, second, 0]
-                    y = atoms[i, a, 1] - atoms[i, second, 1]
-                    z = atoms[i, a, 2] - atoms[i, second, 2]
+                    x, y, z = offset(atoms, i, second, a)
                     slope[i, 6 + turn] += u * (y * r - z * q) + v * (z * p - x * r) + w * (x * q - y * p)
+
+
+@_kernel
+def offset(atoms, i, first, second):  # type: ignore[no-untyped-def]
+    """Return the vector from one atom of a residue to another."""
+    return (
+        atoms[i, second, 0] - atoms[i, first, 0],
+        atoms[i, second, 1] - atoms[i, first, 1],
+        atoms[i, second, 2] - atoms[i, first, 2],
+    )
 
 
 @_kernel
 def axis(atoms, i, first, second):  # type: ignore[no-untyped-def]
     """Return the unit vector from one atom of a residue to another."""
-    x = atoms[i, second, 0] - atoms[i, first, 0]
-    y = atoms[i, second, 1] - atoms[i, first, 1]
-    z = atoms[i, second, 2] - atoms[i, first, 2]
+    x, y, z = offset(atoms, i, first, second)
     length = math.sqrt(x * x + y * y + z * z)
     return x / length, y / length, z / length
 
@@ -300,9 +304,7 @@ def move(atoms, moves, terms):  # type: ignore[no-untyped-def]
 @_kernel
 def rotate_atom(atoms, i, a, center, u, v, w, angle):  # type: ignore[no-untyped-def]
     """Rotate an atom about an axis (u, v, w) through another atom of its residue."""
-    x = atoms[i, a, 0] - atoms[i, center, 0]
-    y = atoms[i, a, 1] - atoms[i, center, 1]
-    z = atoms[i, a, 2] - atoms[i, center, 2]
+    x, y, z = offset(atoms, i, center, a)
     cosine, sine = math.cos(angle), math.sin(angle)
     along = (1.0 - cosine) * (u * x + v * y + w * z)
     atoms[i, a, 0] = atoms[i, center, 0] + cosine * x + sine * (v * z - w * y) + along * u

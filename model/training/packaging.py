@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def package_network(
         checkpoint: folder of the portable checkpoint.
         settings: settings of the run.
         folder: folder to write; created if it does not exist.
-        scores: results on held-out chains.
+        scores: results on held-out chains; the manifest states the inputs that they were measured with.
 
     Returns:
         The manifest.
@@ -50,7 +51,6 @@ def package_network(
     content = safetensors.torch.save(
         {key: torch.from_numpy(arrays[key]).bfloat16() for key in sorted(arrays)}
     )
-    sampling = settings.sampling
     manifest = NetworkManifest(
         name=config.name,
         version=f"{time.strftime('%Y.%m.%d', time.gmtime())}-{progress.step}",
@@ -60,17 +60,7 @@ def package_network(
         steps=progress.step,
         sha256=hashlib.sha256(content).hexdigest(),
         config=config,
-        inputs=InputSizes(
-            msa_rows=sampling.msa_rows,
-            extra_rows=sampling.extra_rows,
-            templates=sampling.templates,
-            template_side_chains=sampling.template_side_chains,
-            masked_fraction=sampling.masked_fraction,
-            # a training sample has the same rows and masks in all passes
-            resample=False,
-            num_recycles=settings.max_recycles,
-            residues=max((phase.crop for phase in phases), default=0),
-        ),
+        inputs=(scores and scores.inputs) or _training_inputs(settings, phases),
         side_chains=any(phase.losses.side_chain for phase in phases),
         held_out=() if scores is None else scores.cases,
         regular_bonds=None if scores is None else scores.regular_bonds,
@@ -80,6 +70,22 @@ def package_network(
         path.write_bytes(content)
     write_manifest(folder, manifest)
     return manifest
+
+
+def _training_inputs(settings: TrainingSettings, phases: Sequence[Phase]) -> InputSizes:
+    """Return the inputs that a network was trained with."""
+    sampling = settings.sampling
+    return InputSizes(
+        msa_rows=sampling.msa_rows,
+        extra_rows=sampling.extra_rows,
+        templates=sampling.templates,
+        template_side_chains=sampling.template_side_chains,
+        masked_fraction=sampling.masked_fraction,
+        # a training sample has the same rows and masks in all passes
+        resample=False,
+        num_recycles=settings.max_recycles,
+        residues=max((phase.crop for phase in phases), default=0),
+    )
 
 
 def trained_phases(settings: TrainingSettings, step: int) -> list[Phase]:

@@ -12,6 +12,7 @@ from model.network_folder import (
     MANIFEST_FILE,
     WEIGHTS_FILE,
     HeldOutCase,
+    InputSizes,
     read_held_out,
     read_manifest,
     write_manifest,
@@ -115,4 +116,14 @@ def test_results_of_several_files_are_joined(tmp_path: Path) -> None:
         content = {"cases": [asdict(case)], "regular_bonds": regular_bonds}
         (tmp_path / name).write_text(json.dumps(content))
     scores = read_held_out([tmp_path / "one", tmp_path / "two"])
-    assert (scores.cases, scores.regular_bonds) == ((SHALLOW, DISTANT), 0.14)
+    assert (scores.cases, scores.regular_bonds, scores.inputs) == ((SHALLOW, DISTANT), 0.14, None)
+
+
+def test_results_may_state_the_inputs_that_were_scored(tmp_path: Path) -> None:
+    inputs = InputSizes(64, 32, 2, False, 0.0, True, 3, 128)
+    content = {"cases": [], "regular_bonds": 1.0, "inputs": asdict(inputs)}
+    (tmp_path / "scores").write_text(json.dumps(content))
+    assert read_held_out([tmp_path / "scores"]).inputs == inputs
+    (tmp_path / "scores").write_text(json.dumps(content | {"inputs": {"rows": 1}}))
+    with pytest.raises(ParametersError, match=r"not the results of benchmarks/compact\.py"):
+        read_held_out([tmp_path / "scores"])

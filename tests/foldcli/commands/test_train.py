@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from io import BytesIO
 from pathlib import Path
 
@@ -139,6 +140,13 @@ def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
     assert not manifest.config.predicted_aligned_error
     assert not any("predicted_aligned_error" in key for key in arrays)
     assert all((arrays[key] == exported[key]).all() for key in arrays)
+    # results state the inputs that were scored
+    inputs = replace(manifest.inputs, masked_fraction=0.0, num_recycles=3)
+    assert inputs != manifest.inputs
+    scores = {"cases": [], "regular_bonds": 0.5, "inputs": asdict(inputs)}
+    (tmp_path / "scores.json").write_text(json.dumps(scores))
+    train("--package", tmp_path / "network", "--scores", tmp_path / "scores.json")
+    assert read_manifest(tmp_path / "network").inputs == inputs
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
