@@ -78,7 +78,8 @@ def _transition_backward(
         x.contiguous().flatten(0, -2),
         TransitionWeights(*(w.contiguous() for w in weights)),
     )
-    converted = [g.to(w.dtype) for g, w in zip(weight_gradients, weights, strict=True)]
+    # copied, because some are parts of one tensor
+    converted = [g.to(w.dtype, copy=True) for g, w in zip(weight_gradients, weights, strict=True)]
     return x_gradient.view(x.shape), *converted  # type: ignore[return-value]
 
 

@@ -30,15 +30,15 @@ def _load_channels(x, channel, CHANNELS: tl.constexpr):
 @triton.jit
 def transition_gradients(
     x, gradient, norm_scale, norm_offset, widen, widen_bias, narrow, normed, hidden, hidden_gradient,
-    x_gradient, channel_sums, hidden_sums, count, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
+    x_gradient, partial_sums, count, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, HIDDEN: tl.constexpr, STAGES: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write LN(x), the hidden layer, the gradient of the hidden layer before relu, and that of x.
 
-    A program computes ROWS rows of [P, CHANNELS] and [P, WIDTH]. It also writes sums over its rows: of the
-    gradients of scale, offset and narrow_bias to channel_sums [programs, 3, CHANNELS], and of the gradient of
-    widen_bias to hidden_sums [programs, WIDTH].
+    A program computes ROWS rows of [P, CHANNELS] and [P, WIDTH]. It also writes sums over its rows to
+    partial_sums [programs, 3 * CHANNELS + WIDTH]: of the gradients of scale, offset, narrow_bias and
+    widen_bias.
     """
     dtype = x.dtype.element_ty
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -55,7 +55,8 @@ def transition_gradients(
     rounded = (centred * inverse[:, None] * scale[None, :] + shift[None, :]).to(dtype)
     tl.store(normed + offsets, rounded, mask=mask)
     upstream = _load_rows(gradient, offsets, mask)
-    sums = channel_sums + tl.program_id(0) * 3 * CHANNELS + column
+    partial_sums += tl.program_id(0) * (3 * CHANNELS + WIDTH)
+    sums = partial_sums + column
     tl.store(sums + 2 * CHANNELS, tl.sum(upstream.to(tl.float32), 0), mask=column < CHANNELS)
     normed_gradient = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, WIDTH, HIDDEN, num_stages=STAGES):
@@ -79,7 +80,7 @@ def transition_gradients(
         tl.store(hidden + hidden_offsets, tl.maximum(wide, 0.0).to(dtype), mask=stored)
         rounded_gradient = wide_gradient.to(dtype)
         tl.store(hidden_gradient + hidden_offsets, rounded_gradient, mask=stored)
-        tl.store(hidden_sums + tl.program_id(0) * WIDTH + channel, tl.sum(wide_gradient, 0), mask=inside)
+        tl.store(partial_sums + 3 * CHANNELS + channel, tl.sum(wide_gradient, 0), mask=inside)
         normed_gradient = tl.dot(rounded_gradient, first_matrix.T, normed_gradient, input_precision=PRECISION)
     # loaded again, because keeping the tile during the loop would take registers
     standard = _load_rows(x, offsets, mask).to(tl.float32) - mean[:, None]
@@ -125,20 +126,21 @@ def transition_backward(
     programs = triton.cdiv(count, options["ROWS"])
     hidden, hidden_gradient = x.new_empty(count, width), x.new_empty(count, width)
     normed, x_gradient = torch.empty_like(x), torch.empty_like(x)
-    channel_sums = x.new_empty(programs, 3, channels, dtype=torch.float32)
-    hidden_sums = x.new_empty(programs, width, dtype=torch.float32)
+    partial_sums = x.new_empty(programs, 3 * channels + width, dtype=torch.float32)
     if count:
         transition_gradients[(programs,)](
             x, gradient, weights.norm_scale, weights.norm_offset, weights.widen, weights.widen_bias,
-            weights.narrow, normed, hidden, hidden_gradient, x_gradient, channel_sums, hidden_sums, count,
+            weights.narrow, normed, hidden, hidden_gradient, x_gradient, partial_sums, count,
             CHANNELS=channels, WIDTH=width, BLOCK=padded_channels(channels), **options,
         )  # fmt: skip
+    sums = partial_sums.sum(0)
+    norm_scale, norm_offset, narrow_bias, widen_bias = sums.split([channels, channels, channels, width])
     return TransitionGradients(
         x=x_gradient,
-        norm_scale=channel_sums[:, 0].sum(0),
-        norm_offset=channel_sums[:, 1].sum(0),
+        norm_scale=norm_scale,
+        norm_offset=norm_offset,
         widen=wide_product(normed.mT, hidden_gradient),
-        widen_bias=hidden_sums.sum(0),
+        widen_bias=widen_bias,
         narrow=wide_product(hidden.mT, gradient),
-        narrow_bias=channel_sums[:, 2].sum(0),
+        narrow_bias=narrow_bias,
     )

@@ -168,10 +168,11 @@ def _update_backward(
         triton_training.Saved(*saved),
         outgoing,
     )
-    inputs = (normed, projection, bias, center_scale, center_offset, output, output_bias)
-    return tuple(  # type: ignore[return-value]
-        g.to(x.dtype).contiguous() for g, x in zip(gradients, inputs, strict=True)
-    )
+    normed_gradient, *weight_gradients = gradients
+    weights = (projection, bias, center_scale, center_offset, output, output_bias)
+    # copied, because some are parts of one tensor
+    converted = [g.to(w.dtype, copy=True) for g, w in zip(weight_gradients, weights, strict=True)]
+    return normed_gradient, *converted  # type: ignore[return-value]
 
 
 @_update_backward.register_fake

@@ -55,12 +55,12 @@ def gate_factors(
 
 @triton.jit
 def gate_factors_backward(
-    projected, mask, gradient, projected_gradient, partial_sums, count, CHANNELS: tl.constexpr,
+    projected, mask, gradient, projected_gradient, partial_sums, sums_stride, count, CHANNELS: tl.constexpr,
     STRIDE: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of values and gates from the gradient of the factors [CHANNELS, P].
 
-    Their sums over the positions of a program go to partial_sums [programs, STRIDE].
+    Their sums over the positions of a program go to partial_sums [programs, sums_stride].
     """
     position = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -74,7 +74,7 @@ def gate_factors_backward(
     dtype: tl.constexpr = projected_gradient.dtype.element_ty
     tl.store(projected_gradient + offsets, value_gradient.to(dtype), mask=inside)
     tl.store(projected_gradient + offsets + CHANNELS, gate_gradient.to(dtype), mask=inside)
-    out = partial_sums + tl.program_id(0) * STRIDE + channel
+    out = partial_sums + tl.program_id(0) * sums_stride + channel
     tl.store(out, tl.sum(value_gradient, 0), mask=channel < CHANNELS)
     tl.store(out + CHANNELS, tl.sum(gate_gradient, 0), mask=channel < CHANNELS)
 
@@ -103,14 +103,14 @@ def gate_update(
 
 @triton.jit
 def gate_update_backward(
-    gradient, update, projected, ungated_gradient, projected_gradient, partial_sums, update_sums, count,
+    gradient, update, projected, ungated_gradient, projected_gradient, partial_sums, count,
     CHANNELS: tl.constexpr, START: tl.constexpr, STRIDE: tl.constexpr, POSITIONS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of the ungated update and of the gates, given the gated update and its gradient.
 
-    The sums of the gradients over the positions of a program are written as well: those of the gates to
-    partial_sums [programs, STRIDE], those of the ungated update to update_sums [programs, CHANNELS].
+    Their sums over the positions of a program go to partial_sums [programs, STRIDE + CHANNELS]: those of the
+    gates from START on, those of the ungated update from STRIDE on.
     """
     position = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
     channel = tl.arange(0, BLOCK)
@@ -124,10 +124,9 @@ def gate_update_backward(
     dtype: tl.constexpr = projected_gradient.dtype.element_ty
     tl.store(ungated_gradient + offsets, upstream.to(dtype), mask=inside)
     tl.store(projected_gradient + gate_offsets, gate_gradient.to(dtype), mask=inside)
-    out = partial_sums + tl.program_id(0) * STRIDE + START + channel
-    tl.store(out, tl.sum(gate_gradient, 0), mask=channel < CHANNELS)
-    out = update_sums + tl.program_id(0) * CHANNELS + channel
-    tl.store(out, tl.sum(upstream, 0), mask=channel < CHANNELS)
+    out = partial_sums + tl.program_id(0) * (STRIDE + CHANNELS) + channel
+    tl.store(out + START, tl.sum(gate_gradient, 0), mask=channel < CHANNELS)
+    tl.store(out + STRIDE, tl.sum(upstream, 0), mask=channel < CHANNELS)
 
 
 @triton.jit
@@ -309,12 +308,11 @@ def update_backward(
     blocks = triton.cdiv(count, POSITIONS)
     wide_block = triton.next_power_of_2(channels)
     sums = {"dtype": torch.float32, "device": gradient.device}
-    partial_sums, update_sums = torch.empty(blocks, stride, **sums), torch.empty(blocks, channels, **sums)
+    partial_sums = torch.empty(blocks, stride + channels, **sums)
     ungated, projected_gradient = torch.empty_like(gradient), torch.empty_like(saved.projected)
     gate_update_backward[(blocks,)](
-        gradient, saved.update, saved.projected, ungated, projected_gradient, partial_sums, update_sums,
-        count, CHANNELS=channels, START=4 * width, STRIDE=stride, POSITIONS=POSITIONS, BLOCK=wide_block,
-        num_warps=8,
+        gradient, saved.update, saved.projected, ungated, projected_gradient, partial_sums, count,
+        CHANNELS=channels, START=4 * width, STRIDE=stride, POSITIONS=POSITIONS, BLOCK=wide_block, num_warps=8,
     )  # fmt: skip
     output_gradient = wide_product(saved.centered.mT, ungated)
     centered_gradient = ungated @ output.mT
@@ -339,17 +337,18 @@ def update_backward(
         torch.baddbmm(left_gradient, right, upstream, beta=0, alpha=scale, out=left_gradient)
         torch.baddbmm(right_gradient, left, upstream.mT, beta=0, alpha=scale, out=right_gradient)
     gate_factors_backward[(blocks, triton.cdiv(2 * width, CHANNEL_BLOCK))](
-        saved.projected, mask, factors_gradient, projected_gradient, partial_sums, count, CHANNELS=2 * width,
-        STRIDE=stride, POSITIONS=POSITIONS, BLOCK=CHANNEL_BLOCK,
+        saved.projected, mask, factors_gradient, projected_gradient, partial_sums, stride + channels, count,
+        CHANNELS=2 * width, STRIDE=stride, POSITIONS=POSITIONS, BLOCK=CHANNEL_BLOCK,
     )  # fmt: skip
     del factors_gradient, product_gradient
-
+    bias, output_bias = partial_sums.sum(0).split([stride, channels])
+    center_scale_gradient, center_offset = norm_sums.sum(0)
     return Gradients(
         normed=(projected_gradient @ projection.mT).view(normed.shape),
         projection=wide_product(normed.view(count, channels).mT, projected_gradient),
-        bias=partial_sums.sum(0),
-        center_scale=norm_sums[:, 0].sum(0),
-        center_offset=norm_sums[:, 1].sum(0),
+        bias=bias,
+        center_scale=center_scale_gradient,
+        center_offset=center_offset,
         output=output_gradient,
-        output_bias=update_sums.sum(0),
+        output_bias=output_bias,
     )
