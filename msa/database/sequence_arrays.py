@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+_WORD = 4
+"""Bytes of a word; sequences of a database start at multiples of it."""
 
 SAMPLE_SIZE = 500
 """Number of sequences in a sample by length."""
@@ -54,25 +58,40 @@ class SequenceArrays:
         start = int(self.offsets[index])
         return self.residues[start : start + int(self.lengths[index])]
 
-    def gather(self, indices: np.ndarray) -> "SequenceArrays":
-        """Copy some sequences of a database; each starts at a multiple of four bytes, as in the database.
+    def gather(self, indices: np.ndarray, block: int = _WORD) -> "SequenceArrays":
+        """Copy some sequences of a database, each to a multiple of `block` bytes.
+
+        Large blocks are copied faster: those of 64 bytes take 0.1 s for 400,000 proteins, single words 1.5 s.
 
         Args:
-            indices: int64 [n].
+            indices: int64 [n], of sequences that start at multiples of four bytes.
+            block: a multiple of four.
 
         Returns:
-            The sequences, in this order; four zero bytes follow the last one.
+            The sequences, in this order. What follows each of them in its last block is not specified, except
+            that it is unchanged if the block is a word. A block of zeros follows the last sequence.
         """
-        word = 4
         lengths = self.lengths[indices]
-        words = -(-lengths.astype(np.int64) // word)
-        starts = np.cumsum(words) - words
-        # the difference between source and destination index of each word, the same for all words of a
-        # sequence
-        shift = np.repeat(self.offsets[indices] // word - starts, words)
-        copied = self.residues.view(np.uint32)[np.arange(len(shift)) + shift]
-        residues = np.append(copied, np.uint32(0)).view(np.uint8)
-        return SequenceArrays(residues, starts * word, lengths)
+        counts = -(-lengths.astype(np.int64) // block)
+        starts = np.cumsum(counts) - counts
+        total, step = int(counts.sum()), block // _WORD
+        # the index of the first word of each block; that of the last, which is overwritten, is 0
+        words = np.zeros(total + 1, np.int64)
+        words[:-1] = np.repeat(self.offsets[indices] // _WORD - starts * step, counts)
+        words[:-1] += np.arange(total) * step
+        residues = self.residues
+        if len(residues) < block:
+            residues = np.pad(residues, (0, block - len(residues)))
+        # blocks that start at each word; they overlap
+        count = (len(residues) - block) // _WORD + 1
+        blocks = as_strided(residues[:block].view(f"V{block}"), (count,), (_WORD,), writeable=False)
+        incomplete = np.flatnonzero(words >= count)
+        copied = blocks[np.where(words < count, words, 0)].view(np.uint8).reshape(-1, block)
+        for k in incomplete:
+            rest = residues[words[k] * _WORD :]
+            copied[k, : len(rest)] = rest
+        copied[-1] = 0
+        return SequenceArrays(copied.reshape(-1), starts * block, lengths)
 
     def sample_by_length(self, count: int) -> "SequenceArrays":
         """Return SAMPLE_SIZE sequences, evenly spread over the first `count`, which are sorted by length."""

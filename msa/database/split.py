@@ -112,7 +112,7 @@ def _write_part(whole: TargetDatabase, folder: Path, part: int, parts: int) -> D
         nonlocal masked
         cuts = np.searchsorted(ends, np.arange(_CHUNK_BYTES, int(ends[-1]), _CHUNK_BYTES))
         for chunk in np.split(indices, np.unique(cuts)):
-            # `gather` appends four zero bytes
+            # `gather` appends a word of zeros
             codes = whole.arrays.gather(chunk).residues[:-4]
             masked += int(np.count_nonzero(codes & MASK_BIT))
             yield codes.tobytes()

@@ -23,6 +23,8 @@ from msa.search.engine import QueryProfile
 _INTERMEDIATE_BYTES = 2**30
 """GPU memory for intermediate results."""
 _MIN_INTERMEDIATE_BYTES = 2**20
+_BLOCK_BYTES = 64
+"""Targets that are sent to the GPU for an alignment are copied in blocks of this size."""
 
 Result = TypeVar("Result")
 
@@ -158,7 +160,7 @@ def _sequences_on_gpu(context: AlignmentContext, targets: np.ndarray) -> tuple[D
         chunk.ready.wait(stream)
         return chunk.sequences, targets - chunk.first
     unique, device_indices = np.unique(targets, return_inverse=True)
-    arrays = context.targets.gather(unique)
+    arrays = context.targets.gather(unique, _BLOCK_BYTES)
     copies = [
         gpu.to_device(array, stream=stream) for array in (arrays.residues, arrays.offsets, arrays.lengths)
     ]

@@ -44,7 +44,8 @@ def test_long_queries_make_smaller_query_batches() -> None:
         assert max(totals[:-1]) == residues // 1000 * 1000 and totals[-1] == 40000
 
 
-def test_gathered_sequences_are_aligned_copies() -> None:
+@pytest.mark.parametrize("block", [4, 8, 64])
+def test_gathered_sequences_are_aligned_copies(block: int) -> None:
     rng = np.random.default_rng(2)
     lengths = np.array([1, 3, 4, 5, 9, 16, 0, 2], np.int32)
     padded = -(-lengths.astype(np.int64) // 4) * 4
@@ -52,12 +53,15 @@ def test_gathered_sequences_are_aligned_copies() -> None:
         rng.integers(0, 21, padded.sum()).astype(np.uint8), np.cumsum(padded) - padded, lengths
     )
     for indices in ([], [4], [0, 1, 2, 3, 4, 5, 6, 7], [7, 6, 2, 2]):
-        gathered = targets.gather(np.array(indices, np.int64))
-        assert len(gathered.residues) % 4 == 0
+        gathered = targets.gather(np.array(indices, np.int64), block)
+        assert len(gathered.residues) == block * (1 + sum(-(-lengths[index] // block) for index in indices))
+        assert not gathered.residues[-block:].any()
         assert gathered.lengths.tolist() == lengths[indices].tolist()
-        assert not (gathered.offsets % 4).any()
+        assert not (gathered.offsets % block).any()
         for k, index in enumerate(indices):
             assert gathered.codes(k).tolist() == targets.codes(index).tolist()
+    if block == 4:
+        assert (targets.gather(np.arange(8)).residues[:-4] == targets.residues).all()
 
 
 def test_processes_divide_the_compilation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
