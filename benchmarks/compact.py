@@ -1,6 +1,6 @@
 """Accuracy of the compact network, or of another one, on the held-out chains at full length.
 
-    python benchmarks/compact.py --data FOLDER [--params compact] [--json FILE] [--device cuda]
+    python benchmarks/compact.py --data FOLDER [--params compact] [--json FILE] [--device cuda] [--calibrate]
 
 The chains are those of model/training/heldout.tsv: A, without relatives in the training data, and B, whose
 best template has less than 40 % identity. Alignments are those of the training data, and inputs are made by
@@ -17,6 +17,9 @@ helix. As in predictions, structures are refined, unless --no-refine is given. L
 than 8 Å, at least 24 residues apart, the L/5 most probable) are compared with mean-field DCA on the same
 alignment. A junction is a peptide bond with its two angles; the
 bonds and angles within residues are ideal. Intervals are of 95 %, by bootstrap over chains.
+
+--calibrate fits the shift of pLDDT's log odds that `foldcli train --package --scores` puts into a network's
+manifest to the lDDT-CA of the residues of the measured chains.
 """
 
 import argparse
@@ -27,13 +30,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
 import numpy as np
 import torch
-from compact_tables import CLOSE_IDENTITY, ChainScores, regular_bonds, report
+from compact_tables import CLOSE_IDENTITY, ChainScores, calibrate, regular_bonds, report
 from structure_baselines import ideal_helix, mean_field_dca
 
 from features.alignment_depth import row_weights
@@ -97,6 +100,7 @@ class Evaluation:
         dca: whether to compute the contacts of mean-field DCA.
         refine: whether to refine the structures.
         seed: seed of the sampled features.
+        residue_scores: [2, residues] for each scored chain, pLDDT and lDDT-CA of its residues, 0 to 1.
     """
 
     network: AlphaFold
@@ -107,6 +111,7 @@ class Evaluation:
     dca: bool
     refine: bool
     seed: int
+    residue_scores: list[np.ndarray] = field(default_factory=list)
 
     @property
     def device(self) -> torch.device:
@@ -220,6 +225,7 @@ class Evaluation:
 
         lddts = lddt(predicted[:, CA])
         plddt = torch.from_numpy(prediction.plddt).to(device).float() / 100
+        self.residue_scores.append(torch.stack([plddt, lddts])[:, alpha_mask > 0].cpu().numpy())
         beta = pseudo_beta(aatype, positions)
         beta_mask = pseudo_beta(aatype, mask[..., None].float())[..., 0]
         pair = torch.from_numpy(prediction.results["representations/pair"]).to(device)
@@ -299,7 +305,8 @@ def load(
         if device.type == "cuda" and kernels == "auto":
             compile_kernels(manifest.config, device)
         arrays = load_folder(folder, manifest)
-    return manifest, AlphaFold.from_parameters(manifest.config, arrays, device, dtype, kernels)
+    shift = manifest.plddt_shift
+    return manifest, AlphaFold.from_parameters(manifest.config, arrays, device, dtype, kernels, shift)
 
 
 def compile_kernels(config: ModelConfig, device: torch.device) -> None:
@@ -337,15 +344,19 @@ def main() -> None:
     parser.add_argument("--sets", default="ABC", help="held-out sets to measure; default ABC")
     parser.add_argument("--no-refine", action="store_true", help="score the network's own structures")
     parser.add_argument("--chains", type=int, help="number of chains of each set; default all")
+    parser.add_argument("--max-residues", type=int, help="leave out longer chains")
     parser.add_argument("--no-dca", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=4, help="threads that sample features")
+    parser.add_argument("--calibrate", action="store_true", help="fit the shift of pLDDT")
     parser.add_argument("--json", type=Path, help="write all scores, for `foldcli train --package`")
     options = parser.parse_args()
     begin = time.perf_counter()
     device = torch.device(options.device)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     manifest, network = load(options.params, device, options.kernels, dtype)
+    if options.calibrate:
+        network.plddt_shift = 0.0
     changes = {"masked_fraction": options.masked_fraction, "num_recycles": options.recycles}
     inputs = replace(manifest.inputs, **{name: value for name, value in changes.items() if value is not None})
     inputs = replace(inputs, resample=inputs.resample or options.resample)
@@ -364,6 +375,8 @@ def main() -> None:
     chains = [
         (group, chain) for group in options.sets for chain in evaluation.members(group)[: options.chains]
     ]
+    if options.max_residues is not None:
+        chains = [chain for chain in chains if data.lengths[chain[1]] <= options.max_residues]
     # chains of the same length share captured CUDA graphs
     chains.sort(key=lambda chain: data.lengths[chain[1]])
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
@@ -375,12 +388,16 @@ def main() -> None:
     seconds = time.perf_counter() - start
     print(f"{len(scores)} chains in {seconds:.1f} s, start {start - begin:.1f} s\n")
     cases = report(scores)
+    shift = calibrate(evaluation.residue_scores) if options.calibrate else network.plddt_shift
+    if options.calibrate:
+        print(f"\nshift of the log odds of pLDDT / 100: {shift}")
     if options.json is not None:
         content = {
             "network": manifest.title,
             "cases": list(map(asdict, cases)),
             "regular_bonds": regular_bonds(scores),
             "inputs": asdict(inputs),
+            "plddt_shift": shift,
             "chains": list(map(asdict, scores)),
         }
         options.json.write_text(json.dumps(content, indent=1) + "\n")

@@ -101,6 +101,23 @@ def regular_bonds(scores: Sequence[ChainScores]) -> float:
     return float(np.average(column(scores, lambda score: score.junctions), weights=residues))
 
 
+def calibrate(residue_scores: Sequence[np.ndarray]) -> float:
+    """Fit the shift of pLDDT's log odds to lDDT, by least squares; each chain has the same weight.
+
+    Args:
+        residue_scores: [2, residues] for each chain, pLDDT and lDDT-CA from 0 to 1.
+    """
+
+    def error(shift: float) -> float:
+        factor = np.exp(shift)
+        shifted = (factor * plddt / (1 + (factor - 1) * plddt) for plddt, _ in residue_scores)
+        return sum(
+            float(np.mean((x - lddt) ** 2)) for x, (_, lddt) in zip(shifted, residue_scores, strict=True)
+        )
+
+    return min((hundredths / 100 for hundredths in range(-300, 301)), key=error)
+
+
 def report(scores: Sequence[ChainScores]) -> list[HeldOutCase]:
     """Print the tables; return the cases of the network's manifest."""
     print("| chains | number | lDDT-CA | baseline | difference | contacts L/5 | DCA L/5 |")

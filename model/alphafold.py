@@ -20,6 +20,7 @@ from model.heads import (
     aligned_error_edges,
     distogram_edges,
     expected_errors,
+    expected_plddt,
     make_heads,
 )
 from model.kernels import Kernels, select_kernels
@@ -155,6 +156,7 @@ class AlphaFold(nn.Module):
         self.structure_module = StructureModule(config.structure, config.evoformer.pair.channels, kernels)
         self.graphed_structure_module = GraphedModules([self.structure_module])
         self.heads = make_heads(config, kernels)
+        self.plddt_shift = 0.0
 
     @classmethod
     def from_parameters(
@@ -164,6 +166,7 @@ class AlphaFold(nn.Module):
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
         kernels: str | Kernels = "reference",
+        plddt_shift: float = 0.0,
     ) -> "AlphaFold":
         """Build a network with the given parameters, in evaluation mode.
 
@@ -175,6 +178,7 @@ class AlphaFold(nn.Module):
             device: the device that the network runs on.
             dtype: dtype of the trunk's parameters and activations; structure module and heads use float32.
             kernels: implementation of the heavy operations, or its name.
+            plddt_shift: number that is added to the log odds of pLDDT / 100.
 
         Returns:
             The network; its parameters do not require gradients.
@@ -182,6 +186,7 @@ class AlphaFold(nn.Module):
         with torch.device("meta"):
             network = cls(config, kernels, device)
         _assign_parameters(network, arrays, torch.device(device), dtype)
+        network.plddt_shift = plddt_shift
         return network.eval()
 
     def run_pass(self, features: Features, previous: RecycledState) -> PassOutput:
@@ -241,6 +246,13 @@ class AlphaFold(nn.Module):
             head = self.heads["predicted_aligned_error_head"]
             yield "predicted_aligned_error/logits", head(representations.pair.float())
             yield "predicted_aligned_error/breaks", aligned_error_edges(representations.pair.device)
+
+    def plddt(self, output: PassOutput) -> torch.Tensor:
+        """Compute pLDDT, [N] float64 from 0 to 100, after a pass."""
+        plddt = expected_plddt(self.heads["predicted_lddt_head"](output.structure_activations))
+        if self.plddt_shift == 0:
+            return plddt
+        return 100 * torch.sigmoid(torch.logit(plddt / 100) + self.plddt_shift)
 
     def expected_errors(self, output: PassOutput) -> ExpectedErrors:
         """Compute PAE and TM-scores after a pass; only for networks with a PAE head."""

@@ -122,6 +122,8 @@ class NetworkManifest:
         held_out: accuracy on held-out chains; empty if it was not measured.
         regular_bonds: share of the bonds between residues of held-out chains that are as in crystal
             structures, with their angles, within 12 standard deviations; None if it was not measured.
+        plddt_shift: number that is added to the log odds of pLDDT / 100; a network is more confident on its
+            training chains than on others.
     """
 
     name: str
@@ -136,6 +138,7 @@ class NetworkManifest:
     side_chains: bool
     held_out: tuple[HeldOutCase, ...] = ()
     regular_bonds: float | None = None
+    plddt_shift: float = 0.0
 
     @property
     def title(self) -> str:
@@ -217,11 +220,13 @@ class HeldOutScores:
         cases: see `held_out` of `NetworkManifest`.
         regular_bonds: see there; that of the first file.
         inputs: inputs that were scored, of the first file; None if it does not state them.
+        plddt_shift: see `NetworkManifest`; that of the first file that has one.
     """
 
     cases: tuple[HeldOutCase, ...]
     regular_bonds: float | None
     inputs: InputSizes | None = None
+    plddt_shift: float = 0.0
 
 
 def read_held_out(paths: Sequence[Path]) -> HeldOutScores:
@@ -231,7 +236,7 @@ def read_held_out(paths: Sequence[Path]) -> HeldOutScores:
         ParametersError: a file does not hold such results.
     """
     cases: list[HeldOutCase] = []
-    regular_bonds, inputs = None, None
+    regular_bonds, inputs, shift = None, None, 0.0
     for path in paths:
         try:
             content = json.loads(path.read_text())
@@ -239,6 +244,7 @@ def read_held_out(paths: Sequence[Path]) -> HeldOutScores:
             regular_bonds = content["regular_bonds"] if regular_bonds is None else regular_bonds
             if inputs is None and "inputs" in content:
                 inputs = from_mapping(InputSizes, content["inputs"])
+            shift = shift or float(content.get("plddt_shift", 0.0))
         except (ValueError, KeyError, TypeError) as error:
             raise ParametersError(f"not the results of benchmarks/compact.py ({error})", path) from error
-    return HeldOutScores(tuple(cases), regular_bonds, inputs)
+    return HeldOutScores(tuple(cases), regular_bonds, inputs, shift)

@@ -11,7 +11,7 @@ from cuda.fused.chunking import chunk_budget
 from model import residue_constants
 from model.alphafold import AlphaFold, PassOutput
 from model.embedders import Features
-from model.heads import AlignedError, compute_plddt, expected_plddt
+from model.heads import AlignedError
 from model.multimer.draws import PhiloxMsaDraws
 from model.multimer.inputs import MultimerInputs
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
@@ -209,7 +209,7 @@ def start_prediction(
                 current = inputs(iteration + 1)
             queue.add(ca_distance_change(previous.positions, output.positions, mask))
             if "recycles" in settings.extras:
-                plddt = compute_plddt(network.heads["predicted_lddt_head"](output.structure_activations))
+                plddt = network.plddt(output).cpu().numpy()
                 structures.append(PassStructure(output.positions.cpu().numpy().copy(), plddt))
             changes = queue.wait(iteration + waits_for_current)
             if waits_for_current and changes and changes[-1] < settings.early_stop_tolerance:
@@ -274,7 +274,7 @@ def _queue_scores(network: AlphaFold, inputs: Features, output: PassOutput) -> C
     asym_id = inputs["asym_id"].cpu().numpy().copy() if "asym_id" in inputs else None
     if asym_id is not None and len(np.unique(asym_id)) == 1:
         asym_id = None
-    plddt = expected_plddt(network.heads["predicted_lddt_head"](output.structure_activations))
+    plddt = network.plddt(output)
     arrays = {
         "aatype": inputs["aatype"],
         "residue_index": inputs["residue_index"],

@@ -75,7 +75,10 @@ def check_parameters(sources: Sequence[ParameterSource]) -> list[dict[str, str]]
         if source.folder is not None and source.manifest is not None:
             read_weights_file(source.folder, source.manifest)
             manifest = source.manifest
-            return _hash_of([manifest.sha256, asdict(manifest.config), asdict(manifest.inputs)])
+            content = [manifest.sha256, asdict(manifest.config), asdict(manifest.inputs)]
+            if manifest.plddt_shift:
+                content.append({"plddt_shift": manifest.plddt_shift})
+            return _hash_of(content)
         if source.file is None:
             return source.config_name
         digest = check_npz(source.file, source.config)

@@ -47,8 +47,9 @@ def load_network(
         ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
     """
     config = limit_rows(source.config, settings)
+    plddt_shift = 0.0
     if source.folder is not None and source.manifest is not None:
-        arrays = load_folder(source.folder, source.manifest)
+        arrays, plddt_shift = load_folder(source.folder, source.manifest), source.manifest.plddt_shift
     else:
         assert source.file is not None  # copies of templates load no network
         read_file = read_arrays if preloaded is None else lambda _: preloaded.result()
@@ -56,7 +57,9 @@ def load_network(
     if device != "cpu":
         # Triton launches on the current device; set late, because it waits until the driver has started
         torch.cuda.set_device(device)
-    return AlphaFold.from_parameters(config, arrays, device, DTYPES[settings.precision], settings.kernels)
+    return AlphaFold.from_parameters(
+        config, arrays, device, DTYPES[settings.precision], settings.kernels, plddt_shift
+    )
 
 
 def limit_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:

@@ -64,6 +64,7 @@ def package_network(
         side_chains=any(phase.losses.side_chain for phase in phases),
         held_out=() if scores is None else scores.cases,
         regular_bonds=None if scores is None else scores.regular_bonds,
+        plddt_shift=0.0 if scores is None else scores.plddt_shift,
     )
     folder.mkdir(parents=True, exist_ok=True)
     with replaced_file(folder / WEIGHTS_FILE) as path:

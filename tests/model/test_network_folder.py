@@ -119,6 +119,15 @@ def test_results_of_several_files_are_joined(tmp_path: Path) -> None:
     assert (scores.cases, scores.regular_bonds, scores.inputs) == ((SHALLOW, DISTANT), 0.14, None)
 
 
+def test_results_may_have_a_shift_of_plddt(tmp_path: Path) -> None:
+    content = {"cases": [], "regular_bonds": 1.0, "plddt_shift": 0.0}
+    (tmp_path / "one").write_text(json.dumps(content))
+    (tmp_path / "two").write_text(json.dumps(content | {"plddt_shift": -0.4}))
+    scores = read_held_out([tmp_path / "one", tmp_path / "two"])
+    assert scores.plddt_shift == -0.4
+    assert read_held_out([tmp_path / "one"]).plddt_shift == 0
+
+
 def test_results_may_state_the_inputs_that_were_scored(tmp_path: Path) -> None:
     inputs = InputSizes(64, 32, 2, False, 0.0, True, 3, 128)
     content = {"cases": [], "regular_bonds": 1.0, "inputs": asdict(inputs)}

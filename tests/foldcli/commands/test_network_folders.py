@@ -1,6 +1,7 @@
 """Predictions with networks in folders of their own, such as the compact network."""
 
 import json
+import math
 import os
 import subprocess
 from dataclasses import replace
@@ -14,6 +15,7 @@ from model.network_folder import (
     COMPACT_FOLDER,
     WEIGHTS_FILE,
     HeldOutCase,
+    read_manifest,
     write_manifest,
 )
 from tests.command_process import run_foldcli
@@ -119,6 +121,31 @@ def test_structures_are_refined_unless_that_is_turned_off(
         "predict", tmp_path / "t.a3m", *options, "--no-refine", "-o", tmp_path / "refined", env=environment
     )
     assert "finished before" not in result.stderr
+
+
+def test_plddt_is_calibrated(network: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "t.a3m").write_text(">q\nMKVLAAGIVPW\n>hit\nMKV-AAGIVPW\n")
+
+    def predict(name: str) -> subprocess.CompletedProcess[str]:
+        options = ("--params", network, "--no-templates", "--num-recycle", 1, "--save-recycles")
+        options += ("--no-report", "--no-plots", "-o", tmp_path / name)
+        return foldcli("predict", tmp_path / "t.a3m", *options, env=environment)
+
+    plddts = []
+    for name, shift in (("raw", 0.0), ("calibrated", -1.0)):
+        write_manifest(network, replace(read_manifest(network), plddt_shift=shift))
+        result = predict(name)
+        assert result.returncode == 0, result.stderr
+        (scores,) = (tmp_path / name / "t").glob("*_scores_*.json")
+        (early,) = (tmp_path / name / "t").glob("*.r0.pdb")
+        chain = gemmi.read_structure(str(early))[0][0]
+        plddts.append((json.loads(scores.read_text())["plddt"], [residue[0].b_iso for residue in chain]))
+    for raw, calibrated in zip(*plddts, strict=True):
+        odds = [math.exp(-1) * value / (100 - value) for value in raw]
+        assert calibrated == pytest.approx([100 * odd / (1 + odd) for odd in odds], abs=0.02)
+    # the calibration is part of what a result was made with
+    result = predict("raw")
+    assert result.returncode == 3 and "made with other network parameters" in result.stderr
 
 
 def test_untrained_networks_warn(environment: dict[str, str], tmp_path: Path) -> None:
