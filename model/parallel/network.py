@@ -41,7 +41,7 @@ class ParallelAlphaFold(AlphaFold):
         self.graphed_structure_module = network.graphed_structure_module
         # CUDA graphs would record the communication
         self.graphed_structure_module.enabled = False
-        self.heads = network.heads
+        self.heads, self.plddt_shift = network.heads, network.plddt_shift
         self.parallel_trunk = ParallelTrunk(network.evoformer, group)
         iteration = self.structure_module.fold_iteration
         setattr(  # noqa: B010  (the attribute is declared as a module of another class)

@@ -29,11 +29,15 @@ from model.prediction import Prediction
 from model.recycling import RecyclingSettings, feature_tensors, predict
 from tests.model.parallel.host_driver import HostDriver, HostStream
 
+# of the pLDDT of complexes, so that a rank that forgets it is noticed
+COMPLEX_SHIFT = -0.5
+
 
 @cache
 def _network(config: ModelConfig) -> AlphaFold:
     """Return a parallel network with random parameters."""
-    network = AlphaFold.from_parameters(config, random_parameters(config))
+    shift = 0.0 if config.multimer is None else COMPLEX_SHIFT
+    network = AlphaFold.from_parameters(config, random_parameters(config), plddt_shift=shift)
     return ParallelAlphaFold(network, RankGroup())
 
 

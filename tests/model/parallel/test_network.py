@@ -68,7 +68,9 @@ def test_complex_equal_to_one_process(
     ranks: RankProcesses, tiny_multimer_config: ModelConfig, complex_features: dict[str, np.ndarray]
 ) -> None:
     settings = RecyclingSettings(1, extras=frozenset(EXTRAS))
-    network = AlphaFold.from_parameters(tiny_multimer_config, random_parameters(tiny_multimer_config))
+    network = AlphaFold.from_parameters(
+        tiny_multimer_config, random_parameters(tiny_multimer_config), plddt_shift=cases.COMPLEX_SHIFT
+    )
     expected = predict(network, complex_features, settings)
     assert expected.scores is not None
     for prediction in ranks.call(cases.predict_together, tiny_multimer_config, complex_features, settings):
