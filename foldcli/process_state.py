@@ -10,6 +10,8 @@ import json
 import os
 import signal
 import sys
+import time
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +28,8 @@ _ADDRESS_OFFSET = 16
 _SA_SIGINFO = 4
 # the option of prctl(2) that names the signal a process gets when its parent ends
 _PR_SET_PDEATHSIG = 1
+# until a destructor that lost a signal has ended
+_REPEAT_SECONDS = 0.01
 _THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 _BUS_ERROR_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -104,6 +108,7 @@ def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
         os.environ[name] = "1"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, on_terminate)
+    _repeat_lost_stop_signals()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -121,6 +126,30 @@ def raise_on_stop_signals() -> None:
 
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    _repeat_lost_stop_signals()
+
+
+def _repeat_lost_stop_signals() -> None:
+    """Send a stop signal again if Python could not raise the exception of its handler.
+
+    That is so in destructors and callbacks of weak references, for example at the end of an import. Python
+    would print a traceback and go on.
+    """
+    report = sys.unraisablehook
+
+    def repeat(number: int) -> None:
+        time.sleep(_REPEAT_SECONDS)
+        os.kill(os.getpid(), number)
+
+    def report_or_repeat(lost: "sys.UnraisableHookArgs") -> None:
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            start_new_thread(repeat, (signal.SIGINT,))
+        elif issubclass(lost.exc_type, Terminated | SystemExit):
+            start_new_thread(repeat, (signal.SIGTERM,))
+        else:
+            report(lost)
+
+    sys.unraisablehook = report_or_repeat
 
 
 def exit_on_bus_error() -> None:

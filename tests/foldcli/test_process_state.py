@@ -1,4 +1,4 @@
-"""Signals about mapped files, and environment variables."""
+"""Signals about mapped files and to stop, and environment variables."""
 
 import os
 import signal
@@ -64,3 +64,40 @@ def test_products_on_a_cpu_are_reproducible_unless_the_user_decides(monkeypatch:
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
     make_cpu_products_reproducible()
     assert os.environ["MKL_CBWR"] == "COMPATIBLE"
+
+
+_LOST_SIGNAL = """
+import os, signal, sys, time
+from foldcli.errors import Terminated
+from foldcli.process_state import raise_on_stop_signals, set_up_worker_process
+
+class Stopped:
+    def __del__(self):
+        os.kill(os.getpid(), {number})
+        for _ in range(1000):
+            pass
+
+def leave(number, frame):
+    raise SystemExit(128 + number)
+
+{set_up}
+Stopped()
+try:
+    time.sleep(30)
+except (KeyboardInterrupt, Terminated, SystemExit) as error:
+    print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    ("set_up", "number", "expected"),
+    [
+        ("raise_on_stop_signals()", signal.SIGINT, "KeyboardInterrupt"),
+        ("raise_on_stop_signals()", signal.SIGTERM, "Terminated"),
+        ("set_up_worker_process(os.getppid(), leave)", signal.SIGTERM, "SystemExit"),
+    ],
+)
+def test_signals_are_not_lost_in_destructors(set_up: str, number: int, expected: str) -> None:
+    code = _LOST_SIGNAL.format(number=int(number), set_up=set_up)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert (result.stdout, result.stderr) == (f"{expected}\n", "")
