@@ -388,16 +388,16 @@ def main() -> None:
     seconds = time.perf_counter() - start
     print(f"{len(scores)} chains in {seconds:.1f} s, start {start - begin:.1f} s\n")
     cases = report(scores)
-    shift = calibrate(evaluation.residue_scores) if options.calibrate else network.plddt_shift
     if options.calibrate:
-        print(f"\nshift of the log odds of pLDDT / 100: {shift}")
+        network.plddt_shift = calibrate(evaluation.residue_scores)
+        print(f"\nshift of the log odds of pLDDT / 100: {network.plddt_shift}")
     if options.json is not None:
         content = {
             "network": manifest.title,
             "cases": list(map(asdict, cases)),
             "regular_bonds": regular_bonds(scores),
             "inputs": asdict(inputs),
-            "plddt_shift": shift,
+            "plddt_shift": network.plddt_shift,
             "chains": list(map(asdict, scores)),
         }
         options.json.write_text(json.dumps(content, indent=1) + "\n")

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import torch
 
+from model.heads import shift_log_odds
 from model.network_folder import HeldOutCase
 
 # limits of the numbers of effective sequences, and of the identities of the best template
@@ -107,13 +109,10 @@ def calibrate(residue_scores: Sequence[np.ndarray]) -> float:
     Args:
         residue_scores: [2, residues] for each chain, pLDDT and lDDT-CA from 0 to 1.
     """
+    chains = [torch.from_numpy(each).double() for each in residue_scores]
 
     def error(shift: float) -> float:
-        factor = np.exp(shift)
-        shifted = (factor * plddt / (1 + (factor - 1) * plddt) for plddt, _ in residue_scores)
-        return sum(
-            float(np.mean((x - lddt) ** 2)) for x, (_, lddt) in zip(shifted, residue_scores, strict=True)
-        )
+        return sum(float((shift_log_odds(plddt, shift) - lddt).square().mean()) for plddt, lddt in chains)
 
     return min((hundredths / 100 for hundredths in range(-300, 301)), key=error)
 

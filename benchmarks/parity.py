@@ -27,7 +27,7 @@ from model.alphafold import AlphaFold
 from model.complex_scores import complex_scores
 from model.config import MultimerConfig, model_config
 from model.embedders import Features, RecycledState
-from model.heads import AlignedError, compute_plddt, expected_errors
+from model.heads import AlignedError, expected_errors, expected_plddt
 from model.multimer.draws import MsaDraws
 from model.multimer.inputs import MultimerInputs
 from model.parameters import random_parameters
@@ -250,7 +250,7 @@ def _sampled_inputs(inputs: Features) -> dict[str, torch.Tensor]:
 
 
 def _confidences(result: Mapping[str, torch.Tensor], asym_id: torch.Tensor | None) -> dict[str, np.ndarray]:
-    scores: dict[str, Any] = {"plddt": compute_plddt(result["predicted_lddt/logits"])}
+    scores: dict[str, Any] = {"plddt": expected_plddt(result["predicted_lddt/logits"]).cpu().numpy()}
     if "predicted_aligned_error/logits" in result:
         logits = result["predicted_aligned_error/logits"]
         expected = expected_errors(logits, torch.nn.Identity())

@@ -22,6 +22,7 @@ from model.heads import (
     expected_errors,
     expected_plddt,
     make_heads,
+    shift_log_odds,
 )
 from model.kernels import Kernels, select_kernels
 from model.layers import Linear
@@ -252,7 +253,7 @@ class AlphaFold(nn.Module):
         plddt = expected_plddt(self.heads["predicted_lddt_head"](output.structure_activations))
         if self.plddt_shift == 0:
             return plddt
-        return 100 * torch.sigmoid(torch.logit(plddt / 100) + self.plddt_shift)
+        return 100 * shift_log_odds(plddt / 100, self.plddt_shift)
 
     def expected_errors(self, output: PassOutput) -> ExpectedErrors:
         """Compute PAE and TM-scores after a pass; only for networks with a PAE head."""

@@ -123,11 +123,6 @@ class AlignedError:
         return cls(pae.cpu().numpy(), float(bin_centers(aligned_error_edges())[-1]), ptm)
 
 
-def compute_plddt(logits: torch.Tensor) -> np.ndarray:
-    """Compute the expected lDDT-CA of each residue as an array; see `expected_plddt`."""
-    return expected_plddt(logits).cpu().numpy()
-
-
 def expected_plddt(logits: torch.Tensor) -> torch.Tensor:
     """Compute the expected lDDT-CA of each residue.
 
@@ -140,6 +135,11 @@ def expected_plddt(logits: torch.Tensor) -> torch.Tensor:
     bins = logits.shape[-1]
     centers = (torch.arange(bins, dtype=torch.float64, device=logits.device) + 0.5) / bins
     return torch.softmax(logits.double(), dim=-1) @ centers * 100.0
+
+
+def shift_log_odds(probability: torch.Tensor, shift: float) -> torch.Tensor:
+    """Return probabilities, of any shape, after a number was added to their log odds."""
+    return torch.sigmoid(torch.logit(probability) + shift)
 
 
 class ExpectedErrors(NamedTuple):

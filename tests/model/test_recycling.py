@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model.alphafold import AlphaFold
-from model.heads import AlignedError, compute_plddt, expected_errors
+from model.heads import AlignedError, expected_errors, expected_plddt
 from model.parameters import random_parameters
 from model.prediction import EXTRAS
 from model.recycling import (
@@ -130,7 +130,7 @@ def test_plddt_is_the_expectation_over_bins() -> None:
     logits = torch.full((3, 50), -1e3)
     logits[0, 0] = logits[1, 49] = 0.0
     logits[2] = 0.0
-    assert compute_plddt(logits) == pytest.approx([1.0, 99.0, 50.0])
+    assert expected_plddt(logits).numpy() == pytest.approx([1.0, 99.0, 50.0])
 
 
 def aligned_error(logits: torch.Tensor, budget: int | None = None) -> AlignedError:
