@@ -69,11 +69,14 @@ def _transition_backward(
     narrow_bias: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of x and the weights."""
-    # deferred: Triton is optional
-    from cuda.fused.transition import triton_backward
+    # deferred: Triton is optional, and Gluon differs between its versions
+    if kernel_implementation(x.device) == "hopper":
+        from cuda.fused.transition.hopper_backward import transition_backward
+    else:
+        from cuda.fused.transition.triton_backward import transition_backward
 
     weights = TransitionWeights(norm_scale, norm_offset, widen, widen_bias, narrow, narrow_bias)
-    x_gradient, *weight_gradients = triton_backward.transition_backward(
+    x_gradient, *weight_gradients = transition_backward(
         gradient.contiguous().flatten(0, -2),
         x.contiguous().flatten(0, -2),
         TransitionWeights(*(w.contiguous() for w in weights)),

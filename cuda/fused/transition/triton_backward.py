@@ -11,15 +11,10 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.launch import check_tensors, choose_launch, padded_channels
+from cuda.fused.launch import check_tensors, choose_launch, matrix_tiles, padded_channels
 from cuda.fused.matrix_products import wide_product
 from cuda.fused.rows import EPSILON
 from cuda.fused.transition.reference import TransitionWeights
-
-
-@triton.jit
-def _load_rows(x, offsets, mask):
-    return tl.load(x + offsets, mask=mask, other=0.0)
 
 
 @triton.jit
@@ -30,68 +25,61 @@ def _load_channels(x, channel, CHANNELS: tl.constexpr):
 @triton.jit
 def transition_gradients(
     x, gradient, norm_scale, norm_offset, widen, widen_bias, narrow, normed, hidden, hidden_gradient,
-    x_gradient, partial_sums, count, CHANNELS: tl.constexpr, WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr, HIDDEN: tl.constexpr, STAGES: tl.constexpr,
-    PRECISION: tl.constexpr,
+    x_gradient, partial_sums, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, HIDDEN: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write LN(x), the hidden layer, the gradient of the hidden layer before relu, and that of x.
 
     A program computes ROWS rows of [P, CHANNELS] and [P, WIDTH]. It also writes sums over its rows to
     partial_sums [programs, 3 * CHANNELS + WIDTH]: of the gradients of scale, offset, narrow_bias and
     widen_bias.
+
+    Descriptors: rows of CHANNELS in tiles [ROWS, BLOCK], of WIDTH in tiles [ROWS, HIDDEN], widen in tiles
+    [BLOCK, HIDDEN] and narrow in tiles [HIDDEN, BLOCK]. Pointers would take registers that the accumulators
+    need. Elements outside the tensors read as 0 and are not written.
     """
-    dtype = x.dtype.element_ty
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    dtype = normed.dtype
+    row = tl.program_id(0) * ROWS
     column = tl.arange(0, BLOCK)
-    mask = (rows < count)[:, None] & (column < CHANNELS)[None, :]
-    wide_rows = rows.to(tl.int64)[:, None]
-    offsets = wide_rows * CHANNELS + column[None, :]
+    inside = column < CHANNELS
     scale = _load_channels(norm_scale, column, CHANNELS)
-    values = _load_rows(x, offsets, mask).to(tl.float32)
+    values = x.load([row, 0]).to(tl.float32)
     mean = tl.sum(values, 1) / CHANNELS
-    centred = tl.where(mask, values - mean[:, None], 0.0)
+    centred = tl.where(inside[None, :], values - mean[:, None], 0.0)
     inverse = tl.rsqrt(tl.sum(centred * centred, 1) / CHANNELS + EPSILON)
     shift = _load_channels(norm_offset, column, CHANNELS)
     rounded = (centred * inverse[:, None] * scale[None, :] + shift[None, :]).to(dtype)
-    tl.store(normed + offsets, rounded, mask=mask)
-    upstream = _load_rows(gradient, offsets, mask)
+    normed.store([row, 0], rounded)
+    upstream = gradient.load([row, 0])
     partial_sums += tl.program_id(0) * (3 * CHANNELS + WIDTH)
     sums = partial_sums + column
-    tl.store(sums + 2 * CHANNELS, tl.sum(upstream.to(tl.float32), 0), mask=column < CHANNELS)
+    tl.store(sums + 2 * CHANNELS, tl.sum(upstream.to(tl.float32), 0), mask=inside)
     normed_gradient = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, WIDTH, HIDDEN, num_stages=STAGES):
         channel = first + tl.arange(0, HIDDEN)
-        inside = channel < WIDTH
-        matrix_mask = (column < CHANNELS)[:, None] & inside[None, :]
-        first_matrix = tl.load(
-            widen + column[:, None] * WIDTH + channel[None, :], mask=matrix_mask, other=0.0
-        )  # [BLOCK, HIDDEN]
-        second_matrix = tl.load(
-            narrow + channel[:, None] * CHANNELS + column[None, :],
-            mask=inside[:, None] & (column < CHANNELS)[None, :],
-            other=0.0,
-        )  # [HIDDEN, BLOCK]
+        first_matrix = widen.load([0, first])  # [BLOCK, HIDDEN]
+        second_matrix = narrow.load([first, 0])  # [HIDDEN, BLOCK]
         wide = tl.dot(rounded, first_matrix, input_precision=PRECISION)
         wide += _load_channels(widen_bias, channel, WIDTH)[None, :]
+        activated = tl.maximum(wide, 0.0).to(dtype)
+        hidden.store([row, first], activated)
+        # gradients of rows beyond the last are 0, as those of the update read as 0
         wide_gradient = tl.dot(upstream, second_matrix.T, input_precision=PRECISION)
-        wide_gradient = tl.where((wide > 0.0) & (rows < count)[:, None], wide_gradient, 0.0)
-        hidden_offsets = wide_rows * WIDTH + channel[None, :]
-        stored = (rows < count)[:, None] & inside[None, :]
-        tl.store(hidden + hidden_offsets, tl.maximum(wide, 0.0).to(dtype), mask=stored)
+        wide_gradient = tl.where(activated > 0.0, wide_gradient, 0.0)
+        tl.store(partial_sums + 3 * CHANNELS + channel, tl.sum(wide_gradient, 0), mask=channel < WIDTH)
         rounded_gradient = wide_gradient.to(dtype)
-        tl.store(hidden_gradient + hidden_offsets, rounded_gradient, mask=stored)
-        tl.store(partial_sums + 3 * CHANNELS + channel, tl.sum(wide_gradient, 0), mask=inside)
+        hidden_gradient.store([row, first], rounded_gradient)
         normed_gradient = tl.dot(rounded_gradient, first_matrix.T, normed_gradient, input_precision=PRECISION)
     # loaded again, because keeping the tile during the loop would take registers
-    standard = _load_rows(x, offsets, mask).to(tl.float32) - mean[:, None]
-    standard = tl.where(mask, standard * inverse[:, None], 0.0)
-    tl.store(sums, tl.sum(normed_gradient * standard, 0), mask=column < CHANNELS)
-    tl.store(sums + CHANNELS, tl.sum(normed_gradient, 0), mask=column < CHANNELS)
+    standard = x.load([row, 0]).to(tl.float32) - mean[:, None]
+    standard = tl.where(inside[None, :], standard * inverse[:, None], 0.0)
+    tl.store(sums, tl.sum(normed_gradient * standard, 0), mask=inside)
+    tl.store(sums + CHANNELS, tl.sum(normed_gradient, 0), mask=inside)
     normed_gradient *= scale[None, :]
     average = tl.sum(normed_gradient, 1) / CHANNELS
     slope = tl.sum(normed_gradient * standard, 1) / CHANNELS
     result = (normed_gradient - average[:, None] - standard * slope[:, None]) * inverse[:, None]
-    tl.store(x_gradient + offsets, result.to(dtype), mask=mask)
+    x_gradient.store([row, 0], result.to(dtype))
 
 
 class TransitionGradients(NamedTuple):
@@ -104,6 +92,37 @@ class TransitionGradients(NamedTuple):
     widen_bias: torch.Tensor
     narrow: torch.Tensor
     narrow_bias: torch.Tensor
+
+
+class HiddenGradients(NamedTuple):
+    """What the kernel of the backward pass writes.
+
+    Args:
+        normed: [P, C], LN(x).
+        hidden: [P, W].
+        hidden_gradient: [P, W], before relu.
+        x_gradient: [P, C].
+        partial_sums: [programs, 3*C + W] float32, of the gradients of scale, offset, narrow_bias and
+            widen_bias.
+    """
+
+    normed: torch.Tensor
+    hidden: torch.Tensor
+    hidden_gradient: torch.Tensor
+    x_gradient: torch.Tensor
+    partial_sums: torch.Tensor
+
+    @staticmethod
+    def allocate(x: torch.Tensor, width: int, programs: int) -> "HiddenGradients":
+        """Allocate the tensors for rows x [P, C]."""
+        count, channels = x.shape
+        return HiddenGradients(
+            normed=torch.empty_like(x),
+            hidden=x.new_empty(count, width),
+            hidden_gradient=x.new_empty(count, width),
+            x_gradient=torch.empty_like(x),
+            partial_sums=x.new_empty(programs, 3 * channels + width, dtype=torch.float32),
+        )
 
 
 def transition_backward(
@@ -120,27 +139,50 @@ def transition_backward(
         ValueError: the kernel does not support these tensors.
     """
     check_tensors("transition", x, gradient, *weights[2:])
+    return weight_gradients(gradient, hidden_gradients(gradient, x, weights))
+
+
+def hidden_gradients(gradient: torch.Tensor, x: torch.Tensor, weights: TransitionWeights) -> HiddenGradients:
+    """Run the kernel; same arguments and errors as `transition_backward`."""
     count, channels = x.shape
     width = weights.widen.shape[1]
     options = choose_launch("transition", x, channels, "backward")
-    programs = triton.cdiv(count, options["ROWS"])
-    hidden, hidden_gradient = x.new_empty(count, width), x.new_empty(count, width)
-    normed, x_gradient = torch.empty_like(x), torch.empty_like(x)
-    partial_sums = x.new_empty(programs, 3 * channels + width, dtype=torch.float32)
+    block, rows, columns = padded_channels(channels), options["ROWS"], options["HIDDEN"]
+    programs = triton.cdiv(count, rows)
+    result = HiddenGradients.allocate(x, width, programs)
     if count:
         transition_gradients[(programs,)](
-            x, gradient, weights.norm_scale, weights.norm_offset, weights.widen, weights.widen_bias,
-            weights.narrow, normed, hidden, hidden_gradient, x_gradient, partial_sums, count,
-            CHANNELS=channels, WIDTH=width, BLOCK=padded_channels(channels), **options,
-        )  # fmt: skip
-    sums = partial_sums.sum(0)
+            matrix_tiles(x, rows, block),
+            matrix_tiles(gradient, rows, block),
+            weights.norm_scale,
+            weights.norm_offset,
+            matrix_tiles(weights.widen, block, columns),
+            weights.widen_bias,
+            matrix_tiles(weights.narrow, columns, block),
+            matrix_tiles(result.normed, rows, block),
+            matrix_tiles(result.hidden, rows, columns),
+            matrix_tiles(result.hidden_gradient, rows, columns),
+            matrix_tiles(result.x_gradient, rows, block),
+            result.partial_sums,
+            CHANNELS=channels,
+            WIDTH=width,
+            BLOCK=block,
+            **options,
+        )
+    return result
+
+
+def weight_gradients(gradient: torch.Tensor, computed: HiddenGradients) -> TransitionGradients:
+    """Return all gradients, given that of the update [P, C] and what the kernel has written."""
+    channels, width = gradient.shape[1], computed.hidden.shape[1]
+    sums = computed.partial_sums.sum(0)
     norm_scale, norm_offset, narrow_bias, widen_bias = sums.split([channels, channels, channels, width])
     return TransitionGradients(
-        x=x_gradient,
+        x=computed.x_gradient,
         norm_scale=norm_scale,
         norm_offset=norm_offset,
-        widen=wide_product(normed.mT, hidden_gradient),
+        widen=wide_product(computed.normed.mT, computed.hidden_gradient),
         widen_bias=widen_bias,
-        narrow=wide_product(hidden.mT, gradient),
+        narrow=wide_product(computed.hidden.mT, gradient),
         narrow_bias=narrow_bias,
     )

@@ -48,6 +48,7 @@ from cuda.fused.pair_bias import hopper as hopper_pair_bias  # noqa: E402
 from cuda.fused.pair_bias import triton as pair_bias  # noqa: E402
 from cuda.fused.transition import TransitionWeights  # noqa: E402
 from cuda.fused.transition import hopper as hopper_transition  # noqa: E402
+from cuda.fused.transition import hopper_backward as hopper_transition_backward  # noqa: E402
 from cuda.fused.transition import triton as transition  # noqa: E402
 from cuda.fused.transition import triton_backward as transition_backward  # noqa: E402
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights  # noqa: E402
@@ -406,7 +407,22 @@ def test_transition_backward(channels: int, compiled: Callable[..., CompiledKern
     weights = TransitionWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
     x = torch.empty(100, c, dtype=torch.bfloat16)
     transition_backward.transition_backward(x, x, weights)
-    check(kernel, 1, max_stack=56)
+    check(kernel, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("channels", [64, 128, 256])
+def test_transition_backward_on_hopper(
+    channels: int, dtype: torch.dtype, compiled: Callable[..., CompiledKernel]
+) -> None:
+    kernel = compiled(hopper_transition_backward, "transition_gradients_kernel")
+    c, w = channels, 4 * channels
+    shapes = [(c,), (c,), (c, w), (w,), (w, c), (c,)]
+    weights = TransitionWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
+    x = torch.empty(100, c, dtype=dtype)
+    hopper_transition_backward.hidden_gradients(x, x, weights)
+    # with 256 channels, LayerNorm's backward pass spills; the loop over hidden channels does not
+    check(kernel, 1, max_stack=848 if channels == 256 else 0)
 
 
 @pytest.mark.parametrize("channels", [64, 128])

@@ -1,0 +1,44 @@
+"""The kernel of the transition's backward pass for Hopper, run by the Gluon simulator, against float64."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from cuda.fused.transition import TransitionWeights, differentiable, hopper_backward
+from tests.cuda.fused.gluon_simulator import SimulatedKernel
+
+Compare = Callable[..., None]
+
+
+def reference_gradients(
+    upstream: torch.Tensor, inputs: list[torch.Tensor], dtype: torch.dtype
+) -> list[torch.Tensor]:
+    x, *weights = leaves = [tensor.to(dtype, copy=True).requires_grad_() for tensor in inputs]
+    result = differentiable.transition_reference(x, TransitionWeights(*weights))
+    return list(torch.autograd.grad(result, leaves, upstream.to(dtype)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "channels"), [(1, 64), (300, 64), (129, 128), (700, 128), (65, 256), (500, 256)]
+)
+def test_matches_float64(rows: int, channels: int, compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hopper_backward, "check_tensors", lambda *_: None)
+    name = "transition_gradients_kernel"
+    monkeypatch.setattr(hopper_backward, name, SimulatedKernel(hopper_backward, name))
+    generator = torch.Generator().manual_seed(rows)
+    width = 4 * channels
+    shapes = [(channels,), (channels,), (channels, width), (width,), (width, channels), (channels,)]
+    weights = [
+        (torch.randn(shape, generator=generator) * (shape[0] ** -0.5 if len(shape) == 2 else 1)).bfloat16()
+        for shape in shapes
+    ]
+    x = (3 + torch.randn(rows, channels, generator=generator)).bfloat16()
+    upstream = torch.randn(rows, channels, generator=generator).bfloat16()
+    result = hopper_backward.transition_backward(upstream, x, TransitionWeights(*weights))
+    plain = reference_gradients(upstream, [x, *weights], torch.bfloat16)
+    exact = reference_gradients(upstream, [x, *weights], torch.float64)
+    for gradient, expected, true in zip(result, plain, exact, strict=True):
+        compare(gradient.to(torch.bfloat16), expected, true)
