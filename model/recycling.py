@@ -11,11 +11,17 @@ from cuda.fused.chunking import chunk_budget
 from model import residue_constants
 from model.alphafold import AlphaFold, PassOutput
 from model.embedders import Features
+from model.graphs import MAX_GRAPH_RESIDUES
 from model.heads import AlignedError
 from model.multimer.draws import PhiloxMsaDraws
 from model.multimer.inputs import MultimerInputs
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
 from model.templates import TEMPLATE_FEATURES
+
+# largest number of queued passes on a GPU: short proteins need more, because the host prepares the first pass
+# of the next protein (capturing graphs) for longer than the GPU computes one
+_QUEUED_PASSES = 1
+_QUEUED_SHORT_PASSES = 2
 
 # called with the number of finished passes and the largest number of passes
 Progress = Callable[[int, int | None], None]
@@ -173,7 +179,7 @@ def start_prediction(
 ) -> Callable[[], Prediction]:
     """Start to predict a structure.
 
-    On a GPU, the last pass may not have finished when this returns, so that the first kernels of another
+    On a GPU, the last passes may not have finished when this returns, so that the first kernels of another
     prediction can be launched meanwhile. It needs no more memory on the GPU.
 
     Args:
@@ -195,8 +201,9 @@ def start_prediction(
     device = network.evoformer.single_activations.bias.device
     queue = _Passes(passes, progress)
     structures: list[PassStructure] = []
-    # otherwise the host waits for the previous pass only, so that the GPU never waits for the host
-    waits_for_current = device.type == "cpu" or settings.early_stop_tolerance > 0
+    queued = _QUEUED_SHORT_PASSES if features["aatype"].shape[-1] <= MAX_GRAPH_RESIDUES else _QUEUED_PASSES
+    if device.type == "cpu" or settings.early_stop_tolerance > 0:
+        queued = 0  # the host waits for each pass
     with torch.inference_mode(), chunk_budget(chunk_elements):
         inputs = _pass_inputs(network, features, settings, device)
         current = inputs(0)
@@ -211,8 +218,8 @@ def start_prediction(
             if "recycles" in settings.extras:
                 plddt = network.plddt(output).cpu().numpy()
                 structures.append(PassStructure(output.positions.cpu().numpy().copy(), plddt))
-            changes = queue.wait(iteration + waits_for_current)
-            if waits_for_current and changes and changes[-1] < settings.early_stop_tolerance:
+            changes = queue.wait(max(0, iteration + 1 - queued))
+            if not queued and changes and changes[-1] < settings.early_stop_tolerance:
                 break
             if iteration + 1 < passes:
                 previous = output.recycled_state()
