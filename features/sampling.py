@@ -16,6 +16,7 @@ from msa.jit import kernel
 # probabilities of replacing a masked position by a uniformly drawn residue, by one drawn from the profile, or
 # by itself; otherwise it gets the mask code
 _UNIFORM, _PROFILE, _SAME = 0.1, 0.1, 0.1
+MSA_FEAT_CHANNELS = 2 * NUM_MASKED_CODES + 3
 # maximum number of columns for which a one-byte counter of matches cannot overflow
 _COUNTED_COLUMNS = 255
 
@@ -154,23 +155,40 @@ def sample_features(
     """
     if num_iterations < 1:
         raise ValueError(f"num_iterations must be at least 1, got {num_iterations}")
-    stacked: dict[str, np.ndarray] = {}
+    rows, length = features["msa"].shape
+    # most of the memory, which is slow to touch for the first time, so each iteration writes to it directly
+    shape = num_iterations, min(rows, settings.sampled_rows), length, MSA_FEAT_CHANNELS
+    stacked: dict[str, np.ndarray] = {"msa_feat": np.empty(shape, np.float32)}
     for iteration in range(num_iterations if settings.resample else 1):
-        sampled = sample_iteration(features, settings, PhiloxDraws(seed, iteration))
+        draws = PhiloxDraws(seed, iteration)
+        sampled = sample_iteration(features, settings, draws, stacked["msa_feat"][iteration])
         for name, value in sampled.items():
-            if iteration == 0:
+            if name not in stacked:
                 stacked[name] = np.empty((num_iterations, *value.shape), value.dtype)
-            stacked[name][iteration:] = value
+            if name != "msa_feat":
+                stacked[name][iteration] = value
+    if not settings.resample:
+        for value in stacked.values():
+            value[1:] = value[0]
     return stacked
 
 
 def sample_iteration(
-    features: Mapping[str, np.ndarray], settings: SamplingSettings, draws: Draws
+    features: Mapping[str, np.ndarray],
+    settings: SamplingSettings,
+    draws: Draws,
+    msa_feat: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
     """Compute the network's inputs of one iteration; see `sample_features`.
 
     If all rows are sampled, there is one extra row, all zero and masked, because attention over the extra MSA
     needs at least one row. DeepMind's padding has the same effect.
+
+    Args:
+        features: see `sample_features`.
+        settings: see `sample_features`.
+        draws: the random choices.
+        msa_feat: memory for the feature of this name, float32 [S, R, 49], or None.
     """
     msa, deletions = features["msa"], features["deletion_matrix"]
     order = np.append(0, 1 + draws.sample_order(len(msa) - 1))
@@ -189,7 +207,7 @@ def sample_iteration(
         "seq_mask": np.ones(msa.shape[1], np.float32),
         "is_distillation": np.array(0, np.float32),
         "target_feat": _target_feat(features["between_segment_residues"], features["aatype"]),
-        "msa_feat": _msa_feat(masked_msa, deletions[sampled], profile, deletion_mean),
+        "msa_feat": _msa_feat(masked_msa, deletions[sampled], profile, deletion_mean, msa_feat),
         "msa_mask": np.ones(true_msa.shape, np.float32),
         "msa_row_mask": np.ones(len(true_msa), np.float32),
         "true_msa": true_msa.astype(np.int32),
@@ -285,7 +303,8 @@ def summarize_clusters(
     _add_members(others, other_deletions, assignment, counts, sums)
     # DeepMind's code adds 1e-6 in single precision against division by zero
     sizes = np.float32(1e-6) + np.float32(1) + np.bincount(assignment, minlength=clusters).astype(np.float32)
-    return counts / sizes[:, None, None], sums.astype(np.float32) / sizes[:, None]
+    counts /= sizes[:, None, None]
+    return counts, sums.astype(np.float32) / sizes[:, None]
 
 
 @kernel
@@ -308,20 +327,42 @@ def _target_feat(between_segments: np.ndarray, aatype: np.ndarray) -> np.ndarray
 
 
 def _msa_feat(
-    msa: np.ndarray, deletions: np.ndarray, profile: np.ndarray, deletion_mean: np.ndarray
+    msa: np.ndarray,
+    deletions: np.ndarray,
+    profile: np.ndarray,
+    deletion_mean: np.ndarray,
+    feat: np.ndarray | None,
 ) -> np.ndarray:
-    """Return the `msa_feat` of Table 1, float32 [S, R, 49].
+    """Return the `msa_feat` of Table 1, float32 [S, R, 49], in the given memory or in new memory.
 
     Channels: code (23), has deletion, deletion value, cluster profile (23), mean deletion.
     """
-    rows, length = msa.shape
-    feat = np.zeros((rows, length, 2 * NUM_MASKED_CODES + 3), np.float32)
-    feat[np.arange(rows)[:, None], np.arange(length), msa] = 1
-    feat[..., NUM_MASKED_CODES] = deletions > 0
-    feat[..., NUM_MASKED_CODES + 1] = _scale_deletions(deletions)
-    feat[..., NUM_MASKED_CODES + 2 : -1] = profile
-    feat[..., -1] = _scale_deletions(deletion_mean)
+    if feat is None:
+        feat = np.empty((*msa.shape, MSA_FEAT_CHANNELS), np.float32)
+    _fill_msa_feat(feat, msa, _scale_counts(deletions), profile, _scale_deletions(deletion_mean))
     return feat
+
+
+@kernel
+def _fill_msa_feat(
+    feat: np.ndarray, msa: np.ndarray, deletions: np.ndarray, profile: np.ndarray, deletion_mean: np.ndarray
+) -> None:
+    codes = profile.shape[2]
+    for row in range(len(msa)):
+        for column in range(msa.shape[1]):
+            position = feat[row, column]
+            position[:codes] = 0
+            position[msa[row, column]] = 1
+            position[codes] = deletions[row, column] > 0
+            position[codes + 1] = deletions[row, column]
+            position[codes + 2 : 2 * codes + 2] = profile[row, column]
+            position[2 * codes + 2] = deletion_mean[row, column]
+
+
+def _scale_counts(deletions: np.ndarray) -> np.ndarray:
+    """Scale deletion counts; see `_scale_deletions`."""
+    # counts are small, so few arctangents are needed
+    return _scale_deletions(np.arange(int(deletions.max(initial=0)) + 1))[deletions]
 
 
 def _scale_deletions(deletions: np.ndarray) -> np.ndarray:
@@ -340,7 +381,7 @@ def _extra_features(msa: np.ndarray, deletions: np.ndarray) -> dict[str, np.ndar
         "extra_msa_mask": mask,
         "extra_msa_row_mask": mask[:, 0].copy(),
         "extra_has_deletion": (deletions > 0).astype(np.float32),
-        "extra_deletion_value": _scale_deletions(deletions),
+        "extra_deletion_value": _scale_counts(deletions),
     }
 
 

@@ -108,8 +108,9 @@ class GraphedModules:
         """Capture a module; if that fails repeatedly, disable graphs."""
         graph = torch.cuda.CUDAGraph()
         try:
-            pool, stream, _ = _capture_resources()
-            stream.wait_stream(torch.cuda.current_stream())
+            device = next(x.device for x in self._inputs if x is not None)
+            pool, stream, _ = _capture_resources(device)
+            stream.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(stream):
                 # thread_local: other threads, such as one that copies features, may allocate during capture
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")
@@ -211,13 +212,17 @@ def _call_all(modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor | Non
 
 
 @cache
-def _capture_resources() -> tuple[Any, torch.cuda.Stream, torch.cuda.CUDAGraph]:
-    """Return the memory pool of all graphs, the stream to capture on, and a graph that keeps the pool alive.
+def _capture_resources(device: torch.device) -> tuple[Any, torch.cuda.Stream, torch.cuda.CUDAGraph]:
+    """Return a GPU's memory pool of all graphs, stream to capture on, and graph that keeps the pool alive.
 
     Graphs can share a pool because they run one after another. Without the third value the allocator would
     retire the pool as soon as no other graph uses it.
     """
-    pool, stream, pool_keeper = torch.cuda.graph_pool_handle(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    pool, stream, pool_keeper = (
+        torch.cuda.graph_pool_handle(),
+        torch.cuda.Stream(device),
+        torch.cuda.CUDAGraph(),
+    )
     with torch.cuda.stream(stream):
         pool_keeper.capture_begin(pool=pool, capture_error_mode="thread_local")
         torch.zeros(1, device=stream.device)

@@ -1,6 +1,7 @@
 """Prediction with recycling: repeated passes through the network, early stop, and confidence scores."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -204,7 +205,7 @@ def start_prediction(
     queued = _QUEUED_SHORT_PASSES if features["aatype"].shape[-1] <= MAX_GRAPH_RESIDUES else _QUEUED_PASSES
     if device.type == "cpu" or settings.early_stop_tolerance > 0:
         queued = 0  # the host waits for each pass
-    with torch.inference_mode(), chunk_budget(chunk_elements):
+    with torch.inference_mode(), chunk_budget(chunk_elements), _current_device(device):
         inputs = _pass_inputs(network, features, settings, device)
         current = inputs(0)
         mask = current.get("seq_mask")
@@ -234,6 +235,11 @@ def start_prediction(
         return replace(prediction, extras=extras, passes=tuple(structures), results=results)
 
     return collect
+
+
+def _current_device(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context that makes a GPU the current one of this thread, on which Triton launches kernels."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _pass_inputs(

@@ -40,7 +40,7 @@ def load_network(
     Args:
         source: the file.
         settings: precision and kernels.
-        device: device of the network, which becomes the current one.
+        device: device of the network.
         preloaded: future arrays of the file, if it is being read already.
 
     Raises:
@@ -54,9 +54,6 @@ def load_network(
         assert source.file is not None  # copies of templates load no network
         read_file = read_arrays if preloaded is None else lambda _: preloaded.result()
         arrays = load_npz(source.file, config, read_file)
-    if device != "cpu":
-        # Triton launches on the current device; set late, because it waits until the driver has started
-        torch.cuda.set_device(device)
     return AlphaFold.from_parameters(
         config, arrays, device, DTYPES[settings.precision], settings.kernels, plddt_shift
     )

@@ -229,9 +229,9 @@ class Predictor:
             atexit.register(wait, [self._warm_up], _WARM_UP_GRACE)
 
     def wait_until_warm(self) -> None:
-        """Wait for the end of `warm_up`, if it was called."""
-        if self._warm_up is not None:
-            wait([self._warm_up])
+        """Wait for the end of `warm_up`, if it was called, and log its error."""
+        if self._warm_up is not None and (error := self._warm_up.exception()) is not None:
+            logger.debug("the GPU was not warmed up: %s", error)
 
     def _run_passes(self, source: ParameterSource) -> None:
         """Run a network on an alignment of two sequences of alanine."""
@@ -301,9 +301,6 @@ class Predictor:
         self.wait_until_warm()
         network = self.network(job.source)
         self.wait_for_kernels()
-        if self.memory.device != "cpu":
-            # another thread may have loaded the network; Triton launches on the current device
-            torch.cuda.set_device(self.memory.device)
         if not self._started and logger.isEnabledFor(logging.DEBUG):
             _log_first_block(network)
         self._started = True
