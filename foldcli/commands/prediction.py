@@ -120,7 +120,7 @@ def run_predictions(
     if assignment is not None and assignment.rank > 0:
         if dry_run:
             return None
-        from foldcli.pipeline.ranks import serve_rank
+        from foldcli.pipeline.rank_server import serve_rank
 
         return serve_rank(network, threads, assignment)
     template_options = TemplateOptions.from_options(option_values, threads)
@@ -167,7 +167,9 @@ def run_predictions(
         from foldcli.pipeline.refinement import compile_refinement
 
         compile_refinement()
-    startup = start(network, not dry_run, worker_devices, kinds, cpu_kernels)
+    starts_ranks = ranks > 1 and assignment is None and not (dry_run or in_workers)
+    rank_threads = threads if starts_ranks else None
+    startup = start(network, not dry_run, worker_devices, kinds, cpu_kernels, rank_threads)
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.ranks import open_predictor
 

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import torch
 
 from foldcli.logs import logger
+from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
 from model.errors import OutOfMemory
@@ -186,6 +187,29 @@ class NetworkMemory:
             limit = "" if self.max_bytes is None else f", --max-memory {self.max_bytes / 2**30:.1f} GiB"
             text += f"; without this target {free:.1f} of the GPU's {total:.1f} GiB are free{limit}"
         return text
+
+
+def set_up_device(
+    options: NetworkOptions, device: str, ranks: int = 1
+) -> tuple[NetworkMemory, PredictSettings]:
+    """Return the memory that may be used on a device, and the settings with its precision and kernels.
+
+    Args:
+        options: options of the network.
+        device: a torch device.
+        ranks: number of devices that predict a target together.
+
+    Raises:
+        MissingError: the device's bf16 or the requested kernels do not exist.
+    """
+    memory = NetworkMemory(device, options.max_memory, ranks)
+    memory.limit()
+    settings = replace(
+        options.predict,
+        precision=choose_precision(options.precision, device),
+        kernels=choose_kernels(options.kernels, device),
+    )
+    return memory, settings
 
 
 def start_within(

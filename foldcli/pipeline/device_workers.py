@@ -28,9 +28,9 @@ from foldcli.pipeline.background import run_concurrently, run_in_background
 from foldcli.pipeline.device import NetworkMemory, choose_device
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.predictor import Predictor, RankPredictor
+from foldcli.pipeline.preloading import read_ahead
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.shared_arrays import SharedArrays
-from foldcli.pipeline.startup import read_ahead
 from foldcli.pipeline.target_run import TargetRun, measure_stage
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.worker_pool import Call, CallInterrupted, Unfinished, WorkerPool

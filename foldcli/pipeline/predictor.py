@@ -4,7 +4,7 @@ import atexit
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -23,8 +23,7 @@ from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.device import (
     NetworkMemory,
     choose_device,
-    choose_kernels,
-    choose_precision,
+    set_up_device,
     start_within,
 )
 from foldcli.pipeline.identity import Job
@@ -80,29 +79,6 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
     return Predictor(
         startup.sources, settings, memory, arrays=startup.arrays, compilation=startup.compilation
     )
-
-
-def set_up_device(
-    options: NetworkOptions, device: str, ranks: int = 1
-) -> tuple[NetworkMemory, PredictSettings]:
-    """Return the memory that may be used on a device, and the settings with its precision and kernels.
-
-    Args:
-        options: options of the network.
-        device: a torch device.
-        ranks: number of devices that predict a target together.
-
-    Raises:
-        MissingError: the device's bf16 or the requested kernels do not exist.
-    """
-    memory = NetworkMemory(device, options.max_memory, ranks)
-    memory.limit()
-    settings = replace(
-        options.predict,
-        precision=choose_precision(options.precision, device),
-        kernels=choose_kernels(options.kernels, device),
-    )
-    return memory, settings
 
 
 def _load_gpu_libraries(device: str, dtype: torch.dtype) -> None:
@@ -246,8 +222,15 @@ class Predictor:
             sample = sample_features(features, SamplingSettings(), 2, 0)
         self.wait_for_kernels()
         # the second pass captures and replays graphs
-        predict(network, sample, RecyclingSettings(1))
+        recycling = RecyclingSettings(1)
+        self._warm_up_with(
+            NetworkJob(Job(source, 0, ""), "warm-up", network, sample, recycling, _no_progress)
+        )
         log_time_since_start("the GPU is warmed up")
+
+    def _warm_up_with(self, work: NetworkJob) -> None:
+        """Run the passes of the warm-up."""
+        predict(work.network, work.sample, work.recycling)
 
     def sampling(self, job: Job) -> Sampling:
         """Return the sampling of a job's random features; jobs with the same sampling share them."""
@@ -386,6 +369,10 @@ class RankPredictor(Predictor):
         if plan is not None and self.group.rank == 0:
             logger.debug("%s: %s on each of %d devices", work.name, plan, self.memory.ranks)
         return plan
+
+
+def _no_progress(done: int, total: int | None) -> None:
+    """Show nothing."""
 
 
 def _log_first_block(network: AlphaFold) -> None:

@@ -1,15 +1,14 @@
 """The start of a prediction: find the parameters, and import torch while threads load everything else.
 
 Importing torch takes longer than everything else before the network's first block, and mostly waits for
-files. Reading other files, computing checksums and opening the driver do not hold the interpreter's lock, so
-background threads do this meanwhile. Imports are inside functions here, so that they run at the right time.
+files. Meanwhile, other processes are started, and threads load what predictions need
+(`foldcli.pipeline.preloading`).
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from foldcli.inputs.targets import TargetInput, is_complex
@@ -23,13 +22,13 @@ from foldcli.params.parameters import (
     network_kinds,
 )
 from foldcli.pipeline.background import run_in_background
-from foldcli.pipeline.cpu_kernels import prepare_features
 from foldcli.pipeline.kernels import KernelCompilation, compile_for_run
+from foldcli.pipeline.preloading import start_preloading, start_worker
+from foldcli.pipeline.rank_processes import RankProcesses
 from foldcli.pipeline.settings import NetworkOptions
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.process_state import keep_bytecode, set_triton_cache_folder
 from msa.gpu.hardware import gpu_numbers
-from msa.gpu.opening import create_context
 from msa.gpu.process_state import without_collection
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ class Startup:
         preload: whether predictions in this process follow.
         compilation: future compilation of the kernels; None if there is none.
         worker_pools: pools with a process each, in the order of the devices, in which workers will predict.
+        rank_processes: the other ranks of this host; None if there are none.
     """
 
     sources: list[ParameterSource]
@@ -53,6 +53,7 @@ class Startup:
     preload: bool = True
     compilation: "Future[KernelCompilation | None] | None" = None
     worker_pools: tuple[WorkerPool, ...] = ()
+    rank_processes: RankProcesses | None = None
 
 
 def start(
@@ -61,6 +62,7 @@ def start(
     worker_devices: Sequence[str] = (),
     kinds: Sequence[NetworkKind] = ("monomer",),
     cpu_kernels: "Future[None] | None" = None,
+    rank_threads: int | None = None,
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
 
@@ -70,6 +72,8 @@ def start(
         worker_devices: devices of the processes that predict instead of this one; they are started here.
         kinds: kinds of networks that the targets need; see `needed_kinds`.
         cpu_kernels: compilation of CPU kernels that these threads wait for before they load them.
+        rank_threads: CPU threads of all ranks on this host, to start the others in processes; None if there
+            are none, or torchrun has started them.
 
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
@@ -87,36 +91,12 @@ def start(
         for pool in pools:
             pool.start()
         preload = False
+    rank_processes = None if rank_threads is None else RankProcesses(options, rank_threads, file)
     arrays = start_preloading(options.device, file, cpu_kernels) if preload else None
     with without_collection():
         import torch  # noqa: F401
     log_time_since_start("torch is imported")
-    return Startup(sources, arrays, preload, compilation, pools)
-
-
-def start_worker(device: str, parameters: Path | None) -> None:
-    """Import torch in a worker process, while threads open its GPU and read the parameters.
-
-    Args:
-        device: device of the worker.
-        parameters: see `start_preloading`.
-    """
-    set_triton_cache_folder()
-    keep_bytecode()
-    if device != "cpu":
-        run_in_background(lambda: _open_gpu(device))
-    if parameters is not None:
-        read_ahead(parameters)
-    with without_collection():
-        # these import torch and most of what a prediction needs
-        import foldcli.pipeline.network_loading
-        import foldcli.pipeline.template_copies  # noqa: F401
-
-
-@cache
-def read_ahead(parameters: Path) -> "Future[dict[str, np.ndarray]]":
-    """Begin to read a file of parameters in a thread; return its arrays' future, the same at each call."""
-    return run_in_background(lambda: _read_parameters(parameters))
+    return Startup(sources, arrays, preload, compilation, pools, rank_processes)
 
 
 def needed_kinds(
@@ -147,46 +127,3 @@ def start_compilation(
     number = gpu_numbers(options.device)[0]
     # the driver takes a while to start
     return run_in_background(lambda: compile_for_run(networks, options.precision, number))
-
-
-def start_preloading(
-    device: str, parameters: Path | None, cpu_kernels: "Future[None] | None" = None
-) -> "Future[dict[str, np.ndarray]] | None":
-    """Prepare features and the GPU, and read the parameters, each in a background thread.
-
-    Errors are ignored here; the first use reports them.
-
-    Args:
-        device: value of `--device`.
-        parameters: file of the first network; None if it has none.
-        cpu_kernels: see `start`.
-
-    Returns:
-        The future arrays of the file, as `model.parameter_files.read_arrays` returns them.
-    """
-    # imported before the threads start, because all of them import it
-    import numpy  # noqa: F401
-
-    def prepare() -> None:
-        if cpu_kernels is not None:
-            wait([cpu_kernels])
-        prepare_features()
-
-    run_in_background(prepare)
-    if device != "cpu":
-        run_in_background(lambda: _open_gpu(device))
-    return None if parameters is None else run_in_background(lambda: _read_parameters(parameters))
-
-
-def _open_gpu(device: str) -> None:
-    """Open the GPU, and compute the checksum of Triton that is part of its kernels' names."""
-    if create_context(gpu_numbers(device)[0]):
-        from triton.runtime.cache import triton_key
-
-        triton_key()
-
-
-def _read_parameters(path: Path) -> "dict[str, np.ndarray]":
-    from model.parameter_files import read_arrays
-
-    return read_arrays(path)

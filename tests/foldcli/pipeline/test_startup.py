@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from foldcli.pipeline.cpu_kernels import prepare_features
+from foldcli.pipeline.preloading import read_ahead, start_preloading, start_worker
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
-from foldcli.pipeline.startup import read_ahead, start, start_preloading, start_worker
+from foldcli.pipeline.startup import start
 from tests.networks import tiny_parameters
 
 

@@ -1,0 +1,88 @@
+"""Background threads that load what predictions need while the main thread imports torch.
+
+Reading files, computing checksums and opening the driver do not hold the interpreter's lock. Imports are
+inside functions here, so that they run at the right time.
+"""
+
+from concurrent.futures import Future, wait
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foldcli.pipeline.background import run_in_background
+from foldcli.pipeline.cpu_kernels import prepare_features
+from foldcli.process_state import keep_bytecode, set_triton_cache_folder
+from msa.gpu.hardware import gpu_numbers
+from msa.gpu.opening import create_context
+from msa.gpu.process_state import without_collection
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def start_worker(device: str, parameters: Path | None) -> None:
+    """Import torch in a worker process, while threads open its GPU and read the parameters.
+
+    Args:
+        device: device of the worker.
+        parameters: see `start_preloading`.
+    """
+    set_triton_cache_folder()
+    keep_bytecode()
+    if device != "cpu":
+        run_in_background(lambda: _open_gpu(device))
+    if parameters is not None:
+        read_ahead(parameters)
+    with without_collection():
+        # these import torch and most of what a prediction needs
+        import foldcli.pipeline.network_loading
+        import foldcli.pipeline.template_copies  # noqa: F401
+
+
+@cache
+def read_ahead(parameters: Path) -> "Future[dict[str, np.ndarray]]":
+    """Begin to read a file of parameters in a thread; return its arrays' future, the same at each call."""
+    return run_in_background(lambda: _read_parameters(parameters))
+
+
+def start_preloading(
+    device: str, parameters: Path | None, cpu_kernels: "Future[None] | None" = None
+) -> "Future[dict[str, np.ndarray]] | None":
+    """Prepare features and the GPU, and read the parameters, each in a background thread.
+
+    Errors are ignored here; the first use reports them.
+
+    Args:
+        device: value of `--device`.
+        parameters: file of the first network; None if it has none.
+        cpu_kernels: see `start`.
+
+    Returns:
+        The future arrays of the file, as `model.parameter_files.read_arrays` returns them.
+    """
+    # imported before the threads start, because all of them import it
+    import numpy  # noqa: F401
+
+    def prepare() -> None:
+        if cpu_kernels is not None:
+            wait([cpu_kernels])
+        prepare_features()
+
+    run_in_background(prepare)
+    if device != "cpu":
+        run_in_background(lambda: _open_gpu(device))
+    return None if parameters is None else run_in_background(lambda: _read_parameters(parameters))
+
+
+def _open_gpu(device: str) -> None:
+    """Open the GPU, and compute the checksum of Triton that is part of its kernels' names."""
+    if create_context(gpu_numbers(device)[0]):
+        from triton.runtime.cache import triton_key
+
+        triton_key()
+
+
+def _read_parameters(path: Path) -> "dict[str, np.ndarray]":
+    from model.parameter_files import read_arrays
+
+    return read_arrays(path)
