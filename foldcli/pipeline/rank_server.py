@@ -76,8 +76,8 @@ class RankJob:
         """
         result = {}
         for name, (shape, dtype) in self.arrays.items():
-            # copied, because torch warns about arrays that are read-only
-            x = np.empty(shape, dtype) if features is None else np.array(features[name], order="C")
+            # torch warns about arrays that are read-only; most are not, and may have hundreds of megabytes
+            x = np.empty(shape, dtype) if features is None else np.require(features[name], None, ["C", "W"])
             if x.size:
                 group.broadcast(torch.from_numpy(x.reshape(-1).view(np.uint8)), 0, "features")
             result[name] = x
