@@ -4,16 +4,16 @@ import atexit
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from threading import Event
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from features.complexes.features import complex_features
-from features.deterministic import make_features
 from features.sampling import SamplingSettings, sample_features
 from features.templates.template_features import without_side_chains
 from foldcli.logs import log_time_since_start, logger
@@ -34,6 +34,7 @@ from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import Startup
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TargetTemplates
+from foldcli.pipeline.warm_up import ended_at_blocks, warm_up_sample
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
 from model.embedders import RECYCLED_BINS, distance_bins
@@ -44,7 +45,6 @@ from model.parallel.network import ParallelAlphaFold
 from model.parameter_files import read_arrays
 from model.prediction import Prediction
 from model.recycling import RecyclingSettings, predict
-from msa.io.alignments import parse_alignment
 
 # the rows to sample, and the seed; None for multimer networks, which sample the rows of each pass themselves
 Sampling: TypeAlias = tuple[SamplingSettings, int] | None
@@ -145,6 +145,7 @@ class Predictor:
         self._arrays = {} if arrays is None else {sources[0]: arrays}
         self._networks: dict[ParameterSource, AlphaFold] = {}
         self._warm_up: Future[None] | None = None
+        self._first_job_is_ready = Event()
         self._started = False
 
     @property
@@ -204,24 +205,18 @@ class Predictor:
             # Python must not end while the thread works on the GPU
             atexit.register(wait, [self._warm_up], _WARM_UP_GRACE)
 
-    def wait_until_warm(self) -> None:
-        """Wait for the end of `warm_up`, if it was called, and log its error."""
+    def end_warm_up(self) -> None:
+        """End `warm_up` soon, if it was called; wait for its end, and log its error."""
+        self._first_job_is_ready.set()
         if self._warm_up is not None and (error := self._warm_up.exception()) is not None:
             logger.debug("the GPU was not warmed up: %s", error)
 
     def _run_passes(self, source: ParameterSource) -> None:
-        """Run a network on an alignment of two sequences of alanine."""
+        """Run two passes of a network on a made-up protein."""
         network = self.network(source)
         log_time_since_start("the network is loaded")
-        sequence = b"A" * self.warm_up_residues
-        alignment = parse_alignment(b">a\n" + sequence + b"\n>b\n" + sequence + b"\n")
-        features: dict[str, Any] = make_features([alignment])
-        if source.is_multimer:
-            sample = complex_features([features])
-        else:
-            sample = sample_features(features, SamplingSettings(), 2, 0)
+        sample = warm_up_sample(self.warm_up_residues, source.is_multimer)
         self.wait_for_kernels()
-        # the second pass captures and replays graphs
         recycling = RecyclingSettings(1)
         self._warm_up_with(
             NetworkJob(Job(source, 0, ""), "warm-up", network, sample, recycling, _no_progress)
@@ -229,8 +224,13 @@ class Predictor:
         log_time_since_start("the GPU is warmed up")
 
     def _warm_up_with(self, work: NetworkJob) -> None:
-        """Run the passes of the warm-up."""
-        predict(work.network, work.sample, work.recycling)
+        """Run the two passes of the warm-up until the first job is ready."""
+        recycling = replace(work.recycling, num_recycles=0)
+        with ended_at_blocks(work.network, self._first_job_is_ready):
+            predict(work.network, work.sample, recycling)
+        if not self._first_job_is_ready.is_set():
+            # captures and replays graphs
+            predict(work.network, work.sample, recycling)
 
     def sampling(self, job: Job) -> Sampling:
         """Return the sampling of a job's random features; jobs with the same sampling share them."""
@@ -281,7 +281,7 @@ class Predictor:
             A function that waits for the prediction, and returns it with what its files say about it; any
             thread may call it, once.
         """
-        self.wait_until_warm()
+        self.end_warm_up()
         network = self.network(job.source)
         self.wait_for_kernels()
         if not self._started and logger.isEnabledFor(logging.DEBUG):

@@ -91,7 +91,7 @@ class RankedPredictor(RankPredictor):
 
     def close(self) -> None:
         """End the other ranks."""
-        self.wait_until_warm()
+        self.end_warm_up()
         if self._processes is not None:
             self._processes.expect_end()
         self._session.close()

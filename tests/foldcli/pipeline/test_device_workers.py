@@ -33,7 +33,10 @@ from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.progress import RunProgress
 from foldcli.report import ReportSettings
+from model.alphafold import AlphaFold
 from model.parallel.rank_assignment import RankAssignment
+from model.prediction import Prediction
+from model.recycling import predict
 from msa.errors import MissingError
 from tests.foldcli.pipeline import tiny_worker
 from tests.foldcli.pipeline.tiny_worker import TinyPredictor, TinyWorkerSettings, tiny_workers
@@ -169,8 +172,34 @@ def test_warm_up_runs_the_network_once(
     with caplog.at_level(logging.DEBUG, "foldcli"):
         for _ in range(2):
             predictor.warm_up(sources[0])
-        predictor.wait_until_warm()
+        assert predictor._warm_up is not None
+        predictor._warm_up.result()
+        predictor.end_warm_up()
     assert caplog.text.count("the network is loaded") == caplog.text.count("the GPU is warmed up") == 1
+
+
+def test_first_job_ends_the_warm_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = find_parameters(tiny_parameters(), (1,), "auto", ("monomer",))
+    predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cuda:0"))
+    blocks = predictor.network(sources[0]).evoformer.evoformer_iteration
+    begun, ready = Event(), Event()
+
+    def wait_for_job(network: AlphaFold, *arguments: Any) -> Prediction:
+        begun.set()
+        assert ready.wait(30)
+        return predict(network, *arguments)
+
+    monkeypatch.setattr("foldcli.pipeline.predictor.predict", wait_for_job)
+    with caplog.at_level(logging.DEBUG, "foldcli"):
+        predictor.warm_up(sources[0])
+        assert begun.wait(30)
+        predictor._first_job_is_ready.set()
+        ready.set()
+        predictor.end_warm_up()
+    assert "the GPU was not warmed up: the first job is ready" in caplog.text
+    assert not any(block._forward_pre_hooks for block in blocks)
 
 
 def assert_similar(ours: Path, theirs: Path) -> None:
