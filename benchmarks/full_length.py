@@ -1,13 +1,15 @@
 """Full-length proteins: hits that tools agree on, chance hits, and proteins joined from labelled domains.
 
     python benchmarks/full_length.py PROTEINS.fasta [--queries 200] [--domains FOLDER] [--tools foldcli,…]
+    python benchmarks/full_length.py PROTEINS.fasta --queries 300 --seed 24 --exclude-seed 23
 
-Queries are random proteins of 200 to 800 residues. Prints for each tool:
+Queries are random proteins of 200 to 800 residues; --exclude-seed leaves out the 200 that another seed
+selects, so that a second set has no query of the first. Prints for each tool:
 - Missed: of the hits that at least two of the other tools (of blastp, MMseqs2 and phmmer) find at E ≤ 1e-3,
   the number and percentage that the tool does not, with a 95 % interval from a bootstrap over queries, and
   the number in each of five folds of the queries.
 - Chance hits: the number of hits of reversed and of shuffled queries with an E-value of at most 0.01, 0.1, 1
-  and 10, divided by the expected number. blastp, MMseqs2 and phmmer skip many such targets.
+  and 10, divided by the expected number, with intervals. blastp, MMseqs2 and phmmer skip many such targets.
 
 With --domains, a folder as for sensitivity.py, two to four domains of different folds are joined with linkers
 from real proteins. Prints the fraction of the families of all domains that is ranked before the first false
@@ -32,6 +34,7 @@ PEERS = ("blastp", "mmseqs", "phmmer")
 LEVEL = 1e-3
 LIMITS = (0.01, 0.1, 1.0, 10.0)
 MIN_LENGTH, MAX_LENGTH = 200, 800
+QUERIES = 200
 FOLDS = 5
 LINKER_LENGTHS = 10, 40
 Sequences = dict[str, str]
@@ -86,9 +89,23 @@ def describe_missed(tool: str, results: dict[str, HitTable], queries: Iterable[s
     return f"missed {total} of {of}: {100 * total / of:.2f} % ({low:.2f} to {high:.2f}), folds {folds}"
 
 
-def describe_chance_hits(hits: HitTable, queries: int) -> str:
-    values = np.array([value for found in hits.values() for value, _ in found])
-    return " ".join(f"{(values <= limit).sum() / (limit * queries):.2f}" for limit in LIMITS)
+def describe_chance_hits(hits: HitTable, queries: Iterable[str]) -> str:
+    """Describe the ratio of found to expected chance hits up to each limit, with bootstrap intervals."""
+    names = list(queries)
+    rng = np.random.default_rng(0)
+    samples = rng.integers(0, len(names), (1000, len(names)))
+    ratios = []
+    for limit in LIMITS:
+        counts = np.array([sum(value <= limit for value, _ in hits.get(name, [])) for name in names])
+        low, high = np.percentile(counts[samples].mean(axis=1) / limit, [2.5, 97.5])
+        ratios.append(f"{counts.mean() / limit:.2f} ({low:.2f} to {high:.2f})")
+    return " ".join(ratios)
+
+
+def choose_queries(lengths: dict[str, int], count: int, rng: np.random.Generator) -> list[str]:
+    """Choose proteins of suitable lengths at random."""
+    names = [name for name, length in lengths.items() if MIN_LENGTH <= length <= MAX_LENGTH]
+    return [names[k] for k in rng.choice(len(names), count, replace=False)]
 
 
 def compare_tools(tools: list[str], options: argparse.Namespace) -> None:
@@ -96,8 +113,11 @@ def compare_tools(tools: list[str], options: argparse.Namespace) -> None:
     rng = np.random.default_rng(options.seed)
     # number the targets, because some tools shorten names
     proteins = {f"t{k}": record.sequence for k, record in enumerate(read_fasta(options.proteins))}
-    names = [name for name, sequence in proteins.items() if MIN_LENGTH <= len(sequence) <= MAX_LENGTH]
-    chosen = [names[k] for k in rng.choice(len(names), options.queries, replace=False)]
+    lengths = {name: len(sequence) for name, sequence in proteins.items()}
+    if options.exclude_seed is not None:
+        for name in choose_queries(lengths, QUERIES, np.random.default_rng(options.exclude_seed)):
+            del lengths[name]
+    chosen = choose_queries(lengths, options.queries, rng)
     sets = {
         "real": {name: proteins[name] for name in chosen},
         "reversed": {name: proteins[name][::-1] for name in chosen},
@@ -111,7 +131,7 @@ def compare_tools(tools: list[str], options: argparse.Namespace) -> None:
             print(f"{tool:10}{describe_missed(tool, results, chosen)}", flush=True)
         for tool in tools:
             ratios = [
-                f"{kind} {describe_chance_hits(search(tool, sets[kind], fasta, options), len(chosen))}"
+                f"{kind} {describe_chance_hits(search(tool, sets[kind], fasta, options), chosen)}"
                 for kind in ("reversed", "shuffled")
             ]
             print(f"{tool:10}found ÷ expected at E ≤ 0.01, 0.1, 1, 10: {'; '.join(ratios)}", flush=True)
@@ -176,8 +196,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("proteins", type=Path, help="FASTA file of queries and targets")
-    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--queries", type=int, default=QUERIES)
     parser.add_argument("--seed", type=int, default=23)
+    parser.add_argument("--exclude-seed", type=int, help="leave out the queries of this seed")
     parser.add_argument("--domains", type=Path, help="folder with db.fasta(.gz) and labels.tsv")
     parser.add_argument("--tools", default=",".join(("foldcli", *PEERS)), help="comma-separated")
     parser.add_argument("--threads", type=int, default=2)

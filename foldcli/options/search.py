@@ -99,7 +99,7 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
             metavar="N",
             default=1,
             show_default=True,
-            help="Correct scores for the query's local composition (1) or not (0).",
+            help="Correct scores for biased composition and repeats (1) or not (0).",
         ),
         click.option(
             "--num-iterations",

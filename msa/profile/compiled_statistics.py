@@ -45,7 +45,7 @@ def _start_positions(length, mean_length, deviation):  # type: ignore[no-untyped
 
 @kernel
 def fill_thresholds(k_times_length, target_lengths, min_pairs, fraction, lambda_, thresholds):  # type: ignore[no-untyped-def]
-    """Write the thresholds of reversed-profile scores; see `msa.profile.statistics.corrected_scores`.
+    """Write the thresholds of reversed-profile scores; see `msa.profile.statistics.reversed_excess`.
 
     Args:
         k_times_length: K times the query's residues.
@@ -56,5 +56,5 @@ def fill_thresholds(k_times_length, target_lengths, min_pairs, fraction, lambda_
         thresholds: int64 [n], written.
     """
     for i in range(len(target_lengths)):
-        pairs = max(k_times_length * target_lengths[i] / fraction, min_pairs)
+        pairs = max(k_times_length * target_lengths[i], min_pairs) / fraction
         thresholds[i] = np.int64(math.ceil(math.log(pairs) / lambda_))

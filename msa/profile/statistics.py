@@ -19,10 +19,11 @@ from msa.profile.gumbel import GumbelParameters
 _LN2 = math.log(2.0)
 _ROOT_OF_2, _ROOT_OF_2_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
-_CHANCE_FRACTION = 0.2
+CHANCE_FRACTION = 0.2
 """Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction."""
-_MIN_PAIR_COUNT = math.exp(9.0)
-"""Lower limit of the pair count in this threshold, which makes it ≥ 33.7 half-bits for gap costs 11/1."""
+_MIN_PAIR_COUNT = 0.2 * math.exp(9.0)
+"""Lower limit of the pair count in this threshold, which makes it ≥ 33.7 half-bits for gap costs 11/1 and one
+in five chance pairs."""
 
 _MAX_INTERPRETED = 1_000_000
 """Number of values that a process computes without numba, which takes about as long as importing numba."""
@@ -85,14 +86,9 @@ def corrected_scores(
 ) -> np.ndarray:
     """Subtract the part of each score that is due to composition, periodicity and symmetry.
 
-    The reversed query has the same composition and repeats but no homologs. If a target's score against it
-    exceeds a threshold, the excess is subtracted; one in five chance pairs of these lengths exceeds the
-    threshold. This is the reverse null model of Karplus, Karchin, Shackelford & Hughey (Bioinformatics
-    21:4107, 2005), with a threshold added.
-
     Args:
         scores: int [n], raw scores.
-        reversed_scores: int [n], raw scores of the same targets against the reversed profile.
+        reversed_scores: see `reversed_excess`.
         query_length: residues.
         target_lengths: int [n], residues.
         parameters: see GumbelParameters.
@@ -101,19 +97,46 @@ def corrected_scores(
     Returns:
         int [n], from 0 to `scores`.
     """
+    excess = weight * reversed_excess(reversed_scores, query_length, target_lengths, parameters)
+    return np.maximum(scores.astype(np.int64) - excess, 0)
+
+
+def reversed_excess(
+    reversed_scores: np.ndarray,
+    query_length: int,
+    target_lengths: np.ndarray,
+    parameters: GumbelParameters,
+    chance_fraction: float = CHANCE_FRACTION,
+) -> np.ndarray:
+    """Compute the part of each score that is due to composition, periodicity and symmetry.
+
+    The reversed query has the same composition and repeats but no homologs. It is the part of a target's
+    score against the reversed query above a threshold that few chance pairs of these lengths exceed. This is
+    the reverse null model of Karplus, Karchin, Shackelford & Hughey (Bioinformatics 21:4107, 2005), with a
+    threshold added.
+
+    Args:
+        reversed_scores: int [n], raw scores of the targets against the reversed profile.
+        query_length: residues.
+        target_lengths: int [n], residues.
+        parameters: see GumbelParameters.
+        chance_fraction: fraction of chance pairs whose score exceeds the threshold.
+
+    Returns:
+        int [n], ≥ 0.
+    """
     k_times_length, lambda_ = parameters.k * query_length, parameters.lambda_
-    if not _interpreted_budget.take(len(scores)):
+    if not _interpreted_budget.take(len(reversed_scores)):
         from msa.profile import compiled_statistics  # imports numba
 
-        thresholds = np.empty(len(scores), np.int64)
+        thresholds = np.empty(len(reversed_scores), np.int64)
         compiled_statistics.fill_thresholds(
-            k_times_length, target_lengths, _MIN_PAIR_COUNT, _CHANCE_FRACTION, lambda_, thresholds
+            k_times_length, target_lengths, _MIN_PAIR_COUNT, chance_fraction, lambda_, thresholds
         )
     else:
-        pairs = np.maximum(k_times_length * target_lengths / _CHANCE_FRACTION, _MIN_PAIR_COUNT)
+        pairs = np.maximum(k_times_length * target_lengths, _MIN_PAIR_COUNT) / chance_fraction
         thresholds = np.array([math.ceil(math.log(each) / lambda_) for each in pairs.tolist()], np.int64)
-    excess = weight * np.maximum(reversed_scores - thresholds, 0)
-    return np.maximum(scores.astype(np.int64) - excess, 0)
+    return np.maximum(reversed_scores.astype(np.int64) - thresholds, 0)
 
 
 def _evalue_lower_bounds(

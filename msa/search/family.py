@@ -36,8 +36,20 @@ class Family:
 
 
 def initial_profile(query: FastaRecord, settings: SearchSettings) -> QueryProfile:
-    """Return the profile for the first iteration: the query's own, or one computed from its sequence."""
+    """Return the profile for the first iteration: the query's own, or one computed from its sequence.
+
+    A query's own profile is replaced if it is that of its sequence, without the correction that iterated
+    searches make.
+    """
     codes = encode(query.sequence)
     if isinstance(query, ProfileQuery):
-        return QueryProfile(codes, query.profile)
-    return QueryProfile(codes, query_profile(codes, settings.comp_bias_corr, settings.matrix))
+        profile = QueryProfile(codes, query.profile)
+        if query.of_family or settings.corrects_alignments or not is_uncorrected(profile, settings.matrix):
+            return profile
+    comp_bias_corr = settings.comp_bias_corr and not settings.corrects_alignments
+    return QueryProfile(codes, query_profile(codes, comp_bias_corr, settings.matrix))
+
+
+def is_uncorrected(profile: QueryProfile, matrix: str) -> bool:
+    """Return whether a profile is that of its sequence, without correction for composition."""
+    return np.array_equal(profile.profile, query_profile(profile.codes, False, matrix))

@@ -54,7 +54,7 @@ def search_part(
     unlimited = replace(settings, max_seqs=MAX_SEQS)
     engine = prepared_engine(engine, part, queries, keep_all=True)
     block_size = queries_per_block(len(queries), settings)
-    search = IteratedSearch(part, part_settings, engine, block_size, keep_filtered=True)
+    search = IteratedSearch(part, part_settings, engine, block_size, keep_filtered=True, keep_all=True)
     is_last = len(earlier) + 1 == settings.num_iterations
     for first in range(0, len(queries), block_size):
 

@@ -68,7 +68,7 @@ class SearchSettings:
         gap_open: cost of a gap's first residue.
         gap_extend: cost of each further residue.
         profile_gap_open: `gap_open` of searches with a family profile.
-        comp_bias_corr: correct scores for the query's local composition.
+        comp_bias_corr: correct scores for composition and repeats.
         min_seq_id: smallest fraction of identical residue pairs among the alignment's columns.
         coverage: smallest fraction of residues between the alignment's ends.
         cov_mode: coverage of query and target (0), of the target (1), of the query (2).
@@ -110,6 +110,14 @@ class SearchSettings:
     def max_candidates(self) -> int:
         """Maximum number of targets that pass from the gapless filter to the alignment."""
         return max(self.max_seqs, MIN_CANDIDATES)
+
+    @property
+    def corrects_alignments(self) -> bool:
+        """True if the alignments of sequences are corrected for composition, and not their profiles.
+
+        Iterated searches correct profiles, because these give better families (see docs/sensitivity.md).
+        """
+        return self.comp_bias_corr and self.num_iterations == 1
 
     @property
     def has_thresholds(self) -> bool:

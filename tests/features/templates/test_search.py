@@ -93,9 +93,9 @@ def test_only_the_best_hits_are_used(library: StructureLibrary, trypsin: FastaRe
 
 
 def test_short_alignments_are_rejected(library: StructureLibrary, trypsin: FastaRecord) -> None:
-    hits = search_templates(trypsin, library, replace(ALL, min_aligned_residues=224))
+    hits = search_templates(trypsin, library, replace(ALL, min_aligned_residues=300))
     assert not hits.templates
-    assert hits.candidates[0].rejection == "223 aligned residues, fewer than 224"
+    assert hits.candidates[0].rejection == "223 aligned residues, fewer than 300"
     long_query = FastaRecord("long", trypsin.sequence[:60] + "G" * 700)
     hits = search_templates(long_query, library, ALL)
     assert not hits.templates

@@ -11,7 +11,13 @@ from msa.alphabet import STANDARD
 from msa.profile import statistics
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, gumbel_parameters
 from msa.profile.matrices import substitution_matrix
-from msa.profile.statistics import bit_scores, corrected_scores, evalues
+from msa.profile.statistics import (
+    CHANCE_FRACTION,
+    bit_scores,
+    corrected_scores,
+    evalues,
+    reversed_excess,
+)
 from msa.search.settings import default_gap_costs
 
 DEFAULT = gumbel_parameters(11, 1)
@@ -207,4 +213,8 @@ def test_reversed_score_above_threshold_is_subtracted(
     threshold = next(y for y in range(600) if DEFAULT.lambda_ * y >= log_pairs)
     assert corrected == max(score - max(0, reverse - threshold), 0)
     assert corrected_scores(*one, weight=2).tolist() == [max(score - 2 * max(0, reverse - threshold), 0)]
+    # a fifth of the fraction of pairs is a fifth of the E-value
+    rare = next(y for y in range(600) if DEFAULT.lambda_ * y >= log_pairs + math.log(5))
+    excess = reversed_excess(one[1], query, one[3], DEFAULT, CHANCE_FRACTION / 5)
+    assert excess.tolist() == [max(0, reverse - rare)]
     assert math.isfinite(evalue(corrected, query, target, 10**9, DEFAULT))

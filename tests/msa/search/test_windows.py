@@ -11,15 +11,17 @@ from cuda.alignment import AlignmentPaths
 from msa.alphabet import encode
 from msa.cpu.engine import CpuEngine
 from msa.cpu.gapless import gapless_scores
+from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import query_profile
-from msa.profile.statistics import corrected_scores, evalues
+from msa.profile.statistics import evalues, reversed_excess
 from msa.search import settings as search_settings
 from msa.search import windows
+from msa.search.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, composition_excess
 from msa.search.engine import best_targets
 from msa.search.iterations import IteratedSearch
 from msa.search.search import search, search_many
@@ -109,15 +111,23 @@ def test_hits_of_a_long_query_equal_brute_force(
     query, targets = "".join(domains), database.arrays
     options = SearchSettings(max_seqs=max_seqs, comp_bias_corr=comp_bias_corr)
     parameters, all_targets = gumbel_parameters(11, 1), np.arange(len(database))
-    profile = query_profile(encode(query), comp_bias_corr)
+    k_factor = SEQUENCE_K_FACTOR if comp_bias_corr else 1.0
+    profile = query_profile(encode(query), False)
 
     def all_evalues(part: np.ndarray) -> np.ndarray:
-        scores = alignment_scores(part, targets, all_targets, 11, 1, 1)
+        records = align(part, encode(query)[: len(part)], targets, all_targets).records
+        scores = records[:, 0].astype(np.int64)
         if comp_bias_corr:
             reversed_scores = alignment_scores(part[::-1], targets, all_targets, 11, 1, 1)
             arguments = len(query), targets.lengths, parameters
-            scores = corrected_scores(scores, reversed_scores, *arguments)
-        return evalues(scores, len(query), targets.lengths, database.total_residues, parameters)
+            excess = reversed_excess(reversed_scores, *arguments, SEQUENCE_CHANCE_FRACTION)
+            # windows select targets before the composition of the aligned regions is known
+            if len(part) == len(query):
+                found = records, targets, all_targets, "BLOSUM62", parameters.lambda_
+                excess = np.maximum(excess, composition_excess(part, *found))
+            scores = np.maximum(scores - excess, 0)
+        scaled = replace(parameters, k=parameters.k * k_factor)
+        return evalues(scores, len(query), targets.lengths, database.total_residues, scaled)
 
     found = set(best_targets(gapless_scores(profile, targets), options.max_candidates, 15).tolist())
     for start in window_starts(len(query)):

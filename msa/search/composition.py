@@ -1,0 +1,81 @@
+"""Correction of alignment scores for the composition of the aligned regions.
+
+Two regions that are rich in the same residues, such as transmembrane helices or charged stretches, score well
+without being related. The score of each alignment is therefore also explained by a second null model, which
+draws the target's residues from the mean distribution of the aligned query positions. This is HMMER's null2
+(Eddy, PLoS Comput. Biol. 4:e1000069, 2008), computed from the ends of the alignment. The second model has a
+small prior probability: weak biases cost nothing, and strong ones cost little less than they contribute.
+"""
+
+import math
+
+import numpy as np
+
+from msa.alphabet import LETTER_BITS, STANDARD
+from msa.database.sequence_arrays import SequenceArrays
+from msa.profile.gumbel import GUMBEL_TABLES
+
+SEQUENCE_K_FACTOR = 2.5
+"""Factor of the published K for scores of single sequences with this correction. The first residue of a gap
+costs less here than NCBI assumed when fitting K; see docs/sensitivity.md."""
+SEQUENCE_CHANCE_FRACTION = 0.04
+"""Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction, for single
+sequences. It is smaller than for families, because the composition is corrected as well."""
+
+_PRIOR = 1 / 256
+"""Prior probability of the second null model, HMMER's."""
+_RESIDUE_COUNT = len(STANDARD)
+
+
+def composition_excess(
+    profile: np.ndarray,
+    records: np.ndarray,
+    targets: SequenceArrays,
+    indices: np.ndarray,
+    matrix: str,
+    lambda_: float,
+) -> np.ndarray:
+    """Compute the part of each alignment's score that the composition of the aligned regions explains.
+
+    Args:
+        profile: int16 [query length, 32], the query's profile without composition correction.
+        records: int32 [n, 8], records of the alignments; see AlignmentPaths.
+        targets: sequences of the database.
+        indices: int64 [n], targets of the alignments.
+        matrix: name of the substitution matrix, the unit of the scores.
+        lambda_: λ of gapped alignments, which converts nats to this unit.
+
+    Returns:
+        int64 [n], ≥ 0; to be subtracted from the raw scores.
+    """
+    if not len(records):
+        return np.zeros(0, np.int64)
+    odds = _mean_odds(profile, records[:, 1], records[:, 2], GUMBEL_TABLES[matrix].ungapped_lambda)
+    counts = _residue_counts(targets, indices, records[:, 3], records[:, 4])
+    bias = (counts * np.log(odds)).sum(axis=1)
+    excess = np.logaddexp(0.0, math.log(_PRIOR) + bias) / lambda_
+    # exp and log may differ in the last bit between machines, which must not change the rounded score
+    return np.floor(np.round(excess, 6) + 0.5).astype(np.int64)
+
+
+def _mean_odds(profile: np.ndarray, first: np.ndarray, last: np.ndarray, lambda_: float) -> np.ndarray:
+    """Return the mean odds of each residue at query positions `first` to `last`, float64 [n, 20]."""
+    scores = profile[:, :_RESIDUE_COUNT].astype(np.int64)
+    table = np.array([math.exp(lambda_ * score) for score in range(int(scores.min()), int(scores.max()) + 1)])
+    sums = np.zeros((len(profile) + 1, _RESIDUE_COUNT))
+    np.cumsum(table[scores - scores.min()], axis=0, out=sums[1:])
+    lengths = (last - first + 1).astype(np.float64)
+    return np.asarray((sums[last + 1] - sums[first]) / lengths[:, None])
+
+
+def _residue_counts(
+    targets: SequenceArrays, indices: np.ndarray, first: np.ndarray, last: np.ndarray
+) -> np.ndarray:
+    """Count the standard residues of each target from `first` to `last`: int64 [n, 20]."""
+    lengths = (last - first + 1).astype(np.int64)
+    owners = np.repeat(np.arange(len(indices)), lengths)
+    starts = targets.offsets[indices] + first - (np.cumsum(lengths) - lengths)
+    codes = targets.residues[np.arange(len(owners)) + starts[owners]] & LETTER_BITS
+    size = LETTER_BITS + 1
+    counts = np.bincount(owners * size + codes, minlength=len(indices) * size).reshape(len(indices), size)
+    return counts[:, :_RESIDUE_COUNT]
