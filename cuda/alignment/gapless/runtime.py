@@ -40,10 +40,20 @@ class StreamBuffers:
         """
         array = self._arrays.get(name)
         if array is None or array.size < count:
+            if array is not None:
+                # queued work may still use it, and its memory may be reused as soon as it is freed
+                self._wait()
             array = gpu.device_array(count, np.int32)
             array[:2].copy_to_device(np.zeros(min(2, count), np.int32), stream=self.stream)
             self._arrays[name] = array
         return array
+
+    def _wait(self) -> None:
+        """Wait for all work queued on the stream."""
+        if self.stream:
+            self.stream.synchronize()
+        else:
+            gpu.synchronize()
 
     @property
     def work(self) -> Any:
