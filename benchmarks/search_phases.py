@@ -32,7 +32,7 @@ FUNCTIONS = {
     "cuda.alignment.kernel_cache": {"load_binary": "kernel loaded"},
     "msa.gpu.database_stream": {"DatabaseStream._copy_chunk": "chunk of the database queued"},
     "msa.gpu.local_worker": {
-        "LocalWorker._upload_query": "tables of a query built and uploaded",
+        "LocalWorker._upload_queries": "tables of a batch built and uploaded",
         "LocalWorker._queue_filter": "filter queued",
         "_wait_for_filter": "filter waited for",
     },

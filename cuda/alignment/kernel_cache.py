@@ -26,6 +26,8 @@ from cuda.alignment.device import SIMULATED, Device
 
 _SUFFIX = ".cubin"
 _lock = threading.RLock()
+_kernels: dict[tuple[tuple[int, int], "KernelSource"], Any] = {}
+_kernel_locks: dict[tuple[tuple[int, int], "KernelSource"], threading.Lock] = {}
 _folder: Path | None = None
 
 
@@ -212,20 +214,30 @@ def _compile(source: KernelSource, capability: tuple[int, int]) -> tuple[str, by
     return entry[1], bytes(linked.code)
 
 
-@cache
 def _compiled_for(capability: tuple[int, int], source: KernelSource) -> Any:
-    with _lock:
-        if SIMULATED:
-            from numba import cuda
+    key = capability, source
+    if key not in _kernels:
+        # a lock for each kernel, so that no thread waits for a kernel that it does not need
+        with _lock:
+            lock = _kernel_locks.setdefault(key, threading.Lock())
+        with lock:
+            if key not in _kernels:
+                _kernels[key] = _load_or_compile(capability, source)
+    return _kernels[key]
 
-            return cuda.jit(source.make())
-        if _folder is None:
-            return BinaryKernel(*reversed(_compile(source, capability)), source.signature)
-        kernel = load_binary(binary_path(_folder, source, capability), source.signature)
-        if kernel is None:
-            name, code = compile_into(_folder, source, capability)
-            kernel = BinaryKernel(code, name, source.signature)
-        return kernel
+
+def _load_or_compile(capability: tuple[int, int], source: KernelSource) -> Any:
+    if SIMULATED:
+        from numba import cuda
+
+        return cuda.jit(source.make())
+    if _folder is None:
+        return BinaryKernel(*reversed(_compile(source, capability)), source.signature)
+    kernel = load_binary(binary_path(_folder, source, capability), source.signature)
+    if kernel is None:
+        name, code = compile_into(_folder, source, capability)
+        kernel = BinaryKernel(code, name, source.signature)
+    return kernel
 
 
 def _current_capability() -> tuple[int, int]:

@@ -64,7 +64,8 @@ class GpuEngine:
         self.workers, self._replacement_workers = workers, replacement_workers
         self._groups: list[GpuGroup] = []
         self._targets: SequenceArrays | None = None
-        self._groups_lock = threading.Lock()
+        self._groups_lock, self._runs_lock = threading.Lock(), threading.Lock()
+        self._runs = 0
         self._announced: Sequence[int] = ()
 
     @property
@@ -79,12 +80,20 @@ class GpuEngine:
             for stage in ("queueing", "filter", "alignment")
         }
 
+    @property
+    def drives_gpus(self) -> bool:
+        """True."""
+        return True
+
     def prepare(self, lengths: Sequence[int]) -> None:
         """Compile the kernels for all these query lengths at once, when the next search begins."""
         self._announced = lengths
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
-        """Yield the candidates of each query, in order; takes queries in batches."""
+        """Yield the candidates of each query, in order; takes queries in batches.
+
+        Another run may start once all queries have been taken, with the same targets.
+        """
         targets, settings = request.targets, request.settings
         groups = self._groups_for(targets)
         max_targets = max(1, min(settings.max_candidates, len(targets)))
@@ -108,6 +117,8 @@ class GpuEngine:
             return candidates
 
         started_queries = 0
+        with self._runs_lock:
+            self._runs += 1
         with short_switch_interval():
             try:
                 for number, (batch, more_follow) in enumerate(_query_batches(queries, groups)):
@@ -115,7 +126,7 @@ class GpuEngine:
                     max_pending = _MAX_PENDING if resident else _MAX_PENDING_STREAMED
                     if len(pending) >= max_pending * len(groups):
                         yield from wait_for_oldest()
-                    options = AlignmentOptions(started_queries, gap_costs, request.selection)
+                    options = AlignmentOptions(started_queries, gap_costs, request.selection, targets.lengths)
                     batch_request = BatchRequest(batch, limits, more_follow, cancelled, options)
                     pending.append((len(batch), groups[number % len(groups)].search(batch_request)))
                     started_queries += len(batch)
@@ -129,7 +140,11 @@ class GpuEngine:
                     for _, future in pending:
                         future.exception()
                     _wait_ignoring_errors(drained)
-                _wait_ignoring_errors([worker.release_unused() for worker in self.workers])
+                with self._runs_lock:
+                    self._runs -= 1
+                    is_last = not self._runs
+                if is_last:
+                    _wait_ignoring_errors([worker.release_unused() for worker in self.workers])
 
     def align(
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
@@ -145,7 +160,7 @@ class GpuEngine:
             cells = np.cumsum(residues * sequences.lengths[np.concatenate(targets)])
             # consecutive pairs with the same amount of work for each GPU
             gpus = len(batches) * cells // (cells[-1:] + 1)
-            options = AlignmentOptions(first_query, gap_costs, request.selection)
+            options = AlignmentOptions(first_query, gap_costs, request.selection, sequences.lengths)
             yield from align_batch(batches, targets, gpus, options)
             first_query += len(batch)
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from cuda.alignment import device as gpu
 from cuda.alignment.device import SIMULATED, new_stream
-from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_row, row_size
+from cuda.alignment.gapless import TableUploader, profile_limits
+from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_rows, row_size
 from msa.gpu.database_stream import Chunk
-from msa.gpu.interface import FilterLimits
+from msa.gpu.interface import BestTargets, FilterLimits
 from msa.gpu.memory import Allocate, is_out_of_memory
 from msa.search.engine import QueryProfile
 
@@ -25,15 +26,36 @@ _MAX_ROW_SETS, _ROW_BYTES = 8, 4 * 2**20
 """Maximum number of batches whose rows are allocated at once, and maximum bytes for more than one."""
 
 
-def upload_query(query: QueryProfile, kernels: Path) -> GaplessQuery:
-    """Build a query's tables and upload them; if GPU memory is short, they are uploaded on first use."""
-    gapless_query = GaplessQuery(query.profile, kernels)
+@dataclass(frozen=True)
+class UploadedQueries:
+    """The queries of a batch with their tables.
+
+    Args:
+        queries: the queries.
+        ready: event after which the tables are on the GPU; None if they are uploaded on first use.
+    """
+
+    queries: Sequence[GaplessQuery]
+    ready: Any
+
+
+def upload_queries(
+    queries: Sequence[QueryProfile], kernels: Path, uploader: TableUploader
+) -> UploadedQueries:
+    """Build the tables of queries and upload them; if GPU memory is short, they are uploaded on first use."""
+    limits = profile_limits([query.profile for query in queries])
+    gapless_queries = [
+        GaplessQuery(query.profile, kernels, of_query)
+        for query, of_query in zip(queries, limits, strict=True)
+    ]
+    tables = [table for query in gapless_queries for table in query.tables]
+    ready = None
     try:
-        gapless_query.upload()
+        ready = uploader.upload(tables) if tables else None
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    return gapless_query
+    return UploadedQueries(gapless_queries, ready)
 
 
 @dataclass(frozen=True)
@@ -70,7 +92,8 @@ class PendingFilter:
 
     Args:
         owner: the GPU's filter.
-        queries: uploaded queries; kept until the GPU has read them.
+        count: number of queries.
+        uploaded: the queries; kept until the GPU has read them.
         rows: the targets selected from all chunks so far; None before the first chunk.
         next_rows: receives the targets selected after one more chunk. If memory runs out in the middle of
             that chunk, `rows` is still valid.
@@ -78,21 +101,19 @@ class PendingFilter:
     """
 
     owner: "BatchFilter"
-    queries: list[Future[GaplessQuery]]
+    count: int
+    uploaded: "Future[UploadedQueries] | None"
     rows: _Rows | None = None
     next_rows: _Rows | None = None
     started: Any = None
 
-    def wait(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-        """Wait for the result: for each query a list of at most one pair.
-
-        The pair holds database indices, int64, and scores, int32.
-        """
-        queries = len(self.queries)
-        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(queries)]
-        if self.rows is not None:
+    def wait(self) -> BestTargets:
+        """Wait for the result."""
+        if self.rows is None:
+            found = BestTargets(np.zeros(self.count, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
+        else:
             self.rows.done.synchronize()
-            found = [[read_row(row)] for row in self.rows.on_host[:queries]]
+            found = BestTargets(*read_rows(self.rows.on_host[: self.count]))
         self.owner.recycle(self)
         return found
 
@@ -112,9 +133,9 @@ class BatchFilter:
         self._copy_stream: Any = None
         self.seconds = 0.0
 
-    def start(self, queries: Sequence[Future[GaplessQuery]]) -> PendingFilter:
-        """Start the filter of a batch, given its queries from `upload_query`, which may not be ready yet."""
-        return PendingFilter(self, list(queries))
+    def start(self, count: int, uploaded: "Future[UploadedQueries]") -> PendingFilter:
+        """Start the filter of a batch of `count` queries, whose tables may not have been uploaded yet."""
+        return PendingFilter(self, count, uploaded)
 
     def queue(
         self, chunk: Chunk, limits: FilterLimits, pending: PendingFilter, cancelled: threading.Event
@@ -130,19 +151,23 @@ class BatchFilter:
         filter_streams = self._filter_streams_for(limits, chunk.max_targets)
         previous, rows = pending.rows, pending.next_rows
         if rows is None:
-            rows = pending.next_rows = self._take_rows(len(pending.queries), row_size(limits.max_targets))
+            rows = pending.next_rows = self._take_rows(pending.count, row_size(limits.max_targets))
+        assert pending.uploaded is not None
+        uploaded = pending.uploaded.result()
         if previous is None:
             pending.started = rows.started
             pending.started.record(filter_streams[0].stream)
         for filter_stream in filter_streams:
             chunk.ready.wait(filter_stream.stream)
-        for k, query in enumerate(pending.queries):
+            if uploaded.ready is not None:
+                uploaded.ready.wait(filter_stream.stream)
+        for k, query in enumerate(uploaded.queries):
             if cancelled.is_set():
                 break
             # a query uses the same stream for each chunk, so its previous row is complete
             selector = filter_streams[k % NUM_STREAMS].selector
             previous_row = None if previous is None else previous.views[k]
-            selector.select(query.result(), chunk.sequences, rows.views[k], chunk.first, previous_row)
+            selector.select(query, chunk.sequences, rows.views[k], chunk.first, previous_row)
         for filter_stream in filter_streams:
             filter_stream.event.record(filter_stream.stream)
             filter_stream.event.wait(self._copy_stream)
@@ -160,7 +185,7 @@ class BatchFilter:
             if rows is not None:
                 self._spare_rows.append((rows.on_host.shape, rows))
         pending.rows = pending.next_rows = None
-        pending.queries.clear()
+        pending.uploaded = None
 
     def release(self) -> None:
         """Release all GPU memory."""

@@ -24,11 +24,13 @@ class AlignmentOptions:
         first_query: index of the batch's first query among all queries.
         gap_costs: cost of a gap's first residue and of each further one, half-bits.
         selection: see EngineRequest.
+        lengths: int32 [targets], residues of all targets.
     """
 
     first_query: int
     gap_costs: tuple[int, int]
     selection: Selection | None
+    lengths: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class GpuGroup:
         filtered = [merge_best_targets(of_query, max_targets) for of_query in zip(*per_gpu, strict=True)]
         targets = [of_query.targets for of_query in filtered]
         part_ends = [end for _, end in self._parts]
-        gpus = np.searchsorted(part_ends, np.concatenate(targets), side="right")
+        gpus = np.searchsorted(part_ends, np.concatenate(targets), side="right") if len(batches) > 1 else None
         candidates = align_batch(batches, targets, gpus, request.options)
         return [
             replace(aligned, filtered=of_query)
@@ -106,7 +108,7 @@ class GpuGroup:
 def align_batch(
     batches: Sequence[AlignmentBatch],
     targets: Sequence[np.ndarray],
-    gpus: np.ndarray,
+    gpus: np.ndarray | None,
     options: AlignmentOptions,
 ) -> list[Candidates]:
     """Align the candidates of a batch of queries on several GPUs.
@@ -114,14 +116,17 @@ def align_batch(
     Args:
         batches: the batch on each GPU.
         targets: int64 [n] for each query, its candidates' database indices.
-        gpus: int [n of all queries], index of the GPU that aligns each candidate.
+        gpus: int [n of all queries], index of the GPU that aligns each candidate; None if there is one GPU.
         options: of the alignment.
     """
     selection, gap_costs = options.selection, options.gap_costs
     all_targets = np.concatenate(targets)
     counts = [len(of_query) for of_query in targets]
     owners = np.repeat(np.arange(len(targets), dtype=np.int32), counts)
-    shares = [np.flatnonzero(gpus == gpu) for gpu in range(len(batches))]
+    if gpus is None:
+        shares = [np.arange(len(all_targets))]
+    else:
+        shares = [np.flatnonzero(gpus == gpu) for gpu in range(len(batches))]
     requests = [
         batch.scores(owners[share], all_targets[share], gap_costs)
         for batch, share in zip(batches, shares, strict=True)
@@ -129,18 +134,22 @@ def align_batch(
     scores = np.zeros(len(all_targets), np.int32)
     for share, request in zip(shares, requests, strict=True):
         scores[share] = request.result()
-    ends = np.cumsum(counts).tolist()
-    spans = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
-    selected, capped = scores > 0, [False] * len(targets)
+    ends = np.cumsum(counts)
+    queries = range(options.first_query, options.first_query + len(targets))
+    selected, capped = np.flatnonzero(scores > 0), [False] * len(targets)
     reversed_scores = np.zeros(len(all_targets), np.int32)
     if selection is not None:
-        selected[:] = False
-        for k, span in enumerate(spans):
-            kept, capped[k] = selection.passing(options.first_query + k, targets[k], scores[span])
-            selected[span.start + kept] = True
+        possible = selection.possible(queries, owners, options.lengths.take(all_targets), scores)
+        passing = []
+        for k, of_query in enumerate(_per_query(possible, ends)):
+            kept, capped[k] = selection.passing(queries[k], all_targets[of_query], scores[of_query])
+            passing.append(of_query[kept])
+        selected = np.concatenate(passing)
     if selection is not None and selection.reverse:
+        is_selected = np.zeros(len(all_targets), bool)
+        is_selected[selected] = True
         selected_shares = [
-            (batch, share[selected[share]]) for batch, share in zip(batches, shares, strict=True)
+            (batch, share[is_selected[share]]) for batch, share in zip(batches, shares, strict=True)
         ]
         reversed_requests = [
             (share, batch.scores(owners[share], all_targets[share], gap_costs, reverse=True))
@@ -149,25 +158,40 @@ def align_batch(
         ]
         for share, request in reversed_requests:
             reversed_scores[share] = request.result()
-        for k, span in enumerate(spans):
-            of_query = span.start + np.flatnonzero(selected[span])
+        passing = []
+        for k, of_query in enumerate(_per_query(selected, ends)):
             kept, capped[k] = selection.passing(
-                options.first_query + k, all_targets[of_query], scores[of_query], reversed_scores[of_query]
+                queries[k], all_targets[of_query], scores[of_query], reversed_scores[of_query]
             )
-            selected[of_query] = False
-            selected[of_query[kept]] = True
+            passing.append(of_query[kept])
+        selected = np.concatenate(passing)
     alignments = _trace(batches, shares, selected)
     result, first = [], 0
-    for k, (of_query, span) in enumerate(zip(targets, spans, strict=True)):
-        aligned = np.flatnonzero(selected[span])
-        own_alignments = alignments.subset(np.arange(first, first + len(aligned)))
-        first += len(aligned)
+    for k, of_query in enumerate(_per_query(selected, ends)):
+        start, end = ends[k] - counts[k], ends[k]
+        own_alignments = alignments.subset(np.arange(first, first + len(of_query)))
+        first += len(of_query)
         result.append(
             Candidates(
-                of_query, scores[span], aligned, reversed_scores[span][aligned], own_alignments, capped[k]
+                targets[k],
+                scores[start:end],
+                of_query - start,
+                reversed_scores[of_query],
+                own_alignments,
+                capped[k],
             )
         )
     return result
+
+
+def _per_query(candidates: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
+    """Divide ascending indices of candidates, int64, into those of each query.
+
+    Args:
+        candidates: the indices.
+        ends: int64 [queries], index after each query's last candidate.
+    """
+    return np.split(candidates, np.searchsorted(candidates, ends[:-1]))
 
 
 def _trace(
@@ -178,12 +202,14 @@ def _trace(
     Args:
         batches: the batch on each GPU.
         shares: int64, the candidates of each GPU, ascending.
-        selected: bool [n], of all candidates.
+        selected: int64 [m], indices of the selected ones, ascending.
     """
-    selected_in_share = [np.flatnonzero(selected[share]) for share in shares]
+    if len(shares) == 1:
+        return batches[0].paths(selected).result()
+    is_selected = np.zeros(sum(map(len, shares)), bool)
+    is_selected[selected] = True
+    selected_in_share = [np.flatnonzero(is_selected[share]) for share in shares]
     paths = [batch.paths(indices) for batch, indices in zip(batches, selected_in_share, strict=True)]
     alignments = AlignmentPaths.concatenate([traced.result() for traced in paths])
-    if len(shares) == 1:
-        return alignments
     order = np.concatenate([share[of_gpu] for share, of_gpu in zip(shares, selected_in_share, strict=True)])
     return alignments.subset(np.argsort(order))

@@ -63,7 +63,8 @@ class BestTargets:
 
     Args:
         counts: int64 [queries], number of targets of each query: its best, or all that pass the filter.
-        targets: int64 [n], database indices, concatenated over the queries.
+        targets: int64 [n], database indices, concatenated over the queries; those of a query are sorted by
+            descending score, then by index.
         scores: int32 [n], gapless scores, half-bits.
     """
 

@@ -19,10 +19,15 @@ import numpy as np
 from cuda.alignment.device import SIMULATED, Device
 from cuda.alignment.gapless.generator import Kind as GaplessKind
 from cuda.alignment.gapless.generator import Variant
-from cuda.alignment.gapless.launch_table import choose_launch, choose_list_launch, max_query_length
+from cuda.alignment.gapless.launch_table import (
+    border_launch,
+    choose_launch,
+    choose_list_launch,
+    max_query_length,
+)
 from cuda.alignment.gapless.layout import BYTE, HALF
 from cuda.alignment.gapless.runtime import kernel_source
-from cuda.alignment.gapless.signatures import LIST_STRETCHES
+from cuda.alignment.gapless.signatures import GAPLESS_WIDE, LIST_STRETCHES
 from cuda.alignment.kernel_cache import (
     KernelSource,
     compile_into,
@@ -316,7 +321,7 @@ def _stage_kernels(stage: str, lengths: Sequence[int], folder: Path, device: Dev
 
 def filter_kernels(lengths: Sequence[int], folder: Path, device: Device) -> list[KernelSource]:
     """Return the kernels that the filter needs on a GPU for queries of these lengths."""
-    kernels = [*TOP_K_KERNELS, LIST_STRETCHES]
+    kernels = [*TOP_K_KERNELS, LIST_STRETCHES, GAPLESS_WIDE]
     for length in lengths:
         kernels += _gapless_kernels(length, folder, device)
     return kernels
@@ -332,7 +337,11 @@ def alignment_kernels(lengths: Sequence[int], folder: Path, device: Device, many
         many: include the kernels for many pairs in one call.
     """
     shapes = shapes_for(device.capability)
-    kinds: list[tuple[Kind, tuple[Shape, ...]]] = [("packed", shapes.low_latency), ("traced", shapes.wide)]
+    kinds: list[tuple[Kind, tuple[Shape, ...]]] = [
+        ("packed", shapes.low_latency),
+        ("traced", shapes.wide),
+        ("wide", shapes.wide),
+    ]
     if many:
         kinds.append(("packed", shapes.packed))
     used = [
@@ -352,6 +361,8 @@ def _gapless_kernels(length: int, folder: Path, device: Device) -> Iterator[Kern
     max_tile = max_query_length(device.name, device.shared_bytes, "bounds", folder)
     tiles = -(-length // max(max_tile, 1))
     bounds = choose_launch(-(-length // tiles), device.name, device.shared_bytes, "bounds", folder)
+    if tiles > 1 and bounds is not None:
+        bounds = border_launch(bounds)
     for kind, arithmetic, launch in (
         ("bounds" if tiles == 1 else "bordered", BYTE, bounds),
         ("listed", HALF, choose_list_launch(length, device.shared_bytes)),

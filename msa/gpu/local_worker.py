@@ -17,12 +17,12 @@ import numpy as np
 from cuda.alignment import AlignmentPaths
 from cuda.alignment import device as gpu_device
 from cuda.alignment.device import SIMULATED, new_stream, release_unused
-from cuda.alignment.top_k import GaplessQuery
+from cuda.alignment.gapless import TableUploader
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.alignment import AlignmentContext, BatchAligner
 from msa.gpu.database_stream import DEFAULT_CHUNK_BYTES, DatabaseStream, resident_bytes
 from msa.gpu.devices import Gpu
-from msa.gpu.filtering import BatchFilter, PendingFilter, upload_query
+from msa.gpu.filtering import BatchFilter, PendingFilter, UploadedQueries, upload_queries
 from msa.gpu.interface import ALIGNMENT_THREADS, BestTargets, FilterLimits, GpuSettings
 from msa.gpu.kernel_compiler import KernelCompiler
 from msa.gpu.memory import Allocate, allocate_on_gpu, is_out_of_memory
@@ -70,6 +70,7 @@ class LocalWorker:
         self._part = 0, 0
         self._filter: BatchFilter | None = None
         self._compiler: KernelCompiler | None = None
+        self._uploader: TableUploader | None = None
         self._compiler_lock, self._seconds_lock = threading.Lock(), threading.Lock()
         self._alignment_streams = threading.local()
         self._seconds = {"queueing": 0.0, "alignment": 0.0}
@@ -115,8 +116,10 @@ class LocalWorker:
         """Queue the filter of a batch."""
         # while the previous batch is filtered: building a query's tables takes longer than one chunk's filter
         compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
-        uploads = [self._table_thread.submit(self._upload_query, query, compiled) for query in queries]
-        pending = self._filter_thread.submit(self._queue_filter, uploads, limits, more_follow, cancelled)
+        uploaded = self._table_thread.submit(self._upload_queries, queries, compiled)
+        pending = self._filter_thread.submit(
+            self._queue_filter, len(queries), compiled, uploaded, limits, more_follow, cancelled
+        )
         return LocalFilteredBatch(self, queries, self._result_thread.submit(_wait_for_filter, pending))
 
     def alignment_batch(
@@ -207,13 +210,17 @@ class LocalWorker:
     def _compile_filter(self, lengths: Sequence[int]) -> None:
         self._kernel_compiler().compile_filter(lengths)
 
-    def _upload_query(self, query: QueryProfile, compiled: "Future[None]") -> GaplessQuery:
+    def _upload_queries(self, queries: Sequence[QueryProfile], compiled: "Future[None]") -> UploadedQueries:
         compiled.result()
-        return upload_query(query, self.settings.kernels)
+        if self._uploader is None:
+            self._uploader = TableUploader(self.allocate)
+        return upload_queries(queries, self.settings.kernels, self._uploader)
 
     def _queue_filter(
         self,
-        uploads: Sequence[Future[GaplessQuery]],
+        count: int,
+        compiled: "Future[None]",
+        uploaded: "Future[UploadedQueries]",
         limits: FilterLimits,
         more_follow: bool,
         cancelled: threading.Event,
@@ -222,9 +229,11 @@ class LocalWorker:
         database = self._database
         assert database is not None
         database.start()
+        # otherwise, this thread would compile the kernels of the filter, too
+        compiled.result()
         if self._filter is None:
             self._filter = BatchFilter(self.allocate)
-        pending = self._filter.start(uploads)
+        pending = self._filter.start(count, uploaded)
         first, end = self._part
         while first < end and not cancelled.is_set():
             try:
@@ -304,9 +313,4 @@ def _reversed_queries(queries: Sequence[QueryProfile]) -> list[QueryProfile]:
 
 def _wait_for_filter(queued: "Future[PendingFilter]") -> BestTargets:
     """Wait until the filter of a batch is finished, and return its result."""
-    per_query = queued.result().wait()
-    counts = np.array([sum(len(targets) for targets, _ in parts) for parts in per_query], np.int64)
-    parts = [part for of_query in per_query for part in of_query]
-    targets = np.concatenate([np.empty(0, np.int64), *(targets for targets, _ in parts)])
-    scores = np.concatenate([np.empty(0, np.int32), *(scores for _, scores in parts)])
-    return BestTargets(counts, targets, scores)
+    return queued.result().wait()

@@ -11,6 +11,7 @@ every 5 ms while another thread works.
 import contextlib
 import gc
 import sys
+import threading
 from collections.abc import Iterator
 
 SWITCH_SECONDS = 1e-4
@@ -30,12 +31,24 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
+_users = 0
+_previous_seconds = 0.0
+_lock = threading.Lock()
+
+
 @contextlib.contextmanager
 def short_switch_interval() -> Iterator[None]:
-    """Shorten the thread switch interval."""
-    previous = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_SECONDS)
+    """Shorten the thread switch interval until the last of all overlapping blocks ends."""
+    global _users, _previous_seconds
+    with _lock:
+        if not _users:
+            _previous_seconds = sys.getswitchinterval()
+            sys.setswitchinterval(SWITCH_SECONDS)
+        _users += 1
     try:
         yield
     finally:
-        sys.setswitchinterval(previous)
+        with _lock:
+            _users -= 1
+            if not _users:
+                sys.setswitchinterval(_previous_seconds)

@@ -29,6 +29,9 @@ _MAX_INTERPRETED = 1_000_000
 """Number of values that a process computes without numba, which takes about as long as importing numba."""
 _ROUNDING = 1 - 1e-9
 """Factor that makes lower bounds of E-values smaller than their rounding errors."""
+MAX_TABULATED_SCORE = 255
+"""Largest score in the result of `longest_targets`; hardly any threshold requires more."""
+_ANY_LENGTH = 2**31
 
 
 def bit_scores(scores: np.ndarray, parameters: GumbelParameters) -> np.ndarray:
@@ -137,6 +140,36 @@ def reversed_excess(
         pairs = np.maximum(k_times_length * target_lengths, _MIN_PAIR_COUNT) / chance_fraction
         thresholds = np.array([math.ceil(math.log(each) / lambda_) for each in pairs.tolist()], np.int64)
     return np.maximum(reversed_scores.astype(np.int64) - thresholds, 0)
+
+
+def longest_targets(
+    query_length: int, database_residues: int, parameters: GumbelParameters, max_evalue: float
+) -> np.ndarray:
+    """Return how long a target may be that reaches a score by chance less often than a limit.
+
+    The longer a target, the larger the E-value of a score.
+
+    Args:
+        query_length: see `evalues`.
+        database_residues: see `evalues`.
+        parameters: see `evalues`.
+        max_evalue: the limit.
+
+    Returns:
+        int64 [MAX_TABULATED_SCORE + 1], by score: longer targets have larger E-values, shorter ones may have.
+        The last number applies to all higher scores, too.
+    """
+    p, scores = parameters, np.arange(MAX_TABULATED_SCORE + 1)
+    mean_lengths = p.a * scores + p.b
+    # the lower bound of the E-value is this, times the share of the target that such an alignment leaves
+    limits = _ROUNDING * np.maximum(query_length - mean_lengths, 0.0) * p.k * np.exp(-p.lambda_ * scores)
+    limits *= _ROUNDING * database_residues
+    exceeding = limits > max_evalue
+    lengths = np.full(len(scores), _ANY_LENGTH)
+    shares = limits[exceeding] / (limits[exceeding] - max_evalue)
+    lengths[exceeding] = np.clip(np.ceil(shares * mean_lengths[exceeding]), 0, _ANY_LENGTH).astype(np.int64)
+    lengths[-1] = _ANY_LENGTH
+    return lengths
 
 
 def _evalue_lower_bounds(

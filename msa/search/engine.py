@@ -63,12 +63,36 @@ class Selection:
             score, then database order); None for no limit.
         reverse: whether E-values are corrected by the scores of the reversed profile, which are computed for
             the candidates that pass without the correction.
+        longest_targets: returns the largest length of a target that may pass, by score, given the index of a
+            query; see `msa.profile.statistics.longest_targets`.
     """
 
     evalues: EvalueFunction
     max_evalue: float
     max_aligned: int | None = None
     reverse: bool = False
+    longest_targets: Callable[[int], np.ndarray] | None = None
+
+    def possible(
+        self, queries: Sequence[int], owners: np.ndarray, lengths: np.ndarray, scores: np.ndarray
+    ) -> np.ndarray:
+        """Return the indices, int64 [m], of the candidates of several queries that may pass.
+
+        Args:
+            queries: indices of the queries.
+            owners: int32 [n], index in `queries` of each candidate's query.
+            lengths: int32 [n], residues of the targets.
+            scores: int32 [n], half-bits.
+        """
+        if self.longest_targets is None:
+            return np.flatnonzero(scores > 0)
+        longest = np.stack([self._longest_targets_of(query) for query in queries])
+        entries = owners * longest.shape[1] + np.minimum(scores, longest.shape[1] - 1)
+        return np.flatnonzero(lengths <= longest.reshape(-1).take(entries))
+
+    def _longest_targets_of(self, query: int) -> np.ndarray:
+        assert self.longest_targets is not None
+        return self.longest_targets(query)
 
     def passing(
         self, query: int, targets: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
@@ -198,6 +222,11 @@ class Engine(Protocol):
         """Seconds spent so far by stage name; empty if the engine does not measure them."""
         ...
 
+    @property
+    def drives_gpus(self) -> bool:
+        """True if threads of this process drive GPUs, which other Python code would delay."""
+        ...
+
     def prepare(self, lengths: Sequence[int]) -> None:
         """Announce the lengths of the next queries, so that kernels can be compiled for all at once."""
         ...
@@ -263,6 +292,8 @@ def merge_best_targets(parts: Iterable[tuple[np.ndarray, np.ndarray]], max_targe
         At most `max_targets`, as `best_targets` returns them for the whole database.
     """
     parts = list(parts)
+    if len(parts) == 1:
+        return FilteredTargets.of_query(*(array[:max_targets] for array in parts[0]))
     targets = np.concatenate([np.empty(0, np.int64), *(indices for indices, _ in parts)])
     scores = np.concatenate([np.empty(0, np.int32), *(part_scores for _, part_scores in parts)])
     # one key for both criteria, because np.lexsort is several times slower; indices are below 2³¹

@@ -1,6 +1,6 @@
 """The builder of query families: the hits of one iteration that join the profile of the next."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -10,12 +10,18 @@ from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
-from msa.profile.gumbel import GumbelParameters, gumbel_parameters
+from msa.profile.gumbel import GumbelParameters
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import evalues
 from msa.search.alignment_rows import code_rows
 from msa.search.engine import QueryProfile
-from msa.search.family import MEMBER_CORRECTION_WEIGHT, Family, initial_profile
+from msa.search.family import (
+    MEMBER_CORRECTION_WEIGHT,
+    Family,
+    family_parameters,
+    family_settings,
+    initial_profile,
+)
 from msa.search.hits import Hits
 from msa.search.null_scores import ShuffledTargets, corrected_alignment_scores
 from msa.search.settings import SearchSettings
@@ -45,13 +51,12 @@ class FamilyBuilder:
     @cached_property
     def family_settings(self) -> SearchSettings:
         """Settings of a search with a family profile."""
-        return replace(self.settings, gap_open=self.settings.profile_gap_open)
+        return family_settings(self.settings)
 
     @cached_property
     def family_parameters(self) -> GumbelParameters:
         """Parameters of a search with a family profile, before the correction of K."""
-        settings = self.family_settings
-        return gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
+        return family_parameters(self.settings)
 
     def from_profile(self, query: ProfileQuery) -> Family:
         """Return the family of a query that came with a family profile; its members are unknown.

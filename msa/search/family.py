@@ -1,11 +1,12 @@
 """The profiles that queries are searched with: their own, or that of their family."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from msa.alphabet import encode
 from msa.io.fasta import FastaRecord
+from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.search.engine import QueryProfile
 from msa.search.hits import Hits
@@ -33,6 +34,17 @@ class Family:
     k_factor: float
     doubtful: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     doubtful_evalues: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+
+def family_settings(settings: SearchSettings) -> SearchSettings:
+    """Return the settings of a search with family profiles."""
+    return replace(settings, gap_open=settings.profile_gap_open)
+
+
+def family_parameters(settings: SearchSettings) -> GumbelParameters:
+    """Return the parameters of a search with family profiles, before the correction of K."""
+    settings = family_settings(settings)
+    return gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
 
 
 def initial_profile(query: FastaRecord, settings: SearchSettings) -> QueryProfile:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -16,10 +16,24 @@ from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.pssm import ProfileQuery
-from msa.profile.statistics import CHANCE_FRACTION, bit_scores, evalues, reversed_excess
+from msa.profile.statistics import (
+    CHANCE_FRACTION,
+    bit_scores,
+    evalues,
+    longest_targets,
+    reversed_excess,
+)
 from msa.search.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, composition_excess
 from msa.search.engine import Candidates, Engine, EngineRequest, ProfileCallback, QueryProfile, Selection
-from msa.search.family import MEMBER_CORRECTION_WEIGHT, Family, initial_profile, is_uncorrected
+from msa.search.family import (
+    MEMBER_CORRECTION_WEIGHT,
+    Family,
+    family_parameters,
+    family_settings,
+    initial_profile,
+    is_uncorrected,
+)
+from msa.search.family_processes import FamilyProcesses, family_processes
 from msa.search.hits import Hits, QueryHits
 from msa.search.settings import SearchSettings
 from msa.search.windows import best_hits
@@ -27,9 +41,16 @@ from msa.search.windows import best_hits
 if TYPE_CHECKING:
     from msa.search.families import FamilyBuilder
 
+_MAX_FAMILY_PROCESSES, _MIN_PROCESS_QUERIES = 4, 128
+"""Maximum number of processes that build families, and minimum number of queries for which they are started;
+each takes a second of CPU time to start."""
 _MAX_FAMILY_THREADS = 8
 """Maximum number of threads that update families; more of them would hold the interpreter lock for so long
 that a GPU has to wait."""
+
+
+Update: TypeAlias = "tuple[int, QueryHits, Future[Family | None]]"
+"""The index of a query, its hits in one iteration, and its family for the next; None if it stays the same."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +102,8 @@ class IteratedSearch:
         Raises:
             InputError: a query has a family profile, and there are no statistics for its gap costs.
         """
-        with self._family_threads() as pool:
-            yield from _Iterations(self, queries, progress, pool).run(on_profile)
+        with self._family_processes(len(queries)) as processes, self._family_threads() as pool:
+            yield from _Iterations(self, queries, progress, pool, processes).run(on_profile)
 
     def run_next(
         self,
@@ -128,7 +149,7 @@ class IteratedSearch:
         database, settings = self.database, self.settings
         targets = database.arrays
         if of_families:
-            settings, base = self.family_builder.family_settings, self.family_builder.family_parameters
+            settings, base = family_settings(settings), family_parameters(settings)
         else:
             base = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
         limits_early = of_families or not settings.corrects_alignments
@@ -171,11 +192,20 @@ class IteratedSearch:
                 scores = np.maximum(scores.astype(np.int64) - excess, 0)
             return target_evalues(query, indices, scores, max_evalue)
 
+        def longest_targets_of(query: int) -> np.ndarray:
+            return longest_targets(lengths[query], database.total_residues, parameters[query], max_evalue)
+
         # identity and coverage are known only after the alignment, so that candidates which fail these
         # thresholds would take the place of others; so is the composition of the aligned regions
         limits_hits = not settings.has_thresholds
         max_aligned = settings.max_seqs if limits_hits and limits_early else None
-        selection = Selection(candidate_evalues, max_evalue, max_aligned, settings.comp_bias_corr)
+        selection = Selection(
+            candidate_evalues,
+            max_evalue,
+            max_aligned,
+            settings.comp_bias_corr,
+            longest_targets_of,
+        )
         request = EngineRequest(targets, settings, progress, selection)
         for query, candidates in enumerate(self.engine.run(engine_queries(), request)):
             indices, raw = candidates.targets[candidates.aligned], candidates.scores[candidates.aligned]
@@ -191,7 +221,10 @@ class IteratedSearch:
             scores = np.maximum(raw - excess, 0)
             member_scores = np.maximum(raw - MEMBER_CORRECTION_WEIGHT * excess, 0)
             hit_evalues = target_evalues(query, indices, scores)
-            is_member = target_evalues(query, indices, member_scores) <= settings.e_profile
+            is_member = np.zeros(len(indices), bool)
+            if settings.num_iterations > 1 or self.keep_filtered:
+                member_evalues = target_evalues(query, indices, member_scores, settings.e_profile)
+                is_member = member_evalues <= settings.e_profile
             order = np.lexsort((indices, -raw, hit_evalues))
             capped = candidates.capped
             if not limits_early:
@@ -244,6 +277,15 @@ class IteratedSearch:
             return order, False
         return order[np.isin(representatives, targets[best[kept]])], True
 
+    def _family_processes(self, queries: int) -> contextlib.AbstractContextManager[FamilyProcesses | None]:
+        """Start processes that build families, if this process drives GPUs and there are many queries."""
+        settings = self.settings
+        count = min(settings.threads // 2, _MAX_FAMILY_PROCESSES)
+        worthwhile = settings.num_iterations > 1 and queries >= _MIN_PROCESS_QUERIES and count > 0
+        if not worthwhile or not self.engine.drives_gpus:
+            return contextlib.nullcontext()
+        return family_processes(self.database, replace(settings, threads=1), count)
+
     @contextlib.contextmanager
     def _family_threads(self) -> Iterator[ThreadPoolExecutor]:
         """Provide threads for building families; cancel pending tasks when the block ends."""
@@ -264,7 +306,9 @@ class _Iterations:
         queries: Sequence[FastaRecord],
         progress: Callable[[int], None],
         pool: ThreadPoolExecutor,
+        processes: FamilyProcesses | None = None,
     ) -> None:
+        self._processes = processes
         self._search, self._queries, self._progress, self._pool = search, queries, progress, pool
         from_profile = {
             k: pool.submit(search.family_builder.from_profile, query)
@@ -274,7 +318,9 @@ class _Iterations:
         # by query index: queries with a family, and final hits of queries that have left the search
         self._families: dict[int, Family] = {k: family.result() for k, family in from_profile.items()}
         self._final_hits: dict[int, Hits] = {}
-        self._filtered_pairs = 0
+        self._filtered_pairs = self._reported_pairs = 0
+        # whether the engine has taken all queries of the current search
+        self._all_taken = False
 
     def run(self, on_profile: ProfileCallback | None) -> Iterator[Hits]:
         """Run all iterations and yield the hits of each query."""
@@ -319,24 +365,39 @@ class _Iterations:
             yield self._final_hits.pop(k)
 
     def _update_families(self, results: Iterable[tuple[int, QueryHits]]) -> Iterator[int]:
-        """Finish one iteration; return the queries whose family changed, as they become known.
+        """Run one iteration until the engine has taken all queries; return those whose family changed.
 
-        The engine can therefore start the next iteration while families are still being updated.
+        They are yielded as they become known. The engine therefore works on the next iteration while it
+        finishes the last queries of this one, and while families are still being updated.
         """
-        builder = self._search.family_builder
-        updates: deque[tuple[int, QueryHits, Future[Family | None]]] = deque()
-        for k, result in results:
-            arguments = self._queries[k], self._families.get(k), result.member_hits
-            updates.append((k, result, self._pool.submit(builder.update, *arguments)))
-        return self._changed_families(updates)
+        updates = (self._start_update(k, result) for k, result in results)
+        started: deque[Update] = deque()
+        for update in updates:
+            started.append(update)
+            if self._all_taken:
+                break
+        return self._changed_families(started, updates)
 
-    def _changed_families(
-        self, updates: deque[tuple[int, QueryHits, "Future[Family | None]"]]
-    ) -> Iterator[int]:
-        """Yield the queries whose family changed; the others may leave the search."""
+    def _start_update(self, k: int, result: QueryHits) -> Update:
+        """Start to update the family of a query."""
+        builder = self._processes or self._search.family_builder
+        arguments = self._queries[k], self._families.get(k), result.member_hits
+        return k, result, self._pool.submit(builder.update, *arguments)
+
+    def _changed_families(self, started: deque[Update], others: Iterator[Update]) -> Iterator[int]:
+        """Yield the queries whose family changed; the others may leave the search.
+
+        Args:
+            started: the first updates.
+            others: the other updates, which start when they are taken.
+        """
         settings = self._search.settings
-        while updates:
-            k, result, update = updates.popleft()
+        while True:
+            if not started:
+                started.extend(others)
+            if not started:
+                return
+            k, result, update = started.popleft()
             family = update.result()
             if family is not None:
                 self._families[k] = family
@@ -369,19 +430,23 @@ class _Iterations:
     ) -> Iterator[tuple[int, QueryHits]]:
         """Search with queries that all have a family, or all have none."""
         taken: deque[int] = deque()
+        before = self._filtered_pairs
+        self._all_taken = False
 
         def profiles() -> Iterator[QueryProfile | Family]:
             for k in indices:
                 taken.append(k)
+                self._filtered_pairs += len(self._search.database)
                 yield self._families[k] if of_families else self._profile(k)
+            self._all_taken = True
 
-        before, count = self._filtered_pairs, 0
-        for result in self._search.search_once(
-            profiles(), of_families, max_evalue, lambda pairs: self._progress(before + pairs)
-        ):
-            count += 1
+        def progress(pairs: int) -> None:
+            # the end of one iteration overlaps with the next
+            self._reported_pairs = max(self._reported_pairs, before + pairs)
+            self._progress(self._reported_pairs)
+
+        for result in self._search.search_once(profiles(), of_families, max_evalue, progress):
             yield taken.popleft(), result
-        self._filtered_pairs += count * len(self._search.database)
 
     def _profile(self, k: int) -> QueryProfile:
         """Return the current profile of a query."""

@@ -205,6 +205,11 @@ class ClusterExpandingEngine:
         """Seconds spent by the wrapped engine."""
         return self._engine.seconds
 
+    @property
+    def drives_gpus(self) -> bool:
+        """Whether the wrapped engine drives GPUs."""
+        return self._engine.drives_gpus
+
     def prepare(self, lengths: Sequence[int]) -> None:
         """Announce the queries to the wrapped engine."""
         self._engine.prepare(lengths)

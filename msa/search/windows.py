@@ -92,6 +92,9 @@ class _OriginalSelection(Selection):
         selection = Selection(self.evalues, self.max_evalue, limit, self.reverse)
         return selection.passing(origin.index, targets, scores, reversed_scores)
 
+    def _longest_targets_of(self, query: int) -> np.ndarray:
+        return super()._longest_targets_of(self.origins[query].index)
+
 
 class WindowedEngine:
     """An engine that wraps another one and filters the windows of long queries separately.
@@ -112,6 +115,11 @@ class WindowedEngine:
     def seconds(self) -> dict[str, float]:
         """Seconds spent by the wrapped engine."""
         return self._engine.seconds
+
+    @property
+    def drives_gpus(self) -> bool:
+        """Whether the wrapped engine drives GPUs."""
+        return self._engine.drives_gpus
 
     def prepare(self, lengths: Sequence[int]) -> None:
         """Announce queries and windows to the wrapped engine."""
@@ -207,9 +215,7 @@ def _with_origins(selection: Selection | None, origins: Sequence[_Origin]) -> Se
     """Return the selection for queries of the wrapped engine; `origins` may grow."""
     if selection is None:
         return None
-    return _OriginalSelection(
-        selection.evalues, selection.max_evalue, selection.max_aligned, selection.reverse, origins
-    )
+    return _OriginalSelection(**vars(selection), origins=origins)
 
 
 def _scaled_progress(

@@ -8,6 +8,16 @@ scores of all targets or of a list of targets. Launch configurations measured pe
 
 from cuda.alignment.gapless.bounder import GaplessBounder
 from cuda.alignment.gapless.generator import UNBOUNDED
+from cuda.alignment.gapless.runtime import TableUploader, UploadedTable
 from cuda.alignment.gapless.scorer import GaplessScorer
+from cuda.alignment.gapless.tables import ProfileLimits, profile_limits
 
-__all__ = ["UNBOUNDED", "GaplessBounder", "GaplessScorer"]
+__all__ = [
+    "UNBOUNDED",
+    "GaplessBounder",
+    "GaplessScorer",
+    "ProfileLimits",
+    "TableUploader",
+    "UploadedTable",
+    "profile_limits",
+]

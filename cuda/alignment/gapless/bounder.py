@@ -15,17 +15,18 @@ from cuda.alignment import DeviceSequences
 from cuda.alignment.device import Device
 from cuda.alignment.gapless.generator import Kind, Variant
 from cuda.alignment.gapless.launch_table import Launch, border_launch, choose_launch, max_query_length
-from cuda.alignment.gapless.layout import BYTE, MAX_SCORE, byte_table, slack
+from cuda.alignment.gapless.layout import BYTE, MAX_SCORE
 from cuda.alignment.gapless.runtime import (
     PreparedKernel,
     StreamBuffers,
-    UploadedArray,
+    UploadedTable,
     as_words,
     prepare_kernel,
     stream_buffers,
 )
 from cuda.alignment.gapless.scorer import check_profile
 from cuda.alignment.gapless.signatures import FILL_UNBOUNDED, THREADS
+from cuda.alignment.gapless.tables import ProfileLimits, TableSource, profile_limits
 from cuda.alignment.kernel_cache import compiled_kernel
 
 MIN_SHARED_RESIDUES = 1024
@@ -51,39 +52,49 @@ class GaplessBounder:
         profile: int [query length ≥ 1, 32], half-bits; column = letter code.
         cache: folder for generated and compiled kernels.
         launch: launch configuration of a tile; by default the one in the launch table.
+        limits: from `profile_limits`; computed if None.
 
     Raises:
         ValueError: the profile has another shape.
         OSError: from `bound_all`, if the cache folder is not writable.
     """
 
-    def __init__(self, profile: np.ndarray, cache: Path, launch: Launch | None = None) -> None:
+    def __init__(
+        self,
+        profile: np.ndarray,
+        cache: Path,
+        launch: Launch | None = None,
+        limits: ProfileLimits | None = None,
+    ) -> None:
         check_profile(profile)
+        limits = limits or profile_limits([profile])[0]
         self._device, self._cache = Device.current(), cache
         length = len(profile)
         if launch is None:
             table = self._device.name, self._device.shared_bytes, "bounds", cache
             tiles = -(-length // max(max_query_length(*table), 1))
             launch = choose_launch(-(-length // tiles), *table)
-        if int(profile.max()) > MAX_SCORE:
+        if limits.highest_entry > MAX_SCORE:
             launch = None
         if launch is not None and launch.layout.tile < length:
             launch = border_launch(launch)
         self._launch = launch
         self._overlap = np.int32((length + 3) // 4 * 4)
         self._min_shared = max(MIN_SHARED_RESIDUES, MIN_SHARED_QUERIES * length)
-        self._slack = np.int32(slack(profile))
-        self._tables: list[UploadedArray] = []
+        self._slack = np.int32(limits.slack)
+        self._tables: list[UploadedTable] = []
         self._kernel: PreparedKernel | None = None
         if launch is not None:
             width = launch.layout.tile
             tiles_of_profile = [profile[first : first + width] for first in range(0, length, width)]
-            self._tables = [UploadedArray(byte_table(launch.layout, tile)) for tile in tiles_of_profile]
+            self._tables = [
+                UploadedTable(TableSource(launch.layout, BYTE, tile)) for tile in tiles_of_profile
+            ]
 
-    def upload(self) -> None:
-        """Copy the tables to the GPU ahead of time; any thread may call this."""
-        for table in self._tables:
-            table.upload()
+    @property
+    def tables(self) -> list[UploadedTable]:
+        """The tables, which may be uploaded ahead of time."""
+        return self._tables
 
     def bound_all(self, targets: DeviceSequences, bounds: Any, stream: Any = 0) -> None:
         """Queue the computation of all bounds on a stream and return at once.

@@ -246,11 +246,6 @@ def entry_bytes() -> np.ndarray:
     return entries
 
 
-def slack(profile: np.ndarray) -> int:
-    """Return the amount by which a maximum over every second pair may be too low."""
-    return min(max(-int(profile[:, :LETTERS].min()), 0), MAX_PENALTY)
-
-
 def byte_table(layout: Layout, profile: np.ndarray) -> np.ndarray:
     """Build the shared-memory table of a profile tile, with one-byte entries, from which bounds are computed.
 

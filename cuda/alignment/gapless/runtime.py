@@ -1,7 +1,8 @@
 """The current GPU, buffers per stream, uploaded tables, and kernels prepared for launch."""
 
 import contextlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,9 +15,11 @@ from cuda.alignment.device import SIMULATED, Device, stream_handle
 from cuda.alignment.gapless.generator import Variant, source
 from cuda.alignment.gapless.launch_table import Launch
 from cuda.alignment.gapless.signatures import GENERATED_SIGNATURES
+from cuda.alignment.gapless.tables import TableSource, write_tables
 from cuda.alignment.kernel_cache import KernelSource, compiled_kernel, generated_function, prepare_launch
 
 _AS_WORDS = "_foldcli_as_words"
+_STAGING_BUFFERS = 2
 
 
 @dataclass
@@ -40,10 +43,20 @@ class StreamBuffers:
         """
         array = self._arrays.get(name)
         if array is None or array.size < count:
+            if array is not None:
+                # queued work may still use it, and its memory may be reused as soon as it is freed
+                self._wait()
             array = gpu.device_array(count, np.int32)
             array[:2].copy_to_device(np.zeros(min(2, count), np.int32), stream=self.stream)
             self._arrays[name] = array
         return array
+
+    def _wait(self) -> None:
+        """Wait for all work queued on the stream."""
+        if self.stream:
+            self.stream.synchronize()
+        else:
+            gpu.synchronize()
 
     @property
     def work(self) -> Any:
@@ -80,19 +93,9 @@ class UploadedArray:
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
         self._copies: dict[int, Any] = {}
-        self._shared_copy: Any = None
-
-    def upload(self) -> None:
-        """Copy the array now, for use on every stream; wait only for this copy."""
-        stream, _ = _upload_stream(Device.current().number)
-        copy = gpu.to_device(self._array, stream=stream)
-        stream.synchronize()
-        self._shared_copy = copy
 
     def copy_for(self, stream: Any) -> Any:
         """Return a device copy for work that is queued on this stream after the call."""
-        if self._shared_copy is not None:
-            return self._shared_copy
         key = stream_handle(stream)
         copy = self._copies.get(key)
         if copy is None:
@@ -102,6 +105,74 @@ class UploadedArray:
             uploaded.record(upload)
             uploaded.wait(stream)
         return copy
+
+
+class UploadedTable:
+    """A table on the GPU: copied by a `TableUploader`, or else built and copied on first use."""
+
+    def __init__(self, source: TableSource) -> None:
+        self.source = source
+        self._copy: Any = None
+        self._own: UploadedArray | None = None
+
+    def set_copy(self, copy: Any) -> None:
+        """Set the device copy for all streams."""
+        self._copy = copy
+
+    def copy_for(self, stream: Any) -> Any:
+        """Return a device copy for work that is queued on this stream after the call."""
+        if self._copy is not None:
+            return self._copy
+        if self._own is None:
+            self._own = UploadedArray(self.source.build())
+        return self._own.copy_for(stream)
+
+
+class TableUploader:
+    """Builds tables and copies them to the GPU, many with one transfer, without waiting; used by one thread.
+
+    Args:
+        allocate: (count, dtype) → device array of at least `count` elements; may raise.
+    """
+
+    def __init__(self, allocate: Callable[[int, np.dtype[Any]], Any]) -> None:
+        self._allocate, self._stream = allocate, gpu.new_stream(urgent=True)
+        # pinned host memory, and the event after the copy from it
+        self._staging: deque[tuple[np.ndarray, Any]] = deque()
+
+    def upload(self, tables: Sequence[UploadedTable]) -> Any:
+        """Build at least one table, and queue the copy of all, for use on every stream.
+
+        Returns:
+            The event that a stream has to wait for before it uses the copies.
+        """
+        by_arithmetic: dict[str, list[UploadedTable]] = {}
+        for table in tables:
+            by_arithmetic.setdefault(table.source.arithmetic.name, []).append(table)
+        total = sum(table.source.words for table in tables)
+        on_device = self._allocate(total, np.dtype(np.int32))[:total]
+        staging = self._take_staging(total)
+        end = 0
+        for group in by_arithmetic.values():
+            first = end
+            for table in group:
+                start, end = end, end + table.source.words
+                table.set_copy(on_device[start:end])
+            write_tables([table.source for table in group], staging[first:end])
+        on_device.copy_to_device(staging[:total], stream=self._stream)
+        copied = gpu.event()
+        copied.record(self._stream)
+        self._staging.append((staging, copied))
+        return copied
+
+    def _take_staging(self, words: int) -> np.ndarray:
+        """Return pinned memory from which nothing is being copied."""
+        if len(self._staging) == _STAGING_BUFFERS:
+            staging, copied = self._staging.popleft()
+            copied.synchronize()
+            if len(staging) >= words:
+                return staging
+        return gpu.pinned_array(1 << max(words - 1, 1).bit_length(), np.int32)
 
 
 @cache

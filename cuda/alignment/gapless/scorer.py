@@ -14,11 +14,13 @@ from cuda.alignment.gapless.layout import ARITHMETICS, BYTE, HALF, Arithmetic
 from cuda.alignment.gapless.runtime import (
     PreparedKernel,
     UploadedArray,
+    UploadedTable,
     as_words,
     prepare_kernel,
     stream_buffers,
 )
 from cuda.alignment.gapless.signatures import GAPLESS_WIDE, LIST_STRETCHES, THREADS
+from cuda.alignment.gapless.tables import ProfileLimits, TableSource, profile_limits
 from cuda.alignment.kernel_cache import compiled_kernel
 
 MIN_STRETCH = 256
@@ -40,7 +42,7 @@ class _PackedKernel:
 
     def __init__(self, kernel: PreparedKernel, profile: np.ndarray, arithmetic: Arithmetic) -> None:
         self.kernel = kernel
-        self.table = UploadedArray(kernel.launch.layout.table(profile, arithmetic))
+        self.table = UploadedTable(TableSource(kernel.launch.layout, arithmetic, profile))
 
 
 class GaplessScorer:
@@ -55,6 +57,7 @@ class GaplessScorer:
         cache: folder for generated and compiled kernels.
         arithmetic: "half" (any GPU from sm_80) or "short" (sm_90).
         launch: launch configuration of `score_all`; by default the one in the launch table.
+        limits: from `profile_limits`; computed if None.
 
     Raises:
         ValueError: the profile has another shape, the launch cannot hold the query, or the GPU does not
@@ -63,9 +66,15 @@ class GaplessScorer:
     """
 
     def __init__(
-        self, profile: np.ndarray, cache: Path, arithmetic: str = "half", launch: Launch | None = None
+        self,
+        profile: np.ndarray,
+        cache: Path,
+        arithmetic: str = "half",
+        launch: Launch | None = None,
+        limits: ProfileLimits | None = None,
     ) -> None:
         check_profile(profile)
+        limits = limits or profile_limits([profile])[0]
         self._profile, self._cache = profile, cache
         self._device = Device.current()
         self._arithmetic: Arithmetic = ARITHMETICS[arithmetic]
@@ -76,18 +85,17 @@ class GaplessScorer:
         if launch is not None and launch.layout.tile < len(profile):
             raise ValueError(f"{len(profile)} query columns do not fit in {launch.layout.tile}")
         self._launch = launch
-        self._fits_16_bits = int(np.abs(profile.astype(np.int64)).max()) <= self._arithmetic.largest_entry
-        max_score = int(np.maximum(profile.max(axis=1), 0).sum(dtype=np.int64))
-        self._may_overflow = max_score >= self._arithmetic.limit
+        self._fits_16_bits = limits.largest_magnitude <= self._arithmetic.largest_entry
+        self._may_overflow = limits.best_total >= self._arithmetic.limit
         self._packed_kernels: dict[Kind, _PackedKernel | None] = {}
         self._wide_profile: UploadedArray | None = None
         self._listed_launchers: dict[tuple[int, bool], tuple[Callable[..., None], Callable[..., None]]] = {}
 
-    def upload(self) -> None:
-        """Copy the table that `score_listed` needs to the GPU ahead of time; any thread may call this."""
+    @property
+    def tables(self) -> list[UploadedTable]:
+        """The tables that `score_listed` needs, which may be uploaded ahead of time."""
         packed = self._packed_kernel("listed")
-        if packed is not None:
-            packed.table.upload()
+        return [] if packed is None else [packed.table]
 
     def score_all(self, targets: DeviceSequences, scores: Any, stream: Any = 0) -> None:
         """Queue the scoring of all targets on a stream and return at once.

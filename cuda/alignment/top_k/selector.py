@@ -10,7 +10,7 @@ import numpy as np
 from cuda.alignment import DeviceSequences
 from cuda.alignment import device as gpu
 from cuda.alignment.device import SIMULATED, Device
-from cuda.alignment.gapless import GaplessBounder, GaplessScorer
+from cuda.alignment.gapless import GaplessBounder, GaplessScorer, ProfileLimits, UploadedTable
 from cuda.alignment.kernel_cache import KernelSource, compiled_kernel
 from cuda.alignment.top_k.layout import (
     BINS,
@@ -62,22 +62,23 @@ class GaplessQuery:
     Args:
         profile: int [query length ≥ 1, 32], half-bits; column = letter code.
         kernels: folder for generated and compiled kernels.
+        limits: from `profile_limits`; computed if None.
 
     Raises:
         ValueError: the profile has another shape.
         OSError: the folder is not writable.
     """
 
-    def __init__(self, profile: np.ndarray, kernels: Path) -> None:
-        self._bounder = GaplessBounder(profile, kernels)
-        self._scorer = GaplessScorer(profile, kernels)
+    def __init__(self, profile: np.ndarray, kernels: Path, limits: ProfileLimits | None = None) -> None:
+        self._bounder = GaplessBounder(profile, kernels, limits=limits)
+        self._scorer = GaplessScorer(profile, kernels, limits=limits)
         self.bound_all = self._bounder.bound_all
         self.score_listed = self._scorer.score_listed
 
-    def upload(self) -> None:
-        """Copy the query's tables to the GPU ahead of time; any thread may call this."""
-        self._bounder.upload()
-        self._scorer.upload()
+    @property
+    def tables(self) -> list[UploadedTable]:
+        """The query's tables, which may be uploaded ahead of time."""
+        return [*self._bounder.tables, *self._scorer.tables]
 
 
 def row_size(k: int) -> int:
@@ -90,6 +91,28 @@ def read_row(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     count, k = int(row[ROW_COUNT]), (len(row) - ROW_TARGETS) // 2
     targets, scores = row[ROW_TARGETS:][:count], row[ROW_TARGETS + k :][:count]
     return targets.astype(np.int64), scores.copy()
+
+
+def read_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the content of several rows, int32 [n, row_size(k)], in a few operations for all of them.
+
+    Returns:
+        The number of targets in each row, int64 [n]; then all database indices, int64, and scores, int32, row
+        by row, each by descending score, then by index.
+    """
+    k = (rows.shape[1] - ROW_TARGETS) // 2
+    counts = rows[:, ROW_COUNT].astype(np.int64)
+    longest = int(counts.max(initial=0))
+    used = np.arange(longest) < counts[:, None]
+    # one key for both criteria; scores are not negative, and indices are below 2³¹
+    keys = rows[:, ROW_TARGETS + k :][:, :longest].astype(np.int64)
+    keys <<= _LARGE_TARGET_BITS
+    np.subtract(rows[:, ROW_TARGETS:][:, :longest], keys, out=keys)
+    keys[~used] = np.iinfo(np.int64).max
+    keys.sort(axis=1)
+    keys = keys[used]
+    scores = -(keys >> _LARGE_TARGET_BITS)
+    return counts, keys & ((1 << _LARGE_TARGET_BITS) - 1), scores.astype(np.int32)
 
 
 @dataclass(frozen=True)

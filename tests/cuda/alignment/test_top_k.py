@@ -8,7 +8,8 @@ import pytest
 from numba import cuda
 
 from cuda.alignment import DeviceSequences
-from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_row, row_size
+from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_row, read_rows, row_size
+from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
 from msa.search.engine import best_targets
 from tests.cuda.alignment.reference import gapless_scores
 
@@ -285,3 +286,21 @@ def test_large_database_indices(first: int) -> None:
     selected, exact = read_row(rows[1].copy_to_host())
     assert sorted((selected - first).tolist()) == sorted(best_targets(scores, 7, 2).tolist())
     assert exact.tolist() == scores[selected - first].tolist()
+
+
+@pytest.mark.parametrize("counts", [[5, 0, 3], [0, 0], [6, 6], [1]])
+def test_rows_are_read_in_order(counts: list[int]) -> None:
+    rng, k = np.random.default_rng(4), 6
+    rows = rng.integers(-9, 9, (len(counts), row_size(k))).astype(np.int32)
+    rows[:, ROW_COUNT] = counts
+    for row, count in zip(rows, counts, strict=True):
+        row[ROW_TARGETS:][:count] = rng.permutation([2**31 - 1, 0, 7, 12, 3, 2**30])[:count]
+        row[ROW_TARGETS + k :][:count] = rng.choice([0, 5, 2**31 - 1], count)
+    found, targets, scores = read_rows(rows)
+    expected = []
+    for row in rows:
+        own_targets, own_scores = read_row(row)
+        order = np.lexsort((own_targets, -own_scores.astype(np.int64)))
+        expected += list(zip(own_targets[order].tolist(), own_scores[order].tolist(), strict=True))
+    assert found.tolist() == counts and (targets.dtype, scores.dtype) == (np.int64, np.int32)
+    assert list(zip(targets.tolist(), scores.tolist(), strict=True)) == expected

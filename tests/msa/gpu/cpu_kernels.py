@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment import AlignmentPaths, DeviceSequences
+from cuda.alignment.gapless import ProfileLimits, UploadedTable
+from cuda.alignment.gapless.layout import HALF, Layout
+from cuda.alignment.gapless.tables import TableSource
 from cuda.alignment.top_k import read_row, row_size
 from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
 from msa.cpu.gapless import gapless_scores
@@ -22,11 +25,10 @@ def on_host(sequences: DeviceSequences) -> SequenceArrays:
 class GaplessQuery:
     """Replaces cuda.alignment.top_k.GaplessQuery."""
 
-    def __init__(self, profile: np.ndarray, kernels: Path) -> None:
+    def __init__(self, profile: np.ndarray, kernels: Path, limits: ProfileLimits | None = None) -> None:
         self.profile = profile
-
-    def upload(self) -> None:
-        pass
+        # uploaded, although `TopKSelector` reads the profile
+        self.tables = [UploadedTable(TableSource(Layout(32, 8), HALF, profile[:256]))]
 
 
 class TopKSelector:

@@ -3,18 +3,22 @@
 import json
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cuda.alignment import device as gpu_device
 from cuda.alignment.device import SIMULATED, Device
+from cuda.alignment.gapless.launch_table import border_launch, choose_launch
+from cuda.alignment.gapless.signatures import GAPLESS_WIDE
+from msa.gpu import local_worker
 from msa.gpu.devices import Gpu, GpuUnavailable, find_gpu
-from msa.gpu.interface import GpuSettings
-from msa.gpu.kernel_compiler import KernelCompiler, _Job, _run_job
+from msa.gpu.interface import FilterLimits, GpuSettings
+from msa.gpu.kernel_compiler import KernelCompiler, _Job, _run_job, alignment_kernels, filter_kernels
 from msa.gpu.local_worker import LocalWorker
 
 H200 = Device.of_architecture("NVIDIA H200", (9, 0))
@@ -52,6 +56,27 @@ def test_kernels_of_all_stages_are_compiled_together(tmp_path: Path) -> None:
     assert len(stages) == 3 and all(lengths == [100, 200] for lengths in stages.values())
 
 
+@pytest.mark.parametrize("length", [50, 300, 3000])
+def test_all_kernels_that_queries_may_need_are_announced(tmp_path: Path, length: int) -> None:
+    kernels = {
+        kernel.identity: kernel.launch_bounds
+        for kernel in (
+            *filter_kernels([length], tmp_path, H200),
+            *alignment_kernels([length], tmp_path, H200, many=True),
+        )
+    }
+    assert GAPLESS_WIDE.identity in kernels
+    for kind, lanes in (("packed", None), ("traced", 32), ("wide", 32)):
+        shapes = [name for name in kernels if name.startswith(f"gotoh_{kind}")]
+        assert shapes and (lanes is None or all(f"_{lanes}x" in name for name in shapes))
+    # tiles of a long query have fewer threads
+    bounds = [name for name in kernels if name.startswith(("gapless_bounds", "gapless_bordered"))]
+    launch = choose_launch(min(length, 1500), H200.name, H200.shared_bytes, "bounds")
+    assert launch is not None and len(bounds) == 1
+    expected = launch if length < 3000 else border_launch(launch)
+    assert kernels[bounds[0]] == (expected.threads, expected.blocks)
+
+
 def test_searches_do_not_wait_for_the_kernels_for_many_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +101,36 @@ def test_searches_do_not_wait_for_the_kernels_for_many_pairs(
     may_end.set()
     assert ended.wait(60)
     assert calls == [([300], False), ([100, 200], False), ([100, 200], True)]
+
+
+def test_filter_waits_for_its_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filters: list[object] = []
+
+    class Database:
+        def start(self) -> None:
+            pass
+
+    class Filter:
+        def __init__(self, allocate: Any) -> None:
+            filters.append(self)
+
+        def start(self, count: int, uploaded: Any) -> None:
+            pass
+
+    monkeypatch.setattr(gpu_device, "select_device", lambda number: None)
+    monkeypatch.setattr(local_worker, "BatchFilter", Filter)
+    gpu = Gpu(0, "NVIDIA H200", (9, 0), (13, 0), (13, 0), 2**30, 2**30)
+    worker = LocalWorker(gpu, GpuSettings(tmp_path))
+    worker._database = Database()  # type: ignore[assignment]
+    compiled: Future[None] = Future()
+    limits, cancelled = FilterLimits(10, 0), threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        queued = threads.submit(worker._queue_filter, 1, compiled, Future(), limits, False, cancelled)
+        time.sleep(0.05)
+        assert not filters
+        compiled.set_result(None)
+        queued.result(60)
+    assert len(filters) == 1
 
 
 @pytest.mark.simulator

@@ -42,11 +42,12 @@ class StuckStream(DatabaseStream):
 class WaitingWorker(LocalWorker):
     batches = 0
 
-    def _queue_filter(self, uploads: Any, limits: Any, more_follow: bool, cancelled: threading.Event) -> Any:
+    def _queue_filter(self, *arguments: Any) -> Any:
+        cancelled: threading.Event = arguments[-1]
         WaitingWorker.batches += 1
         if WaitingWorker.batches == 2:
             cancelled.wait()
-        return super()._queue_filter(uploads, limits, more_follow, cancelled)
+        return super()._queue_filter(*arguments)
 
 
 fault = sys.argv.pop(1)

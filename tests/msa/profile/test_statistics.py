@@ -13,9 +13,11 @@ from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, gumbel_parameter
 from msa.profile.matrices import substitution_matrix
 from msa.profile.statistics import (
     CHANCE_FRACTION,
+    MAX_TABULATED_SCORE,
     bit_scores,
     corrected_scores,
     evalues,
+    longest_targets,
     reversed_excess,
 )
 from msa.search.settings import default_gap_costs
@@ -199,6 +201,15 @@ def test_only_evalues_above_the_limit_are_infinite(seed: int, query: int, expone
         limited = evalues(scores, query, lengths, 10**9, parameters, limit)
         assert np.array_equal(limited[values <= limit], values[values <= limit])
         assert set(limited[limited != values].tolist()) <= {math.inf}
+        longest = longest_targets(query, 10**9, parameters, limit)[np.minimum(scores, MAX_TABULATED_SCORE)]
+        assert (lengths <= longest)[values <= limit].all()
+
+
+def test_long_targets_need_high_scores() -> None:
+    longest = longest_targets(200, 10**9, DEFAULT, 1e-3)
+    # for 1,000 residues, E is about 10 at a score of 80, and 1e-3 at 110
+    assert (longest[:90] < 400).all() and (np.diff(longest) >= 0).all() and longest[130] > 10**6
+    assert (longest_targets(200, 10**9, DEFAULT, math.inf) > 10**6).all()
 
 
 @settings(deadline=None)

@@ -1,8 +1,10 @@
 """Tests of iterated searches: hits beyond those of a single search, and queries that leave early."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
+from msa.search import family_processes, iterations
 from msa.search.engine import Candidates, EngineRequest, QueryProfile
 from msa.search.hits import Hit
 from msa.search.search import search, search_many
@@ -55,6 +58,31 @@ class CountingEngine(CpuEngine):
         profiles = list(queries)
         self.runs.append(len(profiles))
         return super().run(profiles, request)
+
+
+class AheadEngine(CpuEngine):
+    """A CPU engine that takes several queries before it yields candidates, as engines on GPUs do."""
+
+    def __init__(self, ahead: int) -> None:
+        self._ahead = ahead
+        self.running = self.most_running = 0
+
+    def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
+        self.running += 1
+        pending: deque[Candidates] = deque()
+        for candidates in super().run(queries, request):
+            pending.append(candidates)
+            self.most_running = max(self.most_running, self.running)
+            if len(pending) > self._ahead:
+                yield pending.popleft()
+        yield from pending
+        self.running -= 1
+
+
+class GpuLikeEngine(CpuEngine):
+    """A CPU engine for which families are built in other processes."""
+
+    drives_gpus = True  # type: ignore[misc]
 
 
 def evalues(hits: Sequence[Hit], name: str) -> list[float]:
@@ -145,3 +173,68 @@ def test_settings_out_of_range_are_rejected(invalid: dict[str, float], tmp_path:
     (name,) = invalid
     with pytest.raises(InputError, match=name):
         SearchSettings(**invalid)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ahead", [0, 2, 100])
+@pytest.mark.parametrize("evalue", [1e-3, 10.0])
+def test_iterations_may_overlap(
+    family: tuple[FastaRecord, TargetDatabase], ahead: int, evalue: float
+) -> None:
+    query, database = family
+    unrelated = FastaRecord("unrelated", "MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFK")
+    parts = [FastaRecord(f"part{k}", query.sequence[10 * k :]) for k in range(5)]
+    records = [query, unrelated, *parts, unrelated, query, unrelated]
+    settings = SearchSettings(num_iterations=3, evalue=evalue)
+    engine, reports = AheadEngine(ahead), [0]
+    found = list(search_many(records, database, settings, engine, lambda done, total: reports.append(done)))
+    expected = list(search_many(records, database, settings))
+    assert len(found) == len(records)
+    for (record, hits), (other, other_hits) in zip(found, expected, strict=True):
+        assert record is other and hits.targets.tolist() == other_hits.targets.tolist()
+        assert hits.evalues.tolist() == other_hits.evalues.tolist()
+    assert engine.most_running == (2 if ahead else 1) and not engine.running
+    assert reports == sorted(reports) and reports[-1] == 3 * len(records) * len(database)
+
+
+@pytest.mark.parametrize("fault", ["", "killed", "replaced"])
+def test_families_of_processes_equal_those_of_threads(
+    family: tuple[FastaRecord, TargetDatabase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    query, database = family
+    if fault == "replaced":
+        # processes find another database in its folder
+        (tmp_path / "other.fasta").write_text(">other\nMKTAYIAKQR\n")
+        build_database([tmp_path / "other.fasta"], tmp_path / "db", BuildSettings(mask=False, threads=1))
+        database = replace(database, path=tmp_path / "db")
+    started: list[family_processes.FamilyProcesses] = []
+    requests: list[bool] = []
+
+    class Processes(family_processes.FamilyProcesses):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            started.append(self)
+            if fault == "killed":
+                self._processes[0]._process.kill()
+
+    class Process(family_processes._Process):
+        def request(self, *arguments: Any) -> Any:
+            result = super().request(*arguments)
+            requests.append(True)
+            return result
+
+    monkeypatch.setattr(family_processes, "FamilyProcesses", Processes)
+    monkeypatch.setattr(family_processes, "_Process", Process)
+    monkeypatch.setattr(iterations, "_MIN_PROCESS_QUERIES", 2)
+    settings = SearchSettings(num_iterations=3, threads=2)
+    records = [query, FastaRecord("half", query.sequence[:60]), FastaRecord("other", query.sequence[60:])]
+    found = list(search_many(records, database, settings, GpuLikeEngine()))
+    assert len(started) == 1 and bool(requests) == (fault == "")
+    assert started[0]._processes[0]._process.returncode is not None
+    expected = list(search_many(records, database, settings))
+    for (record, hits), (other, other_hits) in zip(found, expected, strict=True):
+        assert record is other and hits.evalues.tolist() == other_hits.evalues.tolist()
+        assert hits.targets.tolist() == other_hits.targets.tolist() and len(hits) > 10
+        assert hits.alignments.runs.tolist() == other_hits.alignments.runs.tolist()
+    # a single query is not worth the start of a process
+    list(search_many(records[:1], database, settings, GpuLikeEngine()))
+    assert len(started) == 1
