@@ -12,12 +12,15 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from cuda.fused.dispatch import HOPPER_CAPABILITY
 from cuda.fused.gpu_model import assumed_gpu, gpu_model
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # With TRITON_INTERPRET=1, set before kernels are defined, Triton's interpreter runs them on CPU tensors.
 INTERPRETED = bool(triton.knobs.runtime.interpret)
 DEFAULT = "default"
+# the GPU whose tables all Hopper GPUs use: their multiprocessors are the same
+HOPPER = "NVIDIA H200"
 
 
 def check_tensors(operation: str, *tensors: torch.Tensor) -> None:
@@ -56,7 +59,9 @@ def launch_table(operation: str, device: str = DEFAULT, section: str = "launches
 
 def _device_name(device: torch.device) -> str:
     gpu = gpu_model(device)
-    return DEFAULT if gpu is None else gpu.name
+    if gpu is None:
+        return DEFAULT
+    return HOPPER if gpu.capability == HOPPER_CAPABILITY else gpu.name
 
 
 def choose_launch(

@@ -10,9 +10,11 @@ from cuda.fused.attention.triton_backward_kernels import (
     key_gradients,
     prepare_gradient,
     query_gradients,
+    row_gradients,
     tile_gradients,
 )
 from cuda.fused.launch import choose_launch, program_count
+from cuda.fused.row_sums import sum_rows
 
 # programs of the bias kernel for each multiprocessor
 BIAS_PROGRAMS = 4
@@ -67,8 +69,8 @@ def attend_backward(
         *bias_strides,
         projected_gradient,
     )
-    tile = options["tile"]
-    all_keys, all_queries = length <= tile["KEYS"], length <= tile["QUERIES"]
+    tile, row = options["tile"], options.get("row")
+    all_keys, all_queries = row is None and length <= tile["KEYS"], row is None and length <= tile["QUERIES"]
     bias_gradient = None
     if pair_bias is not None or (all_keys and all_queries):
         groups = rows // bias_rows * heads
@@ -87,6 +89,18 @@ def attend_backward(
             bias_gradient = bias_gradient[0] if parts == 1 else bias_gradient.sum(0)
     else:
         all_keys = all_queries = False
+    if row is not None:
+        row = dict(row)
+        transposed, strides = pair_bias, (*bias_strides, 1)
+        if row.pop("TRANSPOSED", False) and pair_bias is not None:
+            transposed = pair_bias.mT.contiguous()
+            strides = (*transposed.stride()[:2], 1, transposed.stride(2))
+        row_gradients[(rows * heads,)](
+            *inputs[:7], transposed, *strides, projected_gradient, rows, length, bias_rows, **sizes,
+            EDGE=bool(length % row["QUERIES"] or length % row["KEYS"]),
+            BLOCKS=triton.cdiv(length, row["KEYS"]), **row,
+        )  # fmt: skip
+        all_keys = all_queries = True
     for kernel, name, block, done in (
         (key_gradients, "keys", "KEYS", all_queries),
         (query_gradients, "queries", "QUERIES", all_keys),
@@ -123,4 +137,4 @@ def _prepare(
         projected_gradient, gating_sums, rows * length, length, HEADS=heads, WIDTH=width,
         BLOCK_HEADS=block_heads, POSITIONS=positions, num_warps=options["num_warps"],
     )  # fmt: skip
-    return scaled, delta, gating_sums.sum(0)
+    return scaled, delta, sum_rows(gating_sums)

@@ -215,6 +215,92 @@ def key_gradients(
 
 
 @triton.jit(do_not_specialize=["rows"])
+def row_gradients(
+    projected, scaled, maximum, delta, mask, mask_row, mask_position, pair_bias, bias_batch, bias_head,
+    bias_query, bias_key, projected_gradient, rows, length, bias_rows, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, EDGE: tl.constexpr, BLOCKS: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Write dQ, dK and dV of one head and row, whose keys are in BLOCKS blocks; tiles are [keys, queries]."""
+    head = tl.program_id(0) % HEADS
+    row = (tl.program_id(0) // HEADS).to(tl.int64)
+    inner: tl.constexpr = HEADS * WIDTH
+    start = row * length
+    base = projected + start * (4 * inner) + head * WIDTH
+    scaled += start * inner + head * WIDTH
+    statistics = (row * HEADS + head) * length
+    exponent_scale = _exponent_scale(maximum + statistics, mask)
+    if pair_bias is not None:
+        pair_bias += row // bias_rows * bias_batch + head.to(tl.int64) * bias_head
+    keys = ()
+    values = ()
+    penalties = ()
+    key_gradients = ()
+    value_gradients = ()
+    for k in tl.static_range(BLOCKS):
+        position = k * KEYS + tl.arange(0, KEYS)
+        real = position < length
+        keys += (_load_head(base + inner, position, 4 * inner, real, WIDTH, PADDED, EDGE),)
+        values += (_load_head(base + 2 * inner, position, 4 * inner, real, WIDTH, PADDED, EDGE),)
+        penalty = None
+        if mask is not None or EDGE:
+            penalty = _key_penalty(
+                mask, row * mask_row, mask_position, position, real, exponent_scale, EDGE
+            )[:, None]  # fmt: skip
+        penalties += (penalty,)
+        key_gradients += (tl.zeros([KEYS, PADDED], tl.float32),)
+        value_gradients += (tl.zeros([KEYS, PADDED], tl.float32),)
+    channel = tl.arange(0, PADDED)
+    out = projected_gradient + start * (4 * inner) + head * WIDTH + channel[None, :]
+    for first in tl.range(0, length, QUERIES, num_stages=STAGES):
+        queries = first + tl.arange(0, QUERIES)
+        real_queries = queries < length
+        query = _load_query(base, queries, 4 * inner, real_queries, WIDTH, PADDED, EDGE)
+        upstream = _load_head(scaled, queries, inner, real_queries, WIDTH, PADDED, EDGE)
+        highest, offset = _load_statistics(
+            maximum + statistics, delta + statistics, queries, real_queries, EDGE
+        )
+        query_gradient = tl.zeros([QUERIES, PADDED], tl.float32)
+        new_key_gradients = ()
+        new_value_gradients = ()
+        for k in tl.static_range(BLOCKS):
+            bias = None
+            if pair_bias is not None:
+                position = k * KEYS + tl.arange(0, KEYS)
+                pointers = pair_bias + (queries[None, :] * bias_query + position[:, None] * bias_key)
+                if EDGE:
+                    inside = real_queries[None, :] & (position < length)[:, None]
+                    bias = tl.load(pointers, mask=inside, other=0.0).to(tl.float32)
+                else:
+                    bias = tl.load(pointers).to(tl.float32)
+            weight = _weights(
+                keys[k], query.T, bias, penalties[k], highest[None, :], exponent_scale, WIDTH, PRECISION
+            )
+            narrow = weight.to(upstream.dtype)
+            new_value_gradients += (tl.dot(narrow, upstream, value_gradients[k], input_precision=PRECISION),)
+            product = tl.dot(values[k], upstream.T, input_precision=PRECISION)
+            narrow = (weight * (product - offset[None, :])).to(query.dtype)
+            new_key_gradients += (tl.dot(narrow, query, key_gradients[k], input_precision=PRECISION),)
+            query_gradient = tl.dot(narrow.T, keys[k], query_gradient, input_precision=PRECISION)
+        key_gradients = new_key_gradients
+        value_gradients = new_value_gradients
+        tl.store(
+            out + queries[:, None] * (4 * inner),
+            (query_gradient * WIDTH**-0.5).to(projected_gradient.dtype.element_ty),
+            mask=real_queries[:, None] & (channel < WIDTH)[None, :],
+        )
+    for k in tl.static_range(BLOCKS):
+        position = k * KEYS + tl.arange(0, KEYS)
+        target = out + inner + position[:, None] * (4 * inner)
+        stored = (position < length)[:, None] & (channel < WIDTH)[None, :]
+        key_gradient = key_gradients[k]
+        if keys[k].dtype == tl.float32:
+            key_gradient *= WIDTH**-0.5
+        tl.store(target, key_gradient.to(projected_gradient.dtype.element_ty), mask=stored)
+        tl.store(target + inner, value_gradients[k].to(projected_gradient.dtype.element_ty), mask=stored)
+
+
+@triton.jit(do_not_specialize=["rows"])
 def query_gradients(
     projected, scaled, maximum, delta, mask, mask_row, mask_position, pair_bias, bias_batch, bias_head,
     bias_query, projected_gradient, rows, length, bias_rows, HEADS: tl.constexpr, WIDTH: tl.constexpr,

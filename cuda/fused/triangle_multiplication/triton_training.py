@@ -14,6 +14,7 @@ import triton.language as tl
 from cuda.fused.launch import check_tensors
 from cuda.fused.layer_norm.reference import EPSILON
 from cuda.fused.matrix_products import wide_product
+from cuda.fused.row_sums import sum_rows
 from cuda.fused.rows import sigmoid
 from cuda.fused.triangle_multiplication.triton import product_scale, scaled_product
 
@@ -216,15 +217,21 @@ class Saved(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of the inputs of `update`, by their names."""
+    """Gradients of the inputs of `update`.
+
+    Args:
+        normed: [B, N, N, C], of the input's dtype.
+        projection: [C, 4*M+C], at least float32.
+        output: [M, C], at least float32.
+        biases: [4*M+2*C] float32, those of bias and output_bias.
+        center: [2, M] float32, those of center_scale and center_offset.
+    """
 
     normed: torch.Tensor
     projection: torch.Tensor
-    bias: torch.Tensor
-    center_scale: torch.Tensor
-    center_offset: torch.Tensor
     output: torch.Tensor
-    output_bias: torch.Tensor
+    biases: torch.Tensor
+    center: torch.Tensor
 
 
 def update(
@@ -341,14 +348,10 @@ def update_backward(
         CHANNELS=2 * width, STRIDE=stride, POSITIONS=POSITIONS, BLOCK=CHANNEL_BLOCK,
     )  # fmt: skip
     del factors_gradient, product_gradient
-    bias, output_bias = partial_sums.sum(0).split([stride, channels])
-    center_scale_gradient, center_offset = norm_sums.sum(0)
     return Gradients(
         normed=(projected_gradient @ projection.mT).view(normed.shape),
         projection=wide_product(normed.view(count, channels).mT, projected_gradient),
-        bias=bias,
-        center_scale=center_scale_gradient,
-        center_offset=center_offset,
         output=output_gradient,
-        output_bias=output_bias,
+        biases=sum_rows(partial_sums),
+        center=sum_rows(norm_sums),
     )

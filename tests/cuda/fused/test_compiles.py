@@ -44,6 +44,7 @@ from cuda.fused.outer_product_mean import (  # noqa: E402
 )
 from cuda.fused.outer_product_mean import hopper as hopper_outer_product_mean  # noqa: E402
 from cuda.fused.outer_product_mean import triton as outer_product_mean  # noqa: E402
+from cuda.fused.outer_product_mean import triton_training as outer_product_training  # noqa: E402
 from cuda.fused.pair_bias import hopper as hopper_pair_bias  # noqa: E402
 from cuda.fused.pair_bias import triton as pair_bias  # noqa: E402
 from cuda.fused.transition import TransitionWeights  # noqa: E402
@@ -211,6 +212,21 @@ def test_outer_product_mean_on_hopper(
     msa, pair = torch.empty(16, 100, c, dtype=dtype), torch.empty(100, 100, z, dtype=dtype)
     hopper_outer_product_mean.outer_product_mean(msa, weights, torch.ones(16, 100))
     hopper_outer_product_mean.add_outer_product_mean(pair, msa, weights)
+    factors = msa[None, ..., :e].contiguous()
+    hopper_outer_product_mean.project_outer(factors, factors, weights.output.flatten(0, 1))
+    check(kernel, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("length", [256, 100])
+def test_outer_product_mean_backward(
+    length: int, dtype: torch.dtype, compiled: Callable[..., CompiledKernel]
+) -> None:
+    kernel = compiled(outer_product_training, "sum_over_pairs")
+    outer, gradient = (torch.empty(6, *shape, dtype=dtype) for shape in ((1024, length), (length, 128)))
+    total = outer_product_training.OutputGradient(1024, 128, 6, outer)
+    total.add(outer, gradient)
+    total.add(outer, gradient)
     check(kernel, 2)
 
 

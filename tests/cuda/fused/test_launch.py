@@ -5,6 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from cuda.fused.gpu_model import GpuModel, assume_gpu
 from cuda.fused.launch import (
     check_tensors,
     choose_launch,
@@ -32,6 +33,15 @@ def test_first_row_that_fits_is_chosen() -> None:
 def test_gpu_without_a_table_gets_the_default_one() -> None:
     assert launch_table("attention", "Unknown GPU") == launch_table("attention")
     assert launch_table("attention", "NVIDIA H200") != launch_table("attention")
+
+
+def test_all_hopper_gpus_share_a_table() -> None:
+    x, name = torch.empty(0, dtype=torch.bfloat16), "NVIDIA H100 80GB HBM3"
+    with assume_gpu(GpuModel(name, (9, 0))):
+        options = choose_launch("attention", x, 32, biased=1)
+    assert options == first_fitting(launch_table("attention", "NVIDIA H200"), x, 32, biased=1)
+    with assume_gpu(GpuModel(name, (8, 0))):
+        assert choose_launch("attention", x, 32, biased=1) != options
 
 
 def test_unsupported_tensors_are_rejected() -> None:

@@ -24,4 +24,4 @@ def test_chunks_have_the_same_gradients(
     generator = torch.Generator().manual_seed(0)
     shapes = [(batch, sequences, length, inner)] * 2 + [(inner, inner, channels)]
     inputs = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
-    compare_gradients(compare, differentiable.project_outer_chunked, differentiable.project_outer, inputs)
+    compare_gradients(compare, differentiable.project_outer_fused, differentiable.project_outer, inputs)

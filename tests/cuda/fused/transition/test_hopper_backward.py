@@ -40,5 +40,8 @@ def test_matches_float64(rows: int, channels: int, compare: Compare, monkeypatch
     result = hopper_backward.transition_backward(upstream, x, TransitionWeights(*weights))
     plain = reference_gradients(upstream, [x, *weights], torch.bfloat16)
     exact = reference_gradients(upstream, [x, *weights], torch.float64)
-    for gradient, expected, true in zip(result, plain, exact, strict=True):
+    vectors = result.vectors.split([channels, channels, channels, width])
+    norm_scale, norm_offset, narrow_bias, widen_bias = vectors
+    gradients = (result.x, norm_scale, norm_offset, result.widen, widen_bias, result.narrow, narrow_bias)
+    for gradient, expected, true in zip(gradients, plain, exact, strict=True):
         compare(gradient.to(torch.bfloat16), expected, true)
