@@ -115,7 +115,7 @@ def _project_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of left, right and output."""
     gradient, left, output = (x.contiguous() for x in (gradient, left, output))
-    batch, sequences, length, inner = left.shape
+    batch, _, length, inner = left.shape
     right = right.transpose(2, 3).contiguous()  # [B, S, E, N]
     left_gradient, right_gradient = torch.empty_like(left), None
     output_gradient = _output_gradient(left, output)

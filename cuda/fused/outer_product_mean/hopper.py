@@ -388,7 +388,7 @@ def _launch(
     result: torch.Tensor,
     add: bool,
 ) -> None:
-    """Launch the kernel; `output` is [E*E, Z], and updates are multiplied by the reciprocal without counts."""
+    """Launch the kernel; output is [E*E, Z]. Without counts, updates are multiplied by the reciprocal."""
     sequences, (rows, columns, _) = left.shape[0], result.shape
     launch = dict(LAUNCH)
     loaded = launch.pop("SLICE")
