@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 from benchmarks.contest import hopper as hopper_contest  # noqa: E402
 from benchmarks.contest import kernels as contest  # noqa: E402
 from benchmarks.contest.reference import GateFirstWeights  # noqa: E402
-from cuda.fused import launch  # noqa: E402
+from cuda.fused import launch, row_sums  # noqa: E402
 from cuda.fused.attention import (  # noqa: E402
     AttentionWeights,
     hopper_core,
@@ -137,6 +138,8 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CompiledKernel]:
     """Return a function that replaces a kernel of a module, and has the module accept CPU tensors."""
+    # sums of partial gradients are compiled by a test of their own
+    monkeypatch.setattr(row_sums, "sum_blocks", MagicMock())
 
     def replace(module: Any, name: str) -> CompiledKernel:
         replacement = CompiledKernel(getattr(module, name))
@@ -439,6 +442,13 @@ def test_transition_backward_on_hopper(
     hopper_transition_backward.hidden_gradients(x, x, weights)
     # with 256 channels, LayerNorm's backward pass spills; the loop over hidden channels does not
     check(kernel, 1, max_stack=848 if channels == 256 else 0)
+
+
+def test_sums_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = CompiledKernel(row_sums.sum_blocks)
+    monkeypatch.setattr(row_sums, "sum_blocks", kernel)
+    row_sums.sum_rows(torch.empty(1000, 640))
+    check(kernel, 2)
 
 
 @pytest.mark.parametrize("channels", [64, 128])
