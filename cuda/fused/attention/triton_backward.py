@@ -96,7 +96,7 @@ def attend_backward(
             transposed = pair_bias.mT.contiguous()
             strides = (*transposed.stride()[:2], 1, transposed.stride(2))
         row_gradients[(rows * heads,)](
-            *inputs[:7], transposed, *strides, projected_gradient, rows, length, bias_rows, **sizes,
+            *inputs[:7], transposed, *strides, projected_gradient, length, bias_rows, **sizes,
             EDGE=bool(length % row["QUERIES"] or length % row["KEYS"]),
             BLOCKS=triton.cdiv(length, row["KEYS"]), **row,
         )  # fmt: skip
@@ -108,7 +108,7 @@ def attend_backward(
         if not done:
             launch = options[name]
             kernel[(triton.cdiv(length, launch[block]) * rows * heads,)](
-                *inputs, rows, length, bias_rows, **sizes,
+                *inputs, length, bias_rows, **sizes,
                 EDGE=bool(length % launch["QUERIES"] or length % launch["KEYS"]), **launch,
             )  # fmt: skip
     return projected_gradient, gating_bias_gradient, bias_gradient

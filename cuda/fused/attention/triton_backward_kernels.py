@@ -147,24 +147,27 @@ def _weights(
 
 
 @triton.jit
-def _own_block(length, rows, BLOCK: tl.constexpr):
-    """Return the positions, row and head of this program, one of those for each block of positions."""
+def _own_block(length, HEADS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return the positions, row and head of this program, one of those for each block of positions.
+
+    Heads vary faster than rows, as those of a position are adjacent in memory.
+    """
     blocks = tl.cdiv(length, BLOCK)
     index = tl.program_id(0)
     position = index % blocks * BLOCK + tl.arange(0, BLOCK)
     index //= blocks
-    return position, (index % rows).to(tl.int64), index // rows
+    return position, (index // HEADS).to(tl.int64), index % HEADS
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
 def key_gradients(
     projected, scaled, maximum, delta, mask, mask_row, mask_position, pair_bias, bias_batch, bias_head,
-    bias_query, projected_gradient, rows, length, bias_rows, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    bias_query, projected_gradient, length, bias_rows, HEADS: tl.constexpr, WIDTH: tl.constexpr,
     PADDED: tl.constexpr, EDGE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write dK and dV of one block of keys of one head and row; tiles are [keys, queries]."""
-    position, row, head = _own_block(length, rows, KEYS)
+    position, row, head = _own_block(length, HEADS, KEYS)
     inner: tl.constexpr = HEADS * WIDTH
     real = position < length
     start = row * length
@@ -214,10 +217,10 @@ def key_gradients(
     tl.store(out + inner, value_gradient.to(projected_gradient.dtype.element_ty), mask=stored)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
 def row_gradients(
     projected, scaled, maximum, delta, mask, mask_row, mask_position, pair_bias, bias_batch, bias_head,
-    bias_query, bias_key, projected_gradient, rows, length, bias_rows, HEADS: tl.constexpr,
+    bias_query, bias_key, projected_gradient, length, bias_rows, HEADS: tl.constexpr,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, EDGE: tl.constexpr, BLOCKS: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -300,15 +303,15 @@ def row_gradients(
         tl.store(target + inner, value_gradients[k].to(projected_gradient.dtype.element_ty), mask=stored)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
 def query_gradients(
     projected, scaled, maximum, delta, mask, mask_row, mask_position, pair_bias, bias_batch, bias_head,
-    bias_query, projected_gradient, rows, length, bias_rows, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    bias_query, projected_gradient, length, bias_rows, HEADS: tl.constexpr, WIDTH: tl.constexpr,
     PADDED: tl.constexpr, EDGE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write dQ of one block of queries of one head and row; tiles are [queries, keys]."""
-    queries, row, head = _own_block(length, rows, QUERIES)
+    queries, row, head = _own_block(length, HEADS, QUERIES)
     inner: tl.constexpr = HEADS * WIDTH
     real = queries < length
     start = row * length

@@ -19,7 +19,7 @@ def sum_over_pairs(
     CHANNELS: tl.constexpr, ACCUMULATE: tl.constexpr, TERMS: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Write or add sums over slices of products of outer [slices, DEPTH, L] and gradient [slices, L, CHANNELS].
+    """Write or add sums over slices of outer [slices, DEPTH, L] times gradient [slices, L, CHANNELS].
 
     The grid is (blocks of outer products, blocks of channels, parts); each part of part_slices slices has
     sums of its own, partial_sums [parts, DEPTH, CHANNELS] float32.

@@ -82,7 +82,9 @@ def test_gradients_of_whole_rows(
 ) -> None:
     """The kernel that computes all gradients of a row but the bias's, whatever the launch table says."""
     row = {"QUERIES": queries, "KEYS": keys, "STAGES": 2, "PRECISION": "ieee", "num_warps": 4}
-    monkeypatch.setattr(triton_backward, "choose_launch", lambda *x, **y: choose_launch(*x, **y) | {"row": row})
+    monkeypatch.setattr(
+        triton_backward, "choose_launch", lambda *x, **y: choose_launch(*x, **y) | {"row": row}
+    )
     if length <= blocks * keys:
         check(compare, random_inputs(draw, 1, 3, length, 2, 16, masked, biased, tailed=length > 2))
 
