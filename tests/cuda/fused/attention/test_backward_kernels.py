@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from cuda.fused.attention import differentiable
+from cuda.fused.attention import differentiable, triton_backward
 from cuda.fused.attention import triton as triton_attention
-from cuda.fused.attention import triton_backward
 from cuda.fused.launch import choose_launch
 from tests.cuda.fused.environment import DEVICE, INTERPRETED
 from tests.cuda.fused.gradients import compare_gradients, gradients
