@@ -16,7 +16,7 @@ from cuda.fused.attention.triton_backward_kernels import (
 from cuda.fused.launch import choose_launch, program_count
 from cuda.fused.row_sums import sum_rows
 
-# programs of the bias kernel for each multiprocessor
+# programs of the bias kernel for each multiprocessor, unless the launch table has PROGRAMS
 BIAS_PROGRAMS = 4
 
 
@@ -69,13 +69,14 @@ def attend_backward(
         *bias_strides,
         projected_gradient,
     )
-    tile, row = options["tile"], options.get("row")
+    tile, row = dict(options["tile"]), options.get("row")
+    resident = tile.pop("PROGRAMS", BIAS_PROGRAMS)
     all_keys, all_queries = row is None and length <= tile["KEYS"], row is None and length <= tile["QUERIES"]
     bias_gradient = None
     if pair_bias is not None or (all_keys and all_queries):
         groups = rows // bias_rows * heads
         tiles = triton.cdiv(length, tile["QUERIES"]) * triton.cdiv(length, tile["KEYS"])
-        programs = program_count(projected, tiles * groups * bias_rows, BIAS_PROGRAMS)
+        programs = program_count(projected, tiles * groups * bias_rows, resident)
         part_rows = triton.cdiv(bias_rows, max(1, programs // (tiles * groups)))
         parts = triton.cdiv(bias_rows, part_rows)
         if pair_bias is not None:

@@ -34,8 +34,8 @@ def outer_product_mean(
     mask = msa.new_ones(msa.shape[:3]) if mask is None else mask
     normed = wide_layer_norm(msa, w.norm_scale, w.norm_offset)
     present = mask[..., None].to(msa.dtype)
-    left = (normed @ w.left + w.left_bias) * present  # [B, S, N, E]
-    right = (normed @ w.right + w.right_bias) * present
+    projection, bias = torch.cat([w.left, w.right], dim=1), torch.cat([w.left_bias, w.right_bias])
+    left, right = ((normed @ projection + bias) * present).chunk(2, dim=-1)  # [B, S, N, E]
     project = project_outer_fused if fused else project_outer
     update = project(left, right, w.output) + w.output_bias
     wide = torch.promote_types(msa.dtype, torch.float32)
@@ -86,7 +86,7 @@ def _outer(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 @torch.library.custom_op("foldcli::project_outer", mutates_args=())
 def _project(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
     """Return the projection [B, N, N, Z] of left and right [B, S, N, E] and output [E*E, Z]."""
-    left, right, output = (x.contiguous() for x in (left, right, output))
+    output = output.contiguous()
     batch, sequences, length, inner = left.shape
     if kernel_implementation(left.device) == "hopper":
         # deferred: Triton is optional, and Gluon differs between its versions
@@ -94,7 +94,7 @@ def _project(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> t
 
         if hopper.supports_sizes(left.dtype, sequences, inner, output.shape[1]):
             return hopper.project_outer(left, right, output)
-    right = right.transpose(2, 3).contiguous()
+    left, right = left.contiguous(), right.transpose(2, 3).contiguous()
     result = left.new_empty(batch, length, length, output.shape[1])
     for rows in _chunks(left):
         outer = _outer(left[:, :, rows], right)
@@ -125,7 +125,7 @@ def _project_backward(
         output_gradient.add(_outer(chunk, right), upstream)
         outer_gradient = torch.bmm(output.expand(upstream.shape[0], -1, -1), upstream.mT)  # [B*n, E*E, N]
         outer_gradient = outer_gradient.view(batch, -1, inner * length)  # [B, n*E, E*N]
-        product = torch.bmm(right.flatten(2), outer_gradient.mT)  # [B, S, n*E]
+        product = wide_product(right.flatten(2), outer_gradient.mT)  # [B, S, n*E]
         left_gradient[:, :, rows] = product.view(chunk.shape)
         product = wide_product(chunk.flatten(2), outer_gradient)  # [B, S, E*N]
         right_gradient = product if right_gradient is None else right_gradient.add_(product)

@@ -372,6 +372,7 @@ def project_outer(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor)
     # residues beyond the last have any values, and their pairs are not written
     padded = left.new_empty(batch, sequences, inner, padded_length(length))
     padded[..., :length] = left.transpose(2, 3)
+    right = right.contiguous()
     result = left.new_empty(batch, length, length, PAIR.value)
     for k in range(batch):
         _launch(padded[k].flatten(1), right[k].flatten(1), output, None, None, 1.0, result[k], False)
