@@ -30,8 +30,8 @@ def test_output_gradient_matches_float64(
         exact += (outer.double() @ gradient.double()).sum(0)
         magnitude += (outer.double().abs() @ gradient.double().abs()).sum(0)
     assert total.total().dtype == torch.float32
-    # float32 sums of exact products
-    assert ((total.total() - exact).abs() <= 1e-5 * magnitude).all()
+    # exact products, whose sums a GPU truncates to float32 after every 16 terms
+    assert ((total.total() - exact).abs() <= 3e-5 * magnitude).all()
 
 
 @pytest.mark.skipif(INTERPRETED, reason="the kernels are chosen for GPUs")
@@ -48,5 +48,7 @@ def test_gradients_of_projected_outer_products(
 ) -> None:
     monkeypatch.setattr(differentiable, "CHUNK_ELEMENTS", elements)
     factor = (batch, sequences, length, 32)
-    inputs = [draw(*factor), draw(*factor, seed=1), draw(32, 32, 128, seed=2, scale=1 / 32)]
+    # the gradient of the output weights is finite in float16
+    factors = [draw(*factor, seed=seed, scale=0.3) for seed in range(2)]
+    inputs = [*factors, draw(32, 32, 128, seed=2, scale=1 / 32)]
     compare_gradients(compare, differentiable.project_outer_fused, differentiable.project_outer, inputs)
