@@ -10,7 +10,7 @@ where δ' = Σ_channels dO' ⊙ O, so no logit is divided. One kernel computes d
 gates. The others compute dK and dV of a block of keys, dQ of a block of queries, and dB of a tile. The last
 loops over rows that share the bias; partial sums are added up afterwards, so that the result does not depend
 on the order of execution. If its tile covers all keys, it computes dQ too, and if it covers all queries, dK
-and dV.
+and dV. For rows whose keys fit in a program, another kernel computes dQ, dK and dV from the same weights.
 """
 
 import triton
