@@ -156,7 +156,8 @@ def _output_gradient(left: torch.Tensor, output: torch.Tensor) -> Any:
     from cuda.fused.outer_product_mean.triton_training import OutputGradient
 
     rows = next(_chunks(left))
-    return OutputGradient(*output.shape, left.shape[0] * (rows.stop - rows.start), left)
+    depth, channels = output.shape
+    return OutputGradient(depth, channels, left.shape[0] * (rows.stop - rows.start), left)
 
 
 @_project_backward.register_fake
