@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from cuda.fused.dispatch import kernel_implementation, triton_installed
 from cuda.fused.layer_norm.reference import wide_layer_norm
-from cuda.fused.matrix_products import wide_product
+from cuda.fused.matrix_products import TILE_TERMS, wide_product
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
 # elements of the outer products of a chunk: 128 MiB in 16 bits
 CHUNK_ELEMENTS = 2**26
+# elements of a chunk below which a GPU may split the sums over sequences, and leave out some; see TILE_TERMS
+FEW_ELEMENTS = 2**23
 
 
 def outer_product_mean(
@@ -77,6 +80,16 @@ def _chunks(left: torch.Tensor) -> Iterator[slice]:
         yield slice(start, min(start + size, length))
 
 
+def _whole_tiles(factor: torch.Tensor) -> torch.Tensor:
+    """Return a factor [B, S, N, E] with sequences of zeros up to whole tiles, if sums over S may be split."""
+    batch, sequences, length, inner = factor.shape
+    rows = next(_chunks(factor))
+    elements = batch * (rows.stop - rows.start) * length * inner**2
+    if factor.element_size() > 2 or elements >= FEW_ELEMENTS:
+        return factor
+    return F.pad(factor, (0, 0, 0, 0, 0, -sequences % TILE_TERMS))
+
+
 def _outer(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return the outer products [B*n, E*E, N] of left [B, S, n, E] and right [B, S, E, N]."""
     inner, length = right.shape[2:]
@@ -94,6 +107,7 @@ def _project(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> t
 
         if hopper.supports_sizes(left.dtype, sequences, inner, output.shape[1]):
             return hopper.project_outer(left, right, output)
+    left, right = (_whole_tiles(x) for x in (left, right))
     left, right = left.contiguous(), right.transpose(2, 3).contiguous()
     result = left.new_empty(batch, length, length, output.shape[1])
     for rows in _chunks(left):
@@ -114,10 +128,11 @@ def _project_backward(
     gradient: torch.Tensor, left: torch.Tensor, right: torch.Tensor, output: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of left, right and output."""
-    gradient, left, output = (x.contiguous() for x in (gradient, left, output))
-    batch, _, length, inner = left.shape
-    right = right.transpose(2, 3).contiguous()  # [B, S, E, N]
-    left_gradient, right_gradient = torch.empty_like(left), None
+    batch, sequences, length, inner = left.shape
+    gradient, output = gradient.contiguous(), output.contiguous()
+    left_gradient, right_gradient = left.new_empty(left.shape), None
+    left, right = (_whole_tiles(x) for x in (left, right))
+    left, right = left.contiguous(), right.transpose(2, 3).contiguous()  # [B, S, N, E], [B, S, E, N]
     output_gradient = _output_gradient(left, output)
     for rows in _chunks(left):
         chunk = left[:, :, rows]
@@ -126,11 +141,12 @@ def _project_backward(
         outer_gradient = torch.bmm(output.expand(upstream.shape[0], -1, -1), upstream.mT)  # [B*n, E*E, N]
         outer_gradient = outer_gradient.view(batch, -1, inner * length)  # [B, n*E, E*N]
         product = wide_product(right.flatten(2), outer_gradient.mT)  # [B, S, n*E]
-        left_gradient[:, :, rows] = product.view(chunk.shape)
+        left_gradient[:, :, rows] = product.view(chunk.shape)[:, :sequences]
         product = wide_product(chunk.flatten(2), outer_gradient)  # [B, S, E*N]
         right_gradient = product if right_gradient is None else right_gradient.add_(product)
     assert right_gradient is not None
-    right_gradient = right_gradient.view(right.shape).transpose(2, 3).to(left.dtype).contiguous()
+    right_gradient = right_gradient.view(right.shape)[:, :sequences].transpose(2, 3)
+    right_gradient = right_gradient.to(left.dtype).contiguous()
     return left_gradient, right_gradient, output_gradient.total().to(output.dtype)
 
 
