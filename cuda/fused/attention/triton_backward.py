@@ -47,7 +47,9 @@ def attend_backward(
     rows, length, _ = projected.shape
     heads, width = gating_bias.shape
     edge = int(length % 64 > 0)
-    options = choose_launch("attention", projected, width, "backward", length=length, edge=edge)
+    options = choose_launch(
+        "attention", projected, width, "backward", length=length, edge=edge, biased=int(pair_bias is not None)
+    )
     projected_gradient = torch.empty_like(projected)
     scaled, delta, gating_bias_gradient = _prepare(
         gradient, projected, gating_bias, gated, statistics, projected_gradient, options["prepare"]
@@ -91,13 +93,11 @@ def attend_backward(
     else:
         all_keys = all_queries = False
     if row is not None:
-        row = dict(row)
-        transposed, strides = pair_bias, (*bias_strides, 1)
-        if row.pop("TRANSPOSED", False) and pair_bias is not None:
-            transposed = pair_bias.mT.contiguous()
-            strides = (*transposed.stride()[:2], 1, transposed.stride(2))
+        # with queries last, as in the tiles of the kernel
+        transposed = None if pair_bias is None else pair_bias.mT.contiguous()
         row_gradients[(rows * heads,)](
-            *inputs[:7], transposed, *strides, projected_gradient, length, bias_rows, **sizes,
+            *inputs[:7], transposed, *((0, 0, 0) if transposed is None else transposed.stride()[:3]),
+            projected_gradient, length, bias_rows, **sizes,
             EDGE=bool(length % row["QUERIES"] or length % row["KEYS"]),
             BLOCKS=triton.cdiv(length, row["KEYS"]), **row,
         )  # fmt: skip

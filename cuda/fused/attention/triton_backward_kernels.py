@@ -220,11 +220,14 @@ def key_gradients(
 @triton.jit
 def row_gradients(
     projected, scaled, maximum, delta, mask, mask_row, mask_position, pair_bias, bias_batch, bias_head,
-    bias_query, bias_key, projected_gradient, length, bias_rows, HEADS: tl.constexpr,
+    bias_key, projected_gradient, length, bias_rows, HEADS: tl.constexpr,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, EDGE: tl.constexpr, BLOCKS: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write dQ, dK and dV of one head and row, whose keys are in BLOCKS blocks; tiles are [keys, queries]."""
+    """Write dQ, dK and dV of one head and row, whose keys are in BLOCKS blocks; tiles are [keys, queries].
+
+    pair_bias is transposed, with queries last.
+    """
     head = tl.program_id(0) % HEADS
     row = (tl.program_id(0) // HEADS).to(tl.int64)
     inner: tl.constexpr = HEADS * WIDTH
@@ -270,7 +273,7 @@ def row_gradients(
             bias = None
             if pair_bias is not None:
                 position = k * KEYS + tl.arange(0, KEYS)
-                pointers = pair_bias + (queries[None, :] * bias_query + position[:, None] * bias_key)
+                pointers = pair_bias + (position[:, None] * bias_key + queries[None, :])
                 if EDGE:
                     inside = real_queries[None, :] & (position < length)[:, None]
                     bias = tl.load(pointers, mask=inside, other=0.0).to(tl.float32)

@@ -400,7 +400,7 @@ def test_contest_on_hopper(
 def test_attention_backward(
     length: int, heads: int, width: int, compiled: Callable[..., CompiledKernel]
 ) -> None:
-    names = ("prepare_gradient", "key_gradients", "query_gradients", "tile_gradients")
+    names = ("prepare_gradient", "key_gradients", "query_gradients", "row_gradients", "tile_gradients")
     prepare, *kernels = (compiled(attention_backward, name) for name in names)
     rows, inner = 2, heads * width
     projected = torch.empty(rows, length, 4 * inner, dtype=torch.bfloat16)
