@@ -25,3 +25,14 @@ def test_chunks_have_the_same_gradients(
     shapes = [(batch, sequences, length, inner)] * 2 + [(inner, inner, channels)]
     inputs = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
     compare_gradients(compare, differentiable.project_outer_fused, differentiable.project_outer, inputs)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length", "sequences"),
+    [(torch.bfloat16, 16, 256), (torch.bfloat16, 256, 130), (torch.float32, 16, 130)],
+)
+def test_sequences_are_completed_to_whole_tiles(dtype: torch.dtype, length: int, sequences: int) -> None:
+    factor = torch.ones(1, 130, length, 32, dtype=dtype)
+    padded = differentiable._whole_tiles(factor)
+    assert padded.shape == (1, sequences, length, 32)
+    assert torch.equal(padded[:, :130], factor) and not padded[:, 130:].any()
