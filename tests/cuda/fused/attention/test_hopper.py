@@ -30,7 +30,7 @@ def run_kernel(
     if swapped:
         projected, gated = projected.transpose(0, 1), gated.transpose(0, 1)
     gating_bias, bias = draw(HEADS, WIDTH), draw(HEADS, length, length)
-    bias = torch.tensor(steepness)[:, None, None] * bias
+    bias *= torch.tensor(steepness)[:, None, None]
     tile = {"ROWS": hopper_core.ROWS.value, "QUERIES": hopper_core.QUERIES.value}
     launch = triton_attention.prepare_core(projected, gating_bias, None, bias, gated, **tile)
     out_of_range = launch.arguments[-1].fill_(-1)
