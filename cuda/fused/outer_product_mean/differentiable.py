@@ -20,6 +20,8 @@ from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWei
 CHUNK_ELEMENTS = 2**26
 # elements of a chunk below which a GPU may split the sums over sequences, and leave out some; see TILE_TERMS
 FEW_ELEMENTS = 2**23
+# multiple of residues for which rows of matrices are aligned, and sums over residues are whole tiles
+ALIGNMENT = 8
 
 
 def outer_product_mean(
@@ -80,14 +82,22 @@ def _chunks(left: torch.Tensor) -> Iterator[slice]:
         yield slice(start, min(start + size, length))
 
 
-def _whole_tiles(factor: torch.Tensor) -> torch.Tensor:
-    """Return a factor [B, S, N, E] with sequences of zeros up to whole tiles, if sums over S may be split."""
+def _pad(factor: torch.Tensor) -> torch.Tensor:
+    """Return a factor [B, S, N, E] with zeros appended, for the matrix products of a GPU in 16 bits.
+
+    Residues are completed to a multiple of ALIGNMENT. If a chunk is so small that the sum over sequences may
+    be split, these are completed to whole tiles of terms.
+    """
+    if factor.element_size() > 2:
+        return factor
     batch, sequences, length, inner = factor.shape
     rows = next(_chunks(factor))
     elements = batch * (rows.stop - rows.start) * length * inner**2
-    if factor.element_size() > 2 or elements >= FEW_ELEMENTS:
-        return factor
-    return F.pad(factor, (0, 0, 0, 0, 0, -sequences % TILE_TERMS))
+    more_sequences = -sequences % TILE_TERMS if elements < FEW_ELEMENTS else 0
+    more_residues = -length % ALIGNMENT
+    if more_sequences == more_residues == 0:
+        return factor  # `pad` would copy it
+    return F.pad(factor, (0, 0, 0, more_residues, 0, more_sequences))
 
 
 def _outer(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -107,14 +117,15 @@ def _project(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> t
 
         if hopper.supports_sizes(left.dtype, sequences, inner, output.shape[1]):
             return hopper.project_outer(left, right, output)
-    left, right = (_whole_tiles(x) for x in (left, right))
+    left, right = (_pad(x) for x in (left, right))
     left, right = left.contiguous(), right.transpose(2, 3).contiguous()
-    result = left.new_empty(batch, length, length, output.shape[1])
+    padded = left.shape[2]
+    result = left.new_empty(batch, padded, padded, output.shape[1])
     for rows in _chunks(left):
         outer = _outer(left[:, :, rows], right)
         matrices = output.expand(outer.shape[0], -1, -1)
-        result[:, rows] = torch.bmm(outer.mT, matrices).view(batch, -1, length, output.shape[1])
-    return result
+        result[:, rows] = torch.bmm(outer.mT, matrices).view(batch, -1, padded, output.shape[1])
+    return result[:, :length, :length].contiguous()
 
 
 @_project.register_fake
@@ -128,25 +139,30 @@ def _project_backward(
     gradient: torch.Tensor, left: torch.Tensor, right: torch.Tensor, output: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of left, right and output."""
-    batch, sequences, length, inner = left.shape
-    gradient, output = gradient.contiguous(), output.contiguous()
-    left_gradient, right_gradient = left.new_empty(left.shape), None
-    left, right = (_whole_tiles(x) for x in (left, right))
+    sequences, length = left.shape[1:3]
+    left, right = (_pad(x) for x in (left, right))
     left, right = left.contiguous(), right.transpose(2, 3).contiguous()  # [B, S, N, E], [B, S, E, N]
+    batch, _, padded, inner = left.shape
+    if padded > length:
+        gradient = F.pad(gradient, (0, 0, 0, padded - length, 0, padded - length))
+    gradient, output = gradient.contiguous(), output.contiguous()
+    left_gradient, right_gradient = torch.empty_like(left), None
     output_gradient = _output_gradient(left, output)
     for rows in _chunks(left):
         chunk = left[:, :, rows]
-        upstream = gradient[:, rows].reshape(-1, length, output.shape[1])  # [B*n, N, Z]
+        upstream = gradient[:, rows].reshape(-1, padded, output.shape[1])  # [B*n, N, Z]
         output_gradient.add(_outer(chunk, right), upstream)
         outer_gradient = torch.bmm(output.expand(upstream.shape[0], -1, -1), upstream.mT)  # [B*n, E*E, N]
-        outer_gradient = outer_gradient.view(batch, -1, inner * length)  # [B, n*E, E*N]
+        outer_gradient = outer_gradient.view(batch, -1, inner * padded)  # [B, n*E, E*N]
         product = wide_product(right.flatten(2), outer_gradient.mT)  # [B, S, n*E]
-        left_gradient[:, :, rows] = product.view(chunk.shape)[:, :sequences]
+        left_gradient[:, :, rows] = product.view(chunk.shape)
         product = wide_product(chunk.flatten(2), outer_gradient)  # [B, S, E*N]
         right_gradient = product if right_gradient is None else right_gradient.add_(product)
     assert right_gradient is not None
-    right_gradient = right_gradient.view(right.shape)[:, :sequences].transpose(2, 3)
-    right_gradient = right_gradient.to(left.dtype).contiguous()
+    right_gradient = right_gradient.view(right.shape).transpose(2, 3)
+    left_gradient, right_gradient = (
+        x[:, :sequences, :length].to(left.dtype).contiguous() for x in (left_gradient, right_gradient)
+    )
     return left_gradient, right_gradient, output_gradient.total().to(output.dtype)
 
 

@@ -28,11 +28,17 @@ def test_chunks_have_the_same_gradients(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "length", "sequences"),
-    [(torch.bfloat16, 16, 256), (torch.bfloat16, 256, 130), (torch.float32, 16, 130)],
+    ("dtype", "length", "padded"),
+    [
+        (torch.bfloat16, 16, (256, 16)),
+        (torch.bfloat16, 17, (256, 24)),
+        (torch.bfloat16, 256, (130, 256)),
+        (torch.bfloat16, 257, (130, 264)),
+        (torch.float32, 17, (130, 17)),
+    ],
 )
-def test_sequences_are_completed_to_whole_tiles(dtype: torch.dtype, length: int, sequences: int) -> None:
+def test_padding(dtype: torch.dtype, length: int, padded: tuple[int, int]) -> None:
     factor = torch.ones(1, 130, length, 32, dtype=dtype)
-    padded = differentiable._whole_tiles(factor)
-    assert padded.shape == (1, sequences, length, 32)
-    assert torch.equal(padded[:, :130], factor) and not padded[:, 130:].any()
+    result = differentiable._pad(factor)
+    assert result.shape == (1, *padded, 32)
+    assert torch.equal(result[:, :130, :length], factor) and result.sum() == factor.sum()
