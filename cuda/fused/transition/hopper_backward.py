@@ -149,17 +149,16 @@ def _compute_group(
         gl.store(sums + 2 * CHANNELS + channels, gl.sum(upstream.load(NARROW).to(gl.float32), axis=0))
         normed_gradient = gl.zeros([ROWS, CHANNELS], gl.float32, NARROW)
         for hidden in range(0, WIDTH, HIDDEN):
-            # added after the product, during which it is loaded
             bias = gl.load(widen_bias + hidden + hidden_channels).to(gl.float32)
-            wide = gl.zeros([ROWS, HIDDEN], gl.float32, WIDE)
+            wide = gl.zeros([ROWS, HIDDEN], gl.float32, WIDE) + bias[None, :]
             wide_gradient = gl.zeros([ROWS, HIDDEN], gl.float32, WIDE)
             mbarrier.wait(widen_full.index(stage), phase)
-            wide = warpgroup_mma(operand, widens.index(stage), wide, use_acc=False, is_async=True)
+            wide = warpgroup_mma(operand, widens.index(stage), wide, is_async=True)
             mbarrier.wait(narrow_full.index(stage), phase)
             second = narrows.index(stage).permute((1, 0))
             wide_gradient = warpgroup_mma(upstream, second, wide_gradient, use_acc=False, is_async=True)
             wide = warpgroup_mma_wait(1, deps=[wide])
-            activated = gl.maximum(wide + bias[None, :], 0.0).to(dtype)
+            activated = gl.maximum(wide, 0.0).to(dtype)
             # the previous block has left its buffers, and the product has read the normalised rows
             tma.store_wait(0)
             gl.thread_barrier()
