@@ -2,7 +2,6 @@
 
 import contextlib
 import heapq
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,33 +9,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
-from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.pssm import ProfileQuery
-from msa.profile.statistics import (
-    CHANCE_FRACTION,
-    bit_scores,
-    evalues,
-    longest_targets,
-    reversed_excess,
-)
-from msa.search.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, composition_excess
-from msa.search.engine import Candidates, Engine, EngineRequest, ProfileCallback, QueryProfile, Selection
-from msa.search.family import (
-    MEMBER_CORRECTION_WEIGHT,
-    Family,
-    family_parameters,
-    family_settings,
-    initial_profile,
-    is_uncorrected,
-)
+from msa.search.engine import Engine, ProfileCallback, QueryProfile
+from msa.search.family import Family, initial_profile
 from msa.search.family_processes import FamilyProcesses, family_processes
 from msa.search.hits import Hits, QueryHits
+from msa.search.profile_search import ProfileSearch
 from msa.search.settings import SearchSettings
-from msa.search.windows import best_hits
 
 if TYPE_CHECKING:
     from msa.search.families import FamilyBuilder
@@ -146,136 +127,16 @@ class IteratedSearch:
         Returns:
             The hits of each query, in order.
         """
-        database, settings = self.database, self.settings
-        targets = database.arrays
-        if of_families:
-            settings, base = family_settings(settings), family_parameters(settings)
-        else:
-            base = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
-        limits_early = of_families or not settings.corrects_alignments
-        # one element for each query that the engine has taken so far; profiles, of queries whose alignments
-        # are corrected, only until they are used
-        lengths: list[int] = []
-        parameters: list[GumbelParameters] = []
-        chance_fractions: list[float] = []
-        uncorrected: deque[np.ndarray | None] = deque()
-
-        def engine_queries() -> Iterator[QueryProfile]:
-            for each in profiles:
-                profile, k_factor = (each.profile, each.k_factor) if isinstance(each, Family) else (each, 1.0)
-                fraction, scores = CHANCE_FRACTION, None
-                # a saved profile may have been corrected already
-                if not limits_early and is_uncorrected(profile, settings.matrix):
-                    fraction, scores, k_factor = SEQUENCE_CHANCE_FRACTION, profile.profile, SEQUENCE_K_FACTOR
-                lengths.append(len(profile.codes))
-                parameters.append(replace(base, k=base.k * k_factor))
-                chance_fractions.append(fraction)
-                uncorrected.append(scores)
-                yield profile
-
-        def target_evalues(
-            query: int, indices: np.ndarray, scores: np.ndarray, limit: float = math.inf
-        ) -> np.ndarray:
-            target_lengths, residues = targets.lengths[indices], database.total_residues
-            return evalues(scores, lengths[query], target_lengths, residues, parameters[query], limit)
-
-        def excess_of_reversed(query: int, indices: np.ndarray, reversed_scores: np.ndarray) -> np.ndarray:
-            return reversed_excess(
-                reversed_scores, lengths[query], targets.lengths[indices], base, chance_fractions[query]
-            )
-
-        def candidate_evalues(
-            query: int, indices: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
-        ) -> np.ndarray:
-            if reversed_scores is not None:
-                excess = excess_of_reversed(query, indices, reversed_scores)
-                scores = np.maximum(scores.astype(np.int64) - excess, 0)
-            return target_evalues(query, indices, scores, max_evalue)
-
-        def longest_targets_of(query: int) -> np.ndarray:
-            return longest_targets(lengths[query], database.total_residues, parameters[query], max_evalue)
-
-        # identity and coverage are known only after the alignment, so that candidates which fail these
-        # thresholds would take the place of others; so is the composition of the aligned regions
-        limits_hits = not settings.has_thresholds
-        max_aligned = settings.max_seqs if limits_hits and limits_early else None
-        selection = Selection(
-            candidate_evalues,
+        search = ProfileSearch(
+            self.database,
+            self.settings,
+            self.engine,
+            of_families,
             max_evalue,
-            max_aligned,
-            settings.comp_bias_corr,
-            longest_targets_of,
+            self.keep_filtered,
+            self.keep_all,
         )
-        request = EngineRequest(targets, settings, progress, selection)
-        for query, candidates in enumerate(self.engine.run(engine_queries(), request)):
-            indices, raw = candidates.targets[candidates.aligned], candidates.scores[candidates.aligned]
-            profile, records = uncorrected.popleft(), candidates.alignments.records
-            excess = np.zeros(len(raw), np.int64)
-            if settings.comp_bias_corr:
-                excess = excess_of_reversed(query, indices, candidates.reversed_scores)
-            if profile is not None:
-                of_composition = composition_excess(
-                    profile, records, targets, indices, settings.matrix, base.lambda_
-                )
-                excess = np.maximum(excess, of_composition)
-            scores = np.maximum(raw - excess, 0)
-            member_scores = np.maximum(raw - MEMBER_CORRECTION_WEIGHT * excess, 0)
-            hit_evalues = target_evalues(query, indices, scores)
-            is_member = np.zeros(len(indices), bool)
-            if settings.num_iterations > 1 or self.keep_filtered:
-                member_evalues = target_evalues(query, indices, member_scores, settings.e_profile)
-                is_member = member_evalues <= settings.e_profile
-            order = np.lexsort((indices, -raw, hit_evalues))
-            capped = candidates.capped
-            if not limits_early:
-                order = self._passing_hits(order, indices, hit_evalues <= max_evalue)
-                if limits_hits and not self.keep_all:
-                    order, capped = self._best_hits(order, indices, candidates, lengths[query])
-            hits = Hits(
-                lengths[query],
-                database,
-                indices[order],
-                indices[order],
-                bit_scores(scores[order], parameters[query]),
-                hit_evalues[order],
-                candidates.alignments.subset(order),
-                capped,
-                candidates.filtered if self.keep_filtered else None,
-            )
-            yield QueryHits(hits, is_member[order])
-
-    def _passing_hits(self, order: np.ndarray, targets: np.ndarray, passes: np.ndarray) -> np.ndarray:
-        """Return the candidates that are hits, in order: those that pass and whose representatives pass.
-
-        Args:
-            order: int64 [n], indices of the candidates, best first.
-            targets: int64 [n], targets of the candidates.
-            passes: bool [n], True for candidates with a sufficiently small E-value.
-        """
-        representatives = self.database.cluster_representatives(targets)
-        is_hit = passes & np.isin(representatives, targets[passes])
-        return order[is_hit[order]]
-
-    def _best_hits(
-        self, order: np.ndarray, targets: np.ndarray, candidates: Candidates, query_length: int
-    ) -> tuple[np.ndarray, bool]:
-        """Apply `max_seqs` to the representatives, and return these with the members of their clusters.
-
-        Args:
-            order: int64 [n], indices of the hits among the aligned candidates, best first.
-            targets: int64 [m], targets of the aligned candidates.
-            candidates: the candidates.
-            query_length: residues.
-
-        Returns:
-            The indices of the hits, best first, and whether the limit removed hits.
-        """
-        representatives = self.database.cluster_representatives(targets[order])
-        best = order[representatives == targets[order]]
-        kept = best_hits(candidates.alignments.subset(best), query_length, self.settings.max_seqs)
-        if kept.all():
-            return order, False
-        return order[np.isin(representatives, targets[best[kept]])], True
+        return search.run(profiles, progress)
 
     def _family_processes(self, queries: int) -> contextlib.AbstractContextManager[FamilyProcesses | None]:
         """Start processes that build families, if this process drives GPUs and there are many queries."""
