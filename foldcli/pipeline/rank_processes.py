@@ -61,6 +61,13 @@ class RankProcesses:
         """Regard the end of a process as normal from now on."""
         self._ending.set()
 
+    def kill(self) -> None:
+        """End the processes at once."""
+        self.expect_end()
+        for process in self._processes:
+            process.kill()
+            process.join()
+
     def _watch(self, on_end: Callable[[int, int | None], None]) -> None:
         ended = wait([process.sentinel for process in self._processes])
         if self._ending.is_set():

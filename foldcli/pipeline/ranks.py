@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 
-from foldcli.errors import ExitCode
+from foldcli.errors import ExitCode, Terminated
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED, ParameterSource
 from foldcli.pipeline.device import NetworkMemory, choose_rank_device
@@ -96,6 +96,12 @@ class RankedPredictor(RankPredictor):
             self._processes.expect_end()
         self._session.close()
 
+    def abandon(self) -> None:
+        """End the other ranks in the middle of a prediction, without messages of theirs."""
+        if self._processes is not None:
+            self._processes.kill()
+        self._session.abandon()
+
 
 @contextmanager
 def open_predictor(
@@ -121,10 +127,14 @@ def open_predictor(
         yield create_predictor(options, startup, threads)
         return
     predictor = create_ranked_predictor(options, startup, threads, assignment)
+    close = predictor.close
     try:
         yield predictor
+    except (KeyboardInterrupt, Terminated):
+        close = predictor.abandon
+        raise
     finally:
-        predictor.close()
+        close()
 
 
 def create_ranked_predictor(

@@ -227,6 +227,12 @@ class RankSession:
         else:
             self._store.set(f"left/{self.assignment.rank}", "")
 
+    def abandon(self) -> None:
+        """Leave the run in the middle of a prediction; the other ranks end without a message."""
+        self._stop.set()
+        self._thread.join()
+        self.report("it was interrupted")
+
     def _join(self, identity: Mapping[str, str]) -> None:
         """Wait for all ranks, and compare what must be equal.
 

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,34 +83,47 @@ def test_two_ranks_predict_what_one_predicts(tmp_path: Path) -> None:
     assert "already done" in again.stderr
 
 
-@pytest.mark.slow
-def test_killed_rank_ends_the_run_with_one_line(tmp_path: Path) -> None:
-    alignment = tmp_path / "a.a3m"
+@contextmanager
+def predicting_process(folder: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Start a long prediction on two ranks, and wait until it runs."""
+    alignment = folder / "a.a3m"
     alignment.write_text(">query\n" + "MKVLAAGIVWDEFHYTRSPQ" * 12 + "\n")
-    command = [
-        sys.executable,
-        "-m",
-        "foldcli",
-        "predict",
-        alignment,
-        *QUICK,
-        *RANKS,
-        "-v",
-        "-o",
-        tmp_path / "out",
-    ]
-    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
+    arguments = [alignment, *QUICK, *RANKS, "-v", "-o", folder / "out"]
+    environment = os.environ | {"FOLDCLI_CACHE": str(folder / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
+    command = [sys.executable, "-m", "foldcli", "predict", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.strip() == "a: predict":
                 break
+        yield process
+
+
+@pytest.mark.slow
+def test_killed_rank_ends_the_run_with_one_line(tmp_path: Path) -> None:
+    with predicting_process(tmp_path) as process:
         os.kill(rank_process(process.pid), signal.SIGKILL)
         start = time.monotonic()
+        assert process.stderr is not None
         rest = process.stderr.read()
     assert process.returncode == 5 and time.monotonic() - start < 30
     (message,) = rest.splitlines()
     assert "rank 1 on " in message and "its process was killed by SIGKILL" in message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
+def test_stopped_run_ends_all_ranks_with_one_line(tmp_path: Path, number: int, word: str) -> None:
+    with predicting_process(tmp_path) as process:
+        rank = rank_process(process.pid)
+        process.send_signal(number)
+        start = time.monotonic()
+        assert process.stderr is not None
+        rest = process.stderr.read()
+    assert process.returncode == 128 + number and time.monotonic() - start < 10
+    # click begins a new line after ^C
+    assert rest.strip() == f"foldcli: error: {word}; run the same command again to continue"
+    assert not Path(f"/proc/{rank}").exists()
 
 
 @pytest.mark.gpu
