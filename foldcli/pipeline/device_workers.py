@@ -28,7 +28,7 @@ from foldcli.pipeline.background import run_concurrently, run_in_background
 from foldcli.pipeline.device import NetworkMemory, choose_device
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.predictor import Predictor, RankPredictor
-from foldcli.pipeline.preloading import read_ahead
+from foldcli.pipeline.preloading import take_parameters
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.shared_arrays import SharedArrays
 from foldcli.pipeline.target_run import TargetRun, measure_stage
@@ -207,8 +207,7 @@ class WorkerSettings:
         sources, arrays = list(self.sources), None
         if (file := sources[0].file) is not None:
             # `start_worker` may have begun to read it
-            arrays = read_ahead(file)
-            read_ahead.cache_clear()
+            arrays = take_parameters(file)
         if self.assignment is None:
             return Predictor(sources, self.predict, memory, arrays)
         return RankPredictor(sources, self.predict, memory, self.join(), arrays)

@@ -4,7 +4,7 @@ import atexit
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from threading import Event
@@ -217,20 +217,16 @@ class Predictor:
         log_time_since_start("the network is loaded")
         sample = warm_up_sample(self.warm_up_residues, source.is_multimer)
         self.wait_for_kernels()
-        recycling = RecyclingSettings(1)
-        self._warm_up_with(
-            NetworkJob(Job(source, 0, ""), "warm-up", network, sample, recycling, _no_progress)
-        )
+        self._warm_up_with(source, network, sample)
         log_time_since_start("the GPU is warmed up")
 
-    def _warm_up_with(self, work: NetworkJob) -> None:
+    def _warm_up_with(self, source: ParameterSource, network: AlphaFold, sample: Any) -> None:
         """Run the two passes of the warm-up until the first job is ready."""
-        recycling = replace(work.recycling, num_recycles=0)
-        with ended_at_blocks(work.network, self._first_job_is_ready):
-            predict(work.network, work.sample, recycling)
+        with ended_at_blocks(network, self._first_job_is_ready):
+            predict(network, sample, RecyclingSettings(0))
         if not self._first_job_is_ready.is_set():
             # captures and replays graphs
-            predict(work.network, work.sample, recycling)
+            predict(network, sample, RecyclingSettings(0))
 
     def sampling(self, job: Job) -> Sampling:
         """Return the sampling of a job's random features; jobs with the same sampling share them."""
@@ -369,10 +365,6 @@ class RankPredictor(Predictor):
         if plan is not None and self.group.rank == 0:
             logger.debug("%s: %s on each of %d devices", work.name, plan, self.memory.ranks)
         return plan
-
-
-def _no_progress(done: int, total: int | None) -> None:
-    """Show nothing."""
 
 
 def _log_first_block(network: AlphaFold) -> None:

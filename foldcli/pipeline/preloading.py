@@ -45,6 +45,13 @@ def read_ahead(parameters: Path) -> "Future[dict[str, np.ndarray]]":
     return run_in_background(lambda: _read_parameters(parameters))
 
 
+def take_parameters(file: Path) -> "Future[dict[str, np.ndarray]]":
+    """Return the future arrays of a file that `read_ahead` may have begun to read, and do not keep them."""
+    arrays = read_ahead(file)
+    read_ahead.cache_clear()
+    return arrays
+
+
 def start_preloading(
     device: str, parameters: Path | None, cpu_kernels: "Future[None] | None" = None
 ) -> "Future[dict[str, np.ndarray]] | None":

@@ -106,12 +106,12 @@ def _serve_spawned(
         start_worker(_gpu_of(rank, options.device), parameters)
         from foldcli.pipeline.rank_server import serve_rank
 
-        code = serve_rank(
-            options, threads, assignment_on_this_host(options.gpus_per_target, rank, port.recv())
-        )
-    except EOFError:
-        # rank 0 has failed before it sent its port
-        code = 0
+        try:
+            assignment = assignment_on_this_host(options.gpus_per_target, rank, port.recv())
+        except EOFError:
+            # rank 0 has failed before it sent its port
+            os._exit(0)
+        code = serve_rank(options, threads, assignment)
     except Exception as error:
         logger.error("%s", describe(error))
         code = exit_code_of(error)

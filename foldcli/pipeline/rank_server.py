@@ -21,7 +21,7 @@ from foldcli.params.verify import check_parameters
 from foldcli.pipeline.device import NetworkMemory, choose_rank_device, set_up_device
 from foldcli.pipeline.identity import Job, fingerprint
 from foldcli.pipeline.network_loading import load_network, recycling_settings
-from foldcli.pipeline.preloading import read_ahead
+from foldcli.pipeline.preloading import take_parameters
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.version import VERSION
@@ -101,8 +101,7 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
     try:
         kinds = _network_kinds(store)
         sources = find_parameters(options.params, options.models, options.model_type, kinds)
-        arrays = {sources[0]: read_ahead(file)} if (file := sources[0].file) is not None else {}
-        read_ahead.cache_clear()
+        arrays = {sources[0]: take_parameters(file)} if (file := sources[0].file) is not None else {}
         memory, settings, session = join_ranks(options, sources, threads, assignment, device, store)
     except NothingToPredict:
         return ExitCode.DONE

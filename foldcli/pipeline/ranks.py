@@ -10,11 +10,13 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from typing import Any
 
 from foldcli.errors import ExitCode, Terminated
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED, ParameterSource
 from foldcli.pipeline.device import NetworkMemory, choose_rank_device
+from foldcli.pipeline.identity import Job
 from foldcli.pipeline.network_loading import recycling_settings
 from foldcli.pipeline.predictor import (
     NetworkJob,
@@ -28,6 +30,7 @@ from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import Startup
 from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.worker_pool import exit_reason
+from model.alphafold import AlphaFold
 from model.errors import RankMismatch
 from model.memory_plan import CPU_CHUNK_ELEMENTS
 from model.parallel.rank_assignment import RankAssignment
@@ -83,11 +86,11 @@ class RankedPredictor(RankPredictor):
         """Begin to prepare the GPUs of all ranks; see `Predictor.warm_up`."""
         Predictor.warm_up(self, source)
 
-    def _warm_up_with(self, work: NetworkJob) -> None:
+    def _warm_up_with(self, source: ParameterSource, network: AlphaFold, sample: Any) -> None:
+        job = Job(source, 0, "")
         # the other ranks know the settings, and get only the number of recycles
-        recycles = work.recycling.num_recycles
-        recycling = replace(recycling_settings(self.settings, work.job), num_recycles=recycles)
-        self._start(replace(work, recycling=recycling))()
+        recycling = replace(recycling_settings(self.settings, job), num_recycles=1)
+        self._start(NetworkJob(job, "warm-up", network, sample, recycling, lambda done, total: None))()
 
     def close(self) -> None:
         """End the other ranks."""

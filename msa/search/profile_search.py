@@ -31,7 +31,7 @@ from msa.search.windows import best_hits
 
 @dataclass
 class _QueryStatistics:
-    """What the E-values of a query's targets depend on.
+    """The statistics of a query, on which the E-values of its targets depend.
 
     Args:
         length: residues of the query.

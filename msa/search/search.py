@@ -207,7 +207,7 @@ class ClusterExpandingEngine:
 
     @property
     def drives_gpus(self) -> bool:
-        """Whether the wrapped engine drives GPUs."""
+        """True if the wrapped engine drives GPUs."""
         return self._engine.drives_gpus
 
     def prepare(self, lengths: Sequence[int]) -> None:
