@@ -1,7 +1,10 @@
 """Tools of the benchmark of training: passes with gradients, their time and memory, errors, profiles."""
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -9,6 +12,8 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 Step = Callable[[], Sequence[torch.Tensor]]
+# replays of a profile
+PROFILED = 3
 
 
 def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -30,8 +35,8 @@ def differentiated(function: Callable[..., Any], *inputs: torch.Tensor | None) -
     return step
 
 
-def graph_milliseconds(step: Step, repeats: int = 20) -> float:
-    """Return the median time of a replay of the step's CUDA graph."""
+def recorded(step: Step) -> Callable[[], None]:
+    """Return a replay of the step's CUDA graph."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -40,11 +45,18 @@ def graph_milliseconds(step: Step, repeats: int = 20) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         step()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def graph_milliseconds(step: Step, repeats: int = 20) -> float:
+    """Return the median time of a replay of the step's CUDA graph."""
+    replay = recorded(step)
     times = []
     for _ in range(repeats + 3):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        graph.replay()
+        replay()
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end))
@@ -73,18 +85,41 @@ def ratios(
     return cells
 
 
-def print_profile(step: Step) -> None:
-    """Print the kernels that take most of the time, and the operators of PyTorch that launch any."""
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True) as profiler:
-        for _ in range(3):
-            step()
+def print_profile(step: Step, path: Path | None = None) -> None:
+    """Print the kernels that take most of the time of a replay of the pass's CUDA graph.
+
+    Args:
+        step: a forward and backward pass.
+        path: file for all kernels of a replay of the pass's CUDA graph, in order, with their grids.
+    """
+    replay = recorded(step)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        for _ in range(PROFILED):
+            replay()
         torch.cuda.synchronize()
     kernels = [event for event in profiler.key_averages() if event.device_type == DeviceType.CUDA]
-    print(f"  {sum(event.self_device_time_total for event in kernels) / 3000:.3f} ms in kernels")
-    for event in sorted(kernels, key=lambda e: -e.self_device_time_total)[:45]:
-        print(f"  {event.self_device_time_total / 3000:.3f} ms {event.count // 3:3d} x {event.key[:90]}")
-    operators = profiler.key_averages(group_by_input_shape=True)
-    operators = [event for event in operators if event.device_type == DeviceType.CPU and "aten" in event.key]
-    for event in sorted(operators, key=lambda e: -e.self_device_time_total)[:45]:
-        shapes = str(event.input_shapes)[:70]
-        print(f"  {event.self_device_time_total / 3000:.3f} ms {event.count // 3:3d} x {event.key} {shapes}")
+    count = sum(event.count for event in kernels) // PROFILED
+    total = sum(event.self_device_time_total for event in kernels) / (1000 * PROFILED)
+    print(f"  {total:.3f} ms in {count} kernels of a graph")
+    for event in sorted(kernels, key=lambda e: -e.self_device_time_total)[:60]:
+        milliseconds = event.self_device_time_total / (1000 * PROFILED)
+        print(f"  {milliseconds:.3f} ms {event.count // PROFILED:3d} x {event.key[:90]}")
+    if path is not None:
+        path.write_text("\n".join(kernel_sequence(profiler, count)) + "\n")
+
+
+def kernel_sequence(profiler: profile, count: int) -> list[str]:
+    """Return the last kernels of a profile in order: start and duration in µs, grid, threads, registers."""
+    with TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text())["traceEvents"]
+    kernels = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    kernels = sorted(kernels, key=lambda e: e["ts"])[-count:]
+    lines = []
+    for event in kernels:
+        launch = event["args"]
+        values = (launch.get(key, "") for key in ("grid", "block", "registers per thread", "shared memory"))
+        start = event["ts"] - kernels[0]["ts"]
+        lines.append(f"{start:9.1f} {event['dur']:7.1f} {' '.join(map(str, values))} {event['name'][:150]}")
+    return lines

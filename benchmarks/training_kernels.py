@@ -1,7 +1,7 @@
 """A benchmark of the kernels of training: milliseconds and GiB of a forward and backward pass in bfloat16.
 
     python benchmarks/training_kernels.py [--parts check,block,transition,multiplication,attention,profile]
-                                          [--blocks 3] [--tune]
+                                          [--blocks 3] [--tune] [--sequences FOLDER]
 
 check: largest and root mean square errors of results and gradients against float64, relative to those of
 plain PyTorch in bfloat16 (at most 2 and 1.5; those of gradients with few elements vary by chance).
@@ -10,7 +10,7 @@ multiplication: triangle multiplication of 128 channels with its LayerNorm.
 transition: the transition of 384² rows of 128 channels with its LayerNorm.
 block: one Evoformer block with 256 MSA and 128 pair channels, compiled by torch.compile, with the fused
 operations and with plain PyTorch.
-profile: the slowest kernels of the first of these blocks, and the operators of PyTorch that launch kernels.
+profile: the slowest kernels of these blocks. --sequences writes all kernels in order, a file for each block.
 
 Times are those of CUDA graphs, so that the launching CPU does not count. Memory is the peak of a pass without
 a graph, beyond its inputs. cuEquivariance is timed if it is installed. --tune prints the times of other
@@ -25,6 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -394,10 +395,19 @@ def time_blocks(shapes: Sequence[tuple[int, int]]) -> None:
         )
 
 
+def profile_blocks(shapes: Sequence[tuple[int, int]], sequences: Path | None) -> None:
+    for rows, length in shapes:
+        torch._dynamo.reset()
+        print(f"Evoformer block {rows, length}:")
+        path = None if sequences is None else sequences / f"block_{rows}_{length}.txt"
+        print_profile(block_step(rows, length, "fused"), path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", default="check,block,transition,multiplication,attention")
     parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--sequences", type=Path, metavar="FOLDER", help="folder for lists of all kernels")
     parser.add_argument("--blocks", type=int, default=len(BLOCKS), help="number of block sizes")
     options = parser.parse_args()
     parts: dict[str, Callable[[], None]] = {
@@ -406,7 +416,7 @@ def main() -> None:
         "transition": time_transition,
         "multiplication": time_multiplication,
         "attention": partial(time_attention, options.tune),
-        "profile": lambda: print_profile(block_step(*BLOCKS[0], "fused")),
+        "profile": partial(profile_blocks, BLOCKS[: options.blocks], options.sequences),
     }
     for name in options.parts.split(","):
         try:

@@ -7,8 +7,10 @@ from cuda.fused.attention.hopper_core import QUERIES, ROWS, WIDTH, launch_core
 from cuda.fused.attention.reference import AttentionWeights
 from cuda.fused.launch import tma_aligned
 
-# with fewer keys the Triton kernel is faster
-MIN_LENGTH = 384
+# with fewer keys the Triton kernel is as fast; few rows must be half again as long, since a program of the
+# Hopper kernel takes four of them
+MIN_LENGTH = 256
+FEW_ROWS = 127
 
 
 def attention(
@@ -62,7 +64,7 @@ def attend(
         and gating_bias.shape[1] == WIDTH.value
         and mask is None
         and pair_bias is not None
-        and projected.shape[1] >= MIN_LENGTH
+        and projected.shape[1] >= (MIN_LENGTH * 3 // 2 if projected.shape[0] <= FEW_ROWS else MIN_LENGTH)
     )
     if not supported:
         return triton.attend(projected, gating_bias, mask, pair_bias, gated)

@@ -79,14 +79,14 @@ def _iterations(items):
 
 
 @gluon.jit
-def _work_item(iteration, query_blocks, row_blocks):
+def _work_item(iteration, query_blocks, HEADS: gl.constexpr):
     """Return the block of queries, the block of rows and the head of an iteration of this program.
 
-    Blocks of queries vary fastest, then rows, then heads, so that one head's bias stays in the L2 cache.
+    Blocks of queries vary fastest, then heads, then rows, as the heads of a position are adjacent in memory.
     """
     item = gl.program_id(0) + iteration * gl.num_programs(0)
     rest = item // query_blocks
-    return item % query_blocks, rest % row_blocks, rest // row_blocks
+    return item % query_blocks, rest // HEADS, rest % HEADS
 
 
 @gluon.jit
@@ -95,10 +95,10 @@ def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
     query_tiles, key_tiles, bias_tiles = descriptors
     queries, keys, values, biases, _ = buffers
     full, empty, queries_full, queries_empty = barriers
-    length, query_blocks, row_blocks, items = sizes
+    length, query_blocks, items = sizes
     step = 0
     for iteration in range(_iterations(items)):
-        block, row_block, head = _work_item(iteration, query_blocks, row_blocks)
+        block, row_block, head = _work_item(iteration, query_blocks, INNER // WIDTH)
         row = row_block * PROGRAM_ROWS
         channel = head * WIDTH
         start = block * (QUERY_GROUPS * QUERIES)
@@ -154,7 +154,7 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
     """Compute all work items of this program for the queries and rows of one warpgroup."""
     queries, keys, values, biases, ones = buffers
     full, empty, queries_full, queries_empty = barriers
-    length, query_blocks, row_blocks, items = sizes
+    length, query_blocks, items = sizes
     FIRST: gl.constexpr = GROUP // QUERY_GROUPS * ROWS
     LAST: gl.constexpr = FIRST + ROWS - 1
     dtype: gl.constexpr = queries.dtype
@@ -163,7 +163,7 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
     ones_operand = ones.permute((1, 0))
     step = 0
     for iteration in range(_iterations(items)):
-        block, row_block, head = _work_item(iteration, query_blocks, row_blocks)
+        block, row_block, head = _work_item(iteration, query_blocks, INNER // WIDTH)
         buffer = iteration % 2
         stage = step % STAGES
         query = queries.index(buffer * QUERY_GROUPS + GROUP % QUERY_GROUPS)._reinterpret(
@@ -268,14 +268,14 @@ def _finish(out, total, output, block, first_row, head, length, INNER: gl.conste
     row_blocks = gl.cdiv(batch, ROWS)
     row_block = first_row // ROWS
     exists = (block < blocks) & (row_block < row_blocks)
-    target = out_of_range + (head * row_blocks + row_block) * blocks + block
+    target = out_of_range + (row_block * (INNER // WIDTH) + head) * blocks + block
     gl.store(target, gl.sum(out_of_range_count, 0), mask=exists)
 
 
-@gluon.jit(do_not_specialize=["batch", "length", "query_blocks", "row_blocks", "items"])
+@gluon.jit(do_not_specialize=["batch", "length", "query_blocks", "items"])
 def attention_kernel(
     query_tiles, key_tiles, bias_tiles, projected, projected_row, projected_position, gating_bias, gated,
-    gated_row, gated_position, batch, out_of_range, length, query_blocks, row_blocks, items, scale,
+    gated_row, gated_position, batch, out_of_range, length, query_blocks, items, scale,
     INNER: gl.constexpr,
 ):  # fmt: skip
     """Write softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of all blocks.
@@ -296,7 +296,7 @@ def attention_kernel(
     fence_async_shared()
     buffers = (queries, keys, values, biases, ones)
     barriers = (full, empty, queries_full, queries_empty)
-    sizes = (length, query_blocks, row_blocks, items)
+    sizes = (length, query_blocks, items)
     output = (
         projected, projected_row, projected_position, gating_bias, gated, gated_row, gated_position, batch,
         out_of_range,
@@ -326,8 +326,7 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
     (projected, projected_row, projected_position, gating_bias, _, _, _, pair_bias, _, _, gated, gated_row,
         gated_position, batch, length, _, _, _, _, out_of_range) = arguments  # fmt: skip
     query_blocks = -(-length // (QUERY_GROUPS.value * QUERIES.value))
-    row_blocks = -(-batch // PROGRAM_ROWS.value)
-    items = query_blocks * row_blocks * heads
+    items = query_blocks * -(-batch // PROGRAM_ROWS.value) * heads
     attention_kernel[(program_count(projected, items, 1),)](
         tile_descriptor(projected, PROGRAM_ROWS.value, QUERIES.value, WIDTH.value),
         tile_descriptor(projected, PROGRAM_ROWS.value, KEYS.value, WIDTH.value),
@@ -343,7 +342,6 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
         out_of_range,
         length,
         query_blocks,
-        row_blocks,
         items,
         WIDTH.value**-0.5 * math.log2(math.e),
         INNER=heads * WIDTH.value,

@@ -10,11 +10,13 @@ from cuda.fused.attention.triton_backward_kernels import (
     key_gradients,
     prepare_gradient,
     query_gradients,
+    row_gradients,
     tile_gradients,
 )
 from cuda.fused.launch import choose_launch, program_count
+from cuda.fused.row_sums import sum_rows
 
-# programs of the bias kernel for each multiprocessor
+# programs of the bias kernel for each multiprocessor, unless the launch table has PROGRAMS
 BIAS_PROGRAMS = 4
 
 
@@ -45,7 +47,9 @@ def attend_backward(
     rows, length, _ = projected.shape
     heads, width = gating_bias.shape
     edge = int(length % 64 > 0)
-    options = choose_launch("attention", projected, width, "backward", length=length, edge=edge)
+    options = choose_launch(
+        "attention", projected, width, "backward", length=length, edge=edge, biased=int(pair_bias is not None)
+    )
     projected_gradient = torch.empty_like(projected)
     scaled, delta, gating_bias_gradient = _prepare(
         gradient, projected, gating_bias, gated, statistics, projected_gradient, options["prepare"]
@@ -67,13 +71,14 @@ def attend_backward(
         *bias_strides,
         projected_gradient,
     )
-    tile = options["tile"]
-    all_keys, all_queries = length <= tile["KEYS"], length <= tile["QUERIES"]
+    tile, row = dict(options["tile"]), options.get("row")
+    resident = tile.pop("PROGRAMS", BIAS_PROGRAMS)
+    all_keys, all_queries = row is None and length <= tile["KEYS"], row is None and length <= tile["QUERIES"]
     bias_gradient = None
     if pair_bias is not None or (all_keys and all_queries):
         groups = rows // bias_rows * heads
         tiles = triton.cdiv(length, tile["QUERIES"]) * triton.cdiv(length, tile["KEYS"])
-        programs = program_count(projected, tiles * groups * bias_rows, BIAS_PROGRAMS)
+        programs = program_count(projected, tiles * groups * bias_rows, resident)
         part_rows = triton.cdiv(bias_rows, max(1, programs // (tiles * groups)))
         parts = triton.cdiv(bias_rows, part_rows)
         if pair_bias is not None:
@@ -87,6 +92,16 @@ def attend_backward(
             bias_gradient = bias_gradient[0] if parts == 1 else bias_gradient.sum(0)
     else:
         all_keys = all_queries = False
+    if row is not None:
+        # with queries last, as in the tiles of the kernel
+        transposed = None if pair_bias is None else pair_bias.mT.contiguous()
+        row_gradients[(rows * heads,)](
+            *inputs[:7], transposed, *((0, 0, 0) if transposed is None else transposed.stride()[:3]),
+            projected_gradient, length, bias_rows, **sizes,
+            EDGE=bool(length % row["QUERIES"] or length % row["KEYS"]),
+            BLOCKS=triton.cdiv(length, row["KEYS"]), **row,
+        )  # fmt: skip
+        all_keys = all_queries = True
     for kernel, name, block, done in (
         (key_gradients, "keys", "KEYS", all_queries),
         (query_gradients, "queries", "QUERIES", all_keys),
@@ -94,7 +109,7 @@ def attend_backward(
         if not done:
             launch = options[name]
             kernel[(triton.cdiv(length, launch[block]) * rows * heads,)](
-                *inputs, rows, length, bias_rows, **sizes,
+                *inputs, length, bias_rows, **sizes,
                 EDGE=bool(length % launch["QUERIES"] or length % launch["KEYS"]), **launch,
             )  # fmt: skip
     return projected_gradient, gating_bias_gradient, bias_gradient
@@ -123,4 +138,4 @@ def _prepare(
         projected_gradient, gating_sums, rows * length, length, HEADS=heads, WIDTH=width,
         BLOCK_HEADS=block_heads, POSITIONS=positions, num_warps=options["num_warps"],
     )  # fmt: skip
-    return scaled, delta, gating_sums.sum(0)
+    return scaled, delta, sum_rows(gating_sums)

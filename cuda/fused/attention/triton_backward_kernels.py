@@ -10,7 +10,7 @@ where δ' = Σ_channels dO' ⊙ O, so no logit is divided. One kernel computes d
 gates. The others compute dK and dV of a block of keys, dQ of a block of queries, and dB of a tile. The last
 loops over rows that share the bias; partial sums are added up afterwards, so that the result does not depend
 on the order of execution. If its tile covers all keys, it computes dQ too, and if it covers all queries, dK
-and dV.
+and dV. For rows whose keys fit in a program, another kernel computes dQ, dK and dV from the same weights.
 """
 
 import triton
@@ -147,24 +147,27 @@ def _weights(
 
 
 @triton.jit
-def _own_block(length, rows, BLOCK: tl.constexpr):
-    """Return the positions, row and head of this program, one of those for each block of positions."""
+def _own_block(length, HEADS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return the positions, row and head of this program, one of those for each block of positions.
+
+    Heads vary faster than rows, as those of a position are adjacent in memory.
+    """
     blocks = tl.cdiv(length, BLOCK)
     index = tl.program_id(0)
     position = index % blocks * BLOCK + tl.arange(0, BLOCK)
     index //= blocks
-    return position, (index % rows).to(tl.int64), index // rows
+    return position, (index // HEADS).to(tl.int64), index % HEADS
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
 def key_gradients(
     projected, scaled, maximum, delta, mask, mask_row, mask_position, pair_bias, bias_batch, bias_head,
-    bias_query, projected_gradient, rows, length, bias_rows, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    bias_query, projected_gradient, length, bias_rows, HEADS: tl.constexpr, WIDTH: tl.constexpr,
     PADDED: tl.constexpr, EDGE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write dK and dV of one block of keys of one head and row; tiles are [keys, queries]."""
-    position, row, head = _own_block(length, rows, KEYS)
+    position, row, head = _own_block(length, HEADS, KEYS)
     inner: tl.constexpr = HEADS * WIDTH
     real = position < length
     start = row * length
@@ -214,15 +217,104 @@ def key_gradients(
     tl.store(out + inner, value_gradient.to(projected_gradient.dtype.element_ty), mask=stored)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
+def row_gradients(
+    projected, scaled, maximum, delta, mask, mask_row, mask_position, pair_bias, bias_batch, bias_head,
+    bias_key, projected_gradient, length, bias_rows, HEADS: tl.constexpr,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, EDGE: tl.constexpr, BLOCKS: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Write dQ, dK and dV of one head and row, whose keys are in BLOCKS blocks; tiles are [keys, queries].
+
+    pair_bias is transposed, with queries last.
+    """
+    head = tl.program_id(0) % HEADS
+    row = (tl.program_id(0) // HEADS).to(tl.int64)
+    inner: tl.constexpr = HEADS * WIDTH
+    start = row * length
+    base = projected + start * (4 * inner) + head * WIDTH
+    scaled += start * inner + head * WIDTH
+    statistics = (row * HEADS + head) * length
+    exponent_scale = _exponent_scale(maximum + statistics, mask)
+    if pair_bias is not None:
+        pair_bias += row // bias_rows * bias_batch + head.to(tl.int64) * bias_head
+    keys = ()
+    values = ()
+    penalties = ()
+    key_gradients = ()
+    value_gradients = ()
+    for k in tl.static_range(BLOCKS):
+        position = k * KEYS + tl.arange(0, KEYS)
+        real = position < length
+        keys += (_load_head(base + inner, position, 4 * inner, real, WIDTH, PADDED, EDGE),)
+        values += (_load_head(base + 2 * inner, position, 4 * inner, real, WIDTH, PADDED, EDGE),)
+        penalty = None
+        if mask is not None or EDGE:
+            penalty = _key_penalty(
+                mask, row * mask_row, mask_position, position, real, exponent_scale, EDGE
+            )[:, None]  # fmt: skip
+        penalties += (penalty,)
+        key_gradients += (tl.zeros([KEYS, PADDED], tl.float32),)
+        value_gradients += (tl.zeros([KEYS, PADDED], tl.float32),)
+    channel = tl.arange(0, PADDED)
+    out = projected_gradient + start * (4 * inner) + head * WIDTH + channel[None, :]
+    for first in tl.range(0, length, QUERIES, num_stages=STAGES):
+        queries = first + tl.arange(0, QUERIES)
+        real_queries = queries < length
+        query = _load_query(base, queries, 4 * inner, real_queries, WIDTH, PADDED, EDGE)
+        upstream = _load_head(scaled, queries, inner, real_queries, WIDTH, PADDED, EDGE)
+        highest, offset = _load_statistics(
+            maximum + statistics, delta + statistics, queries, real_queries, EDGE
+        )
+        query_gradient = tl.zeros([QUERIES, PADDED], tl.float32)
+        new_key_gradients = ()
+        new_value_gradients = ()
+        for k in tl.static_range(BLOCKS):
+            bias = None
+            if pair_bias is not None:
+                position = k * KEYS + tl.arange(0, KEYS)
+                pointers = pair_bias + (position[:, None] * bias_key + queries[None, :])
+                if EDGE:
+                    inside = real_queries[None, :] & (position < length)[:, None]
+                    bias = tl.load(pointers, mask=inside, other=0.0).to(tl.float32)
+                else:
+                    bias = tl.load(pointers).to(tl.float32)
+            weight = _weights(
+                keys[k], query.T, bias, penalties[k], highest[None, :], exponent_scale, WIDTH, PRECISION
+            )
+            narrow = weight.to(upstream.dtype)
+            new_value_gradients += (tl.dot(narrow, upstream, value_gradients[k], input_precision=PRECISION),)
+            product = tl.dot(values[k], upstream.T, input_precision=PRECISION)
+            narrow = (weight * (product - offset[None, :])).to(query.dtype)
+            new_key_gradients += (tl.dot(narrow, query, key_gradients[k], input_precision=PRECISION),)
+            query_gradient = tl.dot(narrow.T, keys[k], query_gradient, input_precision=PRECISION)
+        key_gradients = new_key_gradients
+        value_gradients = new_value_gradients
+        tl.store(
+            out + queries[:, None] * (4 * inner),
+            (query_gradient * WIDTH**-0.5).to(projected_gradient.dtype.element_ty),
+            mask=real_queries[:, None] & (channel < WIDTH)[None, :],
+        )
+    for k in tl.static_range(BLOCKS):
+        position = k * KEYS + tl.arange(0, KEYS)
+        target = out + inner + position[:, None] * (4 * inner)
+        stored = (position < length)[:, None] & (channel < WIDTH)[None, :]
+        key_gradient = key_gradients[k]
+        if keys[k].dtype == tl.float32:
+            key_gradient *= WIDTH**-0.5
+        tl.store(target, key_gradient.to(projected_gradient.dtype.element_ty), mask=stored)
+        tl.store(target + inner, value_gradients[k].to(projected_gradient.dtype.element_ty), mask=stored)
+
+
+@triton.jit
 def query_gradients(
     projected, scaled, maximum, delta, mask, mask_row, mask_position, pair_bias, bias_batch, bias_head,
-    bias_query, projected_gradient, rows, length, bias_rows, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    bias_query, projected_gradient, length, bias_rows, HEADS: tl.constexpr, WIDTH: tl.constexpr,
     PADDED: tl.constexpr, EDGE: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
     STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write dQ of one block of queries of one head and row; tiles are [queries, keys]."""
-    queries, row, head = _own_block(length, rows, QUERIES)
+    queries, row, head = _own_block(length, HEADS, QUERIES)
     inner: tl.constexpr = HEADS * WIDTH
     real = queries < length
     start = row * length

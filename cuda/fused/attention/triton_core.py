@@ -114,15 +114,14 @@ def _attend_block(
 
     Positions past the end read the last position, so that only loads of narrow heads are predicated.
     """
-    # blocks of queries vary fastest, then rows, then heads, so that one head's bias stays in the L2 cache
+    # blocks of queries vary fastest, then heads, then rows: the heads of a position are adjacent in memory
     query_blocks = tl.cdiv(length, QUERIES)
     start = index % query_blocks * QUERIES
     index //= query_blocks
-    row_blocks = tl.cdiv(batch, ROWS)
-    head = index // row_blocks
+    head = index % HEADS
     inner = HEADS * WIDTH
     # if rows are left over, the last program computes the last row more than once
-    first_row = (index % row_blocks).to(tl.int64) * ROWS
+    first_row = (index // HEADS).to(tl.int64) * ROWS
     projected += head * WIDTH
     keys = projected + inner
     # offsets from the start of the block fit in 32 bits, offsets from the start of the tensor may not

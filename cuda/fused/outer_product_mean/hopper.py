@@ -92,7 +92,7 @@ def _load_tiles(left, right, output, buffers, full, empty, sizes, padded_length,
 
 @gluon.jit
 def _store(update, bias, counts, reciprocal, result, i, j, lengths, ADD: gl.constexpr):
-    """Add the bias, divide by the counts, and write or add the update [BLOCK_I, PAIR] of one j."""
+    """Add the bias if any, divide by the counts, and write or add the update [BLOCK_I, PAIR] of one j."""
     # each thread writes eight channels, 16 bytes of the result; rows stay in their warps
     LAYOUT: gl.constexpr = gl.DistributedLinearLayout(
         [[0, 1], [0, 2], [0, 4], [0, 32], [0, 64], [8, 0]],
@@ -107,7 +107,8 @@ def _store(update, bias, counts, reciprocal, result, i, j, lengths, ADD: gl.cons
     channels = gl.arange(0, PAIR, gl.SliceLayout(0, LAYOUT))
     real = (rows < length) & (j < columns)
     cells = rows.to(gl.int64) * stride + j
-    update += gl.load(bias + channels).to(gl.float32)[None, :]
+    if bias is not None:
+        update += gl.load(bias + channels).to(gl.float32)[None, :]
     if counts is not None:
         update /= gl.load(counts + cells, mask=real, other=1.0)[:, None]
     else:
@@ -303,9 +304,12 @@ def add_contraction(
 def supports(msa: torch.Tensor, weights: OuterProductMeanWeights) -> bool:
     """Return whether the Hopper kernel supports an MSA or its left factor [S, ...], and weights."""
     inner, _, pair = weights.output.shape
-    return (
-        msa.element_size() == 2 and msa.shape[0] <= SEQUENCES and inner == INNER.value and pair == PAIR.value
-    )
+    return supports_sizes(msa.dtype, msa.shape[0], inner, pair)
+
+
+def supports_sizes(dtype: torch.dtype, sequences: int, inner: int, pair: int) -> bool:
+    """Return whether the Hopper kernel supports a dtype and numbers of sequences and channels."""
+    return dtype.itemsize == 2 and sequences <= SEQUENCES and inner == INNER.value and pair == PAIR.value
 
 
 def _write_update(
@@ -348,6 +352,44 @@ def contract_factors(
         result: [n, N, Z], contiguous, or a block of columns of a contiguous tensor.
         add: whether to add to the result.
     """
+    reciprocal = 1 / (left.shape[0] + EPSILON)
+    output = weights.output.reshape(-1, PAIR.value)
+    _launch(left, right, output, weights.output_bias.contiguous(), counts, reciprocal, result, add)
+
+
+def project_outer(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """Compute `cuda.fused.outer_product_mean.differentiable.project_outer` of supported factors.
+
+    Args:
+        left: [B, S, N, E].
+        right: [B, S, N, E].
+        output: [E*E, Z].
+
+    Returns:
+        [B, N, N, Z].
+    """
+    batch, sequences, length, inner = left.shape
+    # residues beyond the last have any values, and their pairs are not written
+    padded = left.new_empty(batch, sequences, inner, padded_length(length))
+    padded[..., :length] = left.transpose(2, 3)
+    right = right.contiguous()
+    result = left.new_empty(batch, length, length, PAIR.value)
+    for k in range(batch):
+        _launch(padded[k].flatten(1), right[k].flatten(1), output, None, None, 1.0, result[k], False)
+    return result
+
+
+def _launch(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    output: torch.Tensor,
+    bias: torch.Tensor | None,
+    counts: torch.Tensor | None,
+    reciprocal: float,
+    result: torch.Tensor,
+    add: bool,
+) -> None:
+    """Launch the kernel; output is [E*E, Z]. Without counts, updates are multiplied by the reciprocal."""
     sequences, (rows, columns, _) = left.shape[0], result.shape
     launch = dict(LAUNCH)
     loaded = launch.pop("SLICE")
@@ -357,10 +399,10 @@ def contract_factors(
     outer_product_kernel[(program_count(left, tiles, 1),)](
         tile_descriptor(left, loaded, COLUMNS.value),
         tile_descriptor(right, loaded, COLUMNS.value),
-        tile_descriptor(tma_readable(weights.output.reshape(-1, PAIR.value)), INNER.value, PAIR.value),
-        weights.output_bias.contiguous(),
+        tile_descriptor(tma_readable(output), INNER.value, PAIR.value),
+        bias,
         counts,
-        1 / (sequences + EPSILON),
+        reciprocal,
         result,
         sequences,
         rows,

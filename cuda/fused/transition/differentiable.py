@@ -4,6 +4,8 @@
 neighbours. Of the activations it keeps only its input for the backward pass.
 """
 
+from collections.abc import Sequence
+
 import torch
 
 from cuda.fused.dispatch import implementation_module, kernel_implementation
@@ -67,8 +69,8 @@ def _transition_backward(
     widen_bias: torch.Tensor,
     narrow: torch.Tensor,
     narrow_bias: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of x and the weights."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of x and the weights; see `triton_backward.TransitionGradients`."""
     # deferred: Triton is optional, and Gluon differs between its versions
     if kernel_implementation(x.device) == "hopper":
         from cuda.fused.transition.hopper_backward import transition_backward
@@ -76,19 +78,20 @@ def _transition_backward(
         from cuda.fused.transition.triton_backward import transition_backward
 
     weights = TransitionWeights(norm_scale, norm_offset, widen, widen_bias, narrow, narrow_bias)
-    x_gradient, *weight_gradients = transition_backward(
+    gradients = transition_backward(
         gradient.contiguous().flatten(0, -2),
         x.contiguous().flatten(0, -2),
         TransitionWeights(*(w.contiguous() for w in weights)),
     )
-    # copied, because some are parts of one tensor
-    converted = [g.to(w.dtype, copy=True) for g, w in zip(weight_gradients, weights, strict=True)]
-    return x_gradient.view(x.shape), *converted  # type: ignore[return-value]
+    return gradients.x.view(x.shape), gradients.widen, gradients.narrow, gradients.vectors
 
 
 @_transition_backward.register_fake
-def _(gradient: torch.Tensor, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return tuple(x.new_empty(x.shape) for x in inputs)
+def _(gradient: torch.Tensor, x: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    _, _, widen, _, narrow, _ = weights
+    length = widen.shape[1] + 3 * widen.shape[0]
+    shapes: tuple[Sequence[int], ...] = (widen.shape, narrow.shape, (length,))
+    return x.new_empty(x.shape), *(x.new_empty(shape, dtype=torch.float32) for shape in shapes)
 
 
 def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
@@ -96,7 +99,13 @@ def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 
 def _differentiate(ctx, gradient):  # type: ignore[no-untyped-def]
-    return tuple(_transition_backward(gradient, *ctx.saved_tensors))
+    # conversions are outside of the operator, so that torch.compile can fuse them
+    x, *weights = ctx.saved_tensors
+    x_gradient, widen, narrow, vectors = _transition_backward(gradient, x, *weights)
+    channels, width = widen.shape
+    norm_scale, norm_offset, narrow_bias, widen_bias = vectors.split([channels, channels, channels, width])
+    gradients = TransitionWeights(norm_scale, norm_offset, widen, widen_bias, narrow, narrow_bias)
+    return x_gradient, *(g.to(w.dtype) for g, w in zip(gradients, weights, strict=True))
 
 
 _transition.register_autograd(_differentiate, setup_context=_save)

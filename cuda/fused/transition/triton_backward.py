@@ -13,6 +13,7 @@ import triton.language as tl
 
 from cuda.fused.launch import check_tensors, choose_launch, matrix_tiles, padded_channels
 from cuda.fused.matrix_products import wide_product
+from cuda.fused.row_sums import sum_rows
 from cuda.fused.rows import EPSILON
 from cuda.fused.transition.reference import TransitionWeights
 
@@ -83,15 +84,19 @@ def transition_gradients(
 
 
 class TransitionGradients(NamedTuple):
-    """Gradients of the input [P, C] and of the weights, by their names; those of weights at least float32."""
+    """Gradients of the input and of the weights.
+
+    Args:
+        x: [P, C], of the input's dtype.
+        widen: [C, W], float32.
+        narrow: [W, C], float32.
+        vectors: [3*C + W] float32: those of norm_scale, norm_offset, narrow_bias and widen_bias.
+    """
 
     x: torch.Tensor
-    norm_scale: torch.Tensor
-    norm_offset: torch.Tensor
     widen: torch.Tensor
-    widen_bias: torch.Tensor
     narrow: torch.Tensor
-    narrow_bias: torch.Tensor
+    vectors: torch.Tensor
 
 
 class HiddenGradients(NamedTuple):
@@ -174,15 +179,9 @@ def hidden_gradients(gradient: torch.Tensor, x: torch.Tensor, weights: Transitio
 
 def weight_gradients(gradient: torch.Tensor, computed: HiddenGradients) -> TransitionGradients:
     """Return all gradients, given that of the update [P, C] and what the kernel has written."""
-    channels, width = gradient.shape[1], computed.hidden.shape[1]
-    sums = computed.partial_sums.sum(0)
-    norm_scale, norm_offset, narrow_bias, widen_bias = sums.split([channels, channels, channels, width])
     return TransitionGradients(
         x=computed.x_gradient,
-        norm_scale=norm_scale,
-        norm_offset=norm_offset,
         widen=wide_product(computed.normed.mT, computed.hidden_gradient),
-        widen_bias=widen_bias,
         narrow=wide_product(computed.hidden.mT, gradient),
-        narrow_bias=narrow_bias,
+        vectors=sum_rows(computed.partial_sums),
     )

@@ -146,15 +146,12 @@ def _update_backward(
     normed: torch.Tensor,
     mask: torch.Tensor,
     projection: torch.Tensor,
-    bias: torch.Tensor,
     center_scale: torch.Tensor,
-    center_offset: torch.Tensor,
     output: torch.Tensor,
-    output_bias: torch.Tensor,
     saved: list[torch.Tensor],
     outgoing: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the gradients of normed, projection, bias, center_scale, center_offset, output, output_bias."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients; see `triton_training.Gradients`."""
     # deferred: Triton is optional
     from cuda.fused.triangle_multiplication import triton_training
 
@@ -168,29 +165,20 @@ def _update_backward(
         triton_training.Saved(*saved),
         outgoing,
     )
-    normed_gradient, *weight_gradients = gradients
-    weights = (projection, bias, center_scale, center_offset, output, output_bias)
-    # copied, because some are parts of one tensor
-    converted = [g.to(w.dtype, copy=True) for g, w in zip(weight_gradients, weights, strict=True)]
-    return normed_gradient, *converted  # type: ignore[return-value]
+    return tuple(gradients)  # type: ignore[return-value]
 
 
 @_update_backward.register_fake
-def _(  # type: ignore[no-untyped-def]
-    gradient,
-    normed,
-    mask,
-    projection,
-    bias,
-    center_scale,
-    center_offset,
-    output,
-    output_bias,
-    saved,
-    outgoing,
-):
-    inputs = (normed, projection, bias, center_scale, center_offset, output, output_bias)
-    return tuple(torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in inputs)
+def _(gradient, normed, mask, projection, center_scale, output, saved, outgoing):  # type: ignore[no-untyped-def]
+    width, channels = output.shape
+    wide = {"dtype": torch.promote_types(normed.dtype, torch.float32)}
+    return (
+        normed.new_empty(normed.shape),
+        normed.new_empty(projection.shape, **wide),
+        normed.new_empty(output.shape, **wide),
+        normed.new_empty(4 * width + 2 * channels, dtype=torch.float32),
+        normed.new_empty(2, width, dtype=torch.float32),
+    )
 
 
 def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
@@ -199,11 +187,17 @@ def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 
 def _differentiate(ctx, *gradients):  # type: ignore[no-untyped-def]
+    # conversions are outside of the operator, so that torch.compile can fuse them
     normed, mask, *weights = ctx.saved_tensors[:8]
-    normed_gradient, *weight_gradients = _update_backward(
-        gradients[-1], normed, mask, *weights, list(ctx.saved_tensors[8:]), ctx.outgoing
+    projection, _, center_scale, _, output, _ = weights
+    saved = list(ctx.saved_tensors[8:])
+    normed_gradient, projection_gradient, output_gradient, biases, center = _update_backward(
+        gradients[-1], normed, mask, projection, center_scale, output, saved, ctx.outgoing
     )
-    return normed_gradient, None, *weight_gradients, None
+    bias, output_bias = biases.split([projection.shape[1], output.shape[1]])
+    weight_gradients = projection_gradient, bias, center[0], center[1], output_gradient, output_bias
+    converted = (g.to(w.dtype) for g, w in zip(weight_gradients, weights, strict=True))
+    return normed_gradient, None, *converted, None
 
 
 _update.register_autograd(_differentiate, setup_context=_save)

@@ -14,14 +14,13 @@ import triton.language as tl
 from cuda.fused.launch import check_tensors
 from cuda.fused.layer_norm.reference import EPSILON
 from cuda.fused.matrix_products import wide_product
+from cuda.fused.row_sums import sum_rows
 from cuda.fused.rows import sigmoid
 from cuda.fused.triangle_multiplication.triton import product_scale, scaled_product
 
 # positions of a program, and warps: the tiles of a transposition have whole cache lines on both sides
 POSITIONS = 64
 CHANNEL_BLOCK = 64
-# blocks of positions whose sums one program adds up
-REPEATS = 4
 
 
 @triton.jit
@@ -163,36 +162,30 @@ def normalise_product(
 @triton.jit
 def normalise_product_backward(
     product, scale, statistics, gradient, product_gradient, partial_sums, count, CHANNELS: tl.constexpr,
-    POSITIONS: tl.constexpr, BLOCK: tl.constexpr, REPEATS: tl.constexpr,
+    POSITIONS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of the product [CHANNELS, P], and partial sums [programs, 2, CHANNELS].
 
-    The sums are those of the gradients of scale and offset over REPEATS blocks of positions.
+    The sums are those of the gradients of scale and offset.
     """
+    position = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
     channel = tl.arange(0, BLOCK)
     channels = channel < CHANNELS
-    factor = tl.load(scale + channel, mask=channels, other=0.0).to(tl.float32)
-    scale_gradient = tl.zeros([BLOCK], tl.float32)
-    offset_gradient = tl.zeros([BLOCK], tl.float32)
-    for k in range(REPEATS):
-        position = (tl.program_id(0) * REPEATS + k) * POSITIONS + tl.arange(0, POSITIONS)
-        real = position < count
-        x, offsets, inside = _load_product(product, position, channel, real, count, CHANNELS)
-        mean = tl.load(statistics + position, mask=real, other=0.0)
-        inverse = tl.load(statistics + count + position, mask=real, other=0.0)
-        normed = tl.where(inside, (x - mean[:, None]) * inverse[:, None], 0.0)
-        source = gradient + position.to(tl.int64)[:, None] * CHANNELS + channel[None, :]
-        upstream = tl.load(source, mask=inside, other=0.0).to(tl.float32)
-        scale_gradient += tl.sum(upstream * normed, 0)
-        offset_gradient += tl.sum(upstream, 0)
-        upstream *= factor[None, :]
-        first = tl.sum(upstream, 1) / CHANNELS
-        second = tl.sum(upstream * normed, 1) / CHANNELS
-        result = (upstream - first[:, None] - normed * second[:, None]) * inverse[:, None]
-        tl.store(product_gradient + offsets, result.to(product_gradient.dtype.element_ty), mask=inside)
+    real = position < count
+    x, offsets, inside = _load_product(product, position, channel, real, count, CHANNELS)
+    mean = tl.load(statistics + position, mask=real, other=0.0)
+    inverse = tl.load(statistics + count + position, mask=real, other=0.0)
+    normed = tl.where(inside, (x - mean[:, None]) * inverse[:, None], 0.0)
+    source = gradient + position.to(tl.int64)[:, None] * CHANNELS + channel[None, :]
+    upstream = tl.load(source, mask=inside, other=0.0).to(tl.float32)
     out = partial_sums + tl.program_id(0) * 2 * CHANNELS + channel
-    tl.store(out, scale_gradient, mask=channels)
-    tl.store(out + CHANNELS, offset_gradient, mask=channels)
+    tl.store(out, tl.sum(upstream * normed, 0), mask=channels)
+    tl.store(out + CHANNELS, tl.sum(upstream, 0), mask=channels)
+    upstream *= tl.load(scale + channel, mask=channels, other=0.0).to(tl.float32)[None, :]
+    first = tl.sum(upstream, 1) / CHANNELS
+    second = tl.sum(upstream * normed, 1) / CHANNELS
+    result = (upstream - first[:, None] - normed * second[:, None]) * inverse[:, None]
+    tl.store(product_gradient + offsets, result.to(product_gradient.dtype.element_ty), mask=inside)
 
 
 class Saved(NamedTuple):
@@ -216,15 +209,21 @@ class Saved(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of the inputs of `update`, by their names."""
+    """Gradients of the inputs of `update`.
+
+    Args:
+        normed: [B, N, N, C], of the input's dtype.
+        projection: [C, 4*M+C], at least float32.
+        output: [M, C], at least float32.
+        biases: [4*M+2*C] float32, those of bias and output_bias.
+        center: [2, M] float32, those of center_scale and center_offset.
+    """
 
     normed: torch.Tensor
     projection: torch.Tensor
-    bias: torch.Tensor
-    center_scale: torch.Tensor
-    center_offset: torch.Tensor
     output: torch.Tensor
-    output_bias: torch.Tensor
+    biases: torch.Tensor
+    center: torch.Tensor
 
 
 def update(
@@ -317,12 +316,10 @@ def update_backward(
     output_gradient = wide_product(saved.centered.mT, ungated)
     centered_gradient = ungated @ output.mT
     product_gradient = torch.empty_like(saved.product)
-    programs = triton.cdiv(blocks, REPEATS)
-    norm_sums = torch.empty(programs, 2, width, **sums)
-    normalise_product_backward[(programs,)](
+    norm_sums = torch.empty(blocks, 2, width, **sums)
+    normalise_product_backward[(blocks,)](
         saved.product, center_scale, saved.statistics, centered_gradient, product_gradient, norm_sums, count,
-        CHANNELS=width, POSITIONS=POSITIONS, BLOCK=triton.next_power_of_2(width), REPEATS=REPEATS,
-        num_warps=8,
+        CHANNELS=width, POSITIONS=POSITIONS, BLOCK=triton.next_power_of_2(width), num_warps=8,
     )  # fmt: skip
     del ungated, centered_gradient
     left, right = (x.flatten(0, 1) for x in saved.factors.split(width))
@@ -341,14 +338,10 @@ def update_backward(
         CHANNELS=2 * width, STRIDE=stride, POSITIONS=POSITIONS, BLOCK=CHANNEL_BLOCK,
     )  # fmt: skip
     del factors_gradient, product_gradient
-    bias, output_bias = partial_sums.sum(0).split([stride, channels])
-    center_scale_gradient, center_offset = norm_sums.sum(0)
     return Gradients(
         normed=(projected_gradient @ projection.mT).view(normed.shape),
         projection=wide_product(normed.view(count, channels).mT, projected_gradient),
-        bias=bias,
-        center_scale=center_scale_gradient,
-        center_offset=center_offset,
         output=output_gradient,
-        output_bias=output_bias,
+        biases=sum_rows(partial_sums),
+        center=sum_rows(norm_sums),
     )

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 from benchmarks.contest import hopper as hopper_contest  # noqa: E402
 from benchmarks.contest import kernels as contest  # noqa: E402
 from benchmarks.contest.reference import GateFirstWeights  # noqa: E402
-from cuda.fused import launch  # noqa: E402
+from cuda.fused import launch, row_sums  # noqa: E402
 from cuda.fused.attention import (  # noqa: E402
     AttentionWeights,
     hopper_core,
@@ -44,6 +45,7 @@ from cuda.fused.outer_product_mean import (  # noqa: E402
 )
 from cuda.fused.outer_product_mean import hopper as hopper_outer_product_mean  # noqa: E402
 from cuda.fused.outer_product_mean import triton as outer_product_mean  # noqa: E402
+from cuda.fused.outer_product_mean import triton_training as outer_product_training  # noqa: E402
 from cuda.fused.pair_bias import hopper as hopper_pair_bias  # noqa: E402
 from cuda.fused.pair_bias import triton as pair_bias  # noqa: E402
 from cuda.fused.transition import TransitionWeights  # noqa: E402
@@ -136,6 +138,8 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CompiledKernel]:
     """Return a function that replaces a kernel of a module, and has the module accept CPU tensors."""
+    # sums of partial gradients are compiled by a test of their own
+    monkeypatch.setattr(row_sums, "sum_blocks", MagicMock())
 
     def replace(module: Any, name: str) -> CompiledKernel:
         replacement = CompiledKernel(getattr(module, name))
@@ -211,6 +215,21 @@ def test_outer_product_mean_on_hopper(
     msa, pair = torch.empty(16, 100, c, dtype=dtype), torch.empty(100, 100, z, dtype=dtype)
     hopper_outer_product_mean.outer_product_mean(msa, weights, torch.ones(16, 100))
     hopper_outer_product_mean.add_outer_product_mean(pair, msa, weights)
+    factors = msa[None, ..., :e].contiguous()
+    hopper_outer_product_mean.project_outer(factors, factors, weights.output.flatten(0, 1))
+    check(kernel, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("length", [256, 100])
+def test_outer_product_mean_backward(
+    length: int, dtype: torch.dtype, compiled: Callable[..., CompiledKernel]
+) -> None:
+    kernel = compiled(outer_product_training, "sum_over_pairs")
+    outer, gradient = (torch.empty(6, *shape, dtype=dtype) for shape in ((1024, length), (length, 128)))
+    total = outer_product_training.OutputGradient(1024, 128, 6, outer)
+    total.add(outer, gradient)
+    total.add(outer, gradient)
     check(kernel, 2)
 
 
@@ -381,7 +400,7 @@ def test_contest_on_hopper(
 def test_attention_backward(
     length: int, heads: int, width: int, compiled: Callable[..., CompiledKernel]
 ) -> None:
-    names = ("prepare_gradient", "key_gradients", "query_gradients", "tile_gradients")
+    names = ("prepare_gradient", "key_gradients", "query_gradients", "row_gradients", "tile_gradients")
     prepare, *kernels = (compiled(attention_backward, name) for name in names)
     rows, inner = 2, heads * width
     projected = torch.empty(rows, length, 4 * inner, dtype=torch.bfloat16)
@@ -423,6 +442,13 @@ def test_transition_backward_on_hopper(
     hopper_transition_backward.hidden_gradients(x, x, weights)
     # with 256 channels, LayerNorm's backward pass spills; the loop over hidden channels does not
     check(kernel, 1, max_stack=848 if channels == 256 else 0)
+
+
+def test_sums_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = CompiledKernel(row_sums.sum_blocks)
+    monkeypatch.setattr(row_sums, "sum_blocks", kernel)
+    row_sums.sum_rows(torch.empty(1000, 640))
+    check(kernel, 2)
 
 
 @pytest.mark.parametrize("channels", [64, 128])

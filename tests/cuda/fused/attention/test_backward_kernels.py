@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from cuda.fused.attention import differentiable
+from cuda.fused.attention import differentiable, triton_backward
 from cuda.fused.attention import triton as triton_attention
+from cuda.fused.launch import choose_launch
 from tests.cuda.fused.environment import DEVICE, INTERPRETED
 from tests.cuda.fused.gradients import compare_gradients, gradients
 
@@ -62,6 +63,29 @@ def check(compare: Compare, inputs: Inputs, attend: Attend = differentiable.atte
 def test_gradients_for_lengths(length: int, masked: bool, biased: bool, draw: Draw, compare: Compare) -> None:
     # between two keys a tailed bias leaves a constant, whose gradient is a difference of rounded numbers
     check(compare, random_inputs(draw, 1, 3, length, 2, 16, masked, biased, tailed=length > 2))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("queries, keys, blocks", [(16, 32, 4), (64, 128, 1)])
+def test_gradients_of_whole_rows(
+    queries: int,
+    keys: int,
+    blocks: int,
+    length: int,
+    masked: bool,
+    biased: bool,
+    draw: Draw,
+    compare: Compare,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel that computes all gradients of a row but the bias's, whatever the launch table says."""
+    row = {"QUERIES": queries, "KEYS": keys, "STAGES": 2, "PRECISION": "ieee", "num_warps": 4}
+    monkeypatch.setattr(
+        triton_backward, "choose_launch", lambda *x, **y: choose_launch(*x, **y) | {"row": row}
+    )
+    if length <= blocks * keys:
+        check(compare, random_inputs(draw, 1, 3, length, 2, 16, masked, biased, tailed=length > 2))
 
 
 @pytest.mark.parametrize("width", [8, 32, 64])

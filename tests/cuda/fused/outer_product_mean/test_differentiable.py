@@ -24,4 +24,21 @@ def test_chunks_have_the_same_gradients(
     generator = torch.Generator().manual_seed(0)
     shapes = [(batch, sequences, length, inner)] * 2 + [(inner, inner, channels)]
     inputs = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
-    compare_gradients(compare, differentiable.project_outer_chunked, differentiable.project_outer, inputs)
+    compare_gradients(compare, differentiable.project_outer_fused, differentiable.project_outer, inputs)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length", "padded"),
+    [
+        (torch.bfloat16, 16, (256, 16)),
+        (torch.bfloat16, 17, (256, 24)),
+        (torch.bfloat16, 256, (130, 256)),
+        (torch.bfloat16, 257, (130, 264)),
+        (torch.float32, 17, (130, 17)),
+    ],
+)
+def test_padding(dtype: torch.dtype, length: int, padded: tuple[int, int]) -> None:
+    factor = torch.ones(1, 130, length, 32, dtype=dtype)
+    result = differentiable._pad(factor)
+    assert result.shape == (1, *padded, 32)
+    assert torch.equal(result[:, :130, :length], factor) and result.sum() == factor.sum()

@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from cuda.fused.outer_product_mean import OuterProductMeanWeights, hopper, reference
+from cuda.fused.outer_product_mean import OuterProductMeanWeights, differentiable, hopper, reference
 from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
 Compare = Callable[..., None]
@@ -86,3 +86,16 @@ def test_rows_of_the_pair_representation(compare: Compare, monkeypatch: pytest.M
     result = torch.full_like(plain, torch.nan)
     hopper.contract_factors(padded.flatten(1), right.flatten(1), weights, None, result, False)
     compare(result, plain, exact)
+
+
+@pytest.mark.parametrize(("batch", "sequences", "length"), [(1, 130, 17), (2, 3, 66)])
+def test_projection_of_factors(
+    batch: int, sequences: int, length: int, compare: Compare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hopper, "outer_product_kernel", SimulatedKernel(hopper, "outer_product_kernel"))
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(batch, sequences, length, INNER)] * 2 + [(INNER, INNER, PAIR)]
+    left, right, output = (torch.randn(shape, generator=generator).bfloat16() for shape in shapes)
+    exact = differentiable.project_outer(left.double(), right.double(), output.double())
+    plain = differentiable.project_outer(left, right, output)
+    compare(hopper.project_outer(left, right, output.flatten(0, 1)), plain, exact)
