@@ -248,12 +248,9 @@ def row_gradients(
         real = position < length
         keys += (_load_head(base + inner, position, 4 * inner, real, WIDTH, PADDED, EDGE),)
         values += (_load_head(base + 2 * inner, position, 4 * inner, real, WIDTH, PADDED, EDGE),)
-        penalty = None
-        if mask is not None or EDGE:
-            penalty = _key_penalty(
-                mask, row * mask_row, mask_position, position, real, exponent_scale, EDGE
-            )[:, None]  # fmt: skip
-        penalties += (penalty,)
+        # a tuple of a kernel cannot contain None
+        penalty = _key_penalty(mask, row * mask_row, mask_position, position, real, exponent_scale, EDGE)
+        penalties += (penalty[:, None],)
         key_gradients += (tl.zeros([KEYS, PADDED], tl.float32),)
         value_gradients += (tl.zeros([KEYS, PADDED], tl.float32),)
     channel = tl.arange(0, PADDED)

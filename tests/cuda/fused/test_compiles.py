@@ -409,9 +409,11 @@ def test_attention_backward(
     gating_bias = torch.empty(heads, width, dtype=torch.bfloat16)
     statistics = torch.empty(rows, heads, length), torch.empty(rows, heads, length)
     mask = torch.ones(rows, length)
-    for some_bias in (bias, None):
-        attention_backward.attend_backward(gated, projected, gating_bias, mask, some_bias, gated, statistics)
-    check(prepare, 2)
+    for some_mask, some_bias in ((mask, bias), (mask, None), (None, bias)):
+        attention_backward.attend_backward(
+            gated, projected, gating_bias, some_mask, some_bias, gated, statistics
+        )
+    check(prepare, 3)
     for kernel in kernels:
         # the tile of 128 queries and keys, and that of 256 queries, spill
         assert max(kernel.stack, default=0) <= 312
