@@ -409,15 +409,33 @@ def test_attention_backward(
     gating_bias = torch.empty(heads, width, dtype=torch.bfloat16)
     statistics = torch.empty(rows, heads, length), torch.empty(rows, heads, length)
     mask = torch.ones(rows, length)
-    for some_mask, some_bias in ((mask, bias), (mask, None), (None, bias)):
-        attention_backward.attend_backward(
-            gated, projected, gating_bias, some_mask, some_bias, gated, statistics
-        )
-    check(prepare, 3)
+    for some_bias in (bias, None):
+        attention_backward.attend_backward(gated, projected, gating_bias, mask, some_bias, gated, statistics)
+    check(prepare, 2)
     for kernel in kernels:
         # the tile of 128 queries and keys, and that of 256 queries, spill
         assert max(kernel.stack, default=0) <= 312
         assert max(kernel.shared, default=0) <= SHARED_BYTES
+
+
+def test_attention_rows_of_several_blocks_without_a_mask(
+    compiled: Callable[..., CompiledKernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("prepare_gradient", "tile_gradients"):
+        compiled(attention_backward, name)
+    kernel = compiled(attention_backward, "row_gradients")
+    row = {"QUERIES": 16, "KEYS": 32, "STAGES": 2, "PRECISION": "ieee", "num_warps": 4}
+    choose = attention_backward.choose_launch
+    monkeypatch.setattr(
+        attention_backward, "choose_launch", lambda *names, **sizes: choose(*names, **sizes) | {"row": row}
+    )
+    rows, length, heads, width = 2, 64, 4, 32
+    projected = torch.empty(rows, length, 4 * heads * width, dtype=torch.bfloat16)
+    gated = projected[..., : heads * width].contiguous()
+    gating_bias = torch.empty(heads, width, dtype=torch.bfloat16)
+    statistics = torch.empty(rows, heads, length), torch.empty(rows, heads, length)
+    attention_backward.attend_backward(gated, projected, gating_bias, None, None, gated, statistics)
+    check(kernel, 1)
 
 
 @pytest.mark.parametrize("channels", [64, 128, 256])
