@@ -11,7 +11,12 @@ import click
 from foldcli.cli import cli
 from foldcli.errors import ExitCode, run_with_exit_codes
 from foldcli.paths import hiding_file
-from foldcli.process_state import exit_on_bus_error, make_cpu_products_reproducible, raise_on_stop_signals
+from foldcli.process_state import (
+    exit_on_bus_error,
+    keep_bytecode,
+    make_cpu_products_reproducible,
+    raise_on_stop_signals,
+)
 
 _FOLDCLI_PACKAGES = ("cuda", "features", "model", "msa")
 
@@ -22,6 +27,7 @@ def main() -> None:
         click.echo(f"foldcli: error: {problem}", err=True)
         sys.exit(ExitCode.MISSING)
     make_cpu_products_reproducible()
+    keep_bytecode()
     raise_on_stop_signals()
     exit_on_bus_error()
     code = run_with_exit_codes(cli)

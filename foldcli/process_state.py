@@ -82,7 +82,8 @@ def keep_bytecode() -> None:
     """Store bytecode in foldcli's cache if torch is installed without it and its folder is read-only.
 
     This is common: some installers do not compile, and some containers are read-only. Without stored
-    bytecode, every process compiles torch's modules for seconds. Call this before torch is imported.
+    bytecode, every process compiles the modules of torch, numba and others for seconds. Call this before
+    they are imported.
     """
     if sys.pycache_prefix is not None or (torch := find_spec("torch")) is None:
         return
@@ -95,6 +96,8 @@ def keep_bytecode() -> None:
 def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
     """Prepare a worker process: limit libraries to one thread, set signal handlers, and end with the parent.
 
+    Bytecode is stored as by the parent; see `keep_bytecode`.
+
     The system kills the process when the thread that started it ends. Otherwise, a worker of a killed run
     could write files while the next run continues. If that thread has already ended, the process exits here,
     before it reads a call from its pipe. Call this before numpy is imported, which reads the thread counts.
@@ -106,6 +109,7 @@ def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
     """
     for name in _THREAD_COUNT_VARIABLES:
         os.environ[name] = "1"
+    keep_bytecode()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, on_terminate)
     _repeat_lost_stop_signals()

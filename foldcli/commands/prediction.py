@@ -169,7 +169,10 @@ def run_predictions(
         compile_refinement()
     starts_ranks = ranks > 1 and assignment is None and not (dry_run or in_workers)
     rank_threads = threads if starts_ranks else None
-    startup = start(network, not dry_run, worker_devices, kinds, cpu_kernels, rank_threads)
+    # other ranks get their features from the first one
+    samples = not dry_run and (assignment is None or assignment.rank == 0)
+    sampling = rank_options.sampling_processes(network.device, len(worker_devices) // ranks) if samples else 0
+    startup = start(network, not dry_run, worker_devices, kinds, cpu_kernels, rank_threads, sampling)
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.ranks import open_predictor
 
@@ -210,7 +213,7 @@ def run_predictions(
         workers = worker_settings(network, predictor, threads) if in_workers else ()
         settings = RunSettings(
             output, features, predictor, identities, stage, templates, description, workers, ranks,
-            startup.worker_pools,
+            startup.worker_pools, startup.sampling,
         )  # fmt: skip
         wait([cpu_kernels])
         run_targets(selected, settings, failures, as_json)

@@ -82,7 +82,6 @@ def command(
     from foldcli.logs import logger
     from foldcli.params.parameters import network_folder
     from foldcli.pipeline.kernels import compile_for_gpu, compile_search_kernels, triton_version
-    from foldcli.process_state import keep_bytecode
     from model.config import model_config
     from msa.errors import MissingError
     from msa.gpu.devices import name_and_capability
@@ -99,7 +98,6 @@ def command(
                 f"there is no GPU number {number}", "Name the architecture of another GPU: --gpu-arch sm_90."
             )
         gpus.append(gpu_identity)
-    keep_bytecode()
     networks = [model_config(f"model_{number}_ptm") for number in models]
     if params is not None:
         if (found := network_folder(params)) is None:

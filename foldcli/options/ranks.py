@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from foldcli.options.common import combine
+from foldcli.options.common import available_cores, combine
 from foldcli.params.parameters import TEMPLATE
 from model.parallel.rank_assignment import RankAssignment
 
@@ -59,6 +59,20 @@ def predicts_in_workers(devices: int, ranks: int, assignment: RankAssignment | N
         assignment: the rank that torchrun has assigned to this process, or None.
     """
     return devices > 1 and (ranks == 1 or (assignment is None and devices >= 2 * ranks))
+
+
+def sampling_processes(device: str, workers: int) -> int:
+    """Return the number of processes that sample features: two for each worker if there are enough cores.
+
+    One samples for the only GPU of a run; on a CPU, the process that predicts samples, too.
+
+    Args:
+        device: value of `--device`.
+        workers: number of targets that are predicted at the same time in workers.
+    """
+    if not workers:
+        return 0 if device == "cpu" else 1
+    return workers * (2 if available_cores() >= 4 * workers else 1)
 
 
 def unused_devices(devices: Sequence[str], ranks: int, assignment: RankAssignment | None) -> Sequence[str]:

@@ -5,13 +5,13 @@ inside functions here, so that they run at the right time.
 """
 
 from concurrent.futures import Future, wait
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.cpu_kernels import prepare_features
-from foldcli.process_state import keep_bytecode, set_triton_cache_folder
+from foldcli.process_state import set_triton_cache_folder
 from msa.gpu.hardware import gpu_numbers
 from msa.gpu.opening import create_context
 from msa.gpu.process_state import without_collection
@@ -28,7 +28,6 @@ def start_worker(device: str, parameters: Path | None) -> None:
         parameters: see `start_preloading`.
     """
     set_triton_cache_folder()
-    keep_bytecode()
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
     if parameters is not None:
@@ -70,15 +69,17 @@ def start_preloading(
     # imported before the threads start, because all of them import it
     import numpy  # noqa: F401
 
-    def prepare() -> None:
-        if cpu_kernels is not None:
-            wait([cpu_kernels])
-        prepare_features()
-
-    run_in_background(prepare)
+    run_in_background(partial(prepare_features_after, cpu_kernels))
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
     return None if parameters is None else run_in_background(lambda: _read_parameters(parameters))
+
+
+def prepare_features_after(cpu_kernels: "Future[None] | None") -> None:
+    """Load the kernels of features, once they are compiled if that has begun."""
+    if cpu_kernels is not None:
+        wait([cpu_kernels])
+    prepare_features()
 
 
 def _open_gpu(device: str) -> None:

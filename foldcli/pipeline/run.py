@@ -50,9 +50,8 @@ from foldcli.pipeline.predictor import Predictor, Sampling
 from foldcli.pipeline.relaxation import RelaxStage
 from foldcli.pipeline.results import ResultStage, load_libraries
 from foldcli.pipeline.run_state import RunSettings, RunState
-from foldcli.pipeline.sampling_process import SamplingProcesses
 from foldcli.pipeline.search_stage import SearchStage, search_ahead
-from foldcli.pipeline.shared_arrays import share_arrays
+from foldcli.pipeline.shared_arrays import SharedArrays, share_arrays
 from foldcli.pipeline.target_queue import SharedIterator, SharedTargets, no_usable_worker, share_targets
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.template_stage import TargetTemplates
@@ -167,10 +166,12 @@ class _Run:
                 # the workers may have been started for targets that then failed
                 for pool in (self._pool, *self._settings.worker_pools):
                     pool.terminate()
+                if self._settings.sampling is not None:
+                    self._settings.sampling.terminate()
 
     def _execute_here(self) -> None:
         """Predict with the predictor of this process."""
-        work = self._preparation.prepare_ahead(self._search(), self._settings.predictor.sample)
+        work = self._preparation.prepare_ahead(self._search(), self._sample_here)
         # if all targets are finished, there is nothing to predict, and no worker is started
         if (first := next(work, None)) is not None:
             log_time_since_start("the first features are ready")
@@ -183,6 +184,25 @@ class _Run:
                     "the GPU cannot be used by this process any more",
                     "See the messages above; run the same command again to continue.",
                 )
+
+    def _sample(self, features: Any, templates: TargetTemplates | None, sampling: Sampling) -> Any:
+        """Sample the features of a job, in a process if there are any; see `Predictor.sample`."""
+        predictor, processes = self._settings.predictor, self._settings.sampling
+        if processes is None:
+            return predictor.sample(features, templates, sampling)
+        assert isinstance(predictor, Predictor)
+        return predictor.sample(features, templates, sampling, processes.sample)
+
+    def _sample_here(self, *task: Any) -> Any:
+        """Sample the features of a job for the predictor of this process; see `_sample`."""
+        sampled = self._sample(*task)
+        return sampled.load() if isinstance(sampled, SharedArrays) else sampled
+
+    def _sample_for_workers(self, *task: Any) -> Any:
+        """Sample the features of a job into memory that workers can map; see `_sample`."""
+        sampled = self._sample(*task)
+        # the network samples some features itself
+        return share_arrays(sampled) if isinstance(sampled, dict) else sampled
 
     def _gpu_launches(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which this thread soon gets the interpreter's lock to launch GPU kernels."""
@@ -204,21 +224,18 @@ class _Run:
             DeviceWorker(group, predictor.wait_for_kernels, True, list(islice(pools, len(group))))
             for group in groups
         ]
-        with contextlib.closing(SamplingProcesses(len(groups))) as processes:
-            processes.start()
-            with self._start_results() as results:
-                self._run_workers(results, workers, processes, targets)
-                if postponed := [target for target in state.targets if target.postponed]:
-                    for target in postponed:
-                        target.postponed = False
-                    joint_worker = DeviceWorker(self._settings.workers, predictor.wait_for_kernels)
-                    self._run_workers(results, [joint_worker], processes, iter(postponed))
+        with self._start_results() as results:
+            self._run_workers(results, workers, targets)
+            if postponed := [target for target in state.targets if target.postponed]:
+                for target in postponed:
+                    target.postponed = False
+                joint_worker = DeviceWorker(self._settings.workers, predictor.wait_for_kernels)
+                self._run_workers(results, [joint_worker], iter(postponed))
 
     def _run_workers(
         self,
         results: ResultStage,
         workers: list[DeviceWorker],
-        processes: SamplingProcesses,
         targets: Iterator[TargetRun],
     ) -> None:
         """Run targets on workers, for all of which they are prepared ahead together.
@@ -226,16 +243,10 @@ class _Run:
         A worker gets the next target when it can start it. At the end of the run, none has a target waiting
         while another one is idle.
         """
-        predictor = self._settings.predictor
-        assert isinstance(predictor, Predictor)
-
-        def sample(features: Any, templates: TargetTemplates | None, sampling: Sampling) -> Any:
-            sampled = predictor.sample(features, templates, sampling, processes.sample)
-            # the network samples some features itself
-            return share_arrays(sampled) if isinstance(sampled, dict) else sampled
-
         shared, count = SharedTargets(targets), len(workers)
-        prepared = SharedIterator(lambda: self._preparation.prepare_for_workers(shared, sample, count))
+        prepared = SharedIterator(
+            lambda: self._preparation.prepare_for_workers(shared, self._sample_for_workers, count)
+        )
         share_targets(workers, shared, partial(self._run_worker, results, prepared), self._state.stop)
         if not any(worker.usable for worker in workers) and next(iter(prepared), None) is not None:
             raise no_usable_worker()

@@ -10,6 +10,7 @@ from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.predictor import Predictor
+from foldcli.pipeline.sampling_process import SamplingProcesses
 from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.target_plan import TargetPlan, plan_target
@@ -36,6 +37,7 @@ class RunSettings:
             the jobs in this process.
         worker_pools: pools that have started the workers' processes ahead, one for each of the first workers.
         devices_per_target: number of devices that predict a target together.
+        sampling: processes that sample features; None to sample in this process.
     """
 
     output: OutputSettings
@@ -48,6 +50,7 @@ class RunSettings:
     workers: tuple[WorkerSettings, ...] = ()
     devices_per_target: int = 1
     worker_pools: tuple[WorkerPool, ...] = ()
+    sampling: SamplingProcesses | None = None
 
     def device_groups(self) -> list[tuple[WorkerSettings, ...]]:
         """Return groups of devices that predict targets together; devices left over are not used."""

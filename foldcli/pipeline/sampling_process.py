@@ -1,16 +1,26 @@
-"""Sampling of random features in separate processes: one process is too slow for several GPUs."""
+"""Sampling of random features in separate processes.
+
+A process that predicts would be slower, because it launches a GPU's kernels from Python; and one process
+samples too slowly for several GPUs.
+"""
 
 from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
-from features.sampling import SamplingSettings, sample_features
 from foldcli.pipeline.cpu_kernels import prepare_features
-from foldcli.pipeline.shared_arrays import SharedArrays, share_arrays
 from foldcli.pipeline.worker_pool import WorkerPool
 
+# imported by the calls: the command starts the processes before it has imported numpy and numba
+if TYPE_CHECKING:
+    import numpy as np
+
+    from features.sampling import SamplingSettings
+    from foldcli.pipeline.shared_arrays import SharedArrays
+
+Sample: TypeAlias = "SharedArrays | dict[str, np.ndarray]"
+
 # the sample of the last call, kept until the next call, because its memory is freed with it
-_last_sample: list[SharedArrays | dict[str, np.ndarray]] = []
+_last_sample: list[Sample] = []
 
 
 class SamplingProcess:
@@ -24,9 +34,9 @@ class SamplingProcess:
         self._pool.start()
 
     def sample(
-        self, features: dict[str, np.ndarray], settings: SamplingSettings, num_samples: int, seed: int
-    ) -> SharedArrays | dict[str, np.ndarray]:
-        """Sample random features into memory that workers can map; see `features.sampling.sample_features`.
+        self, features: "dict[str, np.ndarray]", settings: "SamplingSettings", num_samples: int, seed: int
+    ) -> Sample:
+        """Sample random features into memory that others can map; see `features.sampling.sample_features`.
 
         Only one thread may call this.
 
@@ -34,13 +44,13 @@ class SamplingProcess:
             ChildProcessError: the process has ended; the next call starts another.
         """
         sample = self._pool.submit(_sample, (features, settings, num_samples, seed)).result()
-        if isinstance(sample, SharedArrays):
+        if not isinstance(sample, dict):
             sample.keep_open()
         return sample
 
-    def close(self) -> None:
-        """End the process after its call."""
-        self._pool.close()
+    def terminate(self) -> None:
+        """End the process at once."""
+        self._pool.terminate()
 
 
 class SamplingProcesses:
@@ -62,8 +72,8 @@ class SamplingProcesses:
             process.start()
 
     def sample(
-        self, features: dict[str, np.ndarray], settings: SamplingSettings, num_samples: int, seed: int
-    ) -> SharedArrays | dict[str, np.ndarray]:
+        self, features: "dict[str, np.ndarray]", settings: "SamplingSettings", num_samples: int, seed: int
+    ) -> Sample:
         """Sample random features in a process that is free; see `SamplingProcess.sample`."""
         process = self._free.get()
         try:
@@ -71,15 +81,16 @@ class SamplingProcesses:
         finally:
             self._free.put(process)
 
-    def close(self) -> None:
-        """End the processes after their calls."""
+    def terminate(self) -> None:
+        """End the processes at once; their calls fail."""
         for process in self._processes:
-            process.close()
+            process.terminate()
 
 
-def _sample(
-    task: tuple[dict[str, np.ndarray], SamplingSettings, int, int],
-) -> SharedArrays | dict[str, np.ndarray]:
+def _sample(task: "tuple[dict[str, np.ndarray], SamplingSettings, int, int]") -> Sample:
+    from features.sampling import sample_features
+    from foldcli.pipeline.shared_arrays import share_arrays
+
     _last_sample.clear()
     _last_sample.append(share_arrays(sample_features(*task)))
     return _last_sample[0]

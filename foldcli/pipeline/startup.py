@@ -23,11 +23,12 @@ from foldcli.params.parameters import (
 )
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.kernels import KernelCompilation, compile_for_run
-from foldcli.pipeline.preloading import start_preloading, start_worker
+from foldcli.pipeline.preloading import prepare_features_after, start_preloading, start_worker
 from foldcli.pipeline.rank_processes import RankProcesses
+from foldcli.pipeline.sampling_process import SamplingProcesses
 from foldcli.pipeline.settings import NetworkOptions
 from foldcli.pipeline.worker_pool import WorkerPool
-from foldcli.process_state import keep_bytecode, set_triton_cache_folder
+from foldcli.process_state import set_triton_cache_folder
 from msa.gpu.hardware import gpu_numbers
 from msa.gpu.process_state import without_collection
 
@@ -46,6 +47,7 @@ class Startup:
         compilation: future compilation of the kernels; None if there is none.
         worker_pools: pools with a process each, in the order of the devices, in which workers will predict.
         rank_processes: the other ranks of this host; None if there are none.
+        sampling: processes that sample the features of all predictions; None to sample in this process.
     """
 
     sources: list[ParameterSource]
@@ -54,6 +56,7 @@ class Startup:
     compilation: "Future[KernelCompilation | None] | None" = None
     worker_pools: tuple[WorkerPool, ...] = ()
     rank_processes: RankProcesses | None = None
+    sampling: SamplingProcesses | None = None
 
 
 def start(
@@ -63,6 +66,7 @@ def start(
     kinds: Sequence[NetworkKind] = ("monomer",),
     cpu_kernels: "Future[None] | None" = None,
     rank_threads: int | None = None,
+    sampling_processes: int = 0,
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
 
@@ -74,6 +78,7 @@ def start(
         cpu_kernels: compilation of CPU kernels that these threads wait for before they load them.
         rank_threads: CPU threads of all ranks on this host, to start the others in processes; None if there
             are none, or torchrun has started them.
+        sampling_processes: number of processes that sample features; 0 to sample in this process.
 
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
@@ -83,7 +88,6 @@ def start(
     else:
         sources = find_parameters(options.params, options.models, options.model_type, kinds)
     set_triton_cache_folder()
-    keep_bytecode()
     compilation = start_compilation(options, sources) if preload else None
     file, pools = sources[0].file, tuple[WorkerPool, ...]()
     if preload and worker_devices:
@@ -91,12 +95,19 @@ def start(
         for pool in pools:
             pool.start()
         preload = False
+        # this process encodes and decodes their features
+        run_in_background(partial(prepare_features_after, cpu_kernels))
+    sampling = None
+    # networks of AlphaFold-Multimer sample features themselves
+    if sampling_processes and not all(source.is_multimer for source in sources):
+        sampling = SamplingProcesses(sampling_processes)
+        sampling.start()
     rank_processes = None if rank_threads is None else RankProcesses(options, rank_threads, file)
     arrays = start_preloading(options.device, file, cpu_kernels) if preload else None
     with without_collection():
         import torch  # noqa: F401
     log_time_since_start("torch is imported")
-    return Startup(sources, arrays, preload, compilation, pools, rank_processes)
+    return Startup(sources, arrays, preload, compilation, pools, rank_processes, sampling)
 
 
 def needed_kinds(

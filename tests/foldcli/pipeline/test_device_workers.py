@@ -27,6 +27,7 @@ from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.run import run_targets
 from foldcli.pipeline.run_state import RunSettings
+from foldcli.pipeline.sampling_process import SamplingProcesses
 from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, PredictSettings
 from foldcli.pipeline.target_queue import SharedTargets, share_targets
 from foldcli.pipeline.target_run import TargetRun
@@ -74,8 +75,9 @@ def run(
     models: tuple[int, ...] = (3, 4),
     memory: NetworkMemory = CPU,
     per_target: int = 1,
+    sampling: int = 0,
 ) -> Failures:
-    """Run all targets into OUT, on several workers or in this process."""
+    """Run all targets into OUT, on several workers or in this process; sample in several processes or here."""
     sources = find_parameters(tiny_parameters(), models, "auto")
     predictor = TinyPredictor(sources, SETTINGS, memory)
     parameters = [{"label": s.label, "network": s.config_name, "content": "tiny"} for s in sources]
@@ -84,8 +86,9 @@ def run(
     identities = TargetIdentities(sources, parameters, SETTINGS)
     devices = tiny_workers(predictor, workers)
     settings = RunSettings(
-        output, features, predictor, identities, workers=devices, devices_per_target=per_target
-    )
+        output, features, predictor, identities, workers=devices, devices_per_target=per_target,
+        sampling=SamplingProcesses(sampling) if sampling else None,
+    )  # fmt: skip
     folder.mkdir(exist_ok=True)
     failures = Failures(folder, Shard())
     try:
@@ -115,7 +118,7 @@ def test_workers_predict_what_one_process_predicts_and_lose_only_their_target(
     expected = [target for target in targets if target[0] in alone + together]
     assert not run(tmp_path / "one", expected, workers=0).failed
     with caplog.at_level(logging.INFO, "foldcli"):
-        failures = run(tmp_path / "two", targets, workers=2)
+        failures = run(tmp_path / "two", targets, workers=2, sampling=2)
     for name in alone:
         assert structures(tmp_path / "two" / name) == structures(tmp_path / "one" / name)
         assert len(structures(tmp_path / "two" / name)) == 2 * 3
@@ -137,6 +140,14 @@ def test_workers_predict_what_one_process_predicts_and_lose_only_their_target(
     assert len(entries) == 4 and all(json.loads(entry)["exit_code"] == 1 for entry in entries)
     done = json.loads(TargetFiles("a", tmp_path / "two").path("done").read_text())
     assert [stage["stage"] for stage in done["stages"]] == ["features", "predict", "report"]
+
+
+def test_processes_sample_what_the_predictor_samples(tmp_path: Path) -> None:
+    targets = write_targets(tmp_path / "in", ["a", "b"])
+    for sampling in (0, 1):
+        assert not run(tmp_path / str(sampling), targets, workers=0, sampling=sampling).failed
+    assert structures(tmp_path / "1") == structures(tmp_path / "0")
+    assert len(structures(tmp_path / "1")) == 2 * 2 * 3
 
 
 def test_error_in_a_result_fails_only_its_target(tmp_path: Path) -> None:
