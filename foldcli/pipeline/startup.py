@@ -99,7 +99,7 @@ def start(
         run_in_background(partial(prepare_features_after, cpu_kernels))
     sampling = None
     # networks of AlphaFold-Multimer sample features themselves
-    if sampling_processes and not all(source.is_multimer for source in sources):
+    if sampling_processes and not all(source.is_multimer or source.copies_template for source in sources):
         sampling = SamplingProcesses(sampling_processes)
         sampling.start()
     rank_processes = None if rank_threads is None else RankProcesses(options, rank_threads, file)
