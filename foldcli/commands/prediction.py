@@ -169,15 +169,16 @@ def run_predictions(
         compile_refinement()
     starts_ranks = ranks > 1 and assignment is None and not (dry_run or in_workers)
     rank_threads = threads if starts_ranks else None
+    has_work = not (dry_run or _are_finished(selected, output))
     # other ranks get their features from the first one
-    samples = not dry_run and (assignment is None or assignment.rank == 0)
+    samples = has_work and (assignment is None or assignment.rank == 0)
     sampling = rank_options.sampling_processes(network.device, len(worker_devices) // ranks) if samples else 0
     startup = start(network, not dry_run, worker_devices, kinds, cpu_kernels, rank_threads, sampling)
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.ranks import open_predictor
 
     with open_predictor(network, startup, threads, assignment, dry_run or in_workers) as predictor:
-        if not (dry_run or in_workers or _are_finished(selected, output)):
+        if has_work and not in_workers:
             predictor.warm_up(predictor.sources[0])
         # imported while the GPU is warmed up
         from foldcli.params.verify import check_parameters
