@@ -65,7 +65,7 @@ def test_killed_process_is_replaced_for_the_next_call() -> None:
 
 @pytest.mark.parametrize(
     ("cores", "device", "workers", "expected"),
-    [(32, "cpu", 0, 0), (32, "cuda:0", 0, 1), (32, "cuda:0,1", 2, 4), (7, "cuda:0,1", 2, 2), (8, "cpu", 2, 4)],
+    [(9, "cpu", 0, 0), (9, "cuda:0", 0, 1), (9, "cuda:0,1", 2, 4), (7, "cuda:0,1", 2, 2), (8, "cpu", 2, 4)],
 )
 def test_number_of_processes(
     cores: int, device: str, workers: int, expected: int, monkeypatch: pytest.MonkeyPatch
