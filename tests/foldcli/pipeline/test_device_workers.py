@@ -77,7 +77,7 @@ def run(
     per_target: int = 1,
     sampling: int = 0,
 ) -> Failures:
-    """Run all targets into OUT; predict in several workers or here, and sample in several processes or here."""
+    """Run all targets into OUT, in several workers or here; sample in several processes or here."""
     sources = find_parameters(tiny_parameters(), models, "auto")
     predictor = TinyPredictor(sources, SETTINGS, memory)
     parameters = [{"label": s.label, "network": s.config_name, "content": "tiny"} for s in sources]
