@@ -20,7 +20,7 @@ SEQUENCE_K_FACTOR = 2.5
 costs less here than NCBI assumed when fitting K; see docs/sensitivity.md."""
 LONG_TARGET = 800
 """Residues of a target above which E-values of single sequences are multiplied by its length divided by this
-number: long targets have more chance hits than the statistics say. See docs/sensitivity.md."""
+number. This removes more chance hits than relatives; see docs/sensitivity.md."""
 SEQUENCE_CHANCE_FRACTION = 0.04
 """Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction, for single
 sequences. It is smaller than for families, because the composition is corrected as well."""
