@@ -90,7 +90,7 @@ def print_profile(step: Step, path: Path | None = None) -> None:
 
     Args:
         step: a forward and backward pass.
-        path: file for all kernels of a replay of the pass's CUDA graph, in order, with their grids.
+        path: file for all kernels of one replay, in order, with their grids.
     """
     replay = recorded(step)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:

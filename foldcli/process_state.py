@@ -96,7 +96,7 @@ def keep_bytecode() -> None:
 def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
     """Prepare a worker process: limit libraries to one thread, set signal handlers, and end with the parent.
 
-    Bytecode is stored as by the parent; see `keep_bytecode`.
+    Bytecode is stored where the parent stores it; see `keep_bytecode`.
 
     The system kills the process when the thread that started it ends. Otherwise, a worker of a killed run
     could write files while the next run continues. If that thread has already ended, the process exits here,
