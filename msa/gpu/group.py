@@ -179,6 +179,7 @@ def align_batch(
                 reversed_scores[of_query],
                 own_alignments,
                 capped[k],
+                more_are_ready=k < len(counts) - 1,
             )
         )
     return result

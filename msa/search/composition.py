@@ -18,6 +18,9 @@ from msa.profile.gumbel import GUMBEL_TABLES
 SEQUENCE_K_FACTOR = 2.5
 """Factor of the published K for scores of single sequences with this correction. The first residue of a gap
 costs less here than NCBI assumed when fitting K; see docs/sensitivity.md."""
+LONG_TARGET = 800
+"""Residues of a target above which E-values of single sequences are multiplied by its length divided by this
+number. This removes more chance hits than relatives; see docs/sensitivity.md."""
 SEQUENCE_CHANCE_FRACTION = 0.04
 """Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction, for single
 sequences. It is smaller than for families, because the composition is corrected as well."""

@@ -172,6 +172,8 @@ class Candidates:
         alignments: [m], alignments of the aligned targets.
         capped: whether `Selection.max_aligned` limited the number of aligned targets.
         filtered: the targets that passed the filter, which come first in `targets`; empty without a filter.
+        more_are_ready: whether the candidates of the next query follow at once, so that the caller may wait
+            for them.
     """
 
     targets: np.ndarray
@@ -183,9 +185,10 @@ class Candidates:
     filtered: FilteredTargets = field(
         default_factory=lambda: FilteredTargets.of_query(np.empty(0, np.int64), np.empty(0, np.int32))
     )
+    more_are_ready: bool = False
 
     def followed_by(self, other: "Candidates") -> "Candidates":
-        """Append candidates of the same query that did not come from the filter."""
+        """Append candidates of the same query that were aligned later, and did not come from the filter."""
         return Candidates(
             np.concatenate([self.targets, other.targets]),
             np.concatenate([self.scores, other.scores]),
@@ -194,6 +197,7 @@ class Candidates:
             AlignmentPaths.concatenate([self.alignments, other.alignments]),
             self.capped,
             self.filtered,
+            other.more_are_ready,
         )
 
 

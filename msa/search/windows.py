@@ -187,7 +187,8 @@ class WindowedEngine:
         filtered = FilteredTargets.of_windows(
             [whole.filtered, *(replace(each.filtered, passes=_passes(each)) for each in window_candidates)]
         )
-        candidates = replace(candidates, filtered=filtered)
+        more_are_ready = window_candidates[-1].more_are_ready
+        candidates = replace(candidates, filtered=filtered, more_are_ready=more_are_ready)
         selection = request.selection
         if selection is None or selection.max_aligned is None or self._keep_all:
             return candidates

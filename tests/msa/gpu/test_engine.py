@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
 from msa.errors import OutOfGpuMemory
 from msa.gpu import alignment, engine
 from msa.gpu.devices import GpuUnavailable, find_gpu
@@ -17,6 +19,7 @@ from msa.gpu.interface import GpuSettings
 from msa.gpu.local_worker import LocalWorker
 from msa.gpu.memory import Allocate, allocate_on_gpu
 from msa.gpu.remote_worker import RemoteWorker
+from msa.io.fasta import FastaRecord
 from msa.search import windows
 from msa.search.engine_selection import EngineSettings, create_engine
 from msa.search.search import search_many
@@ -84,6 +87,33 @@ def test_windows_of_long_queries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     tiny = TinySearch(tmp_path)
     assert tiny.filtered != without
     check(tiny)
+
+
+@pytest.mark.usefixtures("fast_kernels")
+def test_evalues_include_second_alignments(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    words = ["".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), 12)) for _ in range(4)]
+    linkers = ["G" * length for length in (33, 50)]
+    # words of the query in the same order, in another, twice, and alone
+    targets = [
+        linker.join(words[k] for k in order) for linker in linkers for order in ((0, 1), (1, 0), (2, 2))
+    ]
+    targets += words
+    (tmp_path / "t.fasta").write_text("".join(f">t{k}\n{text}\n" for k, text in enumerate(targets)))
+    build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(mask=False, threads=1))
+    database = TargetDatabase.open(tmp_path / "db")
+    queries = [FastaRecord(f"q{k}", words[k] + words[(k + 1) % 4]) for k in range(4)]
+    queries.insert(2, FastaRecord("unrelated", "WWWW"))
+    options = SearchSettings(evalue=10.0, min_ungapped_score=8)
+    expected = as_table(search_many(queries, database, options))
+    # the bits are those of the best alignment, and all targets are about as long
+    of_single = {hit[0]: hit[3] for hit in expected[0] if hit[0] < 4}
+    assert of_single and min(hit[3] for hit in expected[0]) < min(of_single.values()) / 100
+    gpu_engine = GpuEngine([LocalWorker(find_gpu(), GpuSettings(Path(FOLDER.name) / "kernels"))])
+    try:
+        assert as_table(search_many(queries, database, options, gpu_engine)) == expected
+    finally:
+        gpu_engine.close()
 
 
 def fail_without_memory(

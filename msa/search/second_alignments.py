@@ -1,0 +1,109 @@
+"""E-values of targets that the query matches in two regions.
+
+One local alignment covers neither two domains with unrelated residues between them nor the copies of a
+repeat. The parts of a target before and after its best alignment are therefore aligned as well. Its E-value
+becomes that of the sum of both scores (Karlin & Altschul, PNAS 90:5873, 1993), if this is smaller.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from msa.database.sequence_arrays import SequenceArrays
+
+MIN_EVALUE, MAX_EVALUE = 1e-12, 1.0
+"""Smallest and largest E-value of a best alignment for which a second one is computed. Smaller ones need
+none, and larger ones are hardly ever significant with one."""
+MAX_PAIR_EVALUE = 0.05
+"""Largest E-value of a second alignment, for a database of its target alone; others add no evidence."""
+
+_ORDERED_FACTOR = 0.5
+"""Factor of the E-value of two alignments that have the same order in query and target. Karlin and Altschul's
+formula has 1/4; it is doubled because there are two tests, with one and with two alignments."""
+_UNORDERED_FACTOR = 5.0
+"""The same for other pairs, such as two copies of a repeat. Karlin and Altschul's formula, doubled, has 1,
+but the scores of copies that match the same residues are not independent; see docs/sensitivity.md."""
+
+_WORD = 4
+"""Bytes of a word; engines need sequences that start at multiples of it."""
+
+
+@dataclass(frozen=True)
+class TargetParts:
+    """The parts of targets before and after their best alignments.
+
+    Args:
+        sequences: [2 n]: of alignment k, the part before it (2 k) and the part after it (2 k + 1).
+        records: int32 [n, 8], records of the best alignments; see AlignmentPaths.
+    """
+
+    sequences: SequenceArrays
+    records: np.ndarray
+
+    @classmethod
+    def beside(cls, targets: SequenceArrays, indices: np.ndarray, records: np.ndarray) -> "TargetParts":
+        """Copy the parts of targets that best alignments leave.
+
+        Args:
+            targets: sequences of the database.
+            indices: int64 [n], targets of the alignments.
+            records: int32 [n, 8], records of the alignments.
+        """
+        first, last = records[:, 3].astype(np.int64), records[:, 4].astype(np.int64)
+        offsets = targets.offsets[indices]
+        sources = np.stack([offsets, offsets + last + 1], axis=1).reshape(-1)
+        lengths = np.stack([first, targets.lengths[indices] - last - 1], axis=1).reshape(-1)
+        sizes = -(-lengths // _WORD) * _WORD
+        starts = np.cumsum(sizes) - sizes
+        positions = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        residues = np.zeros(sizes.sum(), np.uint8)
+        residues[np.repeat(starts, lengths) + positions] = targets.residues[
+            np.repeat(sources, lengths) + positions
+        ]
+        return cls(SequenceArrays(residues, starts, lengths.astype(np.int32)), records)
+
+    def non_empty(self, first: int, end: int) -> np.ndarray:
+        """Return the indices of the parts of alignments `first` to `end` (exclusive) with residues."""
+        return 2 * first + np.flatnonzero(self.sequences.lengths[2 * first : 2 * end])
+
+    def are_ordered(self, parts: np.ndarray, records: np.ndarray) -> np.ndarray:
+        """Return whether second alignments have the same order as the best ones in query and target.
+
+        Args:
+            parts: int64 [m], parts that are aligned.
+            records: int32 [m, 8], records of their alignments.
+
+        Returns:
+            bool [m], False also for alignments that share query positions.
+        """
+        best = self.records[parts // 2]
+        is_before = records[:, 2] < best[:, 1]
+        is_after = records[:, 1] > best[:, 2]
+        return np.asarray(np.where(parts % 2 == 0, is_before, is_after))
+
+
+def summed_evalues(
+    evalues: np.ndarray, pair_evalues: np.ndarray, second_pair_evalues: np.ndarray, are_ordered: np.ndarray
+) -> np.ndarray:
+    """Compute the E-values of pairs of alignments.
+
+    With pair E-values p and q, the sum of both normalized scores is x = −ln(p q), and unrelated sequences
+    reach it with a probability of x e^(−x), times a factor.
+
+    Args:
+        evalues: float64 [n], E-values of the best alignments, > 0.
+        pair_evalues: float64 [n], the same for a database of the target alone, > 0.
+        second_pair_evalues: float64 [n], E-values of the second alignments for a database of the target
+            alone, at most MAX_PAIR_EVALUE.
+        are_ordered: bool [n], True for pairs that have the same order in query and target.
+
+    Returns:
+        float64 [n].
+    """
+    # 0 has no logarithm; numpy's logarithm may differ in the last bit between machines
+    second = np.maximum(second_pair_evalues, np.finfo(np.float64).tiny)
+    sums = np.array(
+        [-math.log(p) - math.log(q) for p, q in zip(pair_evalues.tolist(), second.tolist(), strict=True)]
+    )
+    return np.asarray(evalues * second * sums * np.where(are_ordered, _ORDERED_FACTOR, _UNORDERED_FACTOR))

@@ -1,0 +1,224 @@
+"""E-values of targets with two aligned regions equal those of a reference that follows docs/search.md."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from msa.alphabet import encode
+from msa.cpu.smith_waterman import align
+from msa.cpu.smith_waterman_scores import alignment_scores
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.database.sequence_arrays import SequenceArrays
+from msa.io.fasta import FastaRecord
+from msa.profile.gumbel import gumbel_parameters
+from msa.profile.pssm import query_profile
+from msa.profile.statistics import evalues, reversed_excess
+from msa.search.composition import (
+    LONG_TARGET,
+    SEQUENCE_CHANCE_FRACTION,
+    SEQUENCE_K_FACTOR,
+    composition_excess,
+)
+from msa.search.search import search
+from msa.search.second_alignments import TargetParts
+from msa.search.settings import SearchSettings
+
+STANDARD = "ACDEFGHIKLMNPQRSTVWY"
+PARAMETERS = gumbel_parameters(11, 1)
+EVERYTHING = SearchSettings(evalue=1e6, max_seqs=1000, min_ungapped_score=0)
+
+
+def random_sequence(length: int, rng: np.random.Generator) -> str:
+    return "".join(rng.choice(list(STANDARD), length))
+
+
+def mutated(sequence: str, kept: float, rng: np.random.Generator) -> str:
+    """Replace residues at random positions; each is kept with probability `kept`."""
+    others = rng.choice(list(STANDARD), len(sequence))
+    return "".join(np.where(rng.random(len(sequence)) < kept, list(sequence), others))
+
+
+def build(folder: Path, sequences: Sequence[str]) -> TargetDatabase:
+    """Build a database of sequences named t0, t1 and so on."""
+    (folder / "t.fasta").write_text("".join(f">t{k}\n{text}\n" for k, text in enumerate(sequences)))
+    build_database([folder / "t.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
+    return TargetDatabase.open(folder / "db")
+
+
+class Reference:
+    """The E-value of one target, computed from the rules in docs/search.md.
+
+    Args:
+        query: residues.
+        target: residues.
+        database_residues: residues of the whole database.
+    """
+
+    def __init__(self, query: str, target: str, database_residues: int) -> None:
+        self.codes, self.target, self.residues = encode(query), encode(target), database_residues
+        self.profile = query_profile(self.codes, False)
+        self.best = self.records(self.target)
+        lengths, index = np.array([len(target)]), np.array([0])
+        sequences = SequenceArrays.concatenate([self.target])
+        scores = alignment_scores(np.ascontiguousarray(self.profile[::-1]), sequences, index)
+        arguments = len(query), lengths, PARAMETERS, SEQUENCE_CHANCE_FRACTION
+        self.reversed_excess = int(reversed_excess(scores, *arguments)[0])
+
+    def records(self, sequence: np.ndarray) -> list[int]:
+        """Return the record of the best alignment to a part of the target."""
+        sequences = SequenceArrays.concatenate([sequence])
+        records: list[int] = align(self.profile, self.codes, sequences, np.array([0])).records[0].tolist()
+        return records
+
+    def pair_evalue(self, sequence: np.ndarray, record: list[int]) -> float:
+        """Return the E-value of an alignment for a database of the target alone, after all corrections."""
+        found = np.array([record], np.int32), SequenceArrays.concatenate([sequence]), np.array([0])
+        (composition,) = composition_excess(self.profile, *found, "BLOSUM62", PARAMETERS.lambda_)
+        score = max(record[0] - max(int(composition), self.reversed_excess), 0)
+        parameters = replace(PARAMETERS, k=PARAMETERS.k * SEQUENCE_K_FACTOR)
+        length = len(self.target)
+        return float(evalues(np.array([score]), len(self.codes), np.array([length]), length, parameters)[0])
+
+    @property
+    def single_evalue(self) -> float:
+        """The E-value of the best alignment."""
+        length = len(self.target)
+        evalue = self.pair_evalue(self.target, self.best) * self.residues / length
+        return evalue * max(length / 800, 1)
+
+    @property
+    def evalue(self) -> float:
+        """The smallest E-value with and without a second alignment."""
+        smallest = single = self.single_evalue
+        _, first, last, target_first, target_last = self.best[:5]
+        if not 1e-12 <= single <= 1:
+            return single
+        for side, part in enumerate((self.target[:target_first], self.target[target_last + 1 :])):
+            record = self.records(part) if len(part) else [0]
+            if not record[0]:
+                continue
+            pair, second = self.pair_evalue(self.target, self.best), self.pair_evalue(part, record)
+            if second <= 0.05:
+                is_ordered = record[2] < first if side == 0 else record[1] > last
+                factor = 0.5 if is_ordered else 5.0
+                smallest = min(smallest, single * second * -math.log(pair * second) * factor)
+        return smallest
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**32))
+def test_evalues_equal_the_reference(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    domains = [random_sequence(int(rng.integers(25, 50)), rng) for _ in range(3)]
+    query = domains[0] + random_sequence(10, rng) + domains[1]
+    # targets of related and unrelated parts, in any order and number; some are of one amino acid, or long
+    targets = []
+    for _ in range(20):
+        parts = [mutated(domains[k], rng.uniform(0.25, 0.6), rng) for k in rng.integers(0, 3, 4)]
+        parts += [random_sequence(int(rng.choice([0, 20, 60, 400])), rng), "L" * int(rng.choice([0, 30]))]
+        targets.append("".join(rng.permutation(parts[: rng.integers(1, 7)])) + "A" * int(rng.choice([0, 1])))
+    targets += [random_sequence(100, rng) for _ in range(20)]
+    targets = [target for target in targets if target]
+    database = build(tmp_path_factory.mktemp("sums"), targets)
+    hits = search(FastaRecord("query", query), database, EVERYTHING)
+    found = {hit.id: (hit.evalue, hit.score, hit.tstart, hit.tend) for hit in hits}
+    assert len(found) > len(targets) // 2
+    for k, target in enumerate(targets):
+        if f"t{k}" in found:
+            reference = Reference(query, target, database.total_residues)
+            score, *_, first, last = reference.best[:5]
+            expected = reference.evalue, score, first + 1, last + 1
+            assert found[f"t{k}"] == (pytest.approx(expected[0], rel=1e-12), *expected[1:])
+    assert [hit.evalue for hit in hits] == sorted(hit.evalue for hit in hits)
+
+
+@pytest.fixture(scope="module")
+def domains() -> tuple[str, str]:
+    rng = np.random.default_rng(11)
+    return random_sequence(60, rng), random_sequence(60, rng)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory, domains: tuple[str, str]) -> TargetDatabase:
+    """Create a database of targets with ten residues of each domain or of one, far from each other."""
+    rng = np.random.default_rng(12)
+    first, second = (domain[20:30] for domain in domains)
+    linkers = [random_sequence(length, rng) for length in (30, 400, 30)]
+    pairs = (first, second), (second, first), (first, first), (first, "")
+    targets = [linkers[0] + a + linkers[1] + b + linkers[2] for a, b in pairs]
+    return build(
+        tmp_path_factory.mktemp("domains"), [*targets, *(random_sequence(300, rng) for _ in range(500))]
+    )
+
+
+def test_two_weak_alignments_are_significant_together(
+    domains: tuple[str, str], database: TargetDatabase
+) -> None:
+    query = domains[0] + random_sequence(20, np.random.default_rng(13)) + domains[1]
+    hits = {hit.id: hit for hit in search(FastaRecord("query", query), database, SearchSettings(evalue=10))}
+    ordered, unordered, repeat, single = (hits[f"t{k}"] for k in range(4))
+    for hit in (ordered, unordered, repeat, single):
+        reference = Reference(query, hit.sequence, database.total_residues)
+        assert hit.evalue == pytest.approx(reference.evalue, rel=1e-12)
+        # everything but the E-value is that of the best alignment
+        assert (hit.score, hit.tstart - 1, hit.tend - 1) == tuple(reference.best[k] for k in (0, 3, 4))
+        assert 1e-3 < reference.single_evalue < 1
+        assert (hit.evalue < reference.single_evalue / 5) == (hit is not single)
+    assert ordered.evalue < 1e-4 < 1e-3 < min(unordered.evalue, repeat.evalue)
+    # the limit applies to the sum, although the best alignment alone exceeds it
+    strict = search(FastaRecord("query", query), database, SearchSettings(evalue=1e-3))
+    assert [(hit.id, hit.evalue) for hit in strict] == [(ordered.id, ordered.evalue)]
+
+
+def test_searches_without_the_corrections_do_not_sum(
+    domains: tuple[str, str], database: TargetDatabase
+) -> None:
+    query = "".join(domains)
+    plain = search(FastaRecord("q", query), database, SearchSettings(evalue=10, comp_bias_corr=False))
+    assert len(plain)
+    for hit in plain:
+        lengths, scores = np.array([hit.target_length]), np.array([hit.score])
+        arguments = len(query), lengths, database.total_residues, PARAMETERS
+        assert hit.evalue == evalues(scores, *arguments)[0]
+
+
+def test_evalues_of_long_targets_grow_with_their_length(tmp_path: Path) -> None:
+    rng = np.random.default_rng(14)
+    domain = random_sequence(80, rng)
+    lengths = (LONG_TARGET // 2, LONG_TARGET, 2 * LONG_TARGET)
+    database = build(tmp_path, [domain + random_sequence(length - 80, rng) for length in lengths])
+    hits = {hit.target_length: hit for hit in search(FastaRecord("query", domain), database)}
+    for length, factor in zip(lengths, (1, 1, 2), strict=True):
+        hit, residues = hits[length], database.total_residues
+        reference = Reference(domain, hit.sequence, residues)
+        expected = reference.pair_evalue(reference.target, reference.best) * residues / length * factor
+        assert hit.evalue == pytest.approx(expected, rel=1e-12)
+
+
+@given(st.integers(0, 2**32))
+def test_parts_are_what_alignments_leave(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    codes = [rng.integers(0, 60, rng.integers(1, 40)).astype(np.uint8) for _ in range(6)]
+    targets, indices = SequenceArrays.concatenate(codes), rng.integers(0, 6, rng.integers(0, 9))
+    records = np.zeros((len(indices), 8), np.int32)
+    for record, index in zip(records, indices.tolist(), strict=True):
+        record[3:5] = np.sort(rng.integers(0, len(codes[index]), 2))
+    parts = TargetParts.beside(targets, indices, records)
+    assert np.all(parts.sequences.offsets % 4 == 0)
+    assert len(parts.sequences) == 2 * len(indices)
+    expected = [
+        each
+        for record, index in zip(records, indices.tolist(), strict=True)
+        for each in (codes[index][: record[3]], codes[index][record[4] + 1 :])
+    ]
+    assert [parts.sequences.codes(k).tolist() for k in range(len(expected))] == [e.tolist() for e in expected]
+    first = len(indices) // 2
+    chosen = [k for k in range(2 * first, len(expected)) if len(expected[k])]
+    assert parts.non_empty(first, len(indices)).tolist() == chosen
