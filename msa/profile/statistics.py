@@ -129,6 +129,11 @@ def reversed_excess(
         int [n], ≥ 0.
     """
     k_times_length, lambda_ = parameters.k * query_length, parameters.lambda_
+    excess = np.zeros(len(reversed_scores), np.int64)
+    # hardly any score exceeds the smallest threshold
+    smallest = math.floor(math.log(_MIN_PAIR_COUNT / chance_fraction) / lambda_)
+    high = np.flatnonzero(reversed_scores > smallest)
+    reversed_scores, target_lengths = reversed_scores[high], target_lengths[high]
     if not _interpreted_budget.take(len(reversed_scores)):
         from msa.profile import compiled_statistics  # imports numba
 
@@ -139,7 +144,8 @@ def reversed_excess(
     else:
         pairs = np.maximum(k_times_length * target_lengths, _MIN_PAIR_COUNT) / chance_fraction
         thresholds = np.array([math.ceil(math.log(each) / lambda_) for each in pairs.tolist()], np.int64)
-    return np.maximum(reversed_scores.astype(np.int64) - thresholds, 0)
+    excess[high] = np.maximum(reversed_scores.astype(np.int64) - thresholds, 0)
+    return excess
 
 
 def longest_targets(

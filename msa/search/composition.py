@@ -75,10 +75,12 @@ def _residue_counts(
     targets: SequenceArrays, indices: np.ndarray, first: np.ndarray, last: np.ndarray
 ) -> np.ndarray:
     """Count the standard residues of each target from `first` to `last`: int64 [n, 20]."""
-    lengths = (last - first + 1).astype(np.int64)
-    owners = np.repeat(np.arange(len(indices)), lengths)
-    starts = targets.offsets[indices] + first - (np.cumsum(lengths) - lengths)
-    codes = targets.residues[np.arange(len(owners)) + starts[owners]] & LETTER_BITS
-    size = LETTER_BITS + 1
-    counts = np.bincount(owners * size + codes, minlength=len(indices) * size).reshape(len(indices), size)
+    size, starts = LETTER_BITS + 1, targets.offsets[indices]
+    ends = (starts + last + 1).tolist()
+    regions = [
+        targets.residues[start:end] for start, end in zip((starts + first).tolist(), ends, strict=True)
+    ]
+    bins = np.repeat(np.arange(0, len(indices) * size, size), last - first + 1)
+    bins += np.concatenate(regions) & LETTER_BITS
+    counts = np.bincount(bins, minlength=len(indices) * size).reshape(len(indices), size)
     return counts[:, :_RESIDUE_COUNT]

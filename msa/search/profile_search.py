@@ -118,6 +118,9 @@ class ProfileSearch:
         self._corrects_alignments = settings.corrects_alignments and not of_families
         # a second alignment may lower the E-value of candidates
         self._max_candidate_evalue = max(max_evalue, MAX_EVALUE) if self._corrects_alignments else max_evalue
+        # identity and coverage are known only after the alignment, so that candidates which fail these
+        # thresholds would take the place of others; so is the composition of the aligned regions
+        self._limits_early = not (settings.has_thresholds or self._corrects_alignments)
         # of the queries that the engine has taken so far
         self._queries: list[_QueryStatistics] = []
 
@@ -131,13 +134,10 @@ class ProfileSearch:
             progress: called with the number of query–target pairs that have been filtered.
         """
         settings = self._settings
-        # identity and coverage are known only after the alignment, so that candidates which fail these
-        # thresholds would take the place of others; so is the composition of the aligned regions
-        limits_early = not (settings.has_thresholds or self._corrects_alignments)
         selection = Selection(
             self._candidate_evalues,
             self._max_candidate_evalue,
-            settings.max_seqs if limits_early else None,
+            settings.max_seqs if self._limits_early else None,
             settings.comp_bias_corr,
             self._longest_targets,
         )
@@ -190,10 +190,15 @@ class ProfileSearch:
         self, query: int, indices: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
     ) -> np.ndarray:
         """Return the E-values of candidates that are not aligned yet; see `Selection`."""
-        if reversed_scores is not None:
-            excess = self._reversed_excess(query, indices, reversed_scores)
-            scores = np.maximum(scores.astype(np.int64) - excess, 0)
-        return self._evalues(query, indices, scores, self._max_candidate_evalue)
+        if reversed_scores is None:
+            return self._evalues(query, indices, scores, self._max_candidate_evalue)
+        excess = self._reversed_excess(query, indices, reversed_scores)
+        scores = np.maximum(scores.astype(np.int64) - excess, 0)
+        if self._limits_early:
+            return self._evalues(query, indices, scores, self._max_candidate_evalue)
+        values, changed = np.zeros(len(indices)), np.flatnonzero(excess)
+        values[changed] = self._evalues(query, indices[changed], scores[changed], self._max_candidate_evalue)
+        return values
 
     def _longest_targets(self, query: int) -> np.ndarray:
         statistics, residues = self._queries[query], self._database.total_residues

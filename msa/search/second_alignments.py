@@ -56,11 +56,9 @@ class TargetParts:
         lengths = np.stack([first, targets.lengths[indices] - last - 1], axis=1).reshape(-1)
         sizes = -(-lengths // _WORD) * _WORD
         starts = np.cumsum(sizes) - sizes
-        positions = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         residues = np.zeros(sizes.sum(), np.uint8)
-        residues[np.repeat(starts, lengths) + positions] = targets.residues[
-            np.repeat(sources, lengths) + positions
-        ]
+        for start, source, length in zip(starts.tolist(), sources.tolist(), lengths.tolist(), strict=True):
+            residues[start : start + length] = targets.residues[source : source + length]
         return cls(SequenceArrays(residues, starts, lengths.astype(np.int32)), records)
 
     def non_empty(self, first: int, end: int) -> np.ndarray:
