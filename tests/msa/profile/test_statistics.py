@@ -229,3 +229,13 @@ def test_reversed_score_above_threshold_is_subtracted(
     excess = reversed_excess(one[1], query, one[3], DEFAULT, CHANCE_FRACTION / 5)
     assert excess.tolist() == [max(0, reverse - rare)]
     assert math.isfinite(evalue(corrected, query, target, 10**9, DEFAULT))
+
+
+@pytest.mark.parametrize("fraction", [CHANCE_FRACTION, CHANCE_FRACTION / 5])
+def test_no_threshold_is_skipped(fraction: float) -> None:
+    scores = np.arange(100)
+    for query, target in ((2, 2), (30, 40), (150, 300), (900, 2000)):
+        pairs = max(DEFAULT.k * query * target, 0.2 * math.exp(9)) / fraction
+        threshold = math.ceil(math.log(pairs) / DEFAULT.lambda_)
+        excess = reversed_excess(scores, query, np.full(100, target), DEFAULT, fraction)
+        assert excess.tolist() == np.maximum(scores - threshold, 0).tolist()
