@@ -93,6 +93,21 @@ class SequenceArrays:
         copied[-1] = 0
         return SequenceArrays(copied.reshape(-1), starts * block, lengths)
 
+    def regions(self, starts: np.ndarray, lengths: np.ndarray) -> "SequenceArrays":
+        """Copy parts of the sequences, each padded with zeros to a multiple of four bytes.
+
+        Args:
+            starts: int64 [n], index in `residues` of the first residue of each part.
+            lengths: int32 [n], residues.
+        """
+        sizes = -(-lengths.astype(np.int64) // _WORD) * _WORD
+        offsets = np.cumsum(sizes) - sizes
+        residues = np.zeros(sizes.sum(), np.uint8)
+        # one copy per part is several times faster than indexing with the positions of all residues
+        for offset, start, length in zip(offsets.tolist(), starts.tolist(), lengths.tolist(), strict=True):
+            residues[offset : offset + length] = self.residues[start : start + length]
+        return SequenceArrays(residues, offsets, lengths)
+
     def sample_by_length(self, count: int) -> "SequenceArrays":
         """Return SAMPLE_SIZE sequences, evenly spread over the first `count`, which are sorted by length."""
         indices = np.linspace(_MIN_QUANTILE, _MAX_QUANTILE, SAMPLE_SIZE) * (count - 1)

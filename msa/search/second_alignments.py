@@ -25,9 +25,6 @@ _UNORDERED_FACTOR = 5.0
 """The same for other pairs, such as two copies of a repeat. Karlin and Altschul's formula, doubled, has 1,
 but the scores of copies that match the same residues are not independent; see docs/sensitivity.md."""
 
-_WORD = 4
-"""Bytes of a word; engines need sequences that start at multiples of it."""
-
 
 @dataclass(frozen=True)
 class TargetParts:
@@ -50,16 +47,11 @@ class TargetParts:
             indices: int64 [n], targets of the alignments.
             records: int32 [n, 8], records of the alignments.
         """
-        first, last = records[:, 3].astype(np.int64), records[:, 4].astype(np.int64)
-        offsets = targets.offsets[indices]
-        sources = np.stack([offsets, offsets + last + 1], axis=1).reshape(-1)
-        lengths = np.stack([first, targets.lengths[indices] - last - 1], axis=1).reshape(-1)
-        sizes = -(-lengths // _WORD) * _WORD
-        starts = np.cumsum(sizes) - sizes
-        residues = np.zeros(sizes.sum(), np.uint8)
-        for start, source, length in zip(starts.tolist(), sources.tolist(), lengths.tolist(), strict=True):
-            residues[start : start + length] = targets.residues[source : source + length]
-        return cls(SequenceArrays(residues, starts, lengths.astype(np.int32)), records)
+        offsets, lengths = targets.offsets[indices], targets.lengths[indices]
+        first, after = records[:, 3], records[:, 4] + 1
+        starts = np.stack([offsets, offsets + after], axis=1).reshape(-1)
+        sequences = targets.regions(starts, np.stack([first, lengths - after], axis=1).reshape(-1))
+        return cls(sequences, records)
 
     def non_empty(self, first: int, end: int) -> np.ndarray:
         """Return the indices of the parts of alignments `first` to `end` (exclusive) with residues."""
