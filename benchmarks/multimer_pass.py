@@ -53,12 +53,12 @@ def measure(
     """Run passes and measure them; inputs are drawn for each pass, as in a prediction."""
     plan = NetworkMemory(options.device).plan(network, features)
     with torch.inference_mode(), chunk_budget(plan and plan.chunk_elements):
-        state = network.initial_state(inputs(0))
         if plan is not None:
             torch.cuda.reset_peak_memory_stats()
 
         def run(iteration: int) -> None:
-            network.run_pass(inputs(iteration), state)
+            drawn = inputs(iteration)
+            network.run_pass(drawn, network.initial_state(drawn))
 
         passes = [
             seconds_of(partial(run, i), options.device) for i in range(options.warm_up + options.repeats)

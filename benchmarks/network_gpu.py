@@ -121,8 +121,7 @@ def prepared_pass(network: AlphaFold, length: int) -> Iterator[tuple[Callable[[]
     assert plan is not None
     with torch.inference_mode(), chunk_budget(plan.chunk_elements):
         features = feature_tensors(drawn, 0, GPU)
-        previous = network.initial_state(features)
-        yield lambda: network.run_pass(features, previous), plan
+        yield lambda: network.run_pass(features, network.initial_state(features)), plan
 
 
 def print_pass(network: AlphaFold, length: int, repeats: int) -> None:

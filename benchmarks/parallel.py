@@ -144,9 +144,9 @@ def measure_network(
         chunk = plan_memory(config, size, torch.cuda.mem_get_info(device)[0]).chunk_elements
         torch.cuda.reset_peak_memory_stats()
     tensors = feature_tensors(features, 0, device)
-    previous = network.initial_state(tensors)
 
     def run_pass() -> tuple[float, float, np.ndarray]:
+        previous = network.initial_state(tensors)
         if on_gpu:
             torch.cuda.synchronize()
         start = time.perf_counter()

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from model.cached_memory import release_cached_memory
 from model.complex_scores import complex_scores
 from model.config import ModelConfig
 from model.embedders import ExtraMsaEmbedding, Features, InputEmbedding, RecycledState, RecyclingEmbedding
@@ -105,7 +106,7 @@ class Trunk(nn.Module):
         self.single_activations = Linear(config.evoformer.msa.channels, config.structure.channels)
 
     def forward(self, features: Features, previous: RecycledState) -> Representations:
-        """Compute the representations; see `AlphaFold.forward` for the arguments."""
+        """Compute the representations; see `AlphaFold.run_pass` for the arguments."""
         seq_mask, mask = features.get("seq_mask"), features.get("msa_mask")
         pair_mask = None if seq_mask is None else seq_mask[:, None] * seq_mask[None]  # [N, N]
         msa, pair = self.input_embedding(features)  # [S, N, C], [N, N, Z]
@@ -123,12 +124,14 @@ class Trunk(nn.Module):
                 mask = template_mask.new_ones(msa.shape[:2]) if mask is None else mask
                 msa = torch.cat([msa, template_rows])  # [S + T, N, C]
                 mask = torch.cat([mask, template_mask])  # [S + T, N]
+        release_cached_memory(pair)
         extra = self.extra_msa_embedding(features)  # [E, N, C'']
         extra_mask = features.get("extra_msa_mask")
         length = pair.shape[0]
         extra, pair = self.extra_msa_blocks(length, extra, pair, extra_mask, pair_mask)
         del extra
         msa, pair = self.evoformer_blocks(length, msa, pair, mask, pair_mask)
+        release_cached_memory(pair)
         return Representations(msa[:num_sequences], pair, self.single_activations(msa[0]))
 
 
@@ -191,7 +194,12 @@ class AlphaFold(nn.Module):
         return network.eval()
 
     def run_pass(self, features: Features, previous: RecycledState) -> PassOutput:
-        """Run trunk and structure module once; see `forward` for the arguments."""
+        """Run trunk and structure module once.
+
+        Args:
+            features: see `forward`.
+            previous: see `forward`; its pair representation is taken, so that it can be freed.
+        """
         representations = self.evoformer(features, previous)
         activations, positions, atom_mask = self.graphed_structure_module(
             features["aatype"].shape[0],
@@ -283,6 +291,10 @@ class AlphaFold(nn.Module):
             plddt,
         )
         return scores, AlignedError.from_tensor(pae, scores.ptm)
+
+    def release_cached_memory(self, output: PassOutput) -> None:
+        """Release cached GPU memory after a pass; see `model.cached_memory`."""
+        release_cached_memory(output.representations.pair)
 
     def initial_state(self, features: Features) -> RecycledState:
         """Return the all-zero state that the first pass starts from."""

@@ -30,19 +30,30 @@ ALL = slice(None)
 Features = Mapping[str, torch.Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass
 class RecycledState:
     """The outputs of one pass that the next pass takes as inputs.
 
     Args:
         msa_first_row: [N, C], first row of the MSA representation.
-        pair: [N, N, Z], pair representation.
+        pair: [N, N, Z], pair representation; None once a pass has taken it.
         positions: [N, 37, 3], atom positions in Å.
     """
 
     msa_first_row: torch.Tensor
-    pair: torch.Tensor
+    pair: torch.Tensor | None
     positions: torch.Tensor
+
+    def take_pair(self) -> torch.Tensor:
+        """Return the pair representation without keeping it, so that a pass can free it early.
+
+        Raises:
+            ValueError: it was taken before.
+        """
+        pair, self.pair = self.pair, None
+        if pair is None:
+            raise ValueError("a recycled state is the input of one pass only")
+        return pair
 
     @classmethod
     def zeros(
@@ -103,6 +114,16 @@ def distance_bins(
     return ((squared > lower) & (squared < upper)).to(points.dtype)
 
 
+def recycling_elements(channels: int) -> int:
+    """Return the elements of intermediates per residue pair of the embedding of the recycled state.
+
+    Args:
+        channels: channels Z of the pair representation.
+    """
+    # one update; the bins in both dtypes, and comparisons with their edges
+    return channels + 5 * RECYCLED_BINS[2]
+
+
 class InputEmbedding(nn.Module):
     """The embedding of sequence, clustered MSA and relative positions (Algorithms 3 to 5)."""
 
@@ -157,13 +178,16 @@ class RecyclingEmbedding(nn.Module):
         Args:
             pair: [n, N, Z].
             aatype: [N].
-            previous: the recycled state; its pair representation has the same rows.
+            previous: the recycled state; its pair representation, which has the same rows, is taken.
             rows: the rows of the whole pair representation that `pair` holds.
         """
-        points = pseudo_beta(aatype, previous.positions)
-        bins = distance_bins(points, *RECYCLED_BINS, rows=rows)  # [n, N, 15]
-        pair += self.prev_pos_linear(bins.to(pair.dtype))
-        pair += self.prev_pair_norm(previous.pair)
+        points, previous_pair = pseudo_beta(aatype, previous.positions), previous.take_pair()
+        first, (_, length, channels) = rows.start or 0, pair.shape
+        for chunk in row_slices(pair, length * recycling_elements(channels)):
+            residues = slice(first + chunk.start, first + chunk.stop)
+            bins = distance_bins(points, *RECYCLED_BINS, rows=residues)  # [n, N, 15]
+            pair[chunk] += self.prev_pos_linear(bins.to(pair.dtype))
+            pair[chunk] += self.prev_pair_norm(previous_pair[chunk])
 
 
 class ExtraMsaEmbedding(nn.Module):

@@ -12,7 +12,7 @@ import numpy as np
 from cuda.fused.chunking import CPU_BUDGET
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
-from model.embedders import EXTRA_MSA_TYPES, MSA_FEATURES, RECYCLED_BINS
+from model.embedders import EXTRA_MSA_TYPES, MSA_FEATURES, recycling_elements
 from model.graphs import MAX_GRAPH_RESIDUES
 from model.heads import PAE_BINS
 from model.kernels import REFERENCE
@@ -22,7 +22,7 @@ from model.multimer.templates import GEOMETRY_FEATURES
 from model.parallel.communication import Shards
 from model.parallel.triangle import exchanged_elements
 from model.point_attention import point_attention_elements
-from model.templates import PAIR_FEATURES
+from model.templates import attention_elements, embedding_elements
 
 GIB = 2**30
 # Chunk sizes in intermediate elements. Below the minimum, kernel launches take longer than the kernels; the
@@ -153,8 +153,8 @@ def estimate_peak_bytes(config: ModelConfig, size: PassSize, chunk_elements: int
 def _resident_bytes(config: ModelConfig, size: PassSize) -> int:
     """Return the bytes of the tensors that exist during the whole pass.
 
-    These are the features of this and the next pass, the representations of this and the previous pass, and,
-    for short proteins, the copies of the representations that CUDA graphs work on.
+    These are the features of this and the next pass, the representations, and, for short proteins, the copies
+    of the representations that CUDA graphs work on.
     """
     length, itemsize = size.residues, size.element_bytes
     features = 4 * MSA_FEATURES * size.msa_rows * length + (8 + 4 + 4) * size.extra_rows * length
@@ -165,7 +165,7 @@ def _resident_bytes(config: ModelConfig, size: PassSize) -> int:
     extra_msa = size.extra_rows * length * config.extra_msa.msa.channels * itemsize
     uses_graphs = length <= MAX_GRAPH_RESIDUES and size.ranks == 1
     graphs = 2 * (extra_msa + msa + 2 * pair) if uses_graphs else 0
-    return 2 * features + alignment + 2 * pair + msa + graphs
+    return 2 * features + alignment + pair + msa + graphs
 
 
 def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str, int]:
@@ -194,7 +194,8 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
     row_attention = stack.msa.attention_heads * stack.msa.attention_channels
     extra_attention = extra.msa.attention_heads * extra.msa.attention_channels
     steps = {
-        "embedding": pair + positions * RECYCLED_BINS[2] * (4 + itemsize + 3),
+        # the previous pass's pair representation
+        "embedding": pair + chunk(rows, length * recycling_elements(stack.pair.channels)),
         "extra MSA": extra_msa + chunk(extra_rows, length * (2 * (EXTRA_MSA_TYPES + 2) + extra.msa.channels)),
         "extra row attention": extra_msa
         + extra_update
@@ -258,12 +259,32 @@ def _template_step_bytes(
     rows = size.per_rank(size.residues)
     positions = rows * size.residues
     template_pair = positions * template.channels * size.element_bytes
+    multiplication = 3 * positions * template.multiplication_channels * size.element_bytes
     if config.multimer is None:
-        # float32 pair features, the template being embedded, all embedded templates in a list and stacked
-        return {"templates": 4 * 2 * positions * PAIR_FEATURES + (4 + 2 * size.templates) * template_pair}
+        embedded, attention = size.templates * template_pair, config.template
+        exchanges = 0
+        if size.ranks > 1:
+            exchanged = exchanged_elements(size.ranks, size.residues, template.multiplication_channels)
+            exchanges = 2 * template_pair + exchanged * size.element_bytes
+        channels = template.attention_heads * template.attention_channels
+        bias = size.residues**2 * template.attention_heads * size.element_bytes
+        pointwise = attention_elements(
+            size.templates, template.channels, attention.attention_heads * attention.attention_channels
+        )
+        return {
+            "template features": embedded
+            + chunk(rows, size.residues * embedding_elements(template.channels)),
+            "template multiplication": embedded + multiplication + exchanges,
+            "template triangle attention": embedded
+            + exchanges
+            + bias
+            + chunk(rows, 5 * size.residues * channels),
+            "template attention": embedded
+            + positions * pair.channels * size.element_bytes
+            + chunk(rows, size.residues * pointwise),
+        }
     features = 3 * template.channels + 2 * pair.channels + 6 * GEOMETRY_FEATURES
     # the mean over templates, the template being embedded, and the intermediates of embedding it
-    multiplication = 3 * positions * template.multiplication_channels * size.element_bytes
     embedding = max(multiplication, chunk(rows, size.residues * features))
     return {
         "templates": 2 * template_pair + embedding,

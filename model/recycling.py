@@ -212,6 +212,7 @@ def start_prediction(
         previous = network.initial_state(current)
         for iteration in range(passes):
             output = network.run_pass(current, previous)
+            network.release_cached_memory(output)
             if iteration + 1 < passes:
                 # copied while the GPU still computes this pass
                 current = inputs(iteration + 1)

@@ -1,5 +1,6 @@
 """Template embeddings: pair update (Algorithms 16 and 17) and MSA rows of torsion angles (Algorithm 2)."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -82,18 +83,31 @@ class SingleTemplateEmbedding(nn.Module):
         )
         self.output_layer_norm = LayerNorm(config.pair.channels, kernels)
 
-    def forward(self, template: Features, pair_mask: Mask) -> torch.Tensor:
-        """Embed one template's features, without template axis, as [N, N, C]."""
-        pair = self.embed_features(template)
+    def forward(self, template: Features, pair_mask: Mask, out: torch.Tensor) -> None:
+        """Embed one template's features, without template axis, and write the result to out [N, N, C]."""
+        self.embed_features(template, out)
         for block in self.template_pair_stack:
-            pair = block(pair, pair_mask)
-        return self.output_layer_norm(pair)
+            block(out, pair_mask)
+        out.copy_(self.output_layer_norm(out))
 
-    def embed_features(self, template: Features, rows: slice = ALL) -> torch.Tensor:
-        """Return rows [n, N, C] of the stack's input, given one template's features."""
-        features = _template_pair_features(template, rows)
-        embedded: torch.Tensor = self.embedding2d(features.to(self.embedding2d.bias.dtype))
-        return embedded
+    def embed_features(self, template: Features, out: torch.Tensor, rows: slice = ALL) -> torch.Tensor:
+        """Write rows of the stack's input to out [n, N, C], given one template's features; return out."""
+        first, (_, length, channels) = rows.start or 0, out.shape
+        for chunk in row_slices(out, length * embedding_elements(channels)):
+            residues = slice(first + chunk.start, first + chunk.stop)
+            features = _template_pair_features(template, residues)
+            out[chunk] = self.embedding2d(features.to(out.dtype))
+        return out
+
+
+def embedding_elements(channels: int) -> int:
+    """Return the elements of intermediates per residue pair of the embedding of one template's features.
+
+    Args:
+        channels: channels C of the template pair representation.
+    """
+    # float32 features, their parts and a copy, while elements are counted in the trunk's dtype
+    return 5 * PAIR_FEATURES + channels
 
 
 def _template_pair_features(template: Features, rows: slice = ALL) -> torch.Tensor:
@@ -147,11 +161,12 @@ class TemplatePointwiseAttention(nn.Module):
         _, length, channels = pair.shape
         heads, width = self.query_w.shape[1:]
         result = torch.empty_like(pair)
-        per_row = length * heads * width * (2 * templates.shape[0] + 2)
+        per_row = length * attention_elements(templates.shape[0], templates.shape[-1], heads * width)
         for rows in row_slices(pair, per_row, budget):
             query = pair[rows].reshape(-1, channels) @ self.query_w.flatten(1)  # [P, H*D]
             query = query.unflatten(-1, (heads, 1, width)) * width**-0.5  # [P, H, 1, D]
-            inputs = templates[:, rows].flatten(1, 2).transpose(0, 1)  # [P, T, C]
+            # contiguous, because matrix products do not support strides of 2³¹ and more
+            inputs = templates[:, rows].flatten(1, 2).transpose(0, 1).contiguous()  # [P, T, C]
             key = (
                 (inputs @ self.key_w.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)
             )  # [P, H, T, D]
@@ -161,6 +176,18 @@ class TemplatePointwiseAttention(nn.Module):
             update = torch.addmm(self.output_b, attended, self.output_w.flatten(0, 1))  # [P, Z]
             result[rows] = update.view(-1, length, channels)
         return result
+
+
+def attention_elements(templates: int, channels: int, attention_channels: int) -> int:
+    """Return the elements of intermediates per residue pair of the attention over templates.
+
+    Args:
+        templates: number of templates T.
+        channels: channels C of the embedded templates.
+        attention_channels: channels of all heads.
+    """
+    # queries and their update; inputs, keys, values and a product of each template
+    return 2 * attention_channels + templates * (channels + 3 * attention_channels)
 
 
 class TemplateEmbedding(nn.Module):
@@ -179,13 +206,33 @@ class TemplateEmbedding(nn.Module):
             templates: features with a leading template axis; at least one template is not masked.
             pair_mask: [N, N].
         """
+
+        def embed(template: Features, out: torch.Tensor) -> None:
+            self.single_template_embedding(template, pair_mask, out)
+
+        return self.combine(pair, templates, embed)
+
+    def combine(
+        self, pair: torch.Tensor, templates: Features, embed: Callable[[Features, torch.Tensor], None]
+    ) -> torch.Tensor:
+        """Compute the update of rows of the pair representation, given how to embed one template.
+
+        Args:
+            pair: [n, N, Z].
+            templates: see `forward`.
+            embed: embeds the features of one template, without template axis, and writes rows [n, N, C].
+
+        Returns:
+            The update, in the shape of `pair`.
+        """
         # masked templates get no attention weight, so they are not embedded
         unmasked = torch.nonzero(templates["template_mask"]).flatten().tolist()
-        embedded = [
-            self.single_template_embedding({name: x[index] for name, x in templates.items()}, pair_mask)
-            for index in unmasked
-        ]
-        return self.attention(pair, torch.stack(embedded))
+        channels = self.single_template_embedding.embedding2d.bias.shape[0]
+        embedded = pair.new_empty(len(unmasked), *pair.shape[:2], channels)
+        for index, out in zip(unmasked, embedded, strict=True):
+            embed({name: x[index] for name, x in templates.items()}, out)
+        result: torch.Tensor = self.attention(pair, embedded)
+        return result
 
 
 class TemplateTorsionEmbedding(nn.Module):

@@ -180,6 +180,7 @@ class RankGroup:
         self.copies: PeerCopies | None = None
         self.use_copies = False
         self._min_copied_residues = MIN_COPIED_RESIDUES
+        self._scarce_memory = False
 
     def open_copies(self, device: torch.device, min_residues: int = MIN_COPIED_RESIDUES) -> str:
         """Prepare to transfer tensors by the GPUs' copy engines; all ranks call this at the same time.
@@ -198,17 +199,33 @@ class RankGroup:
             return str(error)
         return ""
 
-    def begin(self, residues: int) -> None:
+    def begin(self, residues: int, *, scarce_memory: bool = False) -> None:
         """Select the means of transfer for the next prediction; all ranks call this at the same time.
 
         Releases the memory of other ranks that earlier transfers have opened.
 
         Args:
             residues: length of the protein.
+            scarce_memory: whether `release_cached_memory` shall act; it does if this is True for any rank.
         """
+        scarce: list[bool] = [False] * self.size
+        distributed.all_gather_object(scarce, scarce_memory, self._process_group)
+        self._scarce_memory = any(scarce)
         if self.copies is not None:
             self.copies.release()
             self.use_copies = residues >= self._min_copied_residues
+
+    def release_cached_memory(self) -> None:
+        """Release cached GPU memory if it is scarce; all ranks call this at the same time.
+
+        All transfers must have been waited for. See `model.cached_memory`.
+        """
+        if not self._scarce_memory:
+            return
+        if self.copies is not None:
+            # memory that another rank has opened would stay occupied
+            self.copies.release()
+        torch.cuda.empty_cache()
 
     def shards(self, total: int) -> Shards:
         """Return the division of an axis among the ranks."""

@@ -139,6 +139,8 @@ def _run_block(
     finish_outer_product_mean = start_outer_product_mean(block, shard, columns)
     pair = state.pair.wait()
     finish_outer_product_mean(pair)
+    # free the factors
+    del finish_outer_product_mean
     bias = multiply_pairs(block, shard.pair, pair)
     # overlaps with attention
     pending_rows = shard.to_rows(columns) if msa_needed else None
@@ -171,6 +173,8 @@ def _run_outer_product_first(
     del columns
     pair = state.pair.wait()
     finish_outer_product_mean(pair)
+    # free the factors
+    del finish_outer_product_mean
     attention = block.msa_row_attention_with_pair_bias
     state.bias = shard.pair.start_bias(pair, attention.feat_2d_norm, attention.feat_2d_weights)
     state.columns = _attend(block, shard, state)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from model.alphafold import AlphaFold, PassOutput, Representations
+from model.cached_memory import memory_is_scarce
 from model.embedders import Features, RecycledState
 from model.evoformer import Mask
 from model.heads import AlignedError, ExpectedErrors, expected_errors
@@ -52,7 +53,7 @@ class ParallelAlphaFold(AlphaFold):
         self.eval()
 
     def run_pass(self, features: Features, previous: RecycledState) -> PassOutput:
-        """Run trunk and structure module once; see `AlphaFold.forward` for the arguments."""
+        """Run trunk and structure module once; see `AlphaFold.run_pass` for the arguments."""
         representations = self.parallel_trunk(features, previous)
         activations, positions, atom_mask = self.structure_module(
             representations.single.float(),
@@ -88,12 +89,17 @@ class ParallelAlphaFold(AlphaFold):
         whole = Representations(sharded.msa, pair, sharded.single)
         return super().complex_scores(replace(output, representations=whole), asym_id, plddt)
 
+    def release_cached_memory(self, output: PassOutput) -> None:
+        """Release cached GPU memory after a pass, on every rank."""
+        self.group.release_cached_memory()
+
     def initial_state(self, features: Features) -> RecycledState:
         """Return the all-zero state that the first pass starts from, with this rank's rows."""
-        length = features["aatype"].shape[0]
-        self.group.begin(length)
-        rows = self.group.shards(length).counts[self.group.rank]
-        return RecycledState.zeros(length, self.config, self.evoformer.single_activations.bias, rows)
+        length, like = features["aatype"].shape[0], self.evoformer.single_activations.bias
+        shards, channels = self.group.shards(length), self.config.evoformer.pair.channels
+        pair_bytes = shards.max_count * length * channels * like.element_size()
+        self.group.begin(length, scarce_memory=like.is_cuda and memory_is_scarce(pair_bytes))
+        return RecycledState.zeros(length, self.config, like, shards.counts[self.group.rank])
 
 
 def _sharded(output: PassOutput) -> ShardedRepresentations:

@@ -28,24 +28,23 @@ def template_update(
     Returns:
         [n, N, Z].
     """
-
-    def features(index: int) -> Features:
-        return {name: x[index] for name, x in templates.items()}
-
     if isinstance(embedding, MultimerTemplateEmbedding):
         multimer, weights = embedding.single_template_embedding, templates["template_weights"]
-        inputs = (multimer.embed_features(pair, features(i), shard.rows) for i in range(len(weights)))
+        inputs = (
+            multimer.embed_features(pair, {name: x[i] for name, x in templates.items()}, shard.rows)
+            for i in range(len(weights))
+        )
         stack = multimer.template_embedding_iteration
         return embedding.combine(
             (multimer.output_layer_norm(_run_stack(stack, x, shard)) for x in inputs), weights
         )
     single = embedding.single_template_embedding
-    unmasked = torch.nonzero(templates["template_mask"]).flatten().tolist()
-    inputs = (single.embed_features(features(i), shard.rows) for i in unmasked)
-    stack = single.template_pair_stack
-    embedded = torch.stack([single.output_layer_norm(_run_stack(stack, x, shard)) for x in inputs])
-    update: torch.Tensor = embedding.attention(pair, embedded)
-    return update
+
+    def embed(template: Features, out: torch.Tensor) -> None:
+        single.embed_features(template, out, shard.rows)
+        out.copy_(single.output_layer_norm(_run_stack(single.template_pair_stack, out, shard)))
+
+    return embedding.combine(pair, templates, embed)
 
 
 def _run_stack(blocks: Iterable[nn.Module], pair: torch.Tensor, shard: PairShard) -> torch.Tensor:

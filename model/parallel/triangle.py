@@ -92,8 +92,10 @@ def _multiply_with_gathered_rows(
             torch.bmm(left[part], rows.transpose(1, 2), out=product[part, :, residues.of(rank)])
 
         multiply(group.rank, right[part])
-        for rank, rows in pending.wait().items():
-            multiply(rank, rows)
+        gathered_rows = pending.wait()
+        for rank in group.others:
+            # not kept, because the next group's rows are about to be received
+            multiply(rank, gathered_rows.pop(rank))
     return product
 
 

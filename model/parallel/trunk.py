@@ -61,7 +61,7 @@ class ParallelTrunk:
 
         Args:
             features: features of all rows and residues, the same on all ranks.
-            previous: the recycled state, with this rank's rows of the pair representation.
+            previous: the recycled state, whose pair representation, this rank's rows, is taken.
         """
         seq_mask = features.get("seq_mask")
         pair_mask = None if seq_mask is None else seq_mask[:, None] * seq_mask[None]  # [N, N]
@@ -79,6 +79,7 @@ class ParallelTrunk:
             msa = torch.cat([msa, template_rows[first:last]])
         if embedding is not None and templates is not None:
             pair += template_update(embedding, pair, templates, pair_shard)
+        self.group.release_cached_memory()
         pair = self._run_extra_stack(features, pair, pair_shard)
         shard = MsaShard(pair_shard, msa_rows.total, mask)
         blocks = _evoformer_blocks(self.trunk.evoformer_iteration)
@@ -86,6 +87,7 @@ class ParallelTrunk:
         del msa
         final_msa, pair = run_stack(blocks, shard, rows, pair)
         assert final_msa is not None
+        self.group.release_cached_memory()
         first_row = self.group.broadcast(_first_row(final_msa), 0, "first row")
         return ShardedRepresentations(
             final_msa,

@@ -5,7 +5,11 @@ of worker processes gives the same samples. Arrays stay small integers; `model.t
 into features on the GPU.
 """
 
+import atexit
+import itertools
 import signal
+import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -303,22 +307,37 @@ def load_batches(
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Make micro-batches in worker processes, in the order of `batches`.
 
+    The worker processes end with the iterator, or before this process exits.
+
     Args:
         sampler: makes the samples.
         batches: the micro-batches to make; may be endless.
         workers: processes; 0 makes the batches in this one.
         pin_memory: put them into pinned memory, from which copies to a GPU are asynchronous.
     """
+    exiting = threading.Event()
     loader = DataLoader(
         _Batches(sampler),
         batch_size=None,
-        sampler=batches,
+        sampler=itertools.takewhile(lambda _: not exiting.is_set(), batches),
         num_workers=workers,
         prefetch_factor=2 if workers else None,
         pin_memory=pin_memory,
         worker_init_fn=_prepare_worker,
     )
-    return iter(loader)
+    iterator = iter(loader)
+    reference = weakref.ref(iterator)
+
+    def end() -> None:
+        # At exit, Python would send SIGTERM to workers, which ignore it, and wait for them. Batches that have
+        # been started are made and dropped, and then the workers end.
+        exiting.set()
+        if (running := reference()) is not None:
+            for _ in running:
+                pass
+
+    atexit.register(end)
+    return iterator
 
 
 def _prepare_worker(worker_index: int) -> None:

@@ -1,5 +1,6 @@
 """Tests of prediction: recycling, early stop, progress, and confidence scores."""
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,38 @@ def test_each_pass_uses_its_own_features_and_the_recycled_state(tiny: AlphaFold,
     assert np.array_equal(prediction.atom_positions, positions[-1].numpy())
     for tolerance, before, after in zip(prediction.tolerances, positions[1:], positions[2:], strict=False):
         assert tolerance == pytest.approx(float(ca_distance_change(before, after, None)))
+
+
+def test_recycled_pair_representation_is_freed_once_embedded(tiny: AlphaFold, make_features: Any) -> None:
+    seen: list[weakref.ref[torch.Tensor]] = []
+    alive: list[bool] = []
+
+    def before_embedding(module: Any, inputs: tuple[Any, ...]) -> None:
+        seen.append(weakref.ref(inputs[3].pair))
+
+    def before_stack(module: Any, inputs: tuple[Any, ...]) -> None:
+        alive.append(seen[-1]() is not None)
+
+    trunk = tiny.evoformer
+    hooks = [
+        trunk.recycling_embedding.register_forward_pre_hook(before_embedding),
+        trunk.extra_msa_embedding.register_forward_pre_hook(before_stack),
+    ]
+    try:
+        predict(tiny, make_features(iterations=3), RecyclingSettings(2))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert alive == [False] * 3
+
+
+def test_recycled_state_is_the_input_of_one_pass(tiny: AlphaFold, make_features: Any) -> None:
+    features = feature_tensors(make_features(), 0, torch.device("cpu"))
+    with torch.inference_mode():
+        state = tiny.initial_state(features)
+        tiny.run_pass(features, state)
+        with pytest.raises(ValueError, match="one pass only"):
+            tiny.run_pass(features, state)
 
 
 def test_started_predictions_do_not_change_each_other(tiny: AlphaFold, make_features: Any) -> None:
