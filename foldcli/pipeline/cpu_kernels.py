@@ -170,9 +170,9 @@ def call_score_kernels() -> None:
     from msa.profile import compiled_statistics
 
     _align(_MANY_TARGETS)
-    scores, lengths = np.ones(1, np.int64), np.ones(1, np.int64)
-    compiled_statistics.fill_evalues(scores, 1, lengths, 1, (1.0,) * 8, np.empty(1))
-    compiled_statistics.fill_thresholds(1.0, _hits().target_lengths, 1.0, 1.0, 1.0, scores)
+    integers, numbers = np.ones(1, np.int64), np.ones(1)
+    compiled_statistics.fill_evalues(integers, integers, integers, numbers, 1, (1.0,) * 7, np.empty(1))
+    compiled_statistics.fill_thresholds(numbers, 1.0, integers)
 
 
 def call_alignment_kernels() -> None:

@@ -8,10 +8,12 @@ small prior probability: weak biases cost nothing, and strong ones cost little l
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from msa.alphabet import LETTER_BITS, STANDARD
+from msa.cpu.threads import chunks_of_equal_work
 from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.gumbel import GUMBEL_TABLES
 
@@ -28,10 +30,13 @@ sequences. It is smaller than for families, because the composition is corrected
 _PRIOR = 1 / 256
 """Prior probability of the second null model, HMMER's."""
 _RESIDUE_COUNT = len(STANDARD)
+_MAX_RESIDUES = 2**17
+"""Maximum number of residues that are counted at once, unless a single region has more."""
 
 
 def composition_excess(
-    profile: np.ndarray,
+    profiles: Sequence[np.ndarray],
+    owners: np.ndarray,
     records: np.ndarray,
     targets: SequenceArrays,
     indices: np.ndarray,
@@ -41,7 +46,8 @@ def composition_excess(
     """Compute the part of each alignment's score that the composition of the aligned regions explains.
 
     Args:
-        profile: int16 [query length, 32], the query's profile without composition correction.
+        profiles: int16 [query length, 32], profiles of queries without composition correction.
+        owners: int64 [n], index in `profiles` of each alignment's query.
         records: int32 [n, 8], records of the alignments; see AlignmentPaths.
         targets: sequences of the database.
         indices: int64 [n], targets of the alignments.
@@ -53,7 +59,8 @@ def composition_excess(
     """
     if not len(records):
         return np.zeros(0, np.int64)
-    odds = _mean_odds(profile, records[:, 1], records[:, 2], GUMBEL_TABLES[matrix].ungapped_lambda)
+    ungapped_lambda = GUMBEL_TABLES[matrix].ungapped_lambda
+    odds = _mean_odds(profiles, owners, records[:, 1], records[:, 2], ungapped_lambda)
     counts = _residue_counts(targets, indices, records[:, 3], records[:, 4])
     bias = (counts * np.log(odds)).sum(axis=1)
     excess = np.logaddexp(0.0, math.log(_PRIOR) + bias) / lambda_
@@ -61,14 +68,22 @@ def composition_excess(
     return np.floor(np.round(excess, 6) + 0.5).astype(np.int64)
 
 
-def _mean_odds(profile: np.ndarray, first: np.ndarray, last: np.ndarray, lambda_: float) -> np.ndarray:
+def _mean_odds(
+    profiles: Sequence[np.ndarray], owners: np.ndarray, first: np.ndarray, last: np.ndarray, lambda_: float
+) -> np.ndarray:
     """Return the mean odds of each residue at query positions `first` to `last`, float64 [n, 20]."""
-    scores = profile[:, :_RESIDUE_COUNT].astype(np.int64)
-    table = np.array([math.exp(lambda_ * score) for score in range(int(scores.min()), int(scores.max()) + 1)])
-    sums = np.zeros((len(profile) + 1, _RESIDUE_COUNT))
-    np.cumsum(table[scores - scores.min()], axis=0, out=sums[1:])
+    scores = np.concatenate(profiles)[:, :_RESIDUE_COUNT].astype(np.int64)
+    lowest, highest = int(scores.min()), int(scores.max())
+    odds = np.array([math.exp(lambda_ * score) for score in range(lowest, highest + 1)])[scores - lowest]
+    # sums of each profile's positions, after a row of zeros
+    ends = np.cumsum([len(profile) for profile in profiles])
+    starts = np.concatenate([[0], ends[:-1]])
+    sums = np.zeros((len(odds) + len(profiles), _RESIDUE_COUNT))
+    for k, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        np.cumsum(odds[start:end], axis=0, out=sums[start + k + 1 : end + k + 1])
+    rows = (starts + np.arange(len(profiles)))[owners]
     lengths = (last - first + 1).astype(np.float64)
-    return np.asarray((sums[last + 1] - sums[first]) / lengths[:, None])
+    return np.asarray((sums[rows + last + 1] - sums[rows + first]) / lengths[:, None])
 
 
 def _residue_counts(
@@ -76,11 +91,13 @@ def _residue_counts(
 ) -> np.ndarray:
     """Count the standard residues of each target from `first` to `last`: int64 [n, 20]."""
     size, starts = LETTER_BITS + 1, targets.offsets[indices]
-    ends = (starts + last + 1).tolist()
-    regions = [
-        targets.residues[start:end] for start, end in zip((starts + first).tolist(), ends, strict=True)
-    ]
-    bins = np.repeat(np.arange(0, len(indices) * size, size), last - first + 1)
-    bins += np.concatenate(regions) & LETTER_BITS
-    counts = np.bincount(bins, minlength=len(indices) * size).reshape(len(indices), size)
-    return counts[:, :_RESIDUE_COUNT]
+    starts, ends = (starts + first).tolist(), (starts + last + 1).tolist()
+    counts = np.empty((len(indices), _RESIDUE_COUNT), np.int64)
+    for begin, end in chunks_of_equal_work(last - first + 1, _MAX_RESIDUES):
+        spans = zip(starts[begin:end], ends[begin:end], strict=True)
+        codes = np.concatenate([targets.residues[start:stop] for start, stop in spans]) & LETTER_BITS
+        bins = np.repeat(np.arange(0, (end - begin) * size, size), (last - first + 1)[begin:end])
+        bins += codes
+        found = np.bincount(bins, minlength=(end - begin) * size).reshape(-1, size)
+        counts[begin:end] = found[:, :_RESIDUE_COUNT]
+    return counts

@@ -42,8 +42,7 @@ class EvalueFunction(Protocol):
     ) -> np.ndarray:
         """Return E-values, float64 [n]; those above `Selection.max_evalue` may be infinite.
 
-        Without `Selection.max_aligned`, and with scores against the reversed profile, those that have passed
-        without the correction and are not changed by it may be 0.
+        Without `Selection.max_aligned`, those up to `Selection.max_evalue` may be 0.
 
         Args:
             query: index of the query.

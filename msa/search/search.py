@@ -175,7 +175,9 @@ def apply_thresholds(hits: Hits, is_representative: np.ndarray, settings: Search
     }[settings.cov_mode]
     passing = (hits.identities >= settings.min_seq_id) & (coverages >= settings.coverage)
     hits = hits.subset(passing)
-    kept = best_hits(hits.alignments, hits.query_length, settings.max_seqs, is_representative[passing])
+    kept = best_hits(
+        hits.alignments.records, hits.query_length, settings.max_seqs, is_representative[passing]
+    )
     return replace(hits.subset(kept), capped=not kept.all())
 
 
