@@ -164,15 +164,11 @@ def call_family_kernels() -> None:
 
 
 def call_score_kernels() -> None:
-    """Score many targets at once, and compute E-values."""
-    import numpy as np
-
-    from msa.profile import compiled_statistics
+    """Score many targets at once, and correct their scores."""
+    from msa.search.compiled_scoring import call_scoring_kernels
 
     _align(_MANY_TARGETS)
-    integers, numbers = np.ones(1, np.int64), np.ones(1)
-    compiled_statistics.fill_evalues(integers, integers, integers, numbers, 1, (1.0,) * 7, np.empty(1))
-    compiled_statistics.fill_thresholds(numbers, 1.0, integers)
+    call_scoring_kernels()
 
 
 def call_alignment_kernels() -> None:

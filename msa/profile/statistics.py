@@ -5,8 +5,7 @@ alignment that starts near the end of a sequence is too short for a high score, 
 corrected for finite lengths as in blastp (Park, Sheetlin, Ma, Madden & Spouge, BMC Research Notes 5:286,
 2012).
 
-The compiled formulas are imported, with numba, only once many values are needed: one query needs few, and
-importing numba takes as long as computing them.
+The compiled formulas are imported, with numba, only once many values are needed; see msa/interpreted.py.
 """
 
 import math
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from msa.interpreted import budget
 from msa.profile.gumbel import GumbelParameters
 
 _LN2 = math.log(2.0)
@@ -26,8 +26,6 @@ _MIN_PAIR_COUNT = 0.2 * math.exp(9.0)
 """Lower limit of the pair count in this threshold, which makes it ≥ 33.7 half-bits for gap costs 11/1 and one
 in five chance pairs."""
 
-_MAX_INTERPRETED = 1_000_000
-"""Number of values that a process computes without numba, which takes about as long as importing numba."""
 _ROUNDING = 1 - 1e-9
 """Factor that makes lower bounds of E-values smaller than their rounding errors."""
 MAX_TABULATED_SCORE = 255
@@ -172,7 +170,7 @@ def reversed_excess(
     fractions = _for_each(chance_fractions, len(excess), np.float64)[high]
     reversed_scores, target_lengths = reversed_scores[high], target_lengths[high]
     pairs = np.maximum(k_times_lengths * target_lengths, _MIN_PAIR_COUNT) / fractions
-    if not _interpreted_budget.take(len(reversed_scores)):
+    if not budget.take(len(reversed_scores)):
         from msa.profile import compiled_statistics  # imports numba
 
         thresholds = np.empty(len(reversed_scores), np.int64)
@@ -283,7 +281,7 @@ def _evalue_upper_bounds(alignments: _Alignments, residues: int, parameters: Gum
 
 def _all_evalues(alignments: _Alignments, residues: int, parameters: GumbelParameters) -> np.ndarray:
     """Compute E-values of any size, float64 [n]."""
-    if _interpreted_budget.take(len(alignments.scores)):
+    if budget.take(len(alignments.scores)):
         return _interpreted_evalues(alignments, residues, parameters)
     from msa.profile import compiled_statistics  # imports numba
 
@@ -341,18 +339,3 @@ def _start_positions(
 def _map(function: Callable[[float], float], arguments: np.ndarray) -> np.ndarray:
     """Apply a function of Python's math module, which calls the C library, to each number."""
     return np.array(list(map(function, arguments.tolist())))
-
-
-class _InterpretedBudget:
-    """The budget of values that this process computes without numba."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def take(self, count: int) -> bool:
-        """Count further values, and return whether the budget suffices for them."""
-        self._count += count
-        return self._count <= _MAX_INTERPRETED
-
-
-_interpreted_budget = _InterpretedBudget()

@@ -15,6 +15,7 @@ import numpy as np
 from msa.alphabet import LETTER_BITS, STANDARD
 from msa.cpu.threads import chunks_of_equal_work
 from msa.database.sequence_arrays import SequenceArrays
+from msa.interpreted import budget
 from msa.profile.gumbel import GUMBEL_TABLES
 
 SEQUENCE_K_FACTOR = 2.5
@@ -30,6 +31,9 @@ sequences. It is smaller than for families, because the composition is corrected
 _PRIOR = 1 / 256
 """Prior probability of the second null model, HMMER's."""
 _RESIDUE_COUNT = len(STANDARD)
+_LETTER_CODES = LETTER_BITS + 1
+_RESIDUES_PER_VALUE = 50
+"""Residues that are counted without numba in the time of one E-value."""
 _MAX_RESIDUES = 2**17
 """Maximum number of residues that are counted at once, unless a single region has more."""
 
@@ -90,14 +94,19 @@ def _residue_counts(
     targets: SequenceArrays, indices: np.ndarray, first: np.ndarray, last: np.ndarray
 ) -> np.ndarray:
     """Count the standard residues of each target from `first` to `last`: int64 [n, 20]."""
-    size, starts = LETTER_BITS + 1, targets.offsets[indices]
-    starts, ends = (starts + first).tolist(), (starts + last + 1).tolist()
-    counts = np.empty((len(indices), _RESIDUE_COUNT), np.int64)
-    for begin, end in chunks_of_equal_work(last - first + 1, _MAX_RESIDUES):
-        spans = zip(starts[begin:end], ends[begin:end], strict=True)
+    offsets, lengths = targets.offsets[indices], last - first + 1
+    starts, ends = offsets + first, offsets + last + 1
+    counts = np.zeros((len(indices), _RESIDUE_COUNT), np.int64)
+    if not budget.take(int(lengths.sum()) // _RESIDUES_PER_VALUE):
+        from msa.search import compiled_composition  # imports numba
+
+        compiled_composition.count_residues(targets.residues, starts, ends, counts)
+        return counts
+    for begin, end in chunks_of_equal_work(lengths, _MAX_RESIDUES):
+        spans = zip(starts[begin:end].tolist(), ends[begin:end].tolist(), strict=True)
         codes = np.concatenate([targets.residues[start:stop] for start, stop in spans]) & LETTER_BITS
-        bins = np.repeat(np.arange(0, (end - begin) * size, size), (last - first + 1)[begin:end])
+        bins = np.repeat(np.arange(0, (end - begin) * _LETTER_CODES, _LETTER_CODES), lengths[begin:end])
         bins += codes
-        found = np.bincount(bins, minlength=(end - begin) * size).reshape(-1, size)
+        found = np.bincount(bins, minlength=(end - begin) * _LETTER_CODES).reshape(-1, _LETTER_CODES)
         counts[begin:end] = found[:, :_RESIDUE_COUNT]
     return counts

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msa import interpreted
 from msa.alphabet import STANDARD
 from msa.profile import statistics
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, gumbel_parameters
@@ -184,11 +185,11 @@ def test_compiled_formulas_give_the_same_bits(seed: int, query: int, gap_costs: 
     results = []
     for limit in (10**9, 0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(statistics, "_MAX_INTERPRETED", limit)
+            patch.setattr(interpreted, "_MAX_VALUES", limit)
             expected = evalues(scores, query, lengths, 10**9, parameters)
             results.append([expected, corrected_scores(scores, reverse, query, lengths, parameters, 2)])
-    for interpreted, compiled in zip(*results, strict=True):
-        assert interpreted.dtype == compiled.dtype and interpreted.tolist() == compiled.tolist()
+    for plain, compiled in zip(*results, strict=True):
+        assert plain.dtype == compiled.dtype and plain.tolist() == compiled.tolist()
 
 
 @settings(deadline=None, max_examples=25)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msa import interpreted
 from msa.alphabet import LETTERS, MASK_BIT, encode
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
@@ -90,8 +91,9 @@ def test_no_alignments_have_no_excess() -> None:
 
 
 @pytest.mark.parametrize("max_residues", [1, 150, 10**6])
+@pytest.mark.parametrize("compiled", [False, True])
 def test_excess_does_not_depend_on_the_other_alignments(
-    monkeypatch: pytest.MonkeyPatch, max_residues: int
+    monkeypatch: pytest.MonkeyPatch, max_residues: int, compiled: bool
 ) -> None:
     monkeypatch.setattr(composition, "_MAX_RESIDUES", max_residues)
     rng = np.random.default_rng(5)
@@ -103,15 +105,15 @@ def test_excess_does_not_depend_on_the_other_alignments(
     records = np.concatenate(
         [align(profiles[k], queries[k], targets, np.array([index])).records for k, index in pairs]
     )
-    end = targets, indices, "BLOSUM62", PARAMETERS.lambda_
-    together = composition_excess(profiles, owners, records, *end)
-    each = [
-        composition_excess(
-            [profiles[k]], np.array([0]), records[row : row + 1], targets, np.array([index]), *end[2:]
-        )
-        for row, (k, index) in enumerate(pairs)
-    ]
-    assert together.tolist() == np.concatenate(each).tolist()
+    end = "BLOSUM62", PARAMETERS.lambda_
+    with monkeypatch.context() as patch:
+        patch.setattr(interpreted, "_MAX_VALUES", -1 if compiled else 10**9)
+        together = composition_excess(profiles, owners, records, targets, indices, *end)
+    each = []
+    for row, (k, index) in enumerate(pairs):
+        alignment = np.array([0]), records[row : row + 1], targets, np.array([index])
+        each += composition_excess([profiles[k]], *alignment, *end).tolist()
+    assert together.tolist() == each
     assert len(set(together.tolist())) > 5
 
 
