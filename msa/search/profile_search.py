@@ -36,6 +36,9 @@ from msa.search.second_alignments import (
 from msa.search.settings import SearchSettings
 from msa.search.windows import best_hits
 
+_BATCH_CANDIDATES = 2**16
+"""Number of aligned candidates from which a batch of queries is scored, although more are ready."""
+
 
 @dataclass(frozen=True, eq=False)
 class _ScoredBatch:
@@ -126,10 +129,12 @@ class ProfileSearch:
         )
         request = EngineRequest(self._targets, settings, progress, selection)
         batch: list[tuple[int, Candidates]] = []
+        count = 0
         for query, candidates in enumerate(self._engine.run(self._take(profiles), request)):
             batch.append((query, candidates))
             # several queries take little longer than one, and on GPUs, so do their second alignments
-            if self._corrects_alignments and candidates.more_are_ready:
+            count += len(candidates.aligned)
+            if self._corrects_alignments and candidates.more_are_ready and count < _BATCH_CANDIDATES:
                 continue
             scored = self._score(batch)
             if self._corrects_alignments:
@@ -137,6 +142,7 @@ class ProfileSearch:
             for k in range(len(batch)):
                 yield self._hits(scored, k)
             batch.clear()
+            count = 0
 
     def _take(self, profiles: Iterable[QueryProfile | Family]) -> Iterator[QueryProfile]:
         """Yield the profiles for the engine, and keep what their E-values depend on."""

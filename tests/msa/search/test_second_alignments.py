@@ -21,6 +21,7 @@ from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.profile.statistics import evalues, reversed_excess
+from msa.search import profile_search
 from msa.search.composition import (
     LONG_TARGET,
     SEQUENCE_CHANCE_FRACTION,
@@ -237,9 +238,15 @@ class AllReady(CpuEngine):
 
 
 @pytest.mark.parametrize("max_seqs", [2, 1000])
+@pytest.mark.parametrize("candidates", [1, 10, 10**6])
 def test_queries_of_a_batch_do_not_affect_each_other(
-    domains: tuple[str, str], database: TargetDatabase, max_seqs: int
+    domains: tuple[str, str],
+    database: TargetDatabase,
+    max_seqs: int,
+    candidates: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(profile_search, "_BATCH_CANDIDATES", candidates)
     rng = np.random.default_rng(15)
     joined = domains[0] + random_sequence(20, rng) + domains[1]
     texts = [joined, "W" * 20, domains[1], joined[30:120], "".join(reversed(domains))]
