@@ -34,28 +34,20 @@ class PairStatistics:
     Args:
         parameters: of chance scores, the same for all queries but for K.
         database_residues: residues of the whole database.
-        query_lengths: residues of the query; here and below, one number or one of each pair, int64 [n].
-        k: K of the query's scores, or float64 [n].
-        chance_fractions: see QueryStatistics; or float64 [n].
-        long_targets: see QueryStatistics; or float64 [n].
+        query_lengths: int64 [n], residues of the query of each pair.
+        k: float64 [n], K of the query's scores.
+        chance_fractions: float64 [n]; see QueryStatistics.
+        long_targets: float64 [n]; see QueryStatistics.
         target_lengths: int32 [n], residues.
     """
 
     parameters: GumbelParameters
     database_residues: int
-    query_lengths: int | np.ndarray
-    k: float | np.ndarray
-    chance_fractions: float | np.ndarray
-    long_targets: float | np.ndarray
+    query_lengths: np.ndarray
+    k: np.ndarray
+    chance_fractions: np.ndarray
+    long_targets: np.ndarray
     target_lengths: np.ndarray
-
-    @classmethod
-    def of_query(
-        cls, parameters: GumbelParameters, residues: int, query: QueryStatistics, target_lengths: np.ndarray
-    ) -> "PairStatistics":
-        """Return the statistics of one query and several targets."""
-        numbers = query.length, query.k, query.chance_fraction, query.long_target
-        return cls(parameters, residues, *numbers, target_lengths)
 
     @classmethod
     def of_queries(

@@ -157,22 +157,27 @@ class ProfileSearch:
             self._queries.append(QueryStatistics(len(profile.codes), k, fraction, long_target))
             yield profile
 
-    def _of_query(self, query: int, targets: np.ndarray) -> PairStatistics:
-        """Return the statistics of a query and some targets, int64 [n]."""
-        lengths, residues = self._targets.lengths[targets], self._database.total_residues
-        return PairStatistics.of_query(self._base, residues, self._queries[query], lengths)
+    def _pairs(self, queries: np.ndarray, targets: np.ndarray) -> PairStatistics:
+        """Return the statistics of pairs of a query and a target.
 
-    def _of_queries(self, queries: Sequence[int], owners: np.ndarray, targets: np.ndarray) -> PairStatistics:
-        """Return the statistics of several queries and their targets; see `PairStatistics.of_queries`."""
+        Args:
+            queries: int64 [n], index of the query of each pair, ascending.
+            targets: int64 [n].
+        """
+        first, end = (queries[0], queries[-1] + 1) if len(queries) else (0, 1)
         lengths, residues = self._targets.lengths[targets], self._database.total_residues
-        statistics = [self._queries[query] for query in queries]
-        return PairStatistics.of_queries(self._base, residues, statistics, owners, lengths)
+        statistics = self._queries[first:end]
+        return PairStatistics.of_queries(self._base, residues, statistics, queries - first, lengths)
 
     def _candidate_evalues(
-        self, query: int, targets: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
+        self,
+        queries: np.ndarray,
+        targets: np.ndarray,
+        scores: np.ndarray,
+        reversed_scores: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return the E-values of candidates that are not aligned yet; see `Selection`."""
-        pairs, limit = self._of_query(query, targets), self._max_candidate_evalue
+        pairs, limit = self._pairs(queries, targets), self._max_candidate_evalue
         if reversed_scores is not None:
             excess = pairs.reversed_excess(reversed_scores)
             scores = np.maximum(scores.astype(np.int64) - excess, 0)
@@ -182,7 +187,7 @@ class ProfileSearch:
             return _without_values(pairs.are_evalues_at_most(limit, scores))
         # the others have passed before
         passes, changed = np.ones(len(targets), bool), np.flatnonzero(excess)
-        pairs = self._of_query(query, targets[changed])
+        pairs = self._pairs(queries[changed], targets[changed])
         passes[changed] = pairs.are_evalues_at_most(limit, scores[changed])
         return _without_values(passes)
 
@@ -227,7 +232,7 @@ class ProfileSearch:
         targets = np.concatenate([each.targets[each.aligned] for each in candidates])
         raw = np.concatenate([each.scores[each.aligned] for each in candidates])
         records = np.concatenate([each.alignments.records for each in candidates])
-        pairs = self._of_queries(queries, owners, targets)
+        pairs = self._pairs(np.array(queries)[owners], targets)
         of_reversed = np.zeros(len(targets), np.int64)
         if self._settings.comp_bias_corr:
             reversed_scores = np.concatenate([each.reversed_scores for each in candidates])
@@ -258,11 +263,16 @@ class ProfileSearch:
             for query, first, end in selected:
                 yield self._uncorrected[query], parts.non_empty(first, end)
 
+        numbers = np.array([query for query, _, _ in selected])
+
         def pair_evalues(
-            index: int, of_parts: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
+            indices: np.ndarray,
+            of_parts: np.ndarray,
+            scores: np.ndarray,
+            reversed_scores: np.ndarray | None = None,
         ) -> np.ndarray:
-            of_query = self._of_query(selected[index][0], targets[of_parts // 2])
-            return _without_values(of_query.are_pair_evalues_at_most(MAX_PAIR_EVALUE, scores))
+            statistics = self._pairs(numbers[indices], targets[of_parts // 2])
+            return _without_values(statistics.are_pair_evalues_at_most(MAX_PAIR_EVALUE, scores))
 
         selection = Selection(pair_evalues, MAX_PAIR_EVALUE)
         request = EngineRequest(parts.sequences, self._settings, None, selection)
@@ -295,7 +305,7 @@ class ProfileSearch:
         owners, queries = scored.owners[row], scored.queries
         of_composition = self._composition_excess(queries, owners, parts.sequences, of_parts, records)
         excess = np.maximum(of_composition, scored.reversed_excess[row])
-        pairs = self._of_queries(queries, owners, scored.targets[row])
+        pairs = self._pairs(np.array(queries)[owners], scored.targets[row])
         second_evalues = pairs.pair_evalues(np.maximum(raw - excess, 0))
         best_scores = np.maximum(scored.raw_scores - scored.excess, 0)[row]
         sums = summed_evalues(
@@ -319,7 +329,8 @@ class ProfileSearch:
         is_member = np.zeros(len(targets), bool)
         if settings.num_iterations > 1 or self._keep_filtered:
             member_scores = np.maximum(raw - MEMBER_CORRECTION_WEIGHT * excess, 0)
-            member_evalues = self._of_query(query, targets).evalues(member_scores, settings.e_profile)
+            pairs = self._pairs(np.full(len(targets), query), targets)
+            member_evalues = pairs.evalues(member_scores, settings.e_profile)
             is_member = member_evalues <= settings.e_profile
         kept, capped = np.arange(len(targets)), candidates.capped
         if self._corrects_alignments:

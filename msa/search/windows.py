@@ -83,13 +83,18 @@ class _OriginalSelection(Selection):
     origins: Sequence[_Origin] = ()
 
     def passing(
-        self, query: int, targets: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
-    ) -> tuple[np.ndarray, bool]:
+        self,
+        queries: Sequence[int],
+        counts: Sequence[int],
+        targets: np.ndarray,
+        scores: np.ndarray,
+        reversed_scores: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, list[bool]]:
         """See Selection; E-values of windows are computed with the length of the whole query."""
-        origin = self.origins[query]
-        limit = None if origin.windows else self.max_aligned
-        selection = Selection(self.evalues, self.max_evalue, limit, self.reverse)
-        return selection.passing(origin.index, targets, scores, reversed_scores)
+        origins = [self.origins[query] for query in queries]
+        limits = [None if origin.windows else self.max_aligned for origin in origins]
+        indices = [origin.index for origin in origins]
+        return self._passing(indices, counts, limits, targets, scores, reversed_scores)
 
     def _longest_targets_of(self, query: int) -> np.ndarray:
         return super()._longest_targets_of(self.origins[query].index)
@@ -193,7 +198,8 @@ class WindowedEngine:
             return candidates
         targets, scores = candidates.targets[candidates.aligned], candidates.scores[candidates.aligned]
         reversed_scores = candidates.reversed_scores if selection.reverse else None
-        evalues = selection.evalues(origin.index, targets, scores, reversed_scores)
+        owners = np.full(len(targets), origin.index)
+        evalues = selection.evalues(owners, targets, scores, reversed_scores)
         order = np.lexsort((targets, -scores, evalues))
         kept = best_hits(candidates.alignments.records[order], len(query.codes), selection.max_aligned)
         selected = np.sort(order[kept])
