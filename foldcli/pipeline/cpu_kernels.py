@@ -164,15 +164,11 @@ def call_family_kernels() -> None:
 
 
 def call_score_kernels() -> None:
-    """Score many targets at once, and compute E-values."""
-    import numpy as np
-
-    from msa.profile import compiled_statistics
+    """Score many targets at once, and correct their scores."""
+    from msa.search.compiled_scoring import call_scoring_kernels
 
     _align(_MANY_TARGETS)
-    scores, lengths = np.ones(1, np.int64), np.ones(1, np.int64)
-    compiled_statistics.fill_evalues(scores, 1, lengths, 1, (1.0,) * 8, np.empty(1))
-    compiled_statistics.fill_thresholds(1.0, _hits().target_lengths, 1.0, 1.0, 1.0, scores)
+    call_scoring_kernels()
 
 
 def call_alignment_kernels() -> None:

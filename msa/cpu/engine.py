@@ -57,13 +57,14 @@ def _align_candidates(
     # most candidates need only a score, which is much faster to compute without a path
     scores = alignment_scores(query.profile, targets, indices, *costs)
     if selection is None:
-        aligned, capped = np.flatnonzero(scores > 0), False
+        aligned, capped = np.flatnonzero(scores > 0), [False]
     else:
-        aligned, capped = selection.passing(index, indices, scores)
+        aligned, capped = selection.passing([index], [len(indices)], indices, scores)
     reversed_scores = np.zeros(len(aligned), np.int32)
     if selection is not None and selection.reverse:
         reversed_scores = alignment_scores(query.profile[::-1], targets, indices[aligned], *costs)
-        kept, capped = selection.passing(index, indices[aligned], scores[aligned], reversed_scores)
+        candidates = indices[aligned], scores[aligned], reversed_scores
+        kept, capped = selection.passing([index], [len(aligned)], *candidates)
         aligned, reversed_scores = aligned[kept], reversed_scores[kept]
     alignments = align(query.profile, query.codes, targets, indices[aligned], *costs)
-    return Candidates(indices, scores, aligned, reversed_scores, alignments, capped)
+    return Candidates(indices, scores, aligned, reversed_scores, alignments, capped[0])

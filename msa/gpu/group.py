@@ -140,11 +140,10 @@ def align_batch(
     reversed_scores = np.zeros(len(all_targets), np.int32)
     if selection is not None:
         possible = selection.possible(queries, owners, options.lengths.take(all_targets), scores)
-        passing = []
-        for k, of_query in enumerate(_per_query(possible, ends)):
-            kept, capped[k] = selection.passing(queries[k], all_targets[of_query], scores[of_query])
-            passing.append(of_query[kept])
-        selected = np.concatenate(passing)
+        passing, capped = selection.passing(
+            queries, _counts(possible, ends), all_targets[possible], scores[possible]
+        )
+        selected = possible[passing]
     if selection is not None and selection.reverse:
         is_selected = np.zeros(len(all_targets), bool)
         is_selected[selected] = True
@@ -158,13 +157,9 @@ def align_batch(
         ]
         for share, request in reversed_requests:
             reversed_scores[share] = request.result()
-        passing = []
-        for k, of_query in enumerate(_per_query(selected, ends)):
-            kept, capped[k] = selection.passing(
-                queries[k], all_targets[of_query], scores[of_query], reversed_scores[of_query]
-            )
-            passing.append(of_query[kept])
-        selected = np.concatenate(passing)
+        candidates = all_targets[selected], scores[selected], reversed_scores[selected]
+        passing, capped = selection.passing(queries, _counts(selected, ends), *candidates)
+        selected = selected[passing]
     alignments = _trace(batches, shares, selected)
     result, first = [], 0
     for k, of_query in enumerate(_per_query(selected, ends)):
@@ -183,6 +178,12 @@ def align_batch(
             )
         )
     return result
+
+
+def _counts(candidates: np.ndarray, ends: np.ndarray) -> list[int]:
+    """Return the number of candidates of each query, given by ascending indices; see `_per_query`."""
+    counts: list[int] = np.diff(np.searchsorted(candidates, ends), prepend=0).tolist()
+    return counts
 
 
 def _per_query(candidates: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:

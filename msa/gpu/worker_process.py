@@ -91,9 +91,17 @@ def share_sequences(sequences: SequenceArrays) -> SharedSequences:
     return tuple(MappedArray.from_array(array) or array for array in arrays)
 
 
-def open_sequences(shared: SharedSequences) -> SequenceArrays:
-    """Open sequences that another process has shared; raises like MappedArray.open."""
-    return SequenceArrays(*(array.open() if isinstance(array, MappedArray) else array for array in shared))
+def open_sequences(shared: SharedSequences, mapped: dict[MappedArray, np.ndarray]) -> SequenceArrays:
+    """Open sequences that another process has shared; raises like MappedArray.open.
+
+    Args:
+        shared: the sequences.
+        mapped: arrays that are mapped already; those that are not are added.
+    """
+    for array in shared:
+        if isinstance(array, MappedArray) and array not in mapped:
+            mapped[array] = array.open()
+    return SequenceArrays(*(mapped[array] if isinstance(array, MappedArray) else array for array in shared))
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,8 @@ class _Server:
         self._send_lock = threading.Lock()
         self._worker: LocalWorker | None = None
         self._batches: dict[int, LocalAlignmentBatch] = {}
+        # arrays of the loaded database; its files may be replaced while it is searched
+        self._mapped: dict[MappedArray, np.ndarray] = {}
         self._cancelled = threading.Event()
 
     def run(self) -> None:
@@ -201,7 +211,8 @@ class _Server:
 
     def load(self, targets: SharedSequences, part: tuple[int, int]) -> "Future[None]":
         """See GpuWorker.load."""
-        return self._open_worker.load(open_sequences(targets), part)
+        self._mapped = {}
+        return self._open_worker.load(open_sequences(targets, self._mapped), part)
 
     def prepare(self, lengths: Sequence[int], many_pairs: bool) -> "Future[None]":
         """See GpuWorker.prepare."""
@@ -219,7 +230,8 @@ class _Server:
         self, number: int, queries: Sequence[QueryProfile], targets: SharedSequences
     ) -> "Future[None]":
         """Accept a batch to align to any targets."""
-        self._batches[number] = self._open_worker.alignment_batch(queries, open_sequences(targets))
+        sequences = open_sequences(targets, self._mapped)
+        self._batches[number] = self._open_worker.alignment_batch(queries, sequences)
         accepted: Future[None] = Future()
         accepted.set_result(None)
         return accepted

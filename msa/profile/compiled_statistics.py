@@ -10,27 +10,28 @@ _ROOT_OF_2, _ROOT_OF_2_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 
 
 @kernel
-def fill_evalues(scores, query_length, target_lengths, residues, parameters, expected):  # type: ignore[no-untyped-def]
+def fill_evalues(scores, query_lengths, target_lengths, k, residues, parameters, expected):  # type: ignore[no-untyped-def]
     """Write E-values to `expected`; see `msa.profile.statistics.evalues`.
 
     Args:
         scores: int64 [n], raw scores.
-        query_length: residues.
+        query_lengths: int64 [n], residues.
         target_lengths: int64 [n], residues.
+        k: float64 [n], K.
         residues: residues of the database.
-        parameters: λ, K, a, b, α, β, σ, τ.
+        parameters: λ, a, b, α, β, σ, τ.
         expected: float64 [n], written.
     """
-    lambda_, k, a, b, alpha, beta, sigma, tau = parameters
+    lambda_, a, b, alpha, beta, sigma, tau = parameters
     for i in range(len(scores)):
         score = scores[i]
         mean_length = a * score + b
         deviation = math.sqrt(max(2.0 * alpha / lambda_, alpha * score + beta))
         covariance = max(2.0 * sigma / lambda_, sigma * score + tau)
-        query_starts, query_fits = _start_positions(query_length, mean_length, deviation)
+        query_starts, query_fits = _start_positions(query_lengths[i], mean_length, deviation)
         target_starts, target_fits = _start_positions(target_lengths[i], mean_length, deviation)
         area = query_starts * target_starts + covariance * query_fits * target_fits
-        expected[i] = area * k * math.exp(-lambda_ * score) * residues / target_lengths[i]
+        expected[i] = area * k[i] * math.exp(-lambda_ * score) * residues / target_lengths[i]
 
 
 @kernel
@@ -44,17 +45,13 @@ def _start_positions(length, mean_length, deviation):  # type: ignore[no-untyped
 
 
 @kernel
-def fill_thresholds(k_times_length, target_lengths, min_pairs, fraction, lambda_, thresholds):  # type: ignore[no-untyped-def]
+def fill_thresholds(pairs, lambda_, thresholds):  # type: ignore[no-untyped-def]
     """Write the thresholds of reversed-profile scores; see `msa.profile.statistics.reversed_excess`.
 
     Args:
-        k_times_length: K times the query's residues.
-        target_lengths: int [n], residues.
-        min_pairs: lower limit of the pair count.
-        fraction: fraction of chance pairs whose score exceeds the threshold.
+        pairs: float64 [n], number of pairs, divided by the fraction of chance pairs above the threshold.
         lambda_: λ.
         thresholds: int64 [n], written.
     """
-    for i in range(len(target_lengths)):
-        pairs = max(k_times_length * target_lengths[i], min_pairs) / fraction
-        thresholds[i] = np.int64(math.ceil(math.log(pairs) / lambda_))
+    for i in range(len(pairs)):
+        thresholds[i] = np.int64(math.ceil(math.log(pairs[i]) / lambda_))

@@ -5,15 +5,16 @@ alignment that starts near the end of a sequence is too short for a high score, 
 corrected for finite lengths as in blastp (Park, Sheetlin, Ma, Madden & Spouge, BMC Research Notes 5:286,
 2012).
 
-The compiled formulas are imported, with numba, only once many values are needed: one query needs few, and
-importing numba takes as long as computing them.
+The compiled formulas are imported, with numba, only once many values are needed; see msa/interpreted.py.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
+from msa.interpreted import budget
 from msa.profile.gumbel import GumbelParameters
 
 _LN2 = math.log(2.0)
@@ -25,8 +26,6 @@ _MIN_PAIR_COUNT = 0.2 * math.exp(9.0)
 """Lower limit of the pair count in this threshold, which makes it ≥ 33.7 half-bits for gap costs 11/1 and one
 in five chance pairs."""
 
-_MAX_INTERPRETED = 1_000_000
-"""Number of values that a process computes without numba, which takes about as long as importing numba."""
 _ROUNDING = 1 - 1e-9
 """Factor that makes lower bounds of E-values smaller than their rounding errors."""
 MAX_TABULATED_SCORE = 255
@@ -41,42 +40,74 @@ def bit_scores(scores: np.ndarray, parameters: GumbelParameters) -> np.ndarray:
 
 def evalues(
     scores: np.ndarray,
-    query_length: int,
+    query_lengths: int | np.ndarray,
     target_lengths: np.ndarray,
     database_residues: int,
     parameters: GumbelParameters,
     max_evalue: float = math.inf,
+    k: float | np.ndarray | None = None,
 ) -> np.ndarray:
     """Compute the expected number of chance alignments with at least each score in the whole database.
 
     Args:
         scores: int [n], raw scores.
-        query_length: residues.
+        query_lengths: residues of the query, or int64 [n] of the query of each alignment.
         target_lengths: int [n], residues.
         database_residues: residues of the whole database, even if only a part of it is searched.
         parameters: see GumbelParameters.
         max_evalue: larger E-values may be returned as infinity, which saves computing them.
+        k: replaces K of the parameters; float64 [n] for a K of each alignment.
 
     Returns:
         float64 [n], ≥ 0.
     """
-    if max_evalue < math.inf:
-        # only few candidates of a search have a lower bound up to the limit
-        bounds = _evalue_lower_bounds(scores, query_length, target_lengths, database_residues, parameters)
-        expected, small = np.full(len(scores), math.inf), np.flatnonzero(bounds <= max_evalue)
-        expected[small] = evalues(
-            scores[small], query_length, target_lengths[small], database_residues, parameters
-        )
-        return expected
-    arrays = scores.astype(np.int64), query_length, target_lengths.astype(np.int64), database_residues
-    if not _interpreted_budget.take(len(scores)):
-        from msa.profile import compiled_statistics  # imports numba
+    k = parameters.k if k is None else k
+    alignments = _Alignments.of(scores, query_lengths, target_lengths, k)
+    if max_evalue == math.inf:
+        return _all_evalues(alignments, database_residues, parameters)
+    # only few candidates of a search have a lower bound up to the limit
+    bounds = _evalue_lower_bounds(alignments, database_residues, parameters)
+    expected, small = np.full(len(scores), math.inf), np.flatnonzero(bounds <= max_evalue)
+    expected[small] = _all_evalues(alignments.subset(small), database_residues, parameters)
+    return expected
 
-        p, expected = parameters, np.empty(len(scores))
-        numbers = p.lambda_, p.k, p.a, p.b, p.alpha, p.beta, p.sigma, p.tau
-        compiled_statistics.fill_evalues(*arrays, numbers, expected)
-        return expected
-    return _interpreted_evalues(*arrays, parameters)
+
+def are_evalues_at_most(
+    max_evalue: float,
+    factors: np.ndarray,
+    scores: np.ndarray,
+    query_lengths: int | np.ndarray,
+    target_lengths: np.ndarray,
+    database_residues: int,
+    parameters: GumbelParameters,
+    k: float | np.ndarray | None = None,
+) -> np.ndarray:
+    """Return whether E-values, multiplied by factors, are at most a limit.
+
+    Most E-values are far from the limit, and bounds are enough for them.
+
+    Args:
+        max_evalue: the limit.
+        factors: float64 or int [n], > 0.
+        scores: see `evalues`.
+        query_lengths: see `evalues`.
+        target_lengths: see `evalues`.
+        database_residues: see `evalues`.
+        parameters: see `evalues`.
+        k: see `evalues`.
+
+    Returns:
+        bool [n].
+    """
+    k = parameters.k if k is None else k
+    alignments = _Alignments.of(scores, query_lengths, target_lengths, k)
+    at_most = _evalue_lower_bounds(alignments, database_residues, parameters) * factors <= max_evalue
+    small = np.flatnonzero(at_most)
+    bounds = _evalue_upper_bounds(alignments.subset(small), database_residues, parameters)
+    close = small[bounds * factors[small] > max_evalue]
+    values = _all_evalues(alignments.subset(close), database_residues, parameters)
+    at_most[close] = values * factors[close] <= max_evalue
+    return at_most
 
 
 def corrected_scores(
@@ -106,10 +137,10 @@ def corrected_scores(
 
 def reversed_excess(
     reversed_scores: np.ndarray,
-    query_length: int,
+    query_lengths: int | np.ndarray,
     target_lengths: np.ndarray,
     parameters: GumbelParameters,
-    chance_fraction: float = CHANCE_FRACTION,
+    chance_fractions: float | np.ndarray = CHANCE_FRACTION,
 ) -> np.ndarray:
     """Compute the part of each score that is due to composition, periodicity and symmetry.
 
@@ -120,29 +151,31 @@ def reversed_excess(
 
     Args:
         reversed_scores: int [n], raw scores of the targets against the reversed profile.
-        query_length: residues.
+        query_lengths: residues of the query, or int64 [n] of the query of each target.
         target_lengths: int [n], residues.
         parameters: see GumbelParameters.
-        chance_fraction: fraction of chance pairs whose score exceeds the threshold.
+        chance_fractions: fraction of chance pairs whose score exceeds the threshold, or float64 [n] for each
+            target.
 
     Returns:
         int [n], ≥ 0.
     """
-    k_times_length, lambda_ = parameters.k * query_length, parameters.lambda_
-    excess = np.zeros(len(reversed_scores), np.int64)
+    lambda_, excess = parameters.lambda_, np.zeros(len(reversed_scores), np.int64)
+    if not len(excess):
+        return excess
     # hardly any score exceeds the smallest threshold
-    smallest = math.floor(math.log(_MIN_PAIR_COUNT / chance_fraction) / lambda_)
+    smallest = math.floor(math.log(_MIN_PAIR_COUNT / float(np.max(chance_fractions))) / lambda_)
     high = np.flatnonzero(reversed_scores > smallest)
+    k_times_lengths = parameters.k * _for_each(query_lengths, len(excess), np.int64)[high]
+    fractions = _for_each(chance_fractions, len(excess), np.float64)[high]
     reversed_scores, target_lengths = reversed_scores[high], target_lengths[high]
-    if not _interpreted_budget.take(len(reversed_scores)):
+    pairs = np.maximum(k_times_lengths * target_lengths, _MIN_PAIR_COUNT) / fractions
+    if not budget.take(len(reversed_scores)):
         from msa.profile import compiled_statistics  # imports numba
 
         thresholds = np.empty(len(reversed_scores), np.int64)
-        compiled_statistics.fill_thresholds(
-            k_times_length, target_lengths, _MIN_PAIR_COUNT, chance_fraction, lambda_, thresholds
-        )
+        compiled_statistics.fill_thresholds(pairs, lambda_, thresholds)
     else:
-        pairs = np.maximum(k_times_length * target_lengths, _MIN_PAIR_COUNT) / chance_fraction
         thresholds = np.array([math.ceil(math.log(each) / lambda_) for each in pairs.tolist()], np.int64)
     excess[high] = np.maximum(reversed_scores.astype(np.int64) - thresholds, 0)
     return excess
@@ -178,52 +211,122 @@ def longest_targets(
     return lengths
 
 
-def _evalue_lower_bounds(
-    scores: np.ndarray,
-    query_length: int,
-    target_lengths: np.ndarray,
-    residues: int,
-    parameters: GumbelParameters,
-) -> np.ndarray:
+def _for_each(value: float | np.ndarray, count: int, dtype: type) -> np.ndarray:
+    """Return a number for each of several alignments, [count], given one for all or one for each."""
+    return value if isinstance(value, np.ndarray) else np.full(count, value, dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class _Alignments:
+    """The numbers of several alignments on which their E-values depend.
+
+    Args:
+        scores: int64 [n], raw scores.
+        query_lengths: int64 [n], residues.
+        target_lengths: int64 [n], residues.
+        k: float64 [n], K of the query's scores.
+    """
+
+    scores: np.ndarray
+    query_lengths: np.ndarray
+    target_lengths: np.ndarray
+    k: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        scores: np.ndarray,
+        query_lengths: int | np.ndarray,
+        target_lengths: np.ndarray,
+        k: float | np.ndarray,
+    ) -> "_Alignments":
+        """Return alignments whose query lengths and K are given for each, or as one number for all."""
+        count, lengths = len(scores), target_lengths.astype(np.int64)
+        query_lengths = _for_each(query_lengths, count, np.int64)
+        return cls(scores.astype(np.int64), query_lengths, lengths, _for_each(k, count, np.float64))
+
+    def subset(self, indices: np.ndarray) -> "_Alignments":
+        """Return the alignments with these indices, int64 [m]."""
+        arrays = self.scores, self.query_lengths, self.target_lengths, self.k
+        return _Alignments(*(array[indices] for array in arrays))
+
+
+def _evalue_lower_bounds(alignments: _Alignments, residues: int, parameters: GumbelParameters) -> np.ndarray:
     """Return lower bounds of E-values, float64 [n].
 
     The expected number of start positions is at least the residues that an alignment of mean length leaves.
     """
-    p = parameters
+    p, scores, lengths = parameters, alignments.scores, alignments.target_lengths
     mean_lengths = p.a * scores + p.b
-    query_starts = np.maximum(query_length - mean_lengths, 0.0)
-    target_starts = np.maximum(target_lengths - mean_lengths, 0.0)
+    query_starts = np.maximum(alignments.query_lengths - mean_lengths, 0.0)
+    target_starts = np.maximum(lengths - mean_lengths, 0.0)
     areas = _ROUNDING * query_starts * target_starts
-    return areas * p.k * np.exp(-p.lambda_ * scores) * residues / target_lengths
+    return areas * alignments.k * np.exp(-p.lambda_ * scores) * residues / lengths
 
 
-def _interpreted_evalues(
-    scores: np.ndarray,
-    query_length: int,
-    target_lengths: np.ndarray,
-    residues: int,
-    parameters: GumbelParameters,
-) -> np.ndarray:
-    """Compute E-values without numba.
+def _evalue_upper_bounds(alignments: _Alignments, residues: int, parameters: GumbelParameters) -> np.ndarray:
+    """Return upper bounds of E-values, float64 [n].
 
-    In either sequence, an alignment with score y covers a normally distributed number of residues with mean
-    a y + b and variance α y + β; the covariance of the two numbers is σ y + τ. The residues not covered are
-    the possible start positions.
+    The expected number of start positions exceeds the residues that an alignment of mean length leaves, but
+    at least 0, by at most the standard deviation of the length divided by √(2π).
+    """
+    scores, lengths = alignments.scores, alignments.target_lengths
+    mean_lengths, deviations, covariances = _alignment_lengths(scores, parameters)
+    excess = deviations / _ROOT_OF_2_PI
+    query_starts = np.maximum(alignments.query_lengths - mean_lengths, 0.0) + excess
+    target_starts = np.maximum(lengths - mean_lengths, 0.0) + excess
+    areas = (query_starts * target_starts + np.maximum(covariances, 0.0)) / _ROUNDING
+    return areas * alignments.k * np.exp(-parameters.lambda_ * scores) * residues / lengths
+
+
+def _all_evalues(alignments: _Alignments, residues: int, parameters: GumbelParameters) -> np.ndarray:
+    """Compute E-values of any size, float64 [n]."""
+    if budget.take(len(alignments.scores)):
+        return _interpreted_evalues(alignments, residues, parameters)
+    from msa.profile import compiled_statistics  # imports numba
+
+    p, a, expected = parameters, alignments, np.empty(len(alignments.scores))
+    compiled_statistics.fill_evalues(
+        a.scores, a.query_lengths, a.target_lengths, a.k, residues,
+        (p.lambda_, p.a, p.b, p.alpha, p.beta, p.sigma, p.tau), expected,
+    )  # fmt: skip
+    return expected
+
+
+def _interpreted_evalues(alignments: _Alignments, residues: int, parameters: GumbelParameters) -> np.ndarray:
+    """Compute E-values without numba; see `_all_evalues`.
+
+    The residues that an alignment does not cover are the possible start positions.
 
     numpy's exponential function differs from the C library's, which compiled code calls, in the last bit.
     """
+    scores, lengths = alignments.scores, alignments.target_lengths
+    mean_lengths, deviations, covariances = _alignment_lengths(scores, parameters)
+    query_starts, query_fits = _start_positions(alignments.query_lengths, mean_lengths, deviations)
+    target_starts, target_fits = _start_positions(lengths, mean_lengths, deviations)
+    areas = query_starts * target_starts + covariances * query_fits * target_fits
+    return areas * alignments.k * _map(math.exp, -parameters.lambda_ * scores) * residues / lengths
+
+
+def _alignment_lengths(
+    scores: np.ndarray, parameters: GumbelParameters
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the distribution of the residues that alignments cover in query and target.
+
+    In either sequence, an alignment with score y covers a normally distributed number of residues with mean
+    a y + b and variance α y + β; the covariance of the two numbers is σ y + τ.
+
+    Returns:
+        Means, standard deviations and covariances, float64 [n].
+    """
     p = parameters
-    mean_lengths = p.a * scores + p.b
     deviations = np.sqrt(np.maximum(2.0 * p.alpha / p.lambda_, p.alpha * scores + p.beta))
     covariances = np.maximum(2.0 * p.sigma / p.lambda_, p.sigma * scores + p.tau)
-    query_starts, query_fits = _start_positions(query_length, mean_lengths, deviations)
-    target_starts, target_fits = _start_positions(target_lengths, mean_lengths, deviations)
-    areas = query_starts * target_starts + covariances * query_fits * target_fits
-    return areas * p.k * _map(math.exp, -p.lambda_ * scores) * residues / target_lengths
+    return p.a * scores + p.b, deviations, covariances
 
 
 def _start_positions(
-    lengths: np.ndarray | int, mean_lengths: np.ndarray, deviations: np.ndarray
+    lengths: np.ndarray, mean_lengths: np.ndarray, deviations: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the expected number of start positions, and the probability that the alignment fits."""
     free = lengths - mean_lengths
@@ -236,18 +339,3 @@ def _start_positions(
 def _map(function: Callable[[float], float], arguments: np.ndarray) -> np.ndarray:
     """Apply a function of Python's math module, which calls the C library, to each number."""
     return np.array(list(map(function, arguments.tolist())))
-
-
-class _InterpretedBudget:
-    """The budget of values that this process computes without numba."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def take(self, count: int) -> bool:
-        """Count further values, and return whether the budget suffices for them."""
-        self._count += count
-        return self._count <= _MAX_INTERPRETED
-
-
-_interpreted_budget = _InterpretedBudget()

@@ -8,11 +8,14 @@ small prior probability: weak biases cost nothing, and strong ones cost little l
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from msa.alphabet import LETTER_BITS, STANDARD
+from msa.cpu.threads import chunks_of_equal_work
 from msa.database.sequence_arrays import SequenceArrays
+from msa.interpreted import budget
 from msa.profile.gumbel import GUMBEL_TABLES
 
 SEQUENCE_K_FACTOR = 2.5
@@ -28,10 +31,16 @@ sequences. It is smaller than for families, because the composition is corrected
 _PRIOR = 1 / 256
 """Prior probability of the second null model, HMMER's."""
 _RESIDUE_COUNT = len(STANDARD)
+_LETTER_CODES = LETTER_BITS + 1
+_RESIDUES_PER_VALUE = 50
+"""Residues that are counted without numba in the time of one E-value."""
+_MAX_RESIDUES = 2**17
+"""Maximum number of residues of targets that are processed at once, unless a single region has more."""
 
 
 def composition_excess(
-    profile: np.ndarray,
+    profiles: Sequence[np.ndarray],
+    owners: np.ndarray,
     records: np.ndarray,
     targets: SequenceArrays,
     indices: np.ndarray,
@@ -41,7 +50,8 @@ def composition_excess(
     """Compute the part of each alignment's score that the composition of the aligned regions explains.
 
     Args:
-        profile: int16 [query length, 32], the query's profile without composition correction.
+        profiles: int16 [query length, 32], profiles of queries without composition correction.
+        owners: int64 [n], index in `profiles` of each alignment's query.
         records: int32 [n, 8], records of the alignments; see AlignmentPaths.
         targets: sequences of the database.
         indices: int64 [n], targets of the alignments.
@@ -53,34 +63,64 @@ def composition_excess(
     """
     if not len(records):
         return np.zeros(0, np.int64)
-    odds = _mean_odds(profile, records[:, 1], records[:, 2], GUMBEL_TABLES[matrix].ungapped_lambda)
-    counts = _residue_counts(targets, indices, records[:, 3], records[:, 4])
-    bias = (counts * np.log(odds)).sum(axis=1)
-    excess = np.logaddexp(0.0, math.log(_PRIOR) + bias) / lambda_
+    sums, first_rows = _odds_sums(profiles, GUMBEL_TABLES[matrix].ungapped_lambda)
+    first, last = first_rows[owners] + records[:, 1], first_rows[owners] + records[:, 2] + 1
+    starts, lengths = targets.offsets[indices] + records[:, 3], records[:, 4] - records[:, 3] + 1
+    biases = np.empty(len(records))
+    for begin, end in chunks_of_equal_work(lengths, _MAX_RESIDUES):
+        piece = slice(begin, end)
+        positions = (last[piece] - first[piece]).astype(np.float64)
+        odds = (sums[last[piece]] - sums[first[piece]]) / positions[:, None]
+        counts = _residue_counts(targets.residues, starts[piece], lengths[piece])
+        biases[piece] = (counts * np.log(odds)).sum(axis=1)
+    excess = np.logaddexp(0.0, math.log(_PRIOR) + biases) / lambda_
     # exp and log may differ in the last bit between machines, which must not change the rounded score
     return np.floor(np.round(excess, 6) + 0.5).astype(np.int64)
 
 
-def _mean_odds(profile: np.ndarray, first: np.ndarray, last: np.ndarray, lambda_: float) -> np.ndarray:
-    """Return the mean odds of each residue at query positions `first` to `last`, float64 [n, 20]."""
-    scores = profile[:, :_RESIDUE_COUNT].astype(np.int64)
-    table = np.array([math.exp(lambda_ * score) for score in range(int(scores.min()), int(scores.max()) + 1)])
-    sums = np.zeros((len(profile) + 1, _RESIDUE_COUNT))
-    np.cumsum(table[scores - scores.min()], axis=0, out=sums[1:])
-    lengths = (last - first + 1).astype(np.float64)
-    return np.asarray((sums[last + 1] - sums[first]) / lengths[:, None])
+def _odds_sums(profiles: Sequence[np.ndarray], lambda_: float) -> tuple[np.ndarray, np.ndarray]:
+    """Sum the odds of each residue over the positions of profiles.
+
+    Args:
+        profiles: int16 [query length, 32].
+        lambda_: λ of ungapped alignments.
+
+    Returns:
+        float64 [positions + profiles, 20], of each profile a row of zeros, then the sums up to each of its
+        positions; and int64 [profiles], the row of zeros of each.
+    """
+    scores = np.concatenate(profiles)[:, :_RESIDUE_COUNT].astype(np.int64)
+    lowest, highest = int(scores.min()), int(scores.max())
+    odds = np.array([math.exp(lambda_ * score) for score in range(lowest, highest + 1)])[scores - lowest]
+    ends = np.cumsum([len(profile) for profile in profiles])
+    starts = np.concatenate([[0], ends[:-1]])
+    sums = np.zeros((len(odds) + len(profiles), _RESIDUE_COUNT))
+    for k, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        np.cumsum(odds[start:end], axis=0, out=sums[start + k + 1 : end + k + 1])
+    return sums, starts + np.arange(len(profiles))
 
 
-def _residue_counts(
-    targets: SequenceArrays, indices: np.ndarray, first: np.ndarray, last: np.ndarray
-) -> np.ndarray:
-    """Count the standard residues of each target from `first` to `last`: int64 [n, 20]."""
-    size, starts = LETTER_BITS + 1, targets.offsets[indices]
-    ends = (starts + last + 1).tolist()
-    regions = [
-        targets.residues[start:end] for start, end in zip((starts + first).tolist(), ends, strict=True)
-    ]
-    bins = np.repeat(np.arange(0, len(indices) * size, size), last - first + 1)
-    bins += np.concatenate(regions) & LETTER_BITS
-    counts = np.bincount(bins, minlength=len(indices) * size).reshape(len(indices), size)
+def _residue_counts(residues: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Count the standard residues of regions.
+
+    Args:
+        residues: uint8, residue bytes of the database.
+        starts: int64 [n], index of the first residue of each region.
+        lengths: int32 [n], residues.
+
+    Returns:
+        int64 [n, 20].
+    """
+    ends = starts + lengths
+    if not budget.take(int(lengths.sum()) // _RESIDUES_PER_VALUE):
+        from msa.search import compiled_composition  # imports numba
+
+        counts = np.zeros((len(starts), _RESIDUE_COUNT), np.int64)
+        compiled_composition.count_residues(residues, starts, ends, counts)
+        return counts
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    codes = np.concatenate([residues[start:end] for start, end in spans]) & LETTER_BITS
+    bins = np.repeat(np.arange(0, len(starts) * _LETTER_CODES, _LETTER_CODES), lengths)
+    bins += codes
+    counts = np.bincount(bins, minlength=len(starts) * _LETTER_CODES).reshape(-1, _LETTER_CODES)
     return counts[:, :_RESIDUE_COUNT]

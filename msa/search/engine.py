@@ -34,7 +34,7 @@ class EvalueFunction(Protocol):
 
     def __call__(
         self,
-        query: int,
+        queries: np.ndarray,
         targets: np.ndarray,
         scores: np.ndarray,
         reversed_scores: np.ndarray | None = None,
@@ -42,11 +42,10 @@ class EvalueFunction(Protocol):
     ) -> np.ndarray:
         """Return E-values, float64 [n]; those above `Selection.max_evalue` may be infinite.
 
-        Without `Selection.max_aligned`, and with scores against the reversed profile, those that have passed
-        without the correction and are not changed by it may be 0.
+        Without `Selection.max_aligned`, those up to `Selection.max_evalue` may be 0.
 
         Args:
-            query: index of the query.
+            queries: int64 [n], index of the query of each candidate, ascending.
             targets: int64 [n], target indices.
             scores: int32 [n], half-bits.
             reversed_scores: int32 [n], scores of the same targets against the reversed profile; None to
@@ -98,27 +97,51 @@ class Selection:
         return self.longest_targets(query)
 
     def passing(
-        self, query: int, targets: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
-    ) -> tuple[np.ndarray, bool]:
-        """Return the indices of the candidates that pass.
+        self,
+        queries: Sequence[int],
+        counts: Sequence[int],
+        targets: np.ndarray,
+        scores: np.ndarray,
+        reversed_scores: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, list[bool]]:
+        """Return the indices of the candidates of several queries that pass.
 
         Args:
-            query: see EvalueFunction.
-            targets: see EvalueFunction.
+            queries: indices of the queries, ascending.
+            counts: number of candidates of each query.
+            targets: int64 [n], target indices of the candidates, query after query.
             scores: see EvalueFunction.
             reversed_scores: see EvalueFunction.
 
         Returns:
-            int64 [m], ascending, and whether `max_aligned` limited their number. It does so only for the
-            final E-values.
+            int64 [m], ascending, and for each query, whether `max_aligned` limited their number. It does so
+            only for the final E-values.
         """
-        evalues = self.evalues(query, targets, scores, reversed_scores)
-        passing = np.flatnonzero((scores > 0) & (evalues <= self.max_evalue))
+        limits = [self.max_aligned] * len(queries)
+        return self._passing(queries, counts, limits, targets, scores, reversed_scores)
+
+    def _passing(
+        self,
+        queries: Sequence[int],
+        counts: Sequence[int],
+        limits: Sequence[int | None],
+        targets: np.ndarray,
+        scores: np.ndarray,
+        reversed_scores: np.ndarray | None,
+    ) -> tuple[np.ndarray, list[bool]]:
+        """Return the indices of the candidates that pass, with a maximum number for each query."""
+        owners = np.repeat(np.array(queries, np.int64), counts)
+        evalues = self.evalues(owners, targets, scores, reversed_scores)
+        passing, capped = np.flatnonzero((scores > 0) & (evalues <= self.max_evalue)), [False] * len(queries)
         final = reversed_scores is not None or not self.reverse
-        if not final or self.max_aligned is None or len(passing) <= self.max_aligned:
-            return passing, False
-        order = np.lexsort((targets[passing], -scores[passing], evalues[passing]))
-        return np.sort(passing[order[: self.max_aligned]]), True
+        if not final or all(limit is None for limit in limits):
+            return passing, capped
+        kept = np.split(passing, np.searchsorted(passing, np.cumsum(counts)[:-1]))
+        for k, limit in enumerate(limits):
+            if limit is not None and len(kept[k]) > limit:
+                order = np.lexsort((targets[kept[k]], -scores[kept[k]], evalues[kept[k]]))
+                kept[k], capped[k] = np.sort(kept[k][order[:limit]]), True
+        return np.concatenate(kept), capped
 
 
 @dataclass(frozen=True, eq=False)

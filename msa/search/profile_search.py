@@ -8,14 +8,8 @@ import numpy as np
 
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
-from msa.profile.gumbel import GumbelParameters, gumbel_parameters
-from msa.profile.statistics import (
-    CHANCE_FRACTION,
-    bit_scores,
-    evalues,
-    longest_targets,
-    reversed_excess,
-)
+from msa.profile.gumbel import gumbel_parameters
+from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
 from msa.search.composition import (
     LONG_TARGET,
     SEQUENCE_CHANCE_FRACTION,
@@ -31,6 +25,7 @@ from msa.search.family import (
     is_uncorrected,
 )
 from msa.search.hits import Hits, QueryHits
+from msa.search.pair_statistics import PairStatistics, QueryStatistics
 from msa.search.second_alignments import (
     MAX_EVALUE,
     MAX_PAIR_EVALUE,
@@ -41,45 +36,34 @@ from msa.search.second_alignments import (
 from msa.search.settings import SearchSettings
 from msa.search.windows import best_hits
 
-
-@dataclass
-class _QueryStatistics:
-    """The statistics of a query, on which the E-values of its targets depend.
-
-    Args:
-        length: residues of the query.
-        parameters: of chance scores.
-        chance_fraction: see `msa.profile.statistics.reversed_excess`.
-        long_target: residues above which E-values are proportional to the length of the target.
-        uncorrected: the query if its alignments are corrected for their composition, until its hits are
-            known; else None.
-    """
-
-    length: int
-    parameters: GumbelParameters
-    chance_fraction: float
-    long_target: float
-    uncorrected: QueryProfile | None
+_BATCH_CANDIDATES = 2**16
+"""Number of aligned candidates from which a batch of queries is scored, although more are ready."""
 
 
 @dataclass(frozen=True, eq=False)
-class _ScoredCandidates:
-    """The aligned candidates of a query, with corrected scores and E-values.
+class _ScoredBatch:
+    """The aligned candidates of several queries, with corrected scores and E-values.
 
     Args:
-        query: index of the query.
-        candidates: from the engine.
-        indices: int64 [n], targets.
+        queries: indices of the queries.
+        candidates: of each query, from the engine.
+        ends: index after the last candidate of each query.
+        owners: int64 [n], index in `queries` of each candidate's query.
+        targets: int64 [n].
         raw_scores: int32 [n].
+        records: int32 [n, 8], records of the alignments; see AlignmentPaths.
         excess: int64 [n], ≥ 0, subtracted from the scores.
         reversed_excess: int64 [n], the part of it that is due to the reversed profile alone.
         evalues: float64 [n].
     """
 
-    query: int
-    candidates: Candidates
-    indices: np.ndarray
+    queries: Sequence[int]
+    candidates: Sequence[Candidates]
+    ends: Sequence[int]
+    owners: np.ndarray
+    targets: np.ndarray
     raw_scores: np.ndarray
+    records: np.ndarray
     excess: np.ndarray
     reversed_excess: np.ndarray
     evalues: np.ndarray
@@ -122,7 +106,9 @@ class ProfileSearch:
         # thresholds would take the place of others; so is the composition of the aligned regions
         self._limits_early = not (settings.has_thresholds or self._corrects_alignments)
         # of the queries that the engine has taken so far
-        self._queries: list[_QueryStatistics] = []
+        self._queries: list[QueryStatistics] = []
+        # those of them whose alignments are corrected for their composition, until their hits are known
+        self._uncorrected: dict[int, QueryProfile] = {}
 
     def run(
         self, profiles: Iterable[QueryProfile | Family], progress: Callable[[int], None]
@@ -142,185 +128,223 @@ class ProfileSearch:
             self._longest_targets,
         )
         request = EngineRequest(self._targets, settings, progress, selection)
-        found = enumerate(self._engine.run(self._take(profiles), request))
-        batch = []
-        for query, candidates in found:
-            batch.append(self._score(query, candidates))
-            # on GPUs, the second alignments of several queries take about as long as those of one
-            if self._corrects_alignments and candidates.more_are_ready:
+        batch: list[tuple[int, Candidates]] = []
+        count = 0
+        for query, candidates in enumerate(self._engine.run(self._take(profiles), request)):
+            batch.append((query, candidates))
+            # several queries take little longer than one, and on GPUs, so do their second alignments
+            count += len(candidates.aligned)
+            if self._corrects_alignments and candidates.more_are_ready and count < _BATCH_CANDIDATES:
                 continue
-            for each in self._with_second_alignments(batch) if self._corrects_alignments else batch:
-                yield self._hits(each)
+            scored = self._score(batch)
+            if self._corrects_alignments:
+                scored = self._with_second_alignments(scored)
+            for k in range(len(batch)):
+                yield self._hits(scored, k)
             batch.clear()
+            count = 0
 
     def _take(self, profiles: Iterable[QueryProfile | Family]) -> Iterator[QueryProfile]:
         """Yield the profiles for the engine, and keep what their E-values depend on."""
         for each in profiles:
             profile, k_factor = (each.profile, each.k_factor) if isinstance(each, Family) else (each, 1.0)
-            fraction, long_target, uncorrected = CHANCE_FRACTION, math.inf, None
+            fraction, long_target = CHANCE_FRACTION, math.inf
             # a saved profile may have been corrected already
             if self._corrects_alignments and is_uncorrected(profile, self._settings.matrix):
-                fraction, long_target, uncorrected = SEQUENCE_CHANCE_FRACTION, LONG_TARGET, profile
-                k_factor = SEQUENCE_K_FACTOR
-            parameters = replace(self._base, k=self._base.k * k_factor)
-            statistics = _QueryStatistics(len(profile.codes), parameters, fraction, long_target, uncorrected)
-            self._queries.append(statistics)
+                fraction, long_target, k_factor = SEQUENCE_CHANCE_FRACTION, LONG_TARGET, SEQUENCE_K_FACTOR
+                self._uncorrected[len(self._queries)] = profile
+            k = self._base.k * k_factor
+            self._queries.append(QueryStatistics(len(profile.codes), k, fraction, long_target))
             yield profile
 
-    def _evalues(
-        self, query: int, indices: np.ndarray, scores: np.ndarray, limit: float = math.inf
-    ) -> np.ndarray:
-        statistics, lengths = self._queries[query], self._targets.lengths[indices]
-        residues = self._database.total_residues
-        values = evalues(scores, statistics.length, lengths, residues, statistics.parameters, limit)
-        return np.asarray(values * np.maximum(lengths / statistics.long_target, 1.0))
+    def _pairs(self, queries: np.ndarray, targets: np.ndarray) -> PairStatistics:
+        """Return the statistics of pairs of a query and a target.
 
-    def _pair_evalues(self, query: int, indices: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Return the E-values for databases of each target alone."""
-        statistics, lengths = self._queries[query], self._targets.lengths[indices]
-        return evalues(scores, statistics.length, lengths, 1, statistics.parameters) * lengths
-
-    def _reversed_excess(self, query: int, indices: np.ndarray, reversed_scores: np.ndarray) -> np.ndarray:
-        statistics, lengths = self._queries[query], self._targets.lengths[indices]
-        return reversed_excess(
-            reversed_scores, statistics.length, lengths, self._base, statistics.chance_fraction
-        )
+        Args:
+            queries: int64 [n], index of the query of each pair, ascending.
+            targets: int64 [n].
+        """
+        first, end = (queries[0], queries[-1] + 1) if len(queries) else (0, 1)
+        lengths, residues = self._targets.lengths[targets], self._database.total_residues
+        statistics = self._queries[first:end]
+        return PairStatistics.of_queries(self._base, residues, statistics, queries - first, lengths)
 
     def _candidate_evalues(
-        self, query: int, indices: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
+        self,
+        queries: np.ndarray,
+        targets: np.ndarray,
+        scores: np.ndarray,
+        reversed_scores: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return the E-values of candidates that are not aligned yet; see `Selection`."""
-        if reversed_scores is None:
-            return self._evalues(query, indices, scores, self._max_candidate_evalue)
-        excess = self._reversed_excess(query, indices, reversed_scores)
-        scores = np.maximum(scores.astype(np.int64) - excess, 0)
+        pairs, limit = self._pairs(queries, targets), self._max_candidate_evalue
+        if reversed_scores is not None:
+            excess = pairs.reversed_excess(reversed_scores)
+            scores = np.maximum(scores.astype(np.int64) - excess, 0)
         if self._limits_early:
-            return self._evalues(query, indices, scores, self._max_candidate_evalue)
-        values, changed = np.zeros(len(indices)), np.flatnonzero(excess)
-        values[changed] = self._evalues(query, indices[changed], scores[changed], self._max_candidate_evalue)
-        return values
+            return pairs.evalues(scores, limit)
+        if reversed_scores is None:
+            return _without_values(pairs.are_evalues_at_most(limit, scores))
+        # the others have passed before
+        passes, changed = np.ones(len(targets), bool), np.flatnonzero(excess)
+        pairs = self._pairs(queries[changed], targets[changed])
+        passes[changed] = pairs.are_evalues_at_most(limit, scores[changed])
+        return _without_values(passes)
 
     def _longest_targets(self, query: int) -> np.ndarray:
         statistics, residues = self._queries[query], self._database.total_residues
-        return longest_targets(statistics.length, residues, statistics.parameters, self._max_candidate_evalue)
+        parameters = replace(self._base, k=statistics.k)
+        return longest_targets(statistics.length, residues, parameters, self._max_candidate_evalue)
 
     def _composition_excess(
-        self, query: int, sequences: SequenceArrays, indices: np.ndarray, records: np.ndarray
+        self,
+        queries: Sequence[int],
+        owners: np.ndarray,
+        sequences: SequenceArrays,
+        indices: np.ndarray,
+        records: np.ndarray,
     ) -> np.ndarray:
-        """Return the part of scores that the composition of the aligned regions explains, int64 [n], ≥ 0."""
-        uncorrected = self._queries[query].uncorrected
-        if uncorrected is None:
-            return np.zeros(len(indices), np.int64)
-        matrix, lambda_ = self._settings.matrix, self._base.lambda_
-        return composition_excess(uncorrected.profile, records, sequences, indices, matrix, lambda_)
+        """Return the part of scores that the composition of the aligned regions explains, int64 [n], ≥ 0.
 
-    def _score(self, query: int, candidates: Candidates) -> _ScoredCandidates:
-        """Correct the scores of a query's aligned candidates, and compute their E-values."""
-        indices, raw = candidates.targets[candidates.aligned], candidates.scores[candidates.aligned]
-        of_reversed = np.zeros(len(indices), np.int64)
+        Args:
+            queries: indices of queries.
+            owners: int64 [n], index in `queries` of each alignment's query.
+            sequences: the aligned sequences.
+            indices: int64 [n], index in `sequences` of each alignment's target.
+            records: int32 [n, 8], records of the alignments.
+        """
+        corrected = [k for k, query in enumerate(queries) if query in self._uncorrected]
+        excess, numbers = np.zeros(len(owners), np.int64), np.full(len(queries), -1)
+        numbers[corrected] = np.arange(len(corrected))
+        rows = np.flatnonzero(numbers[owners] >= 0)
+        profiles = [self._uncorrected[queries[k]].profile for k in corrected]
+        excess[rows] = composition_excess(
+            profiles, numbers[owners[rows]], records[rows], sequences, indices[rows],
+            self._settings.matrix, self._base.lambda_,
+        )  # fmt: skip
+        return excess
+
+    def _score(self, batch: Sequence[tuple[int, Candidates]]) -> _ScoredBatch:
+        """Correct the scores of the aligned candidates of several queries, and compute their E-values."""
+        queries, candidates = [query for query, _ in batch], [each for _, each in batch]
+        counts = [len(each.aligned) for each in candidates]
+        owners = np.repeat(np.arange(len(batch)), counts)
+        targets = np.concatenate([each.targets[each.aligned] for each in candidates])
+        raw = np.concatenate([each.scores[each.aligned] for each in candidates])
+        records = np.concatenate([each.alignments.records for each in candidates])
+        pairs = self._pairs(np.array(queries)[owners], targets)
+        of_reversed = np.zeros(len(targets), np.int64)
         if self._settings.comp_bias_corr:
-            of_reversed = self._reversed_excess(query, indices, candidates.reversed_scores)
-        records = candidates.alignments.records
-        excess = np.maximum(of_reversed, self._composition_excess(query, self._targets, indices, records))
-        values = self._evalues(query, indices, np.maximum(raw - excess, 0))
-        return _ScoredCandidates(query, candidates, indices, raw, excess, of_reversed, values)
+            reversed_scores = np.concatenate([each.reversed_scores for each in candidates])
+            of_reversed = pairs.reversed_excess(reversed_scores)
+        of_composition = self._composition_excess(queries, owners, self._targets, targets, records)
+        excess = np.maximum(of_reversed, of_composition)
+        values = pairs.evalues(np.maximum(raw - excess, 0))
+        ends = np.cumsum(counts).tolist()
+        return _ScoredBatch(
+            queries, candidates, ends, owners, targets, raw, records, excess, of_reversed, values
+        )
 
-    def _with_second_alignments(self, batch: Sequence[_ScoredCandidates]) -> Iterator[_ScoredCandidates]:
-        """Yield the candidates of several queries with E-values that include second alignments."""
-        rows = [
-            np.flatnonzero((each.evalues >= MIN_EVALUE) & (each.evalues <= MAX_EVALUE))
-            if self._queries[each.query].uncorrected is not None
-            else np.empty(0, np.int64)
-            for each in batch
-        ]
-        ends = np.cumsum([len(of_query) for of_query in rows]).tolist()
-        best = [each.indices[of_query] for each, of_query in zip(batch, rows, strict=True)]
-        records = [
-            each.candidates.alignments.records[of_query] for each, of_query in zip(batch, rows, strict=True)
-        ]
-        targets = np.concatenate(best)
-        parts = TargetParts.beside(self._targets, targets, np.concatenate(records))
-        selected = [k for k, of_query in enumerate(rows) if len(of_query)]
+    def _with_second_alignments(self, scored: _ScoredBatch) -> _ScoredBatch:
+        """Return the candidates with E-values that include second alignments."""
+        is_corrected = np.array([query in self._uncorrected for query in scored.queries])
+        values = scored.evalues
+        rows = np.flatnonzero(is_corrected[scored.owners] & (values >= MIN_EVALUE) & (values <= MAX_EVALUE))
+        if not len(rows):
+            return scored
+        targets = scored.targets[rows]
+        parts = TargetParts.beside(self._targets, targets, scored.records[rows])
+        # the rows of each query are consecutive
+        ends = np.searchsorted(rows, scored.ends)
+        spans = zip(scored.queries, [0, *ends.tolist()], ends.tolist(), strict=False)
+        selected = [(query, first, end) for query, first, end in spans if first < end]
 
         def pairs() -> Iterator[tuple[QueryProfile, np.ndarray]]:
-            for k in selected:
-                query = self._queries[batch[k].query].uncorrected
-                assert query is not None
-                yield query, parts.non_empty(ends[k] - len(rows[k]), ends[k])
+            for query, first, end in selected:
+                yield self._uncorrected[query], parts.non_empty(first, end)
+
+        numbers = np.array([query for query, _, _ in selected])
 
         def pair_evalues(
-            index: int, of_parts: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
+            indices: np.ndarray,
+            of_parts: np.ndarray,
+            scores: np.ndarray,
+            reversed_scores: np.ndarray | None = None,
         ) -> np.ndarray:
-            return self._pair_evalues(batch[selected[index]].query, targets[of_parts // 2], scores)
+            statistics = self._pairs(numbers[indices], targets[of_parts // 2])
+            return _without_values(statistics.are_pair_evalues_at_most(MAX_PAIR_EVALUE, scores))
 
         selection = Selection(pair_evalues, MAX_PAIR_EVALUE)
         request = EngineRequest(parts.sequences, self._settings, None, selection)
-        found = iter(self._engine.align(pairs(), request) if selected else ())
-        for each, of_query, end in zip(batch, rows, ends, strict=True):
-            if len(of_query):
-                yield self._with_sums(each, of_query, end - len(of_query), parts, next(found))
-            else:
-                yield each
+        found = list(self._engine.align(pairs(), request))
+        of_parts = np.concatenate([second.targets[second.aligned] for second in found])
+        raw = np.concatenate([second.scores[second.aligned] for second in found])
+        records = np.concatenate([second.alignments.records for second in found])
+        return self._with_sums(scored, rows, parts, of_parts, raw, records)
 
     def _with_sums(
         self,
-        scored: _ScoredCandidates,
+        scored: _ScoredBatch,
         rows: np.ndarray,
-        first: int,
         parts: TargetParts,
-        second: Candidates,
-    ) -> _ScoredCandidates:
-        """Return the candidates of a query with E-values that include second alignments.
+        of_parts: np.ndarray,
+        raw: np.ndarray,
+        records: np.ndarray,
+    ) -> _ScoredBatch:
+        """Return the candidates with E-values that include some second alignments.
 
         Args:
             scored: the candidates.
-            rows: int64 [n], those with a second alignment.
-            first: index of the first of these in `parts`.
-            parts: the parts of the targets of all queries.
-            second: the second alignments; targets are parts.
+            rows: int64, indices of the candidates that have been divided.
+            parts: the parts of their targets.
+            of_parts: int64 [n], the part of each second alignment.
+            raw: int32 [n], scores of the second alignments.
+            records: int32 [n, 8], their records.
         """
-        query, of_parts = scored.query, second.targets[second.aligned]
-        row = rows[of_parts // 2 - first]
-        records = second.alignments.records
-        excess = self._composition_excess(query, parts.sequences, of_parts, records)
-        excess = np.maximum(excess, scored.reversed_excess[row])
-        scores = np.maximum(second.scores[second.aligned] - excess, 0)
-        indices, values = scored.indices[row], scored.evalues.copy()
-        second_evalues = self._pair_evalues(query, indices, scores)
+        row = rows[of_parts // 2]
+        owners, queries = scored.owners[row], scored.queries
+        of_composition = self._composition_excess(queries, owners, parts.sequences, of_parts, records)
+        excess = np.maximum(of_composition, scored.reversed_excess[row])
+        pairs = self._pairs(np.array(queries)[owners], scored.targets[row])
+        second_evalues = pairs.pair_evalues(np.maximum(raw - excess, 0))
         best_scores = np.maximum(scored.raw_scores - scored.excess, 0)[row]
         sums = summed_evalues(
             scored.evalues[row],
-            self._pair_evalues(query, indices, best_scores),
+            pairs.pair_evalues(best_scores),
             second_evalues,
             parts.are_ordered(of_parts, records),
         )
-        passes = second_evalues <= MAX_PAIR_EVALUE
+        values, passes = scored.evalues.copy(), second_evalues <= MAX_PAIR_EVALUE
         np.minimum.at(values, row[passes], sums[passes])
         return replace(scored, evalues=values)
 
-    def _hits(self, scored: _ScoredCandidates) -> QueryHits:
-        """Return the hits among the aligned candidates of a query, best first."""
-        query, candidates, indices, raw = scored.query, scored.candidates, scored.indices, scored.raw_scores
-        settings, statistics = self._settings, self._queries[query]
+    def _hits(self, scored: _ScoredBatch, k: int) -> QueryHits:
+        """Return the hits among the aligned candidates of query `k` of a batch, best first."""
+        query, candidates = scored.queries[k], scored.candidates[k]
+        rows = slice(scored.ends[k] - len(candidates.aligned), scored.ends[k])
+        targets, raw, excess = scored.targets[rows], scored.raw_scores[rows], scored.excess[rows]
+        hit_evalues, settings, statistics = scored.evalues[rows], self._settings, self._queries[query]
         # not needed any more, and there may be very many queries
-        statistics.uncorrected = None
-        scores, hit_evalues = np.maximum(raw - scored.excess, 0), scored.evalues
-        is_member = np.zeros(len(indices), bool)
+        self._uncorrected.pop(query, None)
+        is_member = np.zeros(len(targets), bool)
         if settings.num_iterations > 1 or self._keep_filtered:
-            member_scores = np.maximum(raw - MEMBER_CORRECTION_WEIGHT * scored.excess, 0)
-            member_evalues = self._evalues(query, indices, member_scores, settings.e_profile)
+            member_scores = np.maximum(raw - MEMBER_CORRECTION_WEIGHT * excess, 0)
+            pairs = self._pairs(np.full(len(targets), query), targets)
+            member_evalues = pairs.evalues(member_scores, settings.e_profile)
             is_member = member_evalues <= settings.e_profile
-        order, capped = np.lexsort((indices, -raw, hit_evalues)), candidates.capped
+        kept, capped = np.arange(len(targets)), candidates.capped
         if self._corrects_alignments:
-            order = self._passing_hits(order, indices, hit_evalues <= self._max_evalue)
-            if not (settings.has_thresholds or self._keep_all):
-                order, capped = self._best_hits(order, indices, candidates, statistics.length)
+            kept = self._passing_hits(targets, hit_evalues <= self._max_evalue)
+        order = kept[np.lexsort((targets[kept], -raw[kept], hit_evalues[kept]))]
+        if self._corrects_alignments and not (settings.has_thresholds or self._keep_all):
+            order, capped = self._best_hits(order, targets, candidates, statistics.length)
+        scores = np.maximum(raw[order] - excess[order], 0)
         hits = Hits(
             statistics.length,
             self._database,
-            indices[order],
-            indices[order],
-            bit_scores(scores[order], statistics.parameters),
+            targets[order],
+            targets[order],
+            bit_scores(scores, replace(self._base, k=statistics.k)),
             hit_evalues[order],
             candidates.alignments.subset(order),
             capped,
@@ -328,17 +352,21 @@ class ProfileSearch:
         )
         return QueryHits(hits, is_member[order])
 
-    def _passing_hits(self, order: np.ndarray, targets: np.ndarray, passes: np.ndarray) -> np.ndarray:
-        """Return the candidates that are hits, in order: those that pass and whose representatives pass.
+    def _passing_hits(self, targets: np.ndarray, passes: np.ndarray) -> np.ndarray:
+        """Return the candidates that are hits: those that pass and whose representatives pass.
 
         Args:
-            order: int64 [n], indices of the candidates, best first.
             targets: int64 [n], targets of the candidates.
             passes: bool [n], True for candidates with a sufficiently small E-value.
+
+        Returns:
+            int64, indices, ascending.
         """
-        representatives = self._database.cluster_representatives(targets)
-        is_hit = passes & np.isin(representatives, targets[passes])
-        return order[is_hit[order]]
+        passing = np.flatnonzero(passes)
+        if self._database.representatives == len(self._database):
+            return passing
+        representatives = self._database.cluster_representatives(targets[passing])
+        return passing[np.isin(representatives, targets[passing])]
 
     def _best_hits(
         self, order: np.ndarray, targets: np.ndarray, candidates: Candidates, query_length: int
@@ -354,9 +382,16 @@ class ProfileSearch:
         Returns:
             The indices of the hits, best first, and whether the limit removed hits.
         """
+        if len(order) <= self._settings.max_seqs:
+            return order, False
         representatives = self._database.cluster_representatives(targets[order])
         best = order[representatives == targets[order]]
-        kept = best_hits(candidates.alignments.subset(best), query_length, self._settings.max_seqs)
+        kept = best_hits(candidates.alignments.records[best], query_length, self._settings.max_seqs)
         if kept.all():
             return order, False
         return order[np.isin(representatives, targets[best[kept]])], True
+
+
+def _without_values(passes: np.ndarray) -> np.ndarray:
+    """Return 0 for candidates that pass, bool [n], and infinity for others, as `Selection` allows."""
+    return np.where(passes, 0.0, math.inf)

@@ -31,7 +31,8 @@ class TargetParts:
     """The parts of targets before and after their best alignments.
 
     Args:
-        sequences: [2 n]: of alignment k, the part before it (2 k) and the part after it (2 k + 1).
+        sequences: [2 n]: of alignment k, the part before it (2 k) and the part after it (2 k + 1). They start
+            at any byte, and are followed by other residues.
         records: int32 [n, 8], records of the best alignments; see AlignmentPaths.
     """
 
@@ -40,7 +41,7 @@ class TargetParts:
 
     @classmethod
     def beside(cls, targets: SequenceArrays, indices: np.ndarray, records: np.ndarray) -> "TargetParts":
-        """Copy the parts of targets that best alignments leave.
+        """Return the parts of targets that best alignments leave, without copying them.
 
         Args:
             targets: sequences of the database.
@@ -50,8 +51,8 @@ class TargetParts:
         offsets, lengths = targets.offsets[indices], targets.lengths[indices]
         first, after = records[:, 3], records[:, 4] + 1
         starts = np.stack([offsets, offsets + after], axis=1).reshape(-1)
-        sequences = targets.regions(starts, np.stack([first, lengths - after], axis=1).reshape(-1))
-        return cls(sequences, records)
+        part_lengths = np.stack([first, lengths - after], axis=1).reshape(-1)
+        return cls(SequenceArrays(targets.residues, starts, part_lengths), records)
 
     def non_empty(self, first: int, end: int) -> np.ndarray:
         """Return the indices of the parts of alignments `first` to `end` (exclusive) with residues."""

@@ -95,7 +95,7 @@ def merge_iteration(parts: Sequence[PartHits], settings: SearchSettings) -> tupl
     if not settings.has_thresholds:
         # the best are selected before the members of their clusters are aligned
         best = order[is_representative]
-        is_kept = best_hits(hits.alignments.subset(best), hits.query_length, settings.max_seqs)
+        is_kept = best_hits(hits.alignments.records[best], hits.query_length, settings.max_seqs)
         kept = np.isin(representatives[order], representatives[best[is_kept]])
         capped = not is_kept.all()
         order, is_representative = order[kept], is_representative[kept]

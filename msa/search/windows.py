@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cuda.alignment import AlignmentPaths
 from msa.search.engine import Candidates, Engine, EngineRequest, FilteredTargets, QueryProfile, Selection
 
 WINDOW = 2000
@@ -29,7 +28,7 @@ def window_starts(length: int) -> list[int]:
 
 
 def best_hits(
-    alignments: AlignmentPaths, query_length: int, max_seqs: int, counts: np.ndarray | None = None
+    records: np.ndarray, query_length: int, max_seqs: int, counts: np.ndarray | None = None
 ) -> np.ndarray:
     """Apply the limit on the number of hits, and return a mask of the hits to keep.
 
@@ -37,7 +36,7 @@ def best_hits(
     least one of its query positions is covered by fewer than `max_seqs` better hits.
 
     Args:
-        alignments: [n], alignments of the hits, best hit first.
+        records: int32 [n, 8], records of the hits' alignments, best hit first; see AlignmentPaths.
         query_length: residues of the query.
         max_seqs: the limit.
         counts: bool [n], True for hits that count towards the limit; the others are kept as long as it is not
@@ -46,12 +45,12 @@ def best_hits(
     Returns:
         bool [n].
     """
-    counts = np.ones(len(alignments), bool) if counts is None else counts
+    counts = np.ones(len(records), bool) if counts is None else counts
     kept = np.cumsum(counts) <= max_seqs
     if query_length <= WINDOW or kept.all():
         return kept
     depths = np.zeros(query_length, np.int64)
-    spans = zip(alignments.records[:, 1].tolist(), alignments.records[:, 2].tolist(), strict=True)
+    spans = zip(records[:, 1].tolist(), records[:, 2].tolist(), strict=True)
     for index, (start, end) in enumerate(spans):
         covered = depths[start : end + 1]
         kept[index] = covered.min() + counts[index] <= max_seqs
@@ -84,13 +83,18 @@ class _OriginalSelection(Selection):
     origins: Sequence[_Origin] = ()
 
     def passing(
-        self, query: int, targets: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
-    ) -> tuple[np.ndarray, bool]:
+        self,
+        queries: Sequence[int],
+        counts: Sequence[int],
+        targets: np.ndarray,
+        scores: np.ndarray,
+        reversed_scores: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, list[bool]]:
         """See Selection; E-values of windows are computed with the length of the whole query."""
-        origin = self.origins[query]
-        limit = None if origin.windows else self.max_aligned
-        selection = Selection(self.evalues, self.max_evalue, limit, self.reverse)
-        return selection.passing(origin.index, targets, scores, reversed_scores)
+        origins = [self.origins[query] for query in queries]
+        limits = [None if origin.windows else self.max_aligned for origin in origins]
+        indices = [origin.index for origin in origins]
+        return self._passing(indices, counts, limits, targets, scores, reversed_scores)
 
     def _longest_targets_of(self, query: int) -> np.ndarray:
         return super()._longest_targets_of(self.origins[query].index)
@@ -194,9 +198,10 @@ class WindowedEngine:
             return candidates
         targets, scores = candidates.targets[candidates.aligned], candidates.scores[candidates.aligned]
         reversed_scores = candidates.reversed_scores if selection.reverse else None
-        evalues = selection.evalues(origin.index, targets, scores, reversed_scores)
+        owners = np.full(len(targets), origin.index)
+        evalues = selection.evalues(owners, targets, scores, reversed_scores)
         order = np.lexsort((targets, -scores, evalues))
-        kept = best_hits(candidates.alignments.subset(order), len(query.codes), selection.max_aligned)
+        kept = best_hits(candidates.alignments.records[order], len(query.codes), selection.max_aligned)
         selected = np.sort(order[kept])
         return replace(
             candidates,

@@ -45,10 +45,11 @@ def test_long_queries_make_smaller_query_batches() -> None:
 
 
 @pytest.mark.parametrize("block", [4, 8, 64])
-def test_gathered_sequences_are_aligned_copies(block: int) -> None:
+@pytest.mark.parametrize("alignment", [1, 4])
+def test_gathered_sequences_are_aligned_copies(block: int, alignment: int) -> None:
     rng = np.random.default_rng(2)
     lengths = np.array([1, 3, 4, 5, 9, 16, 0, 2], np.int32)
-    padded = -(-lengths.astype(np.int64) // 4) * 4
+    padded = -(-lengths.astype(np.int64) // alignment) * alignment
     targets = SequenceArrays(
         rng.integers(0, 21, padded.sum()).astype(np.uint8), np.cumsum(padded) - padded, lengths
     )
@@ -60,7 +61,7 @@ def test_gathered_sequences_are_aligned_copies(block: int) -> None:
         assert not (gathered.offsets % block).any()
         for k, index in enumerate(indices):
             assert gathered.codes(k).tolist() == targets.codes(index).tolist()
-    if block == 4:
+    if block == alignment:
         assert (targets.gather(np.arange(8)).residues[:-4] == targets.residues).all()
 
 

@@ -24,7 +24,7 @@ from msa.gpu.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
 from msa.gpu.interface import GpuSettings
 from msa.gpu.remote_worker import RemoteWorker, start_remote_workers
-from msa.gpu.worker_process import MappedArray, WorkerFailure
+from msa.gpu.worker_process import MappedArray, WorkerFailure, open_sequences, share_sequences
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.search import SearchSettings, search_many
@@ -264,3 +264,16 @@ def test_mapped_arrays_are_located_in_their_file(tiny: TinySearch) -> None:
 def test_memory_errors_keep_their_type() -> None:
     error = WorkerFailure.from_exception(OutOfGpuMemory(99)).to_exception(1)
     assert isinstance(error, OutOfGpuMemory) and error.requested_bytes == 99
+
+
+def test_replaced_files_stay_mapped(tmp_path: Path) -> None:
+    np.arange(20, dtype=np.uint8).tofile(tmp_path / "residues")
+    residues = np.memmap(tmp_path / "residues", mode="r").view(np.ndarray)
+    offsets, lengths = np.array([4, 9]), np.array([3, 2], np.int32)
+    mapped: dict[MappedArray, np.ndarray] = {}
+    loaded = open_sequences(share_sequences(SequenceArrays(residues, offsets, lengths)), mapped)
+    (tmp_path / "residues").unlink()
+    np.zeros(20, np.uint8).tofile(tmp_path / "residues")
+    parts = open_sequences(share_sequences(SequenceArrays(residues, offsets + 1, lengths)), mapped)
+    assert [parts.codes(k).tolist() for k in range(2)] == [[5, 6, 7], [10, 11]]
+    assert loaded.codes(0).tolist() == [4, 5, 6] and len(mapped) == 1

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msa import interpreted
 from msa.alphabet import LETTERS, MASK_BIT, encode
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
@@ -20,6 +21,7 @@ from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, gumbel_parameter
 from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues
+from msa.search import composition
 from msa.search.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, composition_excess
 from msa.search.search import search
 from msa.search.settings import SearchSettings
@@ -56,7 +58,10 @@ def test_excess_equals_its_definition(seed: int, matrix: str) -> None:
     paths = align(profile, query, targets, indices)
     aligned = np.flatnonzero(paths.records[:, 0] > 0)
     paths, indices = paths.subset(aligned), indices[aligned]
-    excess = composition_excess(profile, paths.records, targets, indices, matrix, PARAMETERS.lambda_)
+    owners = np.zeros(len(indices), np.int64)
+    excess = composition_excess(
+        [profile], owners, paths.records, targets, indices, matrix, PARAMETERS.lambda_
+    )
     assert excess.dtype == np.int64 and excess.shape == indices.shape
     for k, index in enumerate(indices.tolist()):
         expected = expected_excess(profile, codes[index], paths.records[k].tolist(), matrix)
@@ -70,16 +75,46 @@ def test_only_biased_regions_lose_score() -> None:
     for query, low, high in ((even, 0, 2), (biased, 80, 300)):
         profile, targets = query_profile(query, False), SequenceArrays.concatenate([query])
         paths = align(profile, query, targets, np.array([0]))
+        index = np.array([0])
         (excess,) = composition_excess(
-            profile, paths.records, targets, np.array([0]), "BLOSUM62", PARAMETERS.lambda_
+            [profile], index, paths.records, targets, index, "BLOSUM62", PARAMETERS.lambda_
         )
         assert low <= excess <= high < paths.records[0, 0]
 
 
 def test_no_alignments_have_no_excess() -> None:
     empty = SequenceArrays.concatenate([])
-    arguments = np.empty((0, 8), np.int32), empty, np.empty(0, np.int64), "BLOSUM62", 0.267
-    assert composition_excess(query_profile(encode("MKV"), False), *arguments).tolist() == []
+    none = np.empty(0, np.int64)
+    arguments = none, np.empty((0, 8), np.int32), empty, none, "BLOSUM62", 0.267
+    assert composition_excess([query_profile(encode("MKV"), False)], *arguments).tolist() == []
+    assert composition_excess([], *arguments).tolist() == []
+
+
+@pytest.mark.parametrize("max_residues", [1, 150, 10**6])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_excess_does_not_depend_on_the_other_alignments(
+    monkeypatch: pytest.MonkeyPatch, max_residues: int, compiled: bool
+) -> None:
+    monkeypatch.setattr(composition, "_MAX_RESIDUES", max_residues)
+    rng = np.random.default_rng(5)
+    queries = [encode("".join(rng.choice(list(COILED), length))) for length in (40, 1, 90)]
+    profiles = [query_profile(query, False) for query in queries]
+    targets = SequenceArrays.concatenate([encode("".join(rng.choice(list(COILED), 70))) for _ in range(9)])
+    owners, indices = rng.integers(0, 3, 30), rng.integers(0, 9, 30)
+    pairs = list(zip(owners.tolist(), indices.tolist(), strict=True))
+    records = np.concatenate(
+        [align(profiles[k], queries[k], targets, np.array([index])).records for k, index in pairs]
+    )
+    end = "BLOSUM62", PARAMETERS.lambda_
+    with monkeypatch.context() as patch:
+        patch.setattr(interpreted, "_MAX_VALUES", -1 if compiled else 10**9)
+        together = composition_excess(profiles, owners, records, targets, indices, *end)
+    each = []
+    for row, (k, index) in enumerate(pairs):
+        alignment = np.array([0]), records[row : row + 1], targets, np.array([index])
+        each += composition_excess([profiles[k]], *alignment, *end).tolist()
+    assert together.tolist() == each
+    assert len(set(together.tolist())) > 5
 
 
 def mutated(sequence: str, kept: float, rng: np.random.Generator) -> str:

@@ -11,12 +11,16 @@ from msa.alphabet import encode
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.errors import InputError
+from msa.interpreted import InterpretedBudget
 from msa.io.fasta import FastaRecord
+from msa.profile import statistics
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.matrices import substitution_matrix
 from msa.profile.statistics import bit_scores, evalues
+from msa.search import composition
+from msa.search import search as search_module
 from msa.search.engine import best_targets
-from msa.search.search import search
+from msa.search.search import search, search_many
 from msa.search.settings import SearchSettings
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
@@ -144,6 +148,29 @@ def test_masked_targets_are_found_by_their_unmasked_residues(tmp_path: Path) -> 
     masked = search(query, build(tmp_path, records, mask=True), settings)
     assert [hit.id for hit in masked] == ["domain"]
     assert masked[0].identity == 1 and masked[0].alignment.columns == len(query.sequence)
+
+
+@pytest.mark.parametrize("num_iterations", [1, 2])
+def test_searches_with_many_queries_load_compiled_kernels(
+    database: TargetDatabase, num_iterations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "_MIN_COMPILED_QUERIES", 3)
+    budget = InterpretedBudget()
+    for module in (search_module, statistics, composition):
+        monkeypatch.setattr(module, "budget", budget)
+    criteria = SearchSettings(num_iterations=num_iterations)
+    expected = search(QUERY, database, criteria)
+    list(search_many([QUERY] * 2, database, criteria))
+    assert budget._loading is None
+    found = search_many([QUERY] * 3, database, criteria)
+    next(found)
+    assert (budget._loading is not None) == (num_iterations == 1)
+    if budget._loading is not None:
+        budget._loading.join()
+        # the remaining queries are scored by the kernels
+        assert not budget.take(0)
+    for _, hits in found:
+        assert hits.evalues.tolist() == expected.evalues.tolist()
 
 
 @pytest.mark.parametrize(("sequence", "message"), [("", "no residues"), ("M", "1 residue")])

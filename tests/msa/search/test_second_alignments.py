@@ -1,7 +1,7 @@
 """E-values of targets with two aligned regions equal those of a reference that follows docs/search.md."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import encode
+from msa.cpu.engine import CpuEngine
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.build import BuildSettings, build_database
@@ -18,15 +19,17 @@ from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
-from msa.profile.pssm import query_profile
+from msa.profile.pssm import ProfileQuery, query_profile
 from msa.profile.statistics import evalues, reversed_excess
+from msa.search import profile_search
 from msa.search.composition import (
     LONG_TARGET,
     SEQUENCE_CHANCE_FRACTION,
     SEQUENCE_K_FACTOR,
     composition_excess,
 )
-from msa.search.search import search
+from msa.search.engine import Candidates, EngineRequest, QueryProfile
+from msa.search.search import search, search_many
 from msa.search.second_alignments import TargetParts
 from msa.search.settings import SearchSettings
 
@@ -80,7 +83,9 @@ class Reference:
     def pair_evalue(self, sequence: np.ndarray, record: list[int]) -> float:
         """Return the E-value of an alignment for a database of the target alone, after all corrections."""
         found = np.array([record], np.int32), SequenceArrays.concatenate([sequence]), np.array([0])
-        (composition,) = composition_excess(self.profile, *found, "BLOSUM62", PARAMETERS.lambda_)
+        (composition,) = composition_excess(
+            [self.profile], np.array([0]), *found, "BLOSUM62", PARAMETERS.lambda_
+        )
         score = max(record[0] - max(int(composition), self.reversed_excess), 0)
         parameters = replace(PARAMETERS, k=PARAMETERS.k * SEQUENCE_K_FACTOR)
         length = len(self.target)
@@ -211,7 +216,6 @@ def test_parts_are_what_alignments_leave(seed: int) -> None:
     for record, index in zip(records, indices.tolist(), strict=True):
         record[3:5] = np.sort(rng.integers(0, len(codes[index]), 2))
     parts = TargetParts.beside(targets, indices, records)
-    assert np.all(parts.sequences.offsets % 4 == 0)
     assert len(parts.sequences) == 2 * len(indices)
     expected = [
         each
@@ -222,3 +226,42 @@ def test_parts_are_what_alignments_leave(seed: int) -> None:
     first = len(indices) // 2
     chosen = [k for k in range(2 * first, len(expected)) if len(expected[k])]
     assert parts.non_empty(first, len(indices)).tolist() == chosen
+
+
+class AllReady(CpuEngine):
+    """The CPU engine, with all candidates reported as ready at once."""
+
+    def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
+        found = list(super().run(queries, request))
+        for k, candidates in enumerate(found):
+            yield replace(candidates, more_are_ready=k < len(found) - 1)
+
+
+@pytest.mark.parametrize("max_seqs", [2, 1000])
+@pytest.mark.parametrize("candidates", [1, 10, 10**6])
+def test_queries_of_a_batch_do_not_affect_each_other(
+    domains: tuple[str, str],
+    database: TargetDatabase,
+    max_seqs: int,
+    candidates: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profile_search, "_BATCH_CANDIDATES", candidates)
+    rng = np.random.default_rng(15)
+    joined = domains[0] + random_sequence(20, rng) + domains[1]
+    texts = [joined, "W" * 20, domains[1], joined[30:120], "".join(reversed(domains))]
+    queries = [FastaRecord(f"q{k}", text) for k, text in enumerate(texts)]
+    # the profile of a query that is not corrected
+    codes = encode(domains[0])
+    saved = query_profile(codes, True)
+    queries.insert(2, ProfileQuery("saved", domains[0], profile=saved, source="test", of_family=False))
+    criteria = SearchSettings(evalue=100, max_seqs=max_seqs)
+    together = list(search_many(queries, database, criteria, AllReady()))
+    for query, (_, hits) in zip(queries, together, strict=True):
+        expected = search(query, database, criteria)
+        assert hits.capped == expected.capped
+        for name in ("targets", "bits", "evalues"):
+            assert getattr(hits, name).tolist() == getattr(expected, name).tolist()
+        assert hits.alignments.records.tolist() == expected.alignments.records.tolist()
+    counts = [len(hits) for _, hits in together]
+    assert 0 in counts and min(sorted(counts)[2:]) >= min(max_seqs, 3)

@@ -1,6 +1,7 @@
 """The selection of candidates of several queries at once never excludes one that passes."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,13 +19,17 @@ LENGTHS = RNG.integers(1, 4000, 500).astype(np.int32)
 
 
 def selection(max_evalue: float) -> Selection:
-    def of_query(
-        query: int, targets: np.ndarray, scores: np.ndarray, reversed_scores: np.ndarray | None = None
+    def of_candidates(
+        queries: np.ndarray,
+        targets: np.ndarray,
+        scores: np.ndarray,
+        reversed_scores: np.ndarray | None = None,
     ) -> np.ndarray:
-        return evalues(scores, QUERY_LENGTHS[query], LENGTHS[targets], RESIDUES, PARAMETERS, max_evalue)
+        lengths = np.array(QUERY_LENGTHS)[queries]
+        return evalues(scores, lengths, LENGTHS[targets], RESIDUES, PARAMETERS, max_evalue)
 
     return Selection(
-        of_query,
+        of_candidates,
         max_evalue,
         longest_targets=lambda query: longest_targets(QUERY_LENGTHS[query], RESIDUES, PARAMETERS, max_evalue),
     )
@@ -44,17 +49,37 @@ def test_possible_candidates_include_all_that_pass(max_evalue: float, windows: b
     targets = RNG.integers(0, len(LENGTHS), 3 * each)
     scores = RNG.integers(0, 300, 3 * each).astype(np.int32)
     possible = selected.possible(queries, owners, LENGTHS[targets], scores)
-    passing = [
-        k * each + selected.passing(query, targets[owners == k], scores[owners == k])[0]
-        for k, query in enumerate(queries)
-    ]
-    assert set(np.concatenate(passing).tolist()) <= set(possible.tolist())
+    passing, capped = selected.passing(queries, [each] * 3, targets, scores)
+    assert not any(capped) and set(passing.tolist()) <= set(possible.tolist())
     if max_evalue < 1:
         # most others are excluded
-        assert len(possible) < len(np.concatenate(passing)) + 0.2 * 3 * each
+        assert len(possible) < len(passing) + 0.2 * 3 * each
 
 
 def test_without_limits_all_that_score_are_possible() -> None:
     scores = np.array([3, 0, 1], np.int32)
     every = Selection(lambda *arguments: np.zeros(3), 1.0)
     assert every.possible([0], np.zeros(3, np.int32), LENGTHS[:3], scores).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_queries_are_selected_as_each_alone(windows: bool) -> None:
+    limited, queries = replace(selection(10.0), max_aligned=20), [0, 1, 2]
+    if windows:
+        origins = [_Origin(0, 0), _Origin(1, 1), _Origin(1, 1), _Origin(2, 0)]
+        with_origins = _with_origins(limited, origins)
+        assert with_origins is not None
+        limited, queries = with_origins, [0, 1, 2, 3]
+    counts = [300, 400, 0, 500][: len(queries)]
+    targets = np.concatenate([RNG.permutation(len(LENGTHS))[:count] for count in counts])
+    scores = RNG.integers(0, 300, len(targets)).astype(np.int32)
+    passing, capped = limited.passing(queries, counts, targets, scores)
+    expected, ends = [], np.cumsum(counts).tolist()
+    for k, (query, count, end) in enumerate(zip(queries, counts, ends, strict=True)):
+        own = slice(end - count, end)
+        indices, (is_capped,) = limited.passing([query], [count], targets[own], scores[own])
+        expected += (indices + end - count).tolist()
+        assert capped[k] == is_capped == (len(indices) == 20)
+    assert passing.tolist() == expected
+    # the number of candidates of a query with windows is not limited
+    assert capped == ([True, False, False, True] if windows else [True, True, False])

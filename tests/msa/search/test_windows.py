@@ -63,17 +63,17 @@ def test_best_hits_of_every_position(
         better = [other for other, counted in zip(positions[:k], counts, strict=False) if counted]
         depths = [sum(position in other for other in better) for position in covered]
         expected.append(min(depths) + counts[k] <= max_seqs)
-    assert best_hits(paths, length, max_seqs, np.array(counts, bool)).tolist() == expected
+    assert best_hits(paths.records, length, max_seqs, np.array(counts, bool)).tolist() == expected
     if all(counts):
-        assert best_hits(paths, length, max_seqs).tolist() == expected
+        assert best_hits(paths.records, length, max_seqs).tolist() == expected
 
 
 def test_hits_of_a_long_query_are_limited_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "_MAX_ROW_RESIDUES", 6 * 3000)
     records = np.array([(9, 100 * k, 100 * k + 50, 0, 0, 1, 1, 0) for k in range(20)], np.int32)
     paths = AlignmentPaths(records, np.empty(0, np.int32), np.zeros(21, np.int64))
-    assert best_hits(paths, 3000, 2).tolist() == [True] * 6 + [False] * 14
-    assert best_hits(paths, 3000, 8).tolist() == [True] * 8 + [False] * 12
+    assert best_hits(paths.records, 3000, 2).tolist() == [True] * 6 + [False] * 14
+    assert best_hits(paths.records, 3000, 8).tolist() == [True] * 8 + [False] * 12
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,9 @@ def test_hits_of_a_long_query_equal_brute_force(
             # windows select targets before the composition of the aligned regions is known
             if len(part) == len(query):
                 found = records, targets, all_targets, "BLOSUM62", parameters.lambda_
-                excess = np.maximum(excess, composition_excess(part, *found))
+                excess = np.maximum(
+                    excess, composition_excess([part], np.zeros(len(found[0]), np.int64), *found)
+                )
             scores = np.maximum(scores - excess, 0)
         scaled = replace(parameters, k=parameters.k * k_factor)
         return evalues(scores, len(query), targets.lengths, database.total_residues, scaled)
@@ -161,7 +163,7 @@ def test_thresholds_apply_before_the_limit_of_every_region(
     options = SearchSettings(max_seqs=100, min_seq_id=0.5)
     all_hits = search(query, database, options)
     few = search(query, database, replace(options, max_seqs=2))
-    kept = best_hits(all_hits.alignments, len(query.sequence), 2)
+    kept = best_hits(all_hits.alignments.records, len(query.sequence), 2)
     assert few.targets.tolist() == all_hits.targets[kept].tolist()
     assert 2 * DOMAINS <= len(few) < len(all_hits) and few.capped
 

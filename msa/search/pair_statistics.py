@@ -1,0 +1,118 @@
+"""The statistics of pairs of a query and a target in one search: E-values and corrections of scores."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from msa.profile.gumbel import GumbelParameters
+from msa.profile.statistics import are_evalues_at_most, evalues, reversed_excess
+
+
+@dataclass(frozen=True)
+class QueryStatistics:
+    """The numbers of a query on which the E-values of its targets depend.
+
+    Args:
+        length: residues of the query.
+        k: Karlin and Altschul's K of its scores.
+        chance_fraction: see `msa.profile.statistics.reversed_excess`.
+        long_target: residues above which E-values are proportional to the length of the target.
+    """
+
+    length: int
+    k: float
+    chance_fraction: float
+    long_target: float
+
+
+@dataclass(frozen=True, eq=False)
+class PairStatistics:
+    """The statistics of pairs of a query and a target.
+
+    Args:
+        parameters: of chance scores, the same for all queries but for K.
+        database_residues: residues of the whole database.
+        query_lengths: int64 [n], residues of the query of each pair.
+        k: float64 [n], K of the query's scores.
+        chance_fractions: float64 [n]; see QueryStatistics.
+        long_targets: float64 [n]; see QueryStatistics.
+        target_lengths: int32 [n], residues.
+    """
+
+    parameters: GumbelParameters
+    database_residues: int
+    query_lengths: np.ndarray
+    k: np.ndarray
+    chance_fractions: np.ndarray
+    long_targets: np.ndarray
+    target_lengths: np.ndarray
+
+    @classmethod
+    def of_queries(
+        cls,
+        parameters: GumbelParameters,
+        residues: int,
+        queries: Sequence[QueryStatistics],
+        owners: np.ndarray,
+        target_lengths: np.ndarray,
+    ) -> "PairStatistics":
+        """Return the statistics of several queries, each with several targets.
+
+        Args:
+            parameters: see PairStatistics.
+            residues: residues of the whole database.
+            queries: the queries.
+            owners: int64 [n], index in `queries` of each pair's query.
+            target_lengths: int32 [n].
+        """
+        lengths = np.array([query.length for query in queries], np.int64)
+        numbers = [(query.k, query.chance_fraction, query.long_target) for query in queries]
+        k, fractions, long_targets = np.array(numbers, np.float64).T[:, owners]
+        return cls(parameters, residues, lengths[owners], k, fractions, long_targets, target_lengths)
+
+    @property
+    def _length_factors(self) -> np.ndarray:
+        """The factors of E-values that are due to the lengths of the targets, float64 [n]."""
+        return np.asarray(np.maximum(self.target_lengths / self.long_targets, 1.0))
+
+    def evalues(self, scores: np.ndarray, max_evalue: float = math.inf) -> np.ndarray:
+        """Compute E-values.
+
+        Args:
+            scores: int [n].
+            max_evalue: larger E-values may be returned as infinity.
+
+        Returns:
+            float64 [n].
+        """
+        lengths, residues = self.target_lengths, self.database_residues
+        values = evalues(scores, self.query_lengths, lengths, residues, self.parameters, max_evalue, self.k)
+        return np.asarray(values * self._length_factors)
+
+    def are_evalues_at_most(self, max_evalue: float, scores: np.ndarray) -> np.ndarray:
+        """Return whether the E-values of scores, int [n], are at most a limit, bool [n]."""
+        return self._are_at_most(max_evalue, self._length_factors, scores, self.database_residues)
+
+    def pair_evalues(self, scores: np.ndarray) -> np.ndarray:
+        """Compute the E-values of scores, int [n], for databases of each target alone, float64 [n]."""
+        lengths = self.target_lengths
+        values = evalues(scores, self.query_lengths, lengths, 1, self.parameters, k=self.k)
+        return np.asarray(values * lengths)
+
+    def are_pair_evalues_at_most(self, max_evalue: float, scores: np.ndarray) -> np.ndarray:
+        """Return whether the E-values for databases of each target alone are at most a limit, bool [n]."""
+        return self._are_at_most(max_evalue, self.target_lengths, scores, 1)
+
+    def reversed_excess(self, reversed_scores: np.ndarray) -> np.ndarray:
+        """Return the part of scores that is due to the reversed profile; see msa.profile.statistics."""
+        lengths, fractions = self.target_lengths, self.chance_fractions
+        return reversed_excess(reversed_scores, self.query_lengths, lengths, self.parameters, fractions)
+
+    def _are_at_most(
+        self, max_evalue: float, factors: np.ndarray, scores: np.ndarray, residues: int
+    ) -> np.ndarray:
+        lengths = self.target_lengths
+        arguments = scores, self.query_lengths, lengths, residues, self.parameters, self.k
+        return are_evalues_at_most(max_evalue, factors, *arguments)

@@ -1,0 +1,38 @@
+"""Tests of the choice between compiled kernels and slower code."""
+
+import threading
+
+import pytest
+
+from msa import interpreted
+from msa.interpreted import InterpretedBudget
+
+
+def test_many_values_need_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreted, "_MAX_VALUES", 10)
+    budget = InterpretedBudget()
+    assert [budget.take(count) for count in (6, 4, 0, 1, 1)] == [True, True, True, False, False]
+
+
+def test_kernels_are_used_once_they_are_loaded() -> None:
+    budget, loading, loads = InterpretedBudget(), threading.Event(), []
+
+    def load() -> None:
+        loads.append(1)
+        loading.wait()
+
+    budget.load_in_background(load)
+    budget.load_in_background(load)
+    assert budget.take(2 * interpreted._MAX_VALUES)
+    loading.set()
+    assert budget._loading is not None
+    budget._loading.join()
+    assert not budget.take(0) and loads == [1]
+
+
+def test_errors_of_loading_are_left_to_the_first_use() -> None:
+    budget = InterpretedBudget()
+    budget.load_in_background(lambda: 1 // 0 and None)
+    assert budget._loading is not None
+    budget._loading.join()
+    assert not budget.take(1)
