@@ -27,7 +27,7 @@ from torch import distributed
 from foldcli.pipeline.device import NetworkMemory
 from model.alphafold import AlphaFold
 from model.config import ModelConfig, model_config
-from model.memory_plan import MARGIN, MIN_CHUNK_ELEMENTS, PassSize, estimate_peak_bytes
+from model.memory_plan import MIN_CHUNK_ELEMENTS, PassSize, estimate_peak_bytes, usable_bytes
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.parameters import random_parameters
@@ -45,7 +45,7 @@ def longest(config: ModelConfig, templates: int, gpus: int, available_bytes: int
 
     def fits(residues: int) -> bool:
         size = PassSize(residues, ROWS + templates, EXTRA_ROWS, templates, ranks=gpus)
-        return estimate_peak_bytes(config, size, MIN_CHUNK_ELEMENTS) <= (1 - MARGIN) * available_bytes
+        return estimate_peak_bytes(config, size, MIN_CHUNK_ELEMENTS) <= usable_bytes(size, available_bytes)
 
     length = next(n for n in itertools.count(STEP, STEP) if not fits(n))
     return length - STEP

@@ -31,8 +31,9 @@ MIN_CHUNK_ELEMENTS = 2**22
 DEFAULT_CHUNK_ELEMENTS = 2**29
 # chunk size on the CPU, where memory is not planned
 CPU_CHUNK_ELEMENTS = CPU_BUDGET
-# fraction of the free memory reserved for fragmentation and the libraries' workspaces
-MARGIN = 0.05
+# Fraction of the free memory reserved for fragmentation and the libraries' workspaces. With several ranks,
+# representations move to new memory in each block, so that more of it is fragmented.
+MARGIN, RANKS_MARGIN = 0.05, 0.12
 
 
 @dataclass(frozen=True)
@@ -138,11 +139,16 @@ def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> Me
     pair = config.evoformer.pair
     factors = 2 * size.per_rank(size.residues) * size.residues * pair.multiplication_channels
     chunk = max(DEFAULT_CHUNK_ELEMENTS, factors)
-    limit = int(available_bytes * (1 - MARGIN))
+    limit = usable_bytes(size, available_bytes)
     while chunk > MIN_CHUNK_ELEMENTS and estimate_peak_bytes(config, size, chunk) > limit:
         chunk //= 2
     chunk = max(MIN_CHUNK_ELEMENTS, chunk)
     return MemoryPlan(chunk, estimate_peak_bytes(config, size, chunk), available_bytes)
+
+
+def usable_bytes(size: PassSize, available_bytes: int) -> int:
+    """Return the part of the available memory that the tensors of a pass may occupy."""
+    return int(available_bytes * (1 - (MARGIN if size.ranks == 1 else RANKS_MARGIN)))
 
 
 def estimate_peak_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> int:

@@ -81,6 +81,7 @@ class ParallelTrunk:
             pair += template_update(embedding, pair, templates, pair_shard)
         self.group.release_cached_memory()
         pair = self._run_extra_stack(features, pair, pair_shard)
+        self.group.release_cached_memory()
         shard = MsaShard(pair_shard, msa_rows.total, mask)
         blocks = _evoformer_blocks(self.trunk.evoformer_iteration)
         rows = Pending.done(msa)
@@ -126,6 +127,7 @@ class ParallelTrunk:
         """Run the extra MSA stack; return this rank's new rows of the pair representation."""
         shard = MsaShard(pair_shard, features["extra_msa"].shape[0], features.get("extra_msa_mask"))
         extra = Pending.done(self.trunk.extra_msa_embedding(features, shard.rows))  # [e, N, C'']
+        self.group.release_cached_memory()
         blocks = _evoformer_blocks(self.trunk.extra_msa_stack)
         return run_stack(blocks, shard, extra, pair, keep_msa=False)[1]
 

@@ -16,6 +16,7 @@ from model.memory_plan import (
     PassSize,
     estimate_peak_bytes,
     plan_memory,
+    usable_bytes,
 )
 from model.parameters import random_parameters
 
@@ -116,6 +117,8 @@ def test_memory_is_divided_among_ranks() -> None:
     assert 0.5 * whole < divided[0] < 0.75 * whole
     assert 0.25 * whole < divided[1] < 0.45 * whole
     assert divided[2] < 0.3 * whole
+    # with several ranks, more memory is reserved for fragmentation
+    assert usable_bytes(size(9, ranks=2), 100 * GIB) == 88 * GIB < usable_bytes(size(9), 100 * GIB)
     # a rank without rows needs no more than one with a row
     one, three = (plan_memory(CONFIG, PassSize(1, 1, 1, ranks=ranks), UNLIMITED) for ranks in (1, 3))
     assert three.peak_bytes <= 2 * one.peak_bytes
