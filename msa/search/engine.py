@@ -88,13 +88,17 @@ class Selection:
         """
         if self.longest_targets is None:
             return np.flatnonzero(scores > 0)
-        longest = np.stack([self._longest_targets_of(query) for query in queries])
+        longest = np.stack([self.longest_targets(self.original_query(query)) for query in queries])
         entries = owners * longest.shape[1] + np.minimum(scores, longest.shape[1] - 1)
         return np.flatnonzero(lengths <= longest.reshape(-1).take(entries))
 
-    def _longest_targets_of(self, query: int) -> np.ndarray:
-        assert self.longest_targets is not None
-        return self.longest_targets(query)
+    def original_query(self, query: int) -> int:
+        """Return the index by which the functions of this selection know a query."""
+        return query
+
+    def limit_of(self, query: int) -> int | None:
+        """Return the maximum number of candidates of a query."""
+        return self.max_aligned
 
     def passing(
         self,
@@ -117,22 +121,10 @@ class Selection:
             int64 [m], ascending, and for each query, whether `max_aligned` limited their number. It does so
             only for the final E-values.
         """
-        limits = [self.max_aligned] * len(queries)
-        return self._passing(queries, counts, limits, targets, scores, reversed_scores)
-
-    def _passing(
-        self,
-        queries: Sequence[int],
-        counts: Sequence[int],
-        limits: Sequence[int | None],
-        targets: np.ndarray,
-        scores: np.ndarray,
-        reversed_scores: np.ndarray | None,
-    ) -> tuple[np.ndarray, list[bool]]:
-        """Return the indices of the candidates that pass, with a maximum number for each query."""
-        owners = np.repeat(np.array(queries, np.int64), counts)
+        owners = np.repeat(np.array([self.original_query(query) for query in queries], np.int64), counts)
         evalues = self.evalues(owners, targets, scores, reversed_scores)
         passing, capped = np.flatnonzero((scores > 0) & (evalues <= self.max_evalue)), [False] * len(queries)
+        limits = [self.limit_of(query) for query in queries]
         final = reversed_scores is not None or not self.reverse
         if not final or all(limit is None for limit in limits):
             return passing, capped

@@ -82,22 +82,13 @@ class _OriginalSelection(Selection):
 
     origins: Sequence[_Origin] = ()
 
-    def passing(
-        self,
-        queries: Sequence[int],
-        counts: Sequence[int],
-        targets: np.ndarray,
-        scores: np.ndarray,
-        reversed_scores: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, list[bool]]:
+    def original_query(self, query: int) -> int:
         """See Selection; E-values of windows are computed with the length of the whole query."""
-        origins = [self.origins[query] for query in queries]
-        limits = [None if origin.windows else self.max_aligned for origin in origins]
-        indices = [origin.index for origin in origins]
-        return self._passing(indices, counts, limits, targets, scores, reversed_scores)
+        return self.origins[query].index
 
-    def _longest_targets_of(self, query: int) -> np.ndarray:
-        return super()._longest_targets_of(self.origins[query].index)
+    def limit_of(self, query: int) -> int | None:
+        """See Selection."""
+        return None if self.origins[query].windows else self.max_aligned
 
 
 class WindowedEngine:
