@@ -127,11 +127,9 @@ def test_seconds_are_interpolated_between_measurements_and_unknown_beyond_them()
     assert seconds_per_pass(H200, CONFIG, deeper, 256) is None
 
 
-@pytest.mark.parametrize(
-    ("residues", "measured"), [(256, 1.6), (512, 2.4), (1024, 3.0), (2048, 8.5), (2560, 12.8)]
-)
+@pytest.mark.parametrize(("residues", "measured"), [(256, 1.6), (512, 2.4), (2048, 6.4), (4096, 22.0)])
 def test_estimated_memory_is_close_to_measured_memory(residues: int, measured: float) -> None:
-    """Compare with GiB measured on an H200 (docs/performance.md), for 1,024 residues without other graphs."""
+    """Compare with GiB measured on an H200 and, for long proteins, on an H100 (docs/performance.md)."""
     estimated = peak_bytes(CONFIG, MEASURED, residues, 139 * 2**30) + parameter_bytes(CONFIG, MEASURED)
     assert 0.9 * measured <= estimated / 2**30 <= 1.55 * measured
 
