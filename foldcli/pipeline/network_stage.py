@@ -37,33 +37,42 @@ class NetworkStage:
 
     def run(self, work: Iterable[TargetStep]) -> None:
         """Run all work; the GPU finishes a job while the next one is started."""
-        start = time.perf_counter()
         with CallQueue(_JOBS_AHEAD) as collector:
-            for step in work:
-                target = step.target
-                if target.predicted or target.postponed or target.interrupted:
-                    continue
-                waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
-                target.facts["waited_for_features_seconds"] = round(waited, 3)
-                plan, reached = step.plan, False
-                if not target.failed and step.job is not None:
-                    try:
-                        add = partial(self._add_model, target, step.job, plan, self._start(step))
-                    except Exception as error:
-                        if not self._fail_job(target, error):
-                            return
-                    else:
-                        added = collector.submit(add)
-                        reached = plan.may_stop and added.result() > plan.stop_at_score
-                    if reached:
-                        plan = self._stop(target, plan, step.job)
-                if (step.is_last or reached) and target.is_open:
-                    target.predicted = True
-                    collector.submit(partial(self._finish, target, plan))
-                del step  # its sample is freed before the next one is made
-                if not self._runner.usable:
-                    return
-                start = time.perf_counter()
+            try:
+                self._run(work, collector)
+            except BaseException:
+                # before the context waits for results that workers write
+                self._results.stop()
+                raise
+
+    def _run(self, work: Iterable[TargetStep], collector: CallQueue) -> None:
+        """Start all jobs; a thread collects their results."""
+        start = time.perf_counter()
+        for step in work:
+            target = step.target
+            if target.predicted or target.postponed or target.interrupted:
+                continue
+            waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
+            target.facts["waited_for_features_seconds"] = round(waited, 3)
+            plan, reached = step.plan, False
+            if not target.failed and step.job is not None:
+                try:
+                    add = partial(self._add_model, target, step.job, plan, self._start(step))
+                except Exception as error:
+                    if not self._fail_job(target, error):
+                        return
+                else:
+                    added = collector.submit(add)
+                    reached = plan.may_stop and added.result() > plan.stop_at_score
+                if reached:
+                    plan = self._stop(target, plan, step.job)
+            if (step.is_last or reached) and target.is_open:
+                target.predicted = True
+                collector.submit(partial(self._finish, target, plan))
+            del step  # its sample is freed before the next one is made
+            if not self._runner.usable:
+                return
+            start = time.perf_counter()
 
     def _start(self, step: TargetStep) -> Callable[[], JobResult]:
         """Start one job of a target; return a function that waits for its result."""

@@ -249,9 +249,10 @@ class ResultStage:
         An error or interrupt ends relaxations at once, and a second interrupt also the writing of models; a
         later run repeats what is missing.
         """
-        if exception[0] is not None and self.relaxation is not None:
-            self._stopped = True
-            self.relaxation.pool.terminate()
+        if exception[0] is not None:
+            self.stop()
+            if self.relaxation is not None:
+                self.relaxation.pool.terminate()
         try:
             with self._idle:
                 self._idle.wait_for(lambda: self._num_running <= 0)
@@ -263,6 +264,10 @@ class ResultStage:
         self.pool.close()
         if self.relaxation is not None:
             self.relaxation.pool.close()
+
+    def stop(self) -> None:
+        """Note that the run ends early: workers that end now, because of the same signal, are no failures."""
+        self._stopped = True
 
     def _submit(
         self, pool: WorkerPool, function: Callable[[Any], Any], item: Any, on_done: Callable[[Any], None]
@@ -311,8 +316,13 @@ class ResultStage:
         if error is None:
             self.on_model(target, future.result())
         elif first_error:
-            self.on_failed(target, error)
+            self._fail(target, error)
         self._submit_if_complete(target)
+
+    def _fail(self, target: TargetRun, error: BaseException) -> None:
+        """Report a failure in a worker; see `stop`."""
+        if not (self._stopped and isinstance(error, ChildProcessError)):
+            self.on_failed(target, error)
 
     def _submit_if_complete(self, target: TargetRun) -> None:
         with self._lock:
@@ -356,6 +366,6 @@ class ResultStage:
 
     def _on_target_finished(self, target: TargetRun, future: "Future[DoneRecord]") -> None:
         if (error := future.exception()) is not None:
-            self.on_failed(target, error)
+            self._fail(target, error)
         else:
             self.on_finished(target, future.result())

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -32,6 +33,9 @@ R = TypeVar("R")
 
 # seconds that a worker has to end after a signal before it is killed
 _GRACE = 10.0
+# Schedulers send SIGTERM to all processes of a run. The calls of a worker that it has ended fail this many
+# seconds later, when the main process has stopped the run.
+_SIGNAL_SECONDS = 0.5
 # results that a worker collects before it takes another call
 _MAX_UNFINISHED = 2
 
@@ -211,7 +215,7 @@ class _WorkerProcess:
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
-        self.ended = False
+        self.ended, self._terminated = False, False
         self._count, self._unfinished = 0, dict[int, Call[Any]]()
         self._lock = Lock()
         self._receiver = Thread(target=self._receive, name="results", daemon=True)
@@ -232,6 +236,7 @@ class _WorkerProcess:
 
     def terminate(self) -> None:
         """End the process at once."""
+        self._terminated = True
         self._process.terminate()
         self._process.join(_GRACE)
         if self._process.is_alive():
@@ -255,6 +260,8 @@ class _WorkerProcess:
                 else:
                     self._unfinished[number].set_started()
         self._process.join()
+        if self._process.exitcode == 128 + signal.SIGTERM and not self._terminated:
+            time.sleep(_SIGNAL_SECONDS)
         with self._lock:
             self.ended = True
         self._pipe.close()

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -257,3 +259,35 @@ def test_unusable_parameters_are_reported_before_the_first_target(
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "out" / "t").exists()
+
+
+def test_signal_to_all_processes_of_a_run_is_reported_in_one_line(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    # enough that the network still runs
+    paths = [tmp_path / f"t{k}.a3m" for k in range(60)]
+    for path in paths:
+        path.write_text(A3M)
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [*FOLDCLI, "predict", *map(str, paths), *QUICK, "--device", "cpu", "-q", "-o", str(out)],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        # while a worker draws the plots of the first target
+        deadline = time.monotonic() + 60
+        while not any(out.rglob("*_plddt*")):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.001)
+        os.killpg(process.pid, signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    reported = [line for line in errors.splitlines() if "error" in line]
+    assert process.returncode == 143, errors
+    assert reported == ["foldcli: error: terminated; run the same command again to continue"]
+    assert not list(out.glob("failures*"))
