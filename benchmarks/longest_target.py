@@ -16,12 +16,13 @@ import multiprocessing
 import tempfile
 import time
 from datetime import timedelta
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from random_inputs import random_features, template_arrays
+from random_inputs import ROWS, monomer_features
 from torch import distributed
 
 from foldcli.pipeline.device import NetworkMemory
@@ -33,7 +34,7 @@ from model.parallel.network import ParallelAlphaFold
 from model.parameters import random_parameters
 from model.recycling import RecyclingSettings, predict
 
-ROWS, EXTRA_ROWS = 508, 5120
+EXTRA_ROWS = 5120
 PASSES = 2
 GIB = 2**30
 # lengths are multiples of this
@@ -49,17 +50,6 @@ def longest(config: ModelConfig, templates: int, gpus: int, available_bytes: int
 
     length = next(n for n in itertools.count(STEP, STEP) if not fits(n))
     return length - STEP
-
-
-def target_features(residues: int, templates: int) -> dict[str, np.ndarray]:
-    """Return random features of a prediction with one recycle."""
-    features = random_features(residues, ROWS, EXTRA_ROWS)
-    if templates:
-        arrays = template_arrays(residues, templates)
-        arrays["template_all_atom_masks"] = arrays.pop("mask")
-        arrays["template_mask"] = (np.arange(len(arrays["template_aatype"])) < templates).astype(np.float32)
-        features |= {name: array[None] for name, array in arrays.items()}
-    return {name: np.broadcast_to(x, (PASSES, *x.shape[1:])) for name, x in features.items()}
 
 
 def predict_rank(
@@ -85,7 +75,8 @@ def predict_rank(
     memory = NetworkMemory(str(device), ranks=gpus)
     available = memory.available_bytes()
     length = residues or longest(config, templates, gpus, available)
-    features = target_features(length, templates)
+    drawn = monomer_features(length, templates, EXTRA_ROWS)
+    features = {name: np.broadcast_to(x, (PASSES, *x.shape[1:])) for name, x in drawn.items()}
     plan = memory.plan(network, features)
     assert plan is not None
     torch.cuda.reset_peak_memory_stats()
@@ -122,19 +113,13 @@ def main() -> None:
             processes = [context.Process(target=predict_rank, args=(rank, *case)) for rank in range(gpus)]
             for process in processes:
                 process.start()
-            while processes:
+            wait([process.sentinel for process in processes])
+            for process in processes:
                 # a rank whose partner has failed waits for it forever
-                if any(process.exitcode == 0 for process in processes):
-                    for process in processes:
-                        process.join(20)
-                        process.kill()
-                    processes = []
-                elif any(process.exitcode for process in processes):
-                    print(f"{network}, {gpus} GPUs: a process has failed", flush=True)
-                    for process in processes:
-                        process.kill()
-                    processes = []
-                time.sleep(0.1)
+                process.join(20)
+                process.kill()
+            if results.empty():
+                print(f"{network}, {gpus} GPUs: a process has failed", flush=True)
             while not results.empty():
                 print(results.get(), flush=True)
 

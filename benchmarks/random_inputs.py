@@ -40,12 +40,12 @@ def template_arrays(residues: int, templates: int) -> Arrays:
     return {"template_aatype": aatype, "template_all_atom_positions": positions, "mask": mask}
 
 
-def monomer_features(residues: int, templates: int) -> Arrays:
+def monomer_features(residues: int, templates: int, extra_rows: int = EXTRA_ROWS) -> Arrays:
     """Return features of one iteration of the monomer network."""
     arrays = template_arrays(residues, templates)
     arrays["template_all_atom_masks"] = arrays.pop("mask")
     present = (np.arange(SLOTS) < templates).astype(np.float32)
-    features = random_features(residues, ROWS, EXTRA_ROWS)
+    features = random_features(residues, ROWS, extra_rows)
     return features | {name: array[None] for name, array in (arrays | {"template_mask": present}).items()}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from cuda.fused.chunking import row_slices
+from cuda.fused.chunking import residue_slices, row_slices
 from model import residue_constants
 from model.config import ModelConfig
 from model.kernels import Kernels
@@ -182,9 +182,8 @@ class RecyclingEmbedding(nn.Module):
             rows: the rows of the whole pair representation that `pair` holds.
         """
         points, previous_pair = pseudo_beta(aatype, previous.positions), previous.take_pair()
-        first, (_, length, channels) = rows.start or 0, pair.shape
-        for chunk in row_slices(pair, length * recycling_elements(channels)):
-            residues = slice(first + chunk.start, first + chunk.stop)
+        _, length, channels = pair.shape
+        for chunk, residues in residue_slices(pair, length * recycling_elements(channels), rows):
             bins = distance_bins(points, *RECYCLED_BINS, rows=residues)  # [n, N, 15]
             pair[chunk] += self.prev_pos_linear(bins.to(pair.dtype))
             pair[chunk] += self.prev_pair_norm(previous_pair[chunk])

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cuda.fused.chunking import row_slices
+from cuda.fused.chunking import residue_slices, row_slices
 from model import residue_constants
 from model.config import ModelConfig, PairConfig, TemplateConfig
 from model.embedders import ALL, Features, distance_bins, pseudo_beta
@@ -42,6 +42,11 @@ def active_templates(features: Features) -> Features | None:
     return {
         name: features[name] for name in (TEMPLATE_FEATURES | MULTIMER_TEMPLATE_FEATURES) & features.keys()
     }
+
+
+def one_template(templates: Features, index: int) -> Features:
+    """Return the features of one template, without template axis."""
+    return {name: x[index] for name, x in templates.items()}
 
 
 class TemplatePairBlock(nn.Module):
@@ -90,14 +95,12 @@ class SingleTemplateEmbedding(nn.Module):
             block(out, pair_mask)
         out.copy_(self.output_layer_norm(out))
 
-    def embed_features(self, template: Features, out: torch.Tensor, rows: slice = ALL) -> torch.Tensor:
-        """Write rows of the stack's input to out [n, N, C], given one template's features; return out."""
-        first, (_, length, channels) = rows.start or 0, out.shape
-        for chunk in row_slices(out, length * embedding_elements(channels)):
-            residues = slice(first + chunk.start, first + chunk.stop)
+    def embed_features(self, template: Features, out: torch.Tensor, rows: slice = ALL) -> None:
+        """Write rows of the stack's input to out [n, N, C], given one template's features."""
+        _, length, channels = out.shape
+        for chunk, residues in residue_slices(out, length * embedding_elements(channels), rows):
             features = _template_pair_features(template, residues)
             out[chunk] = self.embedding2d(features.to(out.dtype))
-        return out
 
 
 def embedding_elements(channels: int) -> int:
@@ -230,7 +233,7 @@ class TemplateEmbedding(nn.Module):
         channels = self.single_template_embedding.embedding2d.bias.shape[0]
         embedded = pair.new_empty(len(unmasked), *pair.shape[:2], channels)
         for index, out in zip(unmasked, embedded, strict=True):
-            embed({name: x[index] for name, x in templates.items()}, out)
+            embed(one_template(templates, index), out)
         result: torch.Tensor = self.attention(pair, embedded)
         return result
 

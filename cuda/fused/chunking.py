@@ -44,3 +44,16 @@ def row_slices(x: torch.Tensor, elements_per_row: int, budget: int | None = None
     size = max(1, budget // max(1, elements_per_row))
     for start in range(0, x.shape[0], size):
         yield slice(start, min(start + size, x.shape[0]))
+
+
+def residue_slices(x: torch.Tensor, elements_per_row: int, rows: slice) -> Iterator[tuple[slice, slice]]:
+    """Yield the slices of `row_slices`, and the residues that they hold.
+
+    Args:
+        x: a tensor of some rows of the residues.
+        elements_per_row: see `row_slices`.
+        rows: the rows that `x` holds; `slice(None)` for all.
+    """
+    first = rows.start or 0
+    for chunk in row_slices(x, elements_per_row):
+        yield chunk, slice(first + chunk.start, first + chunk.stop)

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from cuda.fused.chunking import row_slices
+from cuda.fused.chunking import residue_slices
 from model.config import ModelConfig
 from model.embedders import ALL, MAX_RELATIVE_POSITION, MSA_FEATURES, Features
 from model.layers import Linear
@@ -76,9 +76,8 @@ class MultimerInputEmbedding(nn.Module):
         length, channels = left.shape
         left = left[rows]
         pair = left.new_empty(len(left), length, channels)
-        first = rows.start or 0
-        for chunk in row_slices(left, 4 * length * channels):
-            pair[chunk] = self.relative_encoding(features, slice(first + chunk.start, first + chunk.stop))
+        for chunk, residues in residue_slices(left, 4 * length * channels, rows):
+            pair[chunk] = self.relative_encoding(features, residues)
             pair[chunk] += left[chunk, None]
             pair[chunk] += right[None]
         return msa, pair

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cuda.fused.chunking import row_slices
+from cuda.fused.chunking import residue_slices
 from model import residue_constants
 from model.config import ModelConfig, TemplateConfig
 from model.embedders import ALL, Features, distance_bins, pseudo_beta
@@ -14,7 +14,7 @@ from model.evoformer import Mask
 from model.kernels import Kernels
 from model.layers import LayerNorm, Linear, OneHotLinear, parameter
 from model.rigid import rotate
-from model.templates import RESIDUE_TYPES, TEMPLATE_BINS, TemplatePairBlock, torsion_angles
+from model.templates import RESIDUE_TYPES, TEMPLATE_BINS, TemplatePairBlock, one_template, torsion_angles
 
 CHI = 3  # index of chi1 among the torsion angles
 # residue type, sines and cosines of the four chi angles, and their mask
@@ -69,9 +69,8 @@ class MultimerSingleTemplateEmbedding(nn.Module):
         types_of_rows = self.template_pair_embedding_3(aatype)
         length, channels = types_of_columns.shape
         result = types_of_columns.new_empty(pair.shape[0], length, channels)
-        first = rows.start or 0
-        for chunk in row_slices(pair, length * (3 * channels + 2 * pair.shape[-1] + 6 * GEOMETRY_FEATURES)):
-            residues = slice(first + chunk.start, first + chunk.stop)
+        elements = 3 * channels + 2 * pair.shape[-1] + 6 * GEOMETRY_FEATURES
+        for chunk, residues in residue_slices(pair, length * elements, rows):
             geometry = template_geometry(template, residues).to(types_of_columns.dtype)  # [n, N, 44]
             act = self.template_pair_embedding_8(self.query_embedding_norm(pair[chunk]))
             act += geometry @ geometry_weights
@@ -141,7 +140,7 @@ class MultimerTemplateEmbedding(nn.Module):
             pair_mask: [N, N].
         """
         embedded = (
-            self.single_template_embedding(pair, {name: x[index] for name, x in templates.items()}, pair_mask)
+            self.single_template_embedding(pair, one_template(templates, index), pair_mask)
             for index in range(len(templates["template_weights"]))
         )
         return self.combine(embedded, templates["template_weights"])

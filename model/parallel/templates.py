@@ -8,7 +8,7 @@ from torch import nn
 from model.embedders import Features
 from model.multimer.templates import MultimerTemplateEmbedding
 from model.parallel.pair import PairShard
-from model.templates import TemplateEmbedding, TemplatePairBlock
+from model.templates import TemplateEmbedding, TemplatePairBlock, one_template
 
 
 def template_update(
@@ -31,8 +31,7 @@ def template_update(
     if isinstance(embedding, MultimerTemplateEmbedding):
         multimer, weights = embedding.single_template_embedding, templates["template_weights"]
         inputs = (
-            multimer.embed_features(pair, {name: x[i] for name, x in templates.items()}, shard.rows)
-            for i in range(len(weights))
+            multimer.embed_features(pair, one_template(templates, i), shard.rows) for i in range(len(weights))
         )
         stack = multimer.template_embedding_iteration
         return embedding.combine(
