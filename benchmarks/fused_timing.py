@@ -20,6 +20,15 @@ def milliseconds(call: Call) -> float:
     return float(do_bench(call, warmup=20, rep=100, return_mode="median"))
 
 
+def replayed(call: Call) -> Call:
+    """Return a call that launches all kernels at once by a CUDA graph, as passes of up to 512 residues do."""
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
 @dataclass(frozen=True)
 class Floors:
     """Measured rates of this GPU, from which lower bounds of times follow.

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 import torch
-from fused_timing import Call, Floors, Tuner, print_times, with_options
+from fused_timing import Call, Floors, Tuner, print_times, replayed, with_options
 
 from cuda.fused.dispatch import hopper_available, implementation_module
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights, reference, triton
@@ -60,15 +60,6 @@ def run(floors: Floors, length: int, with_peers: bool) -> None:
     positions, channels = length**2, pair.shape[-1]
     limits = floors.of(2 * positions * channels * 9, 2 * positions * channels * (6 * channels + length))
     print_times(f"triangle multiplication N {length} C {channels}", calls, limits)
-
-
-def replayed(call: Call) -> Call:
-    """Return a call that launches all kernels at once by a CUDA graph, as passes of up to 512 residues do."""
-    call()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
 
 
 def cuequivariance(pair: torch.Tensor, weights: TriangleMultiplicationWeights) -> Call:

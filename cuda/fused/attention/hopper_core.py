@@ -7,8 +7,9 @@ queries in two of the rows, which share the bias. While a group computes the exp
 expensive step, the products of the previous and of the next row are in flight. The sum of the softmax is a
 product with ones.
 
-As in `triton_core`, all logits of a query are taken relative to one value, here the maximum of the first
-row's first tile, and sums outside float32's middle range are counted, so that their blocks can be recomputed.
+As in `triton_core`, all logits of a query are taken relative to one value, and sums outside float32's middle
+range are counted, so that their blocks can be recomputed. Here, the value is the query's largest bias plus
+its largest product with a key in the first row's first tile. A steep bias thus takes no sum out of range.
 """
 
 import math
@@ -38,6 +39,8 @@ PROGRAM_ROWS = gl.constexpr(4)
 # keys of a tile, and tiles in shared memory
 KEYS = gl.constexpr(32)
 STAGES = gl.constexpr(5)
+# blocks of queries of a band, whose bias of one head takes 16 MiB of the L2 cache at 4,096 residues
+BAND_BLOCKS = 16
 # registers per thread: at the launch, and after their redistribution to warpgroups and loading warp
 REGISTERS, GROUP_REGISTERS, LOAD_REGISTERS = 96, gl.constexpr(112), gl.constexpr(24)
 
@@ -79,14 +82,24 @@ def _iterations(items):
 
 
 @gluon.jit
-def _work_item(iteration, query_blocks, HEADS: gl.constexpr):
+def _work_item(iteration, blocks, HEADS: gl.constexpr):
     """Return the block of queries, the block of rows and the head of an iteration of this program.
 
-    Blocks of queries vary fastest, then heads, then rows, as the heads of a position are adjacent in memory.
+    Blocks of queries vary fastest. If all of them fit into one band, heads follow, then rows, since the heads
+    of a position are adjacent in memory. Otherwise, the blocks of a band are followed by rows, then heads,
+    then bands, so that the bias of one head and one band stays in the L2 cache while all rows use it.
     """
+    query_blocks, row_blocks, band_blocks = blocks
     item = gl.program_id(0) + iteration * gl.num_programs(0)
-    rest = item // query_blocks
-    return item % query_blocks, rest // HEADS, rest % HEADS
+    band_items = band_blocks * row_blocks * HEADS
+    first = item // band_items * band_blocks
+    item %= band_items
+    count = gl.minimum(band_blocks, query_blocks - first)
+    rest = item // count
+    one_band = band_blocks == query_blocks
+    row_block = gl.where(one_band, rest // HEADS, rest % row_blocks)
+    head = gl.where(one_band, rest % HEADS, rest // row_blocks)
+    return first + item % count, row_block, head
 
 
 @gluon.jit
@@ -95,10 +108,10 @@ def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
     query_tiles, key_tiles, bias_tiles = descriptors
     queries, keys, values, biases, _ = buffers
     full, empty, queries_full, queries_empty = barriers
-    length, query_blocks, items = sizes
+    length, blocks, items = sizes
     step = 0
     for iteration in range(_iterations(items)):
-        block, row_block, head = _work_item(iteration, query_blocks, INNER // WIDTH)
+        block, row_block, head = _work_item(iteration, blocks, INNER // WIDTH)
         row = row_block * PROGRAM_ROWS
         channel = head * WIDTH
         start = block * (QUERY_GROUPS * QUERIES)
@@ -150,11 +163,21 @@ def _load_bias(biases, stage, GROUP: gl.constexpr):
 
 
 @gluon.jit
-def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, INNER: gl.constexpr):
+def _load_maxima(bias_maxima, query_block, head, length):
+    """Load the largest bias of each query of a block, float32 in units of log2."""
+    query = query_block * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, LOGITS))
+    maxima = gl.load(bias_maxima + head * length + query, mask=query < length, other=0.0)
+    return maxima.to(gl.float32) * LOG2_E
+
+
+@gluon.jit
+def _attend_group(
+    buffers, barriers, sizes, bias_maxima, output, scale, GROUP: gl.constexpr, INNER: gl.constexpr
+):
     """Compute all work items of this program for the queries and rows of one warpgroup."""
     queries, keys, values, biases, ones = buffers
     full, empty, queries_full, queries_empty = barriers
-    length, query_blocks, items = sizes
+    length, blocks, items = sizes
     FIRST: gl.constexpr = GROUP // QUERY_GROUPS * ROWS
     LAST: gl.constexpr = FIRST + ROWS - 1
     dtype: gl.constexpr = queries.dtype
@@ -163,7 +186,9 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
     ones_operand = ones.permute((1, 0))
     step = 0
     for iteration in range(_iterations(items)):
-        block, row_block, head = _work_item(iteration, query_blocks, INNER // WIDTH)
+        block, row_block, head = _work_item(iteration, blocks, INNER // WIDTH)
+        query_block = block * QUERY_GROUPS + GROUP % QUERY_GROUPS
+        bias_maximum = _load_maxima(bias_maxima, query_block, head, length)
         buffer = iteration % 2
         stage = step % STAGES
         query = queries.index(buffer * QUERY_GROUPS + GROUP % QUERY_GROUPS)._reinterpret(
@@ -173,7 +198,7 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
         mbarrier.wait(full.index(stage), step // STAGES & 1)
         key = _row_tile(keys, stage, FIRST).permute((1, 0))
         logits = warpgroup_mma(query.index(FIRST), key, zero_logits, use_acc=False)
-        maximum = gl.max(logits * scale + _load_bias(biases, stage, GROUP), 1)
+        maximum = gl.max(logits, 1) * scale + bias_maximum
         out = ()
         total = ()
         for _ in gl.static_range(ROWS):
@@ -233,7 +258,6 @@ def _attend_group(buffers, barriers, sizes, output, scale, GROUP: gl.constexpr, 
         last_total = warpgroup_mma(weights, ones_operand, total[ROWS - 1])
         mbarrier.arrive(empty.index(previous), count=1)
         mbarrier.arrive(queries_empty.index(buffer), count=1)
-        query_block = block * QUERY_GROUPS + GROUP % QUERY_GROUPS
         first_row = row_block * PROGRAM_ROWS + FIRST
         _finish(
             (out[0], last_out), (total[0], last_total), output, query_block, first_row, head, length, INNER
@@ -272,17 +296,18 @@ def _finish(out, total, output, block, first_row, head, length, INNER: gl.conste
     gl.store(target, gl.sum(out_of_range_count, 0), mask=exists)
 
 
-@gluon.jit(do_not_specialize=["batch", "length", "query_blocks", "items"])
+@gluon.jit(do_not_specialize=["batch", "length", "query_blocks", "row_blocks", "band_blocks", "items"])
 def attention_kernel(
-    query_tiles, key_tiles, bias_tiles, projected, projected_row, projected_position, gating_bias, gated,
-    gated_row, gated_position, batch, out_of_range, length, query_blocks, items, scale,
+    query_tiles, key_tiles, bias_tiles, bias_maxima, projected, projected_row, projected_position,
+    gating_bias, gated, gated_row, gated_position, batch, out_of_range, length, query_blocks, row_blocks,
+    band_blocks, items, scale,
     INNER: gl.constexpr,
 ):  # fmt: skip
     """Write softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of all blocks.
 
-    projected [B, L, 4*H*D] holds q, k, v and g; query_tiles and key_tiles are descriptors of it. gated is
-    [B, L, H*D]. The scale includes log2 e. out_of_range receives the number of sums outside the middle range
-    of each block.
+    projected [B, L, 4*H*D] holds q, k, v and g; query_tiles and key_tiles are descriptors of it. bias_maxima
+    [H, L] is the largest bias of each query. gated is [B, L, H*D]. The scale includes log2 e. out_of_range
+    receives the number of sums outside the middle range of each block.
     """
     dtype: gl.constexpr = query_tiles.dtype
     queries = allocate_buffers(query_tiles, 2 * QUERY_GROUPS)
@@ -296,17 +321,17 @@ def attention_kernel(
     fence_async_shared()
     buffers = (queries, keys, values, biases, ones)
     barriers = (full, empty, queries_full, queries_empty)
-    sizes = (length, query_blocks, items)
+    sizes = (length, (query_blocks, row_blocks, band_blocks), items)
     output = (
         projected, projected_row, projected_position, gating_bias, gated, gated_row, gated_position, batch,
         out_of_range,
     )  # fmt: skip
     gl.warp_specialize(
         [
-            (_attend_group, (buffers, barriers, sizes, output, scale, 0, INNER)),
-            (_attend_group, (buffers, barriers, sizes, output, scale, 1, INNER)),
-            (_attend_group, (buffers, barriers, sizes, output, scale, 2, INNER)),
-            (_attend_group, (buffers, barriers, sizes, output, scale, 3, INNER)),
+            (_attend_group, (buffers, barriers, sizes, bias_maxima, output, scale, 0, INNER)),
+            (_attend_group, (buffers, barriers, sizes, bias_maxima, output, scale, 1, INNER)),
+            (_attend_group, (buffers, barriers, sizes, bias_maxima, output, scale, 2, INNER)),
+            (_attend_group, (buffers, barriers, sizes, bias_maxima, output, scale, 3, INNER)),
             (_load_tiles, ((query_tiles, key_tiles, bias_tiles), buffers, barriers, sizes, INNER)),
         ],
         [4, 4, 4, 1],
@@ -326,11 +351,13 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
     (projected, projected_row, projected_position, gating_bias, _, _, _, pair_bias, _, _, gated, gated_row,
         gated_position, batch, length, _, _, _, _, out_of_range) = arguments  # fmt: skip
     query_blocks = -(-length // (QUERY_GROUPS.value * QUERIES.value))
-    items = query_blocks * -(-batch // PROGRAM_ROWS.value) * heads
+    row_blocks = -(-batch // PROGRAM_ROWS.value)
+    items = query_blocks * row_blocks * heads
     attention_kernel[(program_count(projected, items, 1),)](
         tile_descriptor(projected, PROGRAM_ROWS.value, QUERIES.value, WIDTH.value),
         tile_descriptor(projected, PROGRAM_ROWS.value, KEYS.value, WIDTH.value),
         tile_descriptor(pair_bias, 1, QUERIES.value, KEYS.value),
+        pair_bias.amax(-1),
         projected,
         projected_row,
         projected_position,
@@ -342,6 +369,8 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
         out_of_range,
         length,
         query_blocks,
+        row_blocks,
+        min(query_blocks, BAND_BLOCKS),
         items,
         WIDTH.value**-0.5 * math.log2(math.e),
         INNER=heads * WIDTH.value,

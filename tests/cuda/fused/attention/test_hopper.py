@@ -13,11 +13,15 @@ HEADS, WIDTH = 2, 32
 
 
 def run_kernel(
-    batch: int, length: int, swapped: bool, steepness: tuple[float, ...] = (1.0,) * HEADS
+    batch: int,
+    length: int,
+    swapped: bool,
+    bias_scales: tuple[float, ...] = (1.0,) * HEADS,
+    query_scales: tuple[float, ...] = (1.0,) * HEADS,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the kernel's result, the exact one, and the number of sums out of range in each block.
 
-    The bias of each head is multiplied by its steepness.
+    The bias and the queries of each head are multiplied by its scales.
     """
     generator = torch.Generator().manual_seed(batch + 10 * length)
 
@@ -30,7 +34,8 @@ def run_kernel(
     if swapped:
         projected, gated = projected.transpose(0, 1), gated.transpose(0, 1)
     gating_bias, bias = draw(HEADS, WIDTH), draw(HEADS, length, length)
-    bias *= torch.tensor(steepness)[:, None, None]
+    bias *= torch.tensor(bias_scales)[:, None, None]
+    projected.unflatten(-1, (4, HEADS, WIDTH))[:, :, 0].mul_(torch.tensor(query_scales)[:, None])
     tile = {"ROWS": hopper_core.ROWS.value, "QUERIES": hopper_core.QUERIES.value}
     launch = triton_attention.prepare_core(projected, gating_bias, None, bias, gated, **tile)
     out_of_range = launch.arguments[-1].fill_(-1)
@@ -63,8 +68,22 @@ def test_matches_float64(batch: int, length: int, swapped: bool) -> None:
     assert not out_of_range.any()
 
 
+@pytest.mark.parametrize(("length", "band_blocks"), [(200, 1), (300, 2)])
+def test_bands_of_queries(length: int, band_blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hopper_core, "BAND_BLOCKS", band_blocks)
+    result, exact, out_of_range = run_kernel(9, length, False)
+    assert (result.double() - exact).norm() / exact.norm() < 2**-8
+    assert not out_of_range.any()
+
+
+def test_steep_bias_takes_no_sum_out_of_range() -> None:
+    result, exact, out_of_range = run_kernel(3, 100, False, bias_scales=(100.0, 1e4))
+    assert (result.double() - exact).norm() / exact.norm() < 2**-8
+    assert not out_of_range.any()
+
+
 def test_sums_out_of_range_are_counted_in_their_block() -> None:
-    result, exact, out_of_range = run_kernel(3, 100, False, steepness=(1.0, 100.0))
+    result, exact, out_of_range = run_kernel(3, 100, False, query_scales=(1.0, 100.0))
     error = (result.double() - exact).abs().unflatten(-1, (HEADS, WIDTH)).amax(-1)  # [batch, length, heads]
     bad = ~(error < 0.1)
     counts = out_of_range.view(2, HEADS, 2)  # by pair of rows, head and block of queries

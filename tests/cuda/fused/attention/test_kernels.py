@@ -163,11 +163,30 @@ def test_sizes_of_triangle_attention(
     compare: Compare,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Sizes and strides of triangle attention, with biases steep enough that blocks are recomputed."""
+    """Sizes and strides of triangle attention, with flat and steep biases."""
     monkeypatch.setattr(kernels, "MIN_LENGTH", 0, raising=False)
     x = draw(length, batch, 32).transpose(0, 1) if swapped else draw(batch, length, 32)
     slope = torch.linspace(-1, 1, length).outer(torch.linspace(-1, 1, length)).to(x)
     check(compare, x, random_weights(draw, 32, 4, 32), None, draw(4, length, length) + steepness * slope)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="the simulator's and the interpreter's tests cover it")
+@pytest.mark.parametrize("batch, length", [(1, 70), (3, 256), (8, 400)])
+def test_large_products_of_queries_and_keys(
+    batch: int, length: int, draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products far above those of the first keys, so that blocks are recomputed."""
+    monkeypatch.setattr(kernels, "MIN_LENGTH", 0, raising=False)
+    heads, width = 4, 32
+    projected, bias = draw(batch, length, 4, heads, width).bfloat16(), draw(heads, length, length).bfloat16()
+    projected[:, :, 0, :, 0] = 16
+    projected[:, :, 1, :, 0] = torch.linspace(-60, 60, length).to(projected)[:, None]
+    gating_bias, gated = draw(heads, width).bfloat16(), projected.new_empty(batch, length, heads * width)
+    kernels.attend(projected.flatten(2), gating_bias, None, bias, gated)
+    q, k, v, g = projected.double().unbind(2)
+    weights = (torch.einsum("bihd,bjhd->bhij", q, k) * width**-0.5 + bias.double()).softmax(-1)
+    exact = torch.einsum("bhij,bjhd->bihd", weights, v) * torch.sigmoid(g + gating_bias.double())
+    assert (gated.double() - exact.flatten(2)).norm() / exact.norm() < 2**-8
 
 
 def test_changed_weights_are_packed_again(draw: Draw, compare: Compare) -> None:
