@@ -13,9 +13,9 @@ from foldcli.outputs.done import DoneRecord, StageCost
 from foldcli.outputs.layout import TargetFiles, unranked_name
 from foldcli.outputs.model_files import ModelResult, read_staged_results
 from foldcli.outputs.summary import RunSummary
+from foldcli.pipeline.alignment_request import AlignmentRequest
+from foldcli.pipeline.alignment_settings import AlignmentSettings
 from foldcli.pipeline.alignment_stores import SEARCH_RECORD, TargetStore
-from foldcli.pipeline.identity import AlignmentRequest
-from foldcli.pipeline.settings import AlignmentSettings
 from foldcli.pipeline.target_plan import read_finished
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.report import ReportSettings

@@ -18,6 +18,7 @@ import torch
 
 from foldcli.inputs.shard import Shard
 from foldcli.params.parameters import find_parameters
+from foldcli.pipeline.alignment_settings import AlignmentSettings
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.identity import TargetIdentities
@@ -25,7 +26,7 @@ from foldcli.pipeline.run import run_targets
 from foldcli.pipeline.run_state import RunSettings
 from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.searcher import DatabaseSource
-from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, OutputSettings, PredictSettings
+from foldcli.pipeline.settings import FeatureSettings, OutputSettings, PredictSettings
 from foldcli.report import ReportSettings
 from msa.io.fasta import FastaRecord
 from msa.search.settings import AlignmentFilter, SearchSettings

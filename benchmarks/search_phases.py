@@ -22,7 +22,7 @@ OFFSET = seconds_since_start() - time.perf_counter()
 
 # module → function or method → name of the phase
 FUNCTIONS = {
-    "foldcli.pipeline.search_run": {"SearchRun.to_table": "the run, after the imports of the command"},
+    "foldcli.pipeline.search_table": {"write_table": "the run, after the imports of the command"},
     "foldcli.pipeline.searcher": {
         "open_search_engine": "engine opened, GPU included",
         "DatabaseSource.open": "database opened",

@@ -9,8 +9,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tqdm import tqdm
-
 logger = logging.getLogger("foldcli")
 
 # maximum number of unusable structure files that the log names
@@ -54,7 +52,10 @@ class StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
-        tqdm.write(self.format(record), file=sys.stderr)
+        # without a progress bar, tqdm is not imported, which would delay every command
+        bar = getattr(sys.modules.get("tqdm"), "tqdm", None)
+        write = print if bar is None else bar.write
+        write(self.format(record), file=sys.stderr)
 
 
 def configure(quiet: bool = False, verbose: bool = False, log_json: bool = False) -> None:

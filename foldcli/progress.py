@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import Any
 
-from tqdm import tqdm
-
 from foldcli.logs import logger, logs_json
 from msa.progress import Progress
 
@@ -18,16 +16,23 @@ def shows_progress() -> bool:
     return sys.stderr.isatty() and logger.isEnabledFor(logging.INFO) and not logs_json()
 
 
+def _bar(**options: Any) -> Any:
+    """Return a tqdm progress bar on stderr, which is drawn if `shows_progress()`."""
+    from tqdm import tqdm  # not imported for commands without a bar, which it would delay
+
+    return tqdm(file=sys.stderr, disable=not shows_progress(), leave=False, **options)
+
+
 @contextlib.contextmanager
 def progress_bar(description: str, unit: str) -> Iterator[Progress]:
     """Yield a callback that draws a progress bar with rate and remaining time, if `shows_progress()`."""
-    with tqdm(
+    if not shows_progress():
+        yield lambda done, total: None
+        return
+    with _bar(
         desc=description,
         unit=unit,
         unit_scale=unit in ("B", "targets"),  # show large numbers as 1.23M
-        file=sys.stderr,
-        disable=not shows_progress(),
-        leave=False,
         delay=0.5,  # shorter work needs no bar
     ) as bar:
 
@@ -53,10 +58,11 @@ class RunProgress:
         self._passes = passes
         self._passes_done: dict[str, int] = {}
         self._lock = Lock()
-        self._bar = tqdm(
-            total=targets * passes, unit="pass", file=sys.stderr, disable=not shows_progress(), leave=False,
+        self._bar = _bar(
+            total=targets * passes,
+            unit="pass",
             bar_format="{percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} passes, {remaining} left{postfix}",
-        )  # fmt: skip
+        )
         self.show("starting")
 
     def __enter__(self) -> "RunProgress":
@@ -117,11 +123,8 @@ class CompilationProgress:
         if not self._announced:
             self._announced = True
             logger.info("compiling GPU kernels; later runs reuse them")
-        if self._bar is None and done < total:
-            self._bar = tqdm(
-                desc="compiling GPU kernels", unit="kernel", total=total, initial=done, file=sys.stderr,
-                disable=not shows_progress(), leave=False,
-            )  # fmt: skip
+        if self._bar is None and done < total and shows_progress():
+            self._bar = _bar(desc="compiling GPU kernels", unit="kernel", total=total, initial=done)
         if self._bar is not None:
             self._bar.total = total
             self._bar.update(done - self._bar.n)

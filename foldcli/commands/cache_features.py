@@ -92,9 +92,10 @@ def command(
     from features.cleanup import remove_abandoned
     from foldcli.inputs.targets import find_feature_targets
     from foldcli.paths import default_feature_cache, make_writable_folder
+    from foldcli.pipeline.alignment_settings import AlignmentSettings
     from foldcli.pipeline.cache_run import CacheRun
     from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings
+    from foldcli.pipeline.settings import FeatureSettings
 
     cache = cache or default_feature_cache()
     if as_json and not dry_run:

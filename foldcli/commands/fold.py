@@ -34,7 +34,7 @@ FOLD_OPTIONS = (
     grouped("Rows of the alignment", search_options.alignment_options),
     grouped("Complexes", search_options.pairing_options),
     grouped("Templates", template_options.template_options),
-    grouped("Prediction", options.params_option, predict_options.prediction_options),
+    grouped("Prediction", predict_options.params_option, predict_options.prediction_options),
     grouped(
         "Device",
         options.device_option("the search and the network"),
@@ -118,7 +118,7 @@ def run_fold(
     Returns:
         The exit code of `run_predictions`.
     """
-    from foldcli.pipeline.settings import AlignmentSettings
+    from foldcli.pipeline.alignment_settings import AlignmentSettings
 
     alignment = AlignmentSettings.from_options(option_values, threads)
     return run_predictions(

@@ -1,7 +1,5 @@
 """`foldcli merge-hits`: merge the hits of a split database's parts."""
 
-from pathlib import Path
-
 import click
 
 from foldcli.inputs.shard import Shard
@@ -36,15 +34,11 @@ def command(parts: tuple[str, ...], out: str, threads: int, overwrite: bool) -> 
       foldcli search proteins.fasta uniref50/2-of-2 --partial -o hits.2
       foldcli merge-hits hits.1 hits.2 -o hits.m8
     """
+    from foldcli.pipeline.search_results import write_results
     from foldcli.pipeline.search_run import SearchRun
     from foldcli.pipeline.split_runs import MergedSearcher
 
     merged = MergedSearcher.open(parts, threads)
     result = merged.hits.result
     run = SearchRun(merged, merged.hits.settings, lambda: merged, Shard(), None, overwrite)
-    if result.kind == "m8":
-        run.to_table(out, result.columns)
-    elif out == "-":
-        run.to_stdout(result.kind)
-    else:
-        run.to_folder(Path(out), result.kind)
+    write_results(run, out, result.kind, result.columns)

@@ -26,7 +26,7 @@ from foldcli.options.command import (
     predict_options.result_options,
 )
 @grouped("Templates", template_options.template_options)
-@grouped("Prediction", options.params_option, predict_options.prediction_options)
+@grouped("Prediction", predict_options.params_option, predict_options.prediction_options)
 @grouped(
     "Device",
     options.device_option("the network"),

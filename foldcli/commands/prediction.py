@@ -11,11 +11,12 @@ from model.parallel.rank_assignment import RankAssignment
 
 if TYPE_CHECKING:
     from foldcli.inputs.targets import TargetInput
+    from foldcli.pipeline.alignment_request import AlignmentRequest
+    from foldcli.pipeline.alignment_settings import AlignmentSettings
     from foldcli.pipeline.dry_run import PlanHeading
     from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.identity import AlignmentRequest
     from foldcli.pipeline.search_stage import SearchStage
-    from foldcli.pipeline.settings import AlignmentSettings, OutputSettings
+    from foldcli.pipeline.settings import OutputSettings
 
 # given the feature cache and the failures of the run, returns names and targets
 FindTargets: TypeAlias = "Callable[[Path, Failures], Sequence[tuple[str, TargetInput]]]"
@@ -50,8 +51,8 @@ class SearchOptions:
         Raises:
             InputError: see `DatabaseSource.open_existing`.
         """
+        from foldcli.pipeline.alignment_request import AlignmentRequest
         from foldcli.pipeline.dry_run import database_heading
-        from foldcli.pipeline.identity import AlignmentRequest
         from foldcli.pipeline.searcher import DatabaseSource
 
         assert self.database is not None
@@ -234,7 +235,7 @@ def _first_lengths(targets: "Sequence[tuple[str, TargetInput]]", output: "Output
         output: settings of the results; finished targets need no search.
     """
     from foldcli.inputs.complexes import Complex
-    from foldcli.pipeline.settings import FIRST_BATCH
+    from foldcli.pipeline.search_stage import FIRST_BATCH
     from msa.io.fasta import FastaRecord
 
     unfinished = [

@@ -142,8 +142,9 @@ def command(
     with without_collection():
         from foldcli.inputs.queries import QuerySources
         from foldcli.paths import default_feature_cache
+        from foldcli.pipeline.alignment_settings import AlignmentSettings
+        from foldcli.pipeline.search_results import write_results
         from foldcli.pipeline.search_run import SearchRun
-        from foldcli.pipeline.settings import AlignmentSettings
         from msa.io.m8 import DEFAULT_COLUMNS, parse_columns
         from msa.search.settings import AlignmentFilter
 
@@ -192,12 +193,7 @@ def command(
     open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device)
     cache = cache or default_feature_cache()
     run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, cache)
-    if kind == "m8":
-        run.to_table(out, columns)
-    elif out == "-":
-        run.to_stdout(kind)
-    else:
-        run.to_folder(Path(out), kind)
+    write_results(run, out, kind, columns)
 
 
 def _split_arguments(

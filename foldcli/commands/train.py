@@ -202,7 +202,7 @@ def _prepare(folder: Path, prepared: Path | None) -> "ChainSet":
     """Unpack the training data into a folder named by a hash of its files, unless it exists."""
     from foldcli.logs import logger
     from foldcli.paths import cache_dir
-    from foldcli.pipeline.identity import file_sha256
+    from foldcli.pipeline.fingerprints import file_sha256
     from model.training.data import FORMAT_VERSION
     from model.training.prepare import SOURCES, prepare
 

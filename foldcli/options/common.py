@@ -11,7 +11,6 @@ from click.shell_completion import CompletionItem
 
 from foldcli.inputs.shard import Shard
 from foldcli.logs import configure
-from foldcli.params.parameters import default_method
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -176,15 +175,6 @@ database_option = click.option(
 report_options = combine(
     click.option("--no-report", is_flag=True, help="Do not write HTML pages (NAME.html, index.html)."),
     click.option("--no-plots", is_flag=True, help="Do not write PNG plots (NAME_coverage, _plddt, _pae)."),
-)
-
-params_option = click.option(
-    "--params",
-    type=PathType(),
-    show_default=f"$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else {default_method()}",
-    help="Folder with DeepMind's params_model_*.npz, or with a network from `foldcli train --package`. "
-    "`alphafold2` are those of `foldcli params fetch`; `compact` is the small network in the package, for "
-    "single chains; `template` runs no network and copies the best template.",
 )
 
 

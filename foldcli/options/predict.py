@@ -7,6 +7,7 @@ import click
 from foldcli.options import common
 from foldcli.options.common import NumbersType, SizeType, combine
 from foldcli.outputs.layout import LAYOUTS
+from foldcli.params.parameters import default_method
 
 # the query, and the four template rows of models 1 and 2
 _MIN_ROWS = 5
@@ -126,6 +127,14 @@ run_options = combine(
     common.logging_options,
 )
 
+params_option = click.option(
+    "--params",
+    type=common.PathType(),
+    show_default=f"$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else {default_method()}",
+    help="Folder with DeepMind's params_model_*.npz, or with a network from `foldcli train --package`. "
+    "`alphafold2` are those of `foldcli params fetch`; `compact` is the small network in the package, for "
+    "single chains; `template` runs no network and copies the best template.",
+)
 prediction_options = combine(
     click.option(
         "--models",

@@ -16,8 +16,9 @@ from foldcli.outputs import colabfold_layout
 from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import link_file
-from foldcli.pipeline.identity import AlignmentRequest, file_sha256
-from foldcli.pipeline.settings import AlignmentSettings
+from foldcli.pipeline.alignment_request import AlignmentRequest
+from foldcli.pipeline.alignment_settings import AlignmentSettings
+from foldcli.pipeline.fingerprints import file_sha256
 from foldcli.pipeline.target_run import TargetRun
 from msa.errors import InputError
 from msa.io.a3m import write_a3m
@@ -35,18 +36,6 @@ SEARCH_RECORD = "search.json"
 SEARCH_FILES: tuple[FileKind, ...] = ("alignment", "hits")
 """The files that a search writes."""
 _WRITERS = {"a3m": write_a3m, "sto": write_stockholm}
-
-
-class AlignmentStore(Protocol):
-    """A store of the alignments of searched queries."""
-
-    def is_finished(self, name: str, query: FastaRecord) -> bool:
-        """Return True if an earlier run stored this alignment."""
-        ...
-
-    def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
-        """Store the alignment of a query's hits."""
-        ...
 
 
 class ComplexStore(Protocol):

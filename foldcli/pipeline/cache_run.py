@@ -14,6 +14,8 @@ from foldcli.inputs.complexes import Complex
 from foldcli.inputs.shard import Shard
 from foldcli.inputs.targets import FeatureInput
 from foldcli.logs import logger
+from foldcli.pipeline.alignment_request import AlignmentRequest
+from foldcli.pipeline.alignment_settings import AlignmentSettings
 from foldcli.pipeline.alignment_stores import CacheStore
 from foldcli.pipeline.chain_search import ChainStore, search_complexes
 from foldcli.pipeline.dry_run import (
@@ -27,10 +29,9 @@ from foldcli.pipeline.dry_run import (
 )
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import CachedFeatures, CacheTask, cache_features
-from foldcli.pipeline.identity import AlignmentRequest
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.search_stage import SearchStage
-from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings
+from foldcli.pipeline.settings import FeatureSettings
 from foldcli.pipeline.worker_pool import WorkResult, map_in_processes
 from foldcli.progress import progress_bar
 from msa.errors import InputError

@@ -15,8 +15,8 @@ from features.residues import check_foldable
 from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
+from foldcli.pipeline.alignment_request import chain_query
 from foldcli.pipeline.alignment_stores import CacheStore, ComplexStore
-from foldcli.pipeline.identity import chain_query
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.search_stage import SEARCH_BATCH, SearchResult, SearchStage
 from foldcli.pipeline.target_run import measured_stage

@@ -19,9 +19,9 @@ from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.logs import logger
 from foldcli.outputs import colabfold_layout
+from foldcli.pipeline.alignment_request import chain_query
 from foldcli.pipeline.chain_search import ChainStore
 from foldcli.pipeline.features import record_alignment_size
-from foldcli.pipeline.identity import chain_query
 from foldcli.pipeline.settings import FeatureSettings
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.template_stage import TargetTemplates, TemplateStage

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from foldcli.logs import log_time_since_start
 from foldcli.paths import cache_dir
 from foldcli.pipeline.background import run_in_background
-from foldcli.pipeline.identity import fingerprint
+from foldcli.pipeline.fingerprints import fingerprint
 from foldcli.process_state import set_up_worker_process
 from msa.io.atomic import atomic_write
 

@@ -1,8 +1,6 @@
-"""Fingerprints: hashes of everything that a result depends on, which identify finished work."""
+"""Identities of targets and predictions: everything that the results of a run depend on."""
 
-import dataclasses
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,78 +10,11 @@ from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.targets import TargetInput, is_complex
 from foldcli.params.parameters import TEMPLATE, ParameterSource, sources_of
-from foldcli.pipeline.settings import AlignmentSettings, PredictSettings
-from msa.database.database import TargetDatabase
+from foldcli.pipeline.alignment_request import AlignmentRequest
+from foldcli.pipeline.fingerprints import file_sha256, fingerprint
+from foldcli.pipeline.settings import PredictSettings
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
-
-
-def fingerprint(value: Any) -> str:
-    """Return the SHA-256 (hex) of a value's canonical JSON.
-
-    Args:
-        value: dataclasses, mappings, sequences, strings, numbers and paths.
-    """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_to_json)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _to_json(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"cannot take a fingerprint of {type(value).__name__}")
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-@dataclass(frozen=True)
-class AlignmentRequest:
-    """A request for alignments of queries and complexes with the sequences of one database.
-
-    Args:
-        checksums: SHA-256 of the database's parts.
-        settings: settings of the searches and alignments.
-    """
-
-    checksums: dict[str, str]
-    settings: AlignmentSettings
-
-    @classmethod
-    def to_database(cls, database: TargetDatabase, settings: AlignmentSettings) -> "AlignmentRequest":
-        """Make a request to an opened database."""
-        return cls(database.manifest.checksums, settings)
-
-    def identity(self, query: FastaRecord | Complex) -> dict[str, Any]:
-        """Return everything that the alignment of a query or a complex depends on."""
-        if isinstance(query, Complex):
-            return {
-                "query": query.sequence,
-                "chains": [self.fingerprint(chain_query(chain)) for chain in query.chains],
-                "pairing": dataclasses.asdict(self.settings.pairing),
-                "database": self.checksums,
-                **self.settings.identity(),
-            }
-        profile: dict[str, Any] = {}
-        if isinstance(query, ProfileQuery):
-            profile["profile"] = hashlib.sha256(query.profile.tobytes()).hexdigest()
-            profile["of_family"] = query.of_family
-        return profile | {
-            "query": query.sequence,
-            "header": query.header,
-            "database": self.checksums,
-            **self.settings.identity(),
-        }
-
-    def fingerprint(self, query: FastaRecord | Complex) -> str:
-        """Return the fingerprint of the alignment of a query or a complex."""
-        return fingerprint(self.identity(query))
 
 
 @dataclass(frozen=True)
@@ -190,11 +121,6 @@ class TargetIdentities:
         ]
         seeds = range(first, first + self.settings.num_seeds)
         return [Job(source, seed, content) for seed in seeds for source, content in models]
-
-
-def chain_query(chain: FastaRecord) -> FastaRecord:
-    """Return the query that a chain is searched with; the same for equal chains of all complexes."""
-    return dataclasses.replace(chain, header="query")
 
 
 def _content_hash(target: AlignmentTarget) -> str | list[str]:

@@ -21,7 +21,7 @@ from foldcli.logs import log_time_since_start, logger
 from foldcli.options.common import available_cores
 from foldcli.paths import cache_dir
 from foldcli.pipeline.background import run_in_background
-from foldcli.pipeline.identity import fingerprint
+from foldcli.pipeline.fingerprints import fingerprint
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.progress import CompilationProgress
 from foldcli.version import VERSION

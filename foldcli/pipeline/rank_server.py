@@ -19,7 +19,8 @@ from foldcli.logs import logger
 from foldcli.params.parameters import NetworkKind, ParameterSource, find_parameters
 from foldcli.params.verify import check_parameters
 from foldcli.pipeline.device import NetworkMemory, choose_rank_device, set_up_device
-from foldcli.pipeline.identity import Job, fingerprint
+from foldcli.pipeline.fingerprints import fingerprint
+from foldcli.pipeline.identity import Job
 from foldcli.pipeline.network_loading import load_network, recycling_settings
 from foldcli.pipeline.preloading import take_parameters
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings

@@ -27,7 +27,7 @@ from foldcli.outputs.model_files import (
     write_model,
 )
 from foldcli.pipeline.alignment_stores import SEARCH_FILES
-from foldcli.pipeline.identity import file_sha256
+from foldcli.pipeline.fingerprints import file_sha256
 from foldcli.pipeline.relaxation import RelaxStage, relax_model
 from foldcli.pipeline.target_plan import TargetPlan
 from foldcli.pipeline.target_run import TargetRun, measured_stage

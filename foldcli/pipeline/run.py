@@ -3,7 +3,7 @@
 A run is a list of targets that pass through stages, each working on the whole list, a bounded number of
 targets ahead of the next stage:
 
-1. search (`fold` only), in batches, in a thread           `search_stage.search_ahead`,
+1. search (`fold` only), in batches, in a thread           `search_ahead.search_ahead`,
    chains of complexes before that                          `chain_search.search_chains_ahead`
 2. features, templates and random features, in a thread    `job_preparation.JobPreparation`
 3. the network, or a copy of a template, in the main thread `network_stage.NetworkStage`,
@@ -50,7 +50,8 @@ from foldcli.pipeline.predictor import Predictor, Sampling
 from foldcli.pipeline.relaxation import RelaxStage
 from foldcli.pipeline.results import ResultStage, load_libraries
 from foldcli.pipeline.run_state import RunSettings, RunState
-from foldcli.pipeline.search_stage import SearchStage, search_ahead
+from foldcli.pipeline.search_ahead import search_ahead
+from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.shared_arrays import SharedArrays, share_arrays
 from foldcli.pipeline.target_queue import SharedIterator, SharedTargets, no_usable_worker, share_targets
 from foldcli.pipeline.target_run import TargetRun

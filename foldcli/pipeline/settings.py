@@ -6,119 +6,17 @@ from typing import Any, Literal
 
 import click
 
-from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.templates.settings import TemplateSettings
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.params.parameters import OLD_MULTIMER_TYPES, TEMPLATE, ModelType, network_folder
 from foldcli.paths import default_feature_cache
+from foldcli.pipeline.alignment_settings import value_or_default
 from foldcli.report import ReportSettings
 from model.config import MultimerConfig
 from model.network_folder import NetworkManifest
 from model.prediction import EXTRAS, Extra
 from msa.errors import InputError
-from msa.search.settings import (
-    FOLDING_FILTER,
-    FOLDING_SEARCH,
-    AlignmentFilter,
-    SearchSettings,
-    default_gap_costs,
-)
-
-# number of queries in the first batch of a search; later batches double in size
-FIRST_BATCH = 8
-
-
-@dataclass(frozen=True)
-class AlignmentSettings:
-    """Settings of the searches and of the alignments made from their hits.
-
-    Args:
-        search: settings of the search.
-        row_filter: filter for the rows of the alignment.
-        pairing: method of pairing the alignments of a complex's chains.
-    """
-
-    search: SearchSettings
-    row_filter: AlignmentFilter
-    pairing: PairingSettings = DEFAULT_PAIRING
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any], threads: int, tables: bool = False) -> "AlignmentSettings":
-        """Create the settings from the values of `search_options`, `alignment_options` and `pairing_options`.
-
-        Args:
-            options: values; None selects the default.
-            threads: CPU threads.
-            tables: use the defaults of tables of hits instead of those of alignments to fold.
-
-        Raises:
-            click.UsageError: an unknown matrix, no E-value statistics for the matrix with the gap costs,
-                --fast with --num-iterations, or a criterion of the alignment's rows is not in its range.
-        """
-        matrix = options["matrix"].upper()
-        gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
-        defaults = SearchSettings() if tables else FOLDING_SEARCH
-        if options["fast"] and options["num_iterations"] is not None:
-            raise click.UsageError("--fast is one iteration: it cannot be combined with --num-iterations.")
-        num_iterations = 1 if options["fast"] else options["num_iterations"]
-        try:
-            search = SearchSettings(
-                evalue=_value_or_default(options["evalue"], defaults.evalue),
-                max_seqs=_value_or_default(options["max_seqs"], defaults.max_seqs),
-                min_ungapped_score=options["min_ungapped_score"],
-                matrix=matrix,
-                gap_open=options["gap_open"] or gap_open,
-                gap_extend=options["gap_extend"] or gap_extend,
-                profile_gap_open=options["gap_open"] or profile_gap_open,
-                comp_bias_corr=bool(options["comp_bias_corr"]),
-                min_seq_id=options["min_seq_id"],
-                coverage=options["coverage"],
-                cov_mode=options["cov_mode"],
-                num_iterations=_value_or_default(num_iterations, defaults.num_iterations),
-                e_profile=options["e_profile"],
-                threads=threads,
-            )
-        except InputError as error:
-            raise click.UsageError(str(error)) from error
-        try:
-            row_filter = _row_filter(options, AlignmentFilter() if tables else FOLDING_FILTER)
-        except InputError as error:
-            raise click.UsageError(f"--{error}") from error
-        return cls(search, row_filter, PairingSettings(options["pair_mode"], options["pair_strategy"]))
-
-    def identity(self) -> dict[str, Any]:
-        """Return the values that alignments of single chains depend on, without the number of threads."""
-        search = {name: value for name, value in asdict(self.search).items() if name != "threads"}
-        return {"search": search, "alignment": asdict(self.row_filter)}
-
-
-def _value_or_default(value: Any, default: Any) -> Any:
-    """Return an option's value, or the default if it was not given."""
-    return default if value is None else value
-
-
-def _row_filter(options: dict[str, Any], defaults: AlignmentFilter) -> AlignmentFilter:
-    """Return the filter of an alignment's rows; small alignments are filtered only if that is requested.
-
-    Raises:
-        InputError: a number is out of range, or the limits of --qid do not ascend.
-    """
-    requested = options["cov"] > 0 or any(
-        options[name] is not None for name in ("max_seq_id", "qid", "qsc", "diff")
-    )
-    qid, *buckets = _value_or_default(options["qid"], (defaults.qid, *defaults.identity_buckets))
-    return AlignmentFilter(
-        max_seq_id=_value_or_default(options["max_seq_id"], defaults.max_seq_id),
-        qid=qid,
-        qsc=options["qsc"],
-        cov=options["cov"],
-        diff=_value_or_default(options["diff"], defaults.diff),
-        identity_buckets=tuple(buckets),
-        filter_min_enable=_value_or_default(
-            options["filter_min_enable"], 0 if requested else defaults.filter_min_enable
-        ),
-    )
 
 
 @dataclass(frozen=True)
@@ -272,8 +170,8 @@ class NetworkOptions:
             **{name: options[name] for name in copied_options},
             models=models[:num_models],
             predict=PredictSettings(
-                num_recycles=_value_or_default(num_recycles, defaults.num_recycles),
-                recycle_early_stop_tolerance=_value_or_default(
+                num_recycles=value_or_default(num_recycles, defaults.num_recycles),
+                recycle_early_stop_tolerance=value_or_default(
                     tolerance, defaults.recycle_early_stop_tolerance
                 ),
                 num_seeds=options["num_seeds"],
@@ -284,8 +182,8 @@ class NetworkOptions:
                 stop_at_score=options["stop_at_score"],
                 rank=options["rank"],
                 refine=bool(options["refine"]),
-                multimer_num_recycles=_value_or_default(num_recycles, multimer_recycles),
-                multimer_tolerance=_value_or_default(tolerance, multimer_tolerance),
+                multimer_num_recycles=value_or_default(num_recycles, multimer_recycles),
+                multimer_tolerance=value_or_default(tolerance, multimer_tolerance),
             ),
         ).with_params(options["params"])
 
@@ -304,10 +202,10 @@ class NetworkOptions:
         inputs, predict = found[1].inputs, self.predict
         sized = replace(
             predict,
-            num_recycles=_value_or_default(self.num_recycles, inputs.num_recycles),
+            num_recycles=value_or_default(self.num_recycles, inputs.num_recycles),
             max_seq=min(predict.max_seq, inputs.msa_rows),
             max_extra_seq=min(predict.max_extra_seq, inputs.extra_rows),
-            refine=_value_or_default(self.refine, True),
+            refine=value_or_default(self.refine, True),
         )
         return replace(options, predict=sized)
 

@@ -12,8 +12,8 @@ import click
 from foldcli.inputs.queries import QuerySources, name_single_chains
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
+from foldcli.pipeline.alignment_settings import AlignmentSettings
 from foldcli.pipeline.searcher import LocalSearcher
-from foldcli.pipeline.settings import AlignmentSettings
 from foldcli.progress import Progress, progress_bar
 from foldcli.version import VERSION
 from msa.database.manifest import WholeDatabase

@@ -15,7 +15,8 @@ from foldcli.outputs.model_files import (
     read_staged_results,
     restage_model,
 )
-from foldcli.pipeline.identity import Job, TargetIdentities, fingerprint
+from foldcli.pipeline.fingerprints import fingerprint
+from foldcli.pipeline.identity import Job, TargetIdentities
 from foldcli.pipeline.settings import OutputSettings
 from model.prediction import Extra
 from msa.errors import InputError

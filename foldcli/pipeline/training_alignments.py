@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foldcli.pipeline.identity import fingerprint
+from foldcli.pipeline.fingerprints import fingerprint
 from foldcli.pipeline.search_stage import SEARCH_BATCH, Searcher
 from foldcli.progress import progress_bar
 from foldcli.version import VERSION

@@ -13,7 +13,7 @@ import numpy as np
 from features.residues import decode_query
 from features.templates.library import StructureLibrary
 from foldcli.logs import logger
-from foldcli.pipeline.identity import fingerprint
+from foldcli.pipeline.fingerprints import fingerprint
 from foldcli.pipeline.searcher import DatabaseSource, LocalSearcher, open_search_engine
 from foldcli.pipeline.training_alignments import chain_alignments
 from foldcli.pipeline.training_chains import (

@@ -34,6 +34,8 @@ from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import TEMPLATE_COPY, ModelType, find_parameters, network_kinds
 from foldcli.params.verify import check_parameters
+from foldcli.pipeline.alignment_request import AlignmentRequest, chain_query
+from foldcli.pipeline.alignment_settings import AlignmentSettings
 from foldcli.pipeline.alignment_stores import CacheStore
 from foldcli.pipeline.chain_search import ChainStore, search_chains_ahead, search_complexes
 from foldcli.pipeline.complexes import ComplexStage
@@ -41,15 +43,17 @@ from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.estimates import inspect_target
 from foldcli.pipeline.failures import Failures
 from foldcli.pipeline.features import CacheTask, cache_features
-from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities, chain_query
+from foldcli.pipeline.identity import TargetIdentities
 from foldcli.pipeline.locks import LockOwner, TargetLocks
 from foldcli.pipeline.network_loading import limit_rows
 from foldcli.pipeline.run import run_targets
 from foldcli.pipeline.run_state import RunSettings
+from foldcli.pipeline.search_folder import print_alignment, write_alignments
 from foldcli.pipeline.search_run import SearchRun
 from foldcli.pipeline.search_stage import SearchStage
+from foldcli.pipeline.search_table import write_table
 from foldcli.pipeline.searcher import LocalSearcher
-from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, OutputSettings, PredictSettings
+from foldcli.pipeline.settings import FeatureSettings, OutputSettings, PredictSettings
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.report import ReportSettings
 from model.config import MultimerConfig, model_config
@@ -371,18 +375,18 @@ def test_search_of_complexes_writes_what_fold_predicts_from(
     )
     folder = tmp_path / "alignments"
     for _ in range(2):
-        run.to_folder(folder, "a3m")
+        write_alignments(run, folder, "a3m")
         assert sorted(searcher.sequences) == [PROTEIN_A, PROTEIN_B]
     with pytest.raises(SomeTargetsFailed):
-        run.to_folder(tmp_path / "sto", "sto")
-    run.to_table(str(tmp_path / "t.m8"), DEFAULT_COLUMNS)
+        write_alignments(run, tmp_path / "sto", "sto")
+    write_table(run, str(tmp_path / "t.m8"), DEFAULT_COLUMNS)
     hits = [line.split("\t")[0] for line in (tmp_path / "t.m8").read_text().splitlines()]
     assert hits == ["mixed_A", "mixed_A", "mixed_B"]
     queries.write_text(queries.read_text().partition(">bb")[0])
-    run.to_stdout("a3m")
+    print_alignment(run, "a3m")
     assert capsys.readouterr().out == (folder / "mixed.a3m").read_text()
     with pytest.raises(InputError, match="'mixed' has 3 protein chains; --save-profile takes single chains"):
-        replace(run, save_profile=str(tmp_path / "p")).to_stdout("a3m")
+        print_alignment(replace(run, save_profile=str(tmp_path / "p")), "a3m")
 
     # features from the alignment and from the cache are those of fold
     settings, failures = FeatureSettings(tmp_path / "features"), Failures(tmp_path, Shard())

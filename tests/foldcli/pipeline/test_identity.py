@@ -4,8 +4,11 @@ from pathlib import Path
 
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.params.parameters import ParameterSource
-from foldcli.pipeline.identity import AlignmentRequest, TargetIdentities, fingerprint
-from foldcli.pipeline.settings import AlignmentSettings, PredictSettings
+from foldcli.pipeline.alignment_request import AlignmentRequest
+from foldcli.pipeline.alignment_settings import AlignmentSettings
+from foldcli.pipeline.fingerprints import fingerprint
+from foldcli.pipeline.identity import TargetIdentities
+from foldcli.pipeline.settings import PredictSettings
 from msa.io.fasta import FastaRecord
 from msa.search.settings import AlignmentFilter, SearchSettings
 

@@ -20,6 +20,7 @@ from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import restage_model
 from foldcli.params.parameters import find_parameters
+from foldcli.pipeline.alignment_settings import AlignmentSettings
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.dry_run import DONE, RESUMED, TO_DO
 from foldcli.pipeline.estimates import inspect_target
@@ -29,9 +30,10 @@ from foldcli.pipeline.locks import LockOwner, TargetLocks
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.run import run_targets
 from foldcli.pipeline.run_state import RunSettings
-from foldcli.pipeline.search_stage import SearchStage, search_ahead
+from foldcli.pipeline.search_ahead import search_ahead
+from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.searcher import LocalSearcher
-from foldcli.pipeline.settings import AlignmentSettings, FeatureSettings, OutputSettings, PredictSettings
+from foldcli.pipeline.settings import FeatureSettings, OutputSettings, PredictSettings
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.report import ReportSettings
 from msa.cpu.engine import CpuEngine

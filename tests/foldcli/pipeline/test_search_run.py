@@ -12,9 +12,11 @@ import pytest
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.resumable_table import open_table
+from foldcli.pipeline.alignment_settings import AlignmentSettings
+from foldcli.pipeline.search_folder import write_alignments
 from foldcli.pipeline.search_run import SearchRun
+from foldcli.pipeline.search_table import write_table
 from foldcli.pipeline.searcher import LocalSearcher
-from foldcli.pipeline.settings import AlignmentSettings
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
@@ -60,13 +62,13 @@ def test_devices_and_pipes_are_never_replaced(tmp_path: Path) -> None:
     device = tmp_path / "null"
     try:
         os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-        run.to_table(str(device), DEFAULT_COLUMNS)
+        write_table(run, str(device), DEFAULT_COLUMNS)
         assert stat.S_ISCHR(device.stat().st_mode)
     except PermissionError:
         pass  # only root makes devices
-    run.to_table("/dev/null", DEFAULT_COLUMNS)
+    write_table(run, "/dev/null", DEFAULT_COLUMNS)
     read, write = os.pipe()
-    run.to_table(f"/proc/self/fd/{write}", DEFAULT_COLUMNS)
+    write_table(run, f"/proc/self/fd/{write}", DEFAULT_COLUMNS)
     os.close(write)
     with os.fdopen(read) as stream:
         assert len(stream.readlines()) == 9
@@ -78,21 +80,21 @@ def test_files_of_killed_searches_are_removed(tmp_path: Path) -> None:
     for path in (left, other):
         path.touch()
         os.utime(path, (0, path.stat().st_mtime - OLD_SECONDS - 60))
-    run.to_table(str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
+    write_table(run, str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
     assert not left.exists() and other.exists()
     assert len((tmp_path / "h.m8").read_text().splitlines()) == 9
     with pytest.raises(click.UsageError, match="exists; --overwrite replaces it"):
-        run.to_table(str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
+        write_table(run, str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
 
 
 def test_alignment_that_does_not_match_its_record_is_replaced(tmp_path: Path) -> None:
     run, out = _run(tmp_path), tmp_path / "out"
-    run.to_folder(out, "a3m")
+    write_alignments(run, out, "a3m")
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     inodes = {path: path.stat().st_ino for path in out.iterdir()}
     # as after two runs with different settings at once, one of which was killed
     (out / "q1.a3m").write_text(">q1\nACD\n")
-    run.to_folder(out, "a3m")
+    write_alignments(run, out, "a3m")
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert sorted(path.name for path in out.iterdir() if path.stat().st_ino != inodes[path]) == [
         "q1.a3m", "q1.a3m.json",
@@ -102,7 +104,7 @@ def test_alignment_that_does_not_match_its_record_is_replaced(tmp_path: Path) ->
 def test_full_disk_keeps_no_table_and_names_it(tmp_path: Path) -> None:
     run = _run(tmp_path, _FullDiskSearcher)
     with pytest.raises(MissingError, match=r"h\.m8: no space left on the disk; .* bytes are needed"):
-        run.to_table(str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
+        write_table(run, str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
     assert sorted(os.listdir(tmp_path)) == ["db", "q.fasta"]
 
 
@@ -136,9 +138,9 @@ class _CountingSearcher(LocalSearcher):
 def test_interrupted_table_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, searched: int
 ) -> None:
-    _run(tmp_path).to_table(str(tmp_path / "whole.m8"), DEFAULT_COLUMNS)
+    write_table(_run(tmp_path), str(tmp_path / "whole.m8"), DEFAULT_COLUMNS)
     with pytest.raises(_Killed):
-        _run(tmp_path, _KilledSearcher).to_table(str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
+        write_table(_run(tmp_path, _KilledSearcher), str(tmp_path / "h.m8"), DEFAULT_COLUMNS)
     table, index = tmp_path / ".h.m8.unfinished", tmp_path / ".h.m8.unfinished.index"
     assert len(index.read_bytes().splitlines()) == 2 and not (tmp_path / "h.m8").exists()
     columns, expected = DEFAULT_COLUMNS, (tmp_path / "whole.m8").read_text()
@@ -154,7 +156,7 @@ def test_interrupted_table_is_continued(
         queries.write_text(queries.read_text().replace(">q1", ">new"))
         expected = expected.replace("q1\tq", "new\tq")
     monkeypatch.setattr(_CountingSearcher, "queries", 0)
-    _run(tmp_path, _CountingSearcher).to_table(str(tmp_path / "h.m8"), columns)
+    write_table(_run(tmp_path, _CountingSearcher), str(tmp_path / "h.m8"), columns)
     assert (tmp_path / "h.m8").read_text() == expected
     assert _CountingSearcher.queries == searched
     assert not table.exists() and not index.exists()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from foldcli.inputs.shard import Shard
-from foldcli.pipeline.settings import AlignmentSettings
+from foldcli.pipeline.alignment_settings import AlignmentSettings
 from foldcli.pipeline.split_runs import MergedSearcher, ResultFormat, describe_search
 from msa.database.manifest import WholeDatabase
 from msa.errors import InputError

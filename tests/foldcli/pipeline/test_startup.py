@@ -78,8 +78,13 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
         # imported by `search --server`, which needs no search engine
         ("foldcli.pipeline.search_run, foldcli.server.client", {"torch", "numba"}),
         ("foldcli.pipeline.cache_run", {"torch"}),
-        # imported by `search` before everything else
-        ("msa.gpu.opening", {"torch", "numba", "numpy"}),
+        # imported by `search` before it starts the GPU's driver
+        ("foldcli.__main__, foldcli.commands.search, msa.gpu.opening", {"torch", "numba", "numpy", "tqdm"}),
+        # imported by `search` for a table
+        (
+            "foldcli.pipeline.search_table",
+            {"torch", "numba", "tqdm", "foldcli.params", "foldcli.outputs.done"},
+        ),
         # imported by `search` on a GPU
         (
             "foldcli.pipeline.searcher, msa.search.engine_selection, msa.search.iterations",
