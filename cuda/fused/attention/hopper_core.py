@@ -39,8 +39,6 @@ PROGRAM_ROWS = gl.constexpr(4)
 # keys of a tile, and tiles in shared memory
 KEYS = gl.constexpr(32)
 STAGES = gl.constexpr(5)
-# blocks of queries of a band, whose bias of one head takes 16 MiB of the L2 cache at 4,096 residues
-BAND_BLOCKS = 16
 # registers per thread: at the launch, and after their redistribution to warpgroups and loading warp
 REGISTERS, GROUP_REGISTERS, LOAD_REGISTERS = 96, gl.constexpr(112), gl.constexpr(24)
 
@@ -82,24 +80,14 @@ def _iterations(items):
 
 
 @gluon.jit
-def _work_item(iteration, blocks, HEADS: gl.constexpr):
+def _work_item(iteration, query_blocks, HEADS: gl.constexpr):
     """Return the block of queries, the block of rows and the head of an iteration of this program.
 
-    Blocks of queries vary fastest. If all of them fit into one band, heads follow, then rows, since the heads
-    of a position are adjacent in memory. Otherwise, the blocks of a band are followed by rows, then heads,
-    then bands, so that the bias of one head and one band stays in the L2 cache while all rows use it.
+    Blocks of queries vary fastest, then heads, then rows, as the heads of a position are adjacent in memory.
     """
-    query_blocks, row_blocks, band_blocks = blocks
     item = gl.program_id(0) + iteration * gl.num_programs(0)
-    band_items = band_blocks * row_blocks * HEADS
-    first = item // band_items * band_blocks
-    item %= band_items
-    count = gl.minimum(band_blocks, query_blocks - first)
-    rest = item // count
-    one_band = band_blocks == query_blocks
-    row_block = gl.where(one_band, rest // HEADS, rest % row_blocks)
-    head = gl.where(one_band, rest % HEADS, rest // row_blocks)
-    return first + item % count, row_block, head
+    rest = item // query_blocks
+    return item % query_blocks, rest // HEADS, rest % HEADS
 
 
 @gluon.jit
@@ -108,10 +96,10 @@ def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
     query_tiles, key_tiles, bias_tiles = descriptors
     queries, keys, values, biases, _ = buffers
     full, empty, queries_full, queries_empty = barriers
-    length, blocks, items = sizes
+    length, query_blocks, items = sizes
     step = 0
     for iteration in range(_iterations(items)):
-        block, row_block, head = _work_item(iteration, blocks, INNER // WIDTH)
+        block, row_block, head = _work_item(iteration, query_blocks, INNER // WIDTH)
         row = row_block * PROGRAM_ROWS
         channel = head * WIDTH
         start = block * (QUERY_GROUPS * QUERIES)
@@ -177,7 +165,7 @@ def _attend_group(
     """Compute all work items of this program for the queries and rows of one warpgroup."""
     queries, keys, values, biases, ones = buffers
     full, empty, queries_full, queries_empty = barriers
-    length, blocks, items = sizes
+    length, query_blocks, items = sizes
     FIRST: gl.constexpr = GROUP // QUERY_GROUPS * ROWS
     LAST: gl.constexpr = FIRST + ROWS - 1
     dtype: gl.constexpr = queries.dtype
@@ -186,7 +174,7 @@ def _attend_group(
     ones_operand = ones.permute((1, 0))
     step = 0
     for iteration in range(_iterations(items)):
-        block, row_block, head = _work_item(iteration, blocks, INNER // WIDTH)
+        block, row_block, head = _work_item(iteration, query_blocks, INNER // WIDTH)
         query_block = block * QUERY_GROUPS + GROUP % QUERY_GROUPS
         bias_maximum = _load_maxima(bias_maxima, query_block, head, length)
         buffer = iteration % 2
@@ -296,11 +284,10 @@ def _finish(out, total, output, block, first_row, head, length, INNER: gl.conste
     gl.store(target, gl.sum(out_of_range_count, 0), mask=exists)
 
 
-@gluon.jit(do_not_specialize=["batch", "length", "query_blocks", "row_blocks", "band_blocks", "items"])
+@gluon.jit(do_not_specialize=["batch", "length", "query_blocks", "items"])
 def attention_kernel(
     query_tiles, key_tiles, bias_tiles, bias_maxima, projected, projected_row, projected_position,
-    gating_bias, gated, gated_row, gated_position, batch, out_of_range, length, query_blocks, row_blocks,
-    band_blocks, items, scale,
+    gating_bias, gated, gated_row, gated_position, batch, out_of_range, length, query_blocks, items, scale,
     INNER: gl.constexpr,
 ):  # fmt: skip
     """Write softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of all blocks.
@@ -321,7 +308,7 @@ def attention_kernel(
     fence_async_shared()
     buffers = (queries, keys, values, biases, ones)
     barriers = (full, empty, queries_full, queries_empty)
-    sizes = (length, (query_blocks, row_blocks, band_blocks), items)
+    sizes = (length, query_blocks, items)
     output = (
         projected, projected_row, projected_position, gating_bias, gated, gated_row, gated_position, batch,
         out_of_range,
@@ -351,8 +338,7 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
     (projected, projected_row, projected_position, gating_bias, _, _, _, pair_bias, _, _, gated, gated_row,
         gated_position, batch, length, _, _, _, _, out_of_range) = arguments  # fmt: skip
     query_blocks = -(-length // (QUERY_GROUPS.value * QUERIES.value))
-    row_blocks = -(-batch // PROGRAM_ROWS.value)
-    items = query_blocks * row_blocks * heads
+    items = query_blocks * -(-batch // PROGRAM_ROWS.value) * heads
     attention_kernel[(program_count(projected, items, 1),)](
         tile_descriptor(projected, PROGRAM_ROWS.value, QUERIES.value, WIDTH.value),
         tile_descriptor(projected, PROGRAM_ROWS.value, KEYS.value, WIDTH.value),
@@ -369,8 +355,6 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
         out_of_range,
         length,
         query_blocks,
-        row_blocks,
-        min(query_blocks, BAND_BLOCKS),
         items,
         WIDTH.value**-0.5 * math.log2(math.e),
         INNER=heads * WIDTH.value,

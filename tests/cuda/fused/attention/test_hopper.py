@@ -68,14 +68,6 @@ def test_matches_float64(batch: int, length: int, swapped: bool) -> None:
     assert not out_of_range.any()
 
 
-@pytest.mark.parametrize(("length", "band_blocks"), [(200, 1), (300, 2)])
-def test_bands_of_queries(length: int, band_blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hopper_core, "BAND_BLOCKS", band_blocks)
-    result, exact, out_of_range = run_kernel(9, length, False)
-    assert (result.double() - exact).norm() / exact.norm() < 2**-8
-    assert not out_of_range.any()
-
-
 def test_steep_bias_takes_no_sum_out_of_range() -> None:
     result, exact, out_of_range = run_kernel(3, 100, False, bias_scales=(100.0, 1e4))
     assert (result.double() - exact).norm() / exact.norm() < 2**-8
