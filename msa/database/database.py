@@ -209,14 +209,14 @@ class TargetDatabase:
         for name, array in self._files.items():
             base = array.base
             if isinstance(base, np.memmap) and isinstance(base.base, mmap.mmap):
-                _check_size(base.base.size(), self.manifest, self.path / name)
+                _check_size(base.base.size(), self.manifest, self.path, name)
 
 
-def _check_size(size: int, manifest: DatabaseManifest, path: Path) -> None:
-    expected = manifest.files[path.name].bytes
+def _check_size(size: int, manifest: DatabaseManifest, folder: Path, name: str) -> None:
+    expected = manifest.files[name].bytes
     if size != expected:
         problem = "truncated" if size < expected else "too long"
-        raise InputError(f"damaged database: {problem}, {size} bytes instead of {expected}", path)
+        raise InputError(f"damaged database: {problem}, {size} bytes instead of {expected}", folder / name)
 
 
 def _map(folder: Path, name: str, manifest: DatabaseManifest) -> np.ndarray:
@@ -224,7 +224,7 @@ def _map(folder: Path, name: str, manifest: DatabaseManifest) -> np.ndarray:
     path, dtype = folder / name, _DTYPES[name]
     try:
         size = path.stat().st_size
-        _check_size(size, manifest, path)
+        _check_size(size, manifest, folder, name)
         if size == 0:  # all headers may be empty, and an empty file cannot be mapped
             return np.empty(0, dtype)
         # a plain array, because slicing an np.memmap takes ten times as long
