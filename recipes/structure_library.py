@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from features.residues import ATOM37, CA, CB, GLYCINE, atom_maps, decode_query
-from features.templates.build import LibrarySettings, write_library
+from features.templates.build import write_library
 from features.templates.chains import TemplateChain
+from features.templates.settings import LibrarySettings
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord

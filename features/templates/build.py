@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from features.templates.library import (
     file_sha256,
     is_library,
 )
+from features.templates.settings import LibrarySettings
 from features.templates.structure_files import find_structure_files, read_chains
 from msa.database.build import BuildSettings, build_database
 from msa.database.build_files import check_output, publish, temporary_folder
@@ -39,27 +39,6 @@ from msa.progress import Progress
 
 _FILES_PER_BATCH = 64
 _CHAINS_PER_BATCH = 512
-
-
-@dataclass(frozen=True)
-class LibrarySettings:
-    """Settings of a library.
-
-    Args:
-        units_per_angstrom: grid points per Å: 1000 keeps all digits of structure files, 25 is coarse.
-        backbone_only: leave out side chains beyond CB.
-        threads: worker processes. Does not affect the content.
-        overwrite: replace an existing library. Does not affect the content.
-    """
-
-    units_per_angstrom: int = 100
-    backbone_only: bool = False
-    threads: int = 1
-    overwrite: bool = False
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.units_per_angstrom <= 1000:
-            raise InputError(f"units_per_angstrom is {self.units_per_angstrom}: expected 1 to 1000")
 
 
 def build_library(

@@ -1,4 +1,4 @@
-"""Settings of the template search."""
+"""Settings of the template search, and of libraries of structures."""
 
 import datetime
 from dataclasses import dataclass
@@ -59,3 +59,24 @@ class TemplateSettings:
     def search(self) -> SearchSettings:
         """Settings of the search."""
         return SearchSettings(evalue=self.evalue, threads=self.threads)
+
+
+@dataclass(frozen=True)
+class LibrarySettings:
+    """Settings of a library.
+
+    Args:
+        units_per_angstrom: grid points per Å: 1000 keeps all digits of structure files, 25 is coarse.
+        backbone_only: leave out side chains beyond CB.
+        threads: worker processes. Does not affect the content.
+        overwrite: replace an existing library. Does not affect the content.
+    """
+
+    units_per_angstrom: int = 100
+    backbone_only: bool = False
+    threads: int = 1
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.units_per_angstrom <= 1000:
+            raise InputError(f"units_per_angstrom is {self.units_per_angstrom}: expected 1 to 1000")

@@ -1,4 +1,7 @@
-"""Templates that a user selects: a folder of structure files, or the hits of another program."""
+"""Templates that a user selects: a folder of structure files, or the hits of another program.
+
+Structure files are read only then, so the modules for them are imported where they are used.
+"""
 
 import hashlib
 import json
@@ -7,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from features.templates.build import LibrarySettings, build_library, write_library
 from features.templates.chains import TemplateChain
 from features.templates.library import FORMAT_VERSION, StructureLibrary, is_library, normalized_id
-from features.templates.structure_files import find_structure_files, read_chains
+from features.templates.settings import LibrarySettings
 from msa.errors import InputError, MissingError
 from msa.io.compression import read_bytes
 from msa.io.fasta import clean_header
@@ -79,6 +81,9 @@ def library_of_files(
         InputError: there is no usable chain, or a path does not exist.
         OSError: the cache cannot be written.
     """
+    from features.templates.build import build_library
+    from features.templates.structure_files import find_structure_files
+
     files = find_structure_files(paths)
     status = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = hashlib.sha256(json.dumps([FORMAT_VERSION, status]).encode()).hexdigest()
@@ -164,6 +169,8 @@ def select_from_mirror(names: Sequence[str], mirror: Path, folder: Path) -> Sele
         InputError: the mirror does not exist.
         OSError: the library cannot be written.
     """
+    from features.templates.build import write_library
+
     if not mirror.is_dir():
         raise InputError("no such folder", mirror)
     chains: list[TemplateChain] = []
@@ -183,6 +190,8 @@ def select_from_mirror(names: Sequence[str], mirror: Path, folder: Path) -> Sele
 
 
 def _read_from_mirror(name: str, mirror: Path) -> TemplateChain:
+    from features.templates.structure_files import read_chains
+
     entry, _, chain_name = name.rpartition("_")
     path = find_entry(mirror, entry)
     if path is None:

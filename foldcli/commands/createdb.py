@@ -11,7 +11,7 @@ from foldcli.logs import logger, warn_unusable_files
 from foldcli.options import common as options
 
 if TYPE_CHECKING:
-    from features.templates.build import LibrarySettings
+    from features.templates.settings import LibrarySettings
     from msa.database.build import BuildSettings
     from msa.database.manifest import ClusterSummary, DatabaseManifest, WholeDatabase
 
@@ -123,7 +123,7 @@ def command(
     elif output is None:
         raise click.UsageError("no output given: name the database with -o DB")
     elif structures:
-        from features.templates.build import LibrarySettings
+        from features.templates.settings import LibrarySettings
 
         library = LibrarySettings(round(1 / float(grid)), backbone, threads, overwrite)
         _build_structure_library(fasta, output, library)

@@ -1,6 +1,7 @@
 """The relaxation of models in worker processes, for `fold` and `predict`.
 
-OpenMM is an optional library, so it is imported only in the functions that need it.
+OpenMM is an optional library, so it is imported only in the functions that need it, and so is gemmi, which
+runs without relaxation do not need.
 """
 
 import contextlib
@@ -8,8 +9,6 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-
-import gemmi
 
 from foldcli.logs import logger
 from foldcli.options.common import available_cores
@@ -61,6 +60,8 @@ def relax_model(task: RelaxTask) -> StageCost:
         RelaxError: the model cannot be relaxed.
         OSError: a file cannot be read or written.
     """
+    import gemmi
+
     # OpenMM is an optional library
     from model.relax.amber import relax
 

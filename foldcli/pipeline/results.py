@@ -33,7 +33,6 @@ from foldcli.pipeline.target_plan import TargetPlan
 from foldcli.pipeline.target_run import TargetRun, measured_stage
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.report import ReportSettings
-from foldcli.report.make import try_report
 from msa.io.atomic import remove_temporary_files
 
 # largest number of predicted and unwritten models per worker; their arrays are in memory
@@ -100,6 +99,8 @@ def finish_target(task: FinishTask) -> DoneRecord:
     Raises:
         OSError: a file is missing, or cannot be written.
     """
+    from foldcli.report.make import try_report  # the process of the run does not need it
+
     files, ranked = task.files, task.rank()
     unpublish(files)
     publish_models(ranked, files)
@@ -185,6 +186,8 @@ def has_leftovers(files: TargetFiles) -> bool:
 def load_libraries(report: ReportSettings) -> None:
     """Load the libraries of a worker when it starts, before its first call."""
     # importing this module has loaded the others
+    import foldcli.report.make
+
     if report.plots:
         # imports matplotlib, which runs without plots do not need
         import foldcli.report.plots  # noqa: F401

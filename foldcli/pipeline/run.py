@@ -20,6 +20,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.summary import RunSummary
 from foldcli.pipeline.alignment_stores import CacheStore, TargetStore
-from foldcli.pipeline.background import run_ahead
+from foldcli.pipeline.background import run_ahead, run_in_background
 from foldcli.pipeline.chain_search import ChainStore, search_chains_ahead
 from foldcli.pipeline.device_workers import DeviceWorker, LocalRunner
 from foldcli.pipeline.failures import Failures
@@ -57,7 +58,6 @@ from foldcli.pipeline.target_queue import SharedIterator, SharedTargets, no_usab
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.template_stage import TargetTemplates
 from foldcli.pipeline.worker_pool import WorkerPool
-from foldcli.report.make import try_index
 from msa.errors import MissingError
 from msa.gpu.process_state import short_switch_interval
 from msa.io.fasta import FastaRecord
@@ -110,6 +110,8 @@ def run_targets(
     try:
         failures.finish()
     finally:
+        from foldcli.report.make import try_index  # `_start_results` has imported it meanwhile
+
         try_index(output.folder, output.report)
 
 
@@ -277,6 +279,8 @@ class _Run:
                 targets.give_back(target)
 
     def _start_results(self) -> ResultStage:
+        # needed at the end, and imported while the network works
+        run_in_background(partial(import_module, "foldcli.report.make"))
         output, predictor = self._settings.output, self._settings.predictor
         relaxation = RelaxStage.start(output.relaxation, len(self._state.targets))
         return ResultStage(

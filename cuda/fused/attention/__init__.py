@@ -7,7 +7,6 @@ supplement of Jumper et al., Nature 596, 583 (2021).
 
 import torch
 
-from cuda.fused.attention import differentiable
 from cuda.fused.attention.reference import AttentionWeights
 from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
 
@@ -44,6 +43,9 @@ def attention(
     """
     _check_arguments(x, weights, mask, pair_bias)
     if needs_gradients(x, pair_bias, *weights):
+        # inference need not import it
+        from cuda.fused.attention import differentiable
+
         mask, pair_bias = (None if y is None else y[None] for y in (mask, pair_bias))
         fused = resolve_implementation(implementation, x.device) != "reference"
         return differentiable.attention(x[None], weights, mask, pair_bias, fused=fused)[0]

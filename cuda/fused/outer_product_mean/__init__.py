@@ -6,7 +6,6 @@ The algorithm number is that of the supplement of Jumper et al., Nature 596, 583
 import torch
 
 from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
-from cuda.fused.outer_product_mean import differentiable
 from cuda.fused.outer_product_mean.reference import OuterProductMeanWeights
 
 __all__ = ["OuterProductMeanWeights", "add_outer_product_mean", "outer_product_mean"]
@@ -42,6 +41,9 @@ def outer_product_mean(
     """
     check_shapes("outer_product_mean", {"msa": (msa, "S N C"), "mask": (mask, "S N")}, weights, WEIGHT_AXES)
     if needs_gradients(msa, *weights):
+        # inference need not import it
+        from cuda.fused.outer_product_mean import differentiable
+
         masks = None if mask is None else mask[None]
         fused = resolve_implementation(implementation, msa.device) != "reference"
         return differentiable.outer_product_mean(msa[None], weights, masks, fused=fused)[0]

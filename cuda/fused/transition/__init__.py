@@ -6,7 +6,6 @@ Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 
 import torch
 
 from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
-from cuda.fused.transition import differentiable
 from cuda.fused.transition.reference import TransitionWeights
 
 __all__ = ["TransitionWeights", "add_transition", "transition"]
@@ -33,6 +32,9 @@ def transition(
     """
     check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES)
     if needs_gradients(x, *weights):
+        # inference need not import it
+        from cuda.fused.transition import differentiable
+
         fused = resolve_implementation(implementation, x.device) != "reference"
         return differentiable.transition(x, weights, fused=fused)
     module = implementation_module("transition", implementation, x.device)

@@ -6,7 +6,6 @@ Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 
 import torch
 
 from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
-from cuda.fused.triangle_multiplication import differentiable
 from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
 
 __all__ = [
@@ -51,6 +50,9 @@ def triangle_multiplication(
         "triangle_multiplication", {"pair": (pair, "N N C"), "mask": (mask, "N N")}, weights, WEIGHT_AXES
     )
     if needs_gradients(pair, *weights):
+        # inference need not import it
+        from cuda.fused.triangle_multiplication import differentiable
+
         masks = None if mask is None else mask[None]
         fused = resolve_implementation(implementation, pair.device) != "reference"
         return differentiable.triangle_multiplication(

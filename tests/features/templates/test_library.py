@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from features.templates import build
-from features.templates.build import LibrarySettings, build_library, write_library
+from features.templates.build import build_library, write_library
 from features.templates.chains import TemplateChain
 from features.templates.library import COORDINATES, StructureLibrary
+from features.templates.settings import LibrarySettings
 from features.templates.structure_files import read_chains
 from msa.errors import InputError, MissingError
 

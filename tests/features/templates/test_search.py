@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from features.residues import CA
-from features.templates.build import LibrarySettings, write_library
+from features.templates.build import write_library
 from features.templates.homology import copy_template
 from features.templates.library import EMBEDDED, StructureLibrary
 from features.templates.search import (
@@ -17,7 +17,7 @@ from features.templates.search import (
     search_templates,
     search_templates_many,
 )
-from features.templates.settings import TemplateSettings
+from features.templates.settings import LibrarySettings, TemplateSettings
 from features.templates.table import COLUMNS, write_template_table
 from msa.errors import InputError
 from msa.io.alignments import Alignment

@@ -78,6 +78,11 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
         # imported by `search --server`, which needs no search engine
         ("foldcli.pipeline.search_run, foldcli.server.client", {"torch", "numba"}),
         ("foldcli.pipeline.cache_run", {"torch"}),
+        # imported by `fold` and `predict` before the run begins
+        (
+            "foldcli.pipeline.run, foldcli.pipeline.template_stage, foldcli.pipeline.ranks",
+            {"gemmi", "jinja2", "matplotlib", "cuda.fused.attention.differentiable"},
+        ),
         # imported by `search` before it starts the GPU's driver
         ("foldcli.__main__, foldcli.commands.search, msa.gpu.opening", {"torch", "numba", "numpy", "tqdm"}),
         # imported by `search` for a table
