@@ -7,10 +7,11 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from threading import Event
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import click
 
@@ -37,6 +38,8 @@ from msa.io.temporary_names import remove_abandoned_files
 from msa.search.engine import ProfileCallback, QueryProfile
 from msa.search.hits import Hits
 from msa.search.search import check_query
+
+QueryType = TypeVar("QueryType", FastaRecord, Complex)
 
 
 @dataclass(frozen=True)
@@ -186,18 +189,9 @@ def _search_complexes(
     file_format: str,
 ) -> Iterator[SearchResult]:
     """Yield the outcome of each complex: unsupported and finished ones first."""
-    unfinished = []
-    for name, target in complexes:
-        try:
-            _check_complex(run, target, file_format)
-        except InputError as error:
-            yield SearchResult(name, target, error)
-            continue
-        if store.is_finished(name, target):
-            logger.info("%s: already done", name)
-            yield SearchResult(name, target)
-        else:
-            unfinished.append((name, target))
+    unfinished: list[tuple[str, Complex]] = []
+    check = partial(_check_complex, run, file_format=file_format)
+    yield from _skip_finished(complexes, check, store, unfinished)
     if unfinished:
         assert run.cache is not None
         chain_store = ChainStore(CacheStore(run.cache, stage.request))
@@ -212,10 +206,21 @@ def _search_unfinished(
     on_profile: ProfileCallback | None,
 ) -> Iterator[SearchResult]:
     """Yield the outcome of each query: invalid and finished ones first, then the others as searched."""
-    unfinished = []
+    unfinished: list[tuple[str, FastaRecord]] = []
+    yield from _skip_finished(queries, check_query, store, unfinished)
+    yield from stage.run(unfinished, store, on_profile)
+
+
+def _skip_finished(
+    queries: Sequence[tuple[str, QueryType]],
+    check: Callable[[QueryType], None],
+    store: FolderStore,
+    unfinished: list[tuple[str, QueryType]],
+) -> Iterator[SearchResult]:
+    """Yield the outcomes of queries that are invalid or finished; append the others to `unfinished`."""
     for name, query in queries:
         try:
-            check_query(query)
+            check(query)
         except InputError as error:
             yield SearchResult(name, query, error)
             continue
@@ -224,7 +229,6 @@ def _search_unfinished(
             yield SearchResult(name, query)
         else:
             unfinished.append((name, query))
-    yield from stage.run(unfinished, store, on_profile)
 
 
 def print_alignment(run: SearchRun, file_format: str) -> None:
