@@ -241,7 +241,8 @@ class _Alignments:
         k: float | np.ndarray,
     ) -> "_Alignments":
         """Return alignments whose query lengths and K are given for each, or as one number for all."""
-        count, lengths = len(scores), target_lengths.astype(np.int64)
+        # a database file that is truncated during the search reads as zeros, until the search notices
+        count, lengths = len(scores), np.maximum(target_lengths.astype(np.int64), 1)
         query_lengths = _for_each(query_lengths, count, np.int64)
         return cls(scores.astype(np.int64), query_lengths, lengths, _for_each(k, count, np.float64))
 

@@ -1,5 +1,6 @@
 """Split databases: content of the parts, checks when they are opened, and cleanup after failures."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from msa.database import split
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.database.manifest import CLUSTER_FILES, FILES, PART_FILES, SPLIT, split_folders
+from msa.database.manifest import CLUSTER_FILES, FILES, PART_FILES, SAMPLE_LENGTHS, SPLIT, split_folders
 from msa.errors import InputError
 
 COUNT, SPLIT_COUNT = 23, 4
@@ -116,6 +117,20 @@ def test_inconsistent_numbers_are_refused(tmp_path: Path) -> None:
         (part / "manifest.json").write_text(json.dumps(changed))
         with pytest.raises(InputError, match="damaged"):
             TargetDatabase.open(part)
+
+
+def test_file_that_does_not_hold_whole_numbers_is_refused(tmp_path: Path) -> None:
+    part = build(tmp_path) / "2-of-4"
+    (part / SAMPLE_LENGTHS).write_bytes(bytes(7))
+    # the manifest agrees with the file, as somebody may write it
+    manifest = json.loads((part / "manifest.json").read_text())
+    del manifest["manifest_sha256"]
+    manifest["parts"][SAMPLE_LENGTHS] = {"bytes": 7, "sha256": hashlib.sha256(bytes(7)).hexdigest()}
+    (part / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(
+        InputError, match=r"sample_lengths\.i32: damaged database: 7 bytes, which are not whole"
+    ):
+        TargetDatabase.open(part)
 
 
 def test_interrupted_split_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,6 +255,16 @@ def test_numbers_of_each_pair_give_the_same_bits() -> None:
     assert 5 < passing.sum() < 55 and (excess > 0).any()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_lengths_of_a_truncated_file_are_harmless(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if compiled:
+        monkeypatch.setattr(interpreted.budget, "_count", 10**9)
+    scores, lengths = np.array([50, 60]), np.array([0, 100])
+    assert np.isfinite(evalues(scores, 100, lengths, 1000, DEFAULT)).all()
+    are_evalues_at_most(1e-3, np.ones(2), scores, 100, lengths, 1000, DEFAULT)
+
+
 def test_long_targets_need_high_scores() -> None:
     longest = longest_targets(200, 10**9, DEFAULT, 1e-3)
     # for 1,000 residues, E is about 10 at a score of 80, and 1e-3 at 110
