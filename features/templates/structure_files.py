@@ -132,7 +132,9 @@ def _parse(path: str | os.PathLike[str]) -> tuple[gemmi.Structure, gemmi.cif.Blo
             block = gemmi.cif.read_string(content.decode("utf-8", "replace"))[0]
             return gemmi.make_structure_from_block(block), block
         if _PDB_RECORD.search(content):
-            return gemmi.read_pdb_string(content.decode("latin-1")), None
+            # other characters would take two of the bytes by which gemmi counts columns
+            ascii_text = content.decode("latin-1").encode("ascii", "replace").decode()
+            return gemmi.read_pdb_string(ascii_text), None
     except (ValueError, RuntimeError, IndexError) as error:
         line, reason = None, " ".join(str(error).split())
         if match := _GEMMI_LOCATION.match(reason):

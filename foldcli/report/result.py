@@ -178,11 +178,13 @@ def _read_model(files: TargetFiles, rank: int, tag: str, path: Path, max_side: i
         iptm = None if scores.get("iptm") is None else float(scores["iptm"])
         if not all(np.isfinite(values).all() for values in (plddt, pae, ptm, iptm) if values is not None):
             raise ValueError("a score is not finite")
+        if plddt.ndim != 1:
+            raise ValueError("pLDDT is no list of numbers")
         interfaces = read_interfaces(scores, files.model_path("contacts", rank, tag))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"not the scores of a model ({type(error).__name__}: {error})", path) from error
     length = len(plddt)
-    if plddt.ndim != 1 or not length or (pae is not None and pae.shape != (length, length)):
+    if not length or (pae is not None and pae.shape != (length, length)):
         raise InputError("pLDDT and PAE have different lengths", path)
     structure, links = _find_structure(files, rank, tag, path)
     read_atoms = read_mmcif_atoms if structure.suffix == ".cif" else read_model_atoms

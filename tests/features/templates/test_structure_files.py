@@ -53,6 +53,20 @@ def test_pdb_file_gives_the_same_chain_under_any_name(structures: Path, tmp_path
     np.testing.assert_array_equal(chain.positions, expected.positions)
 
 
+def test_other_characters_in_pdb_files_take_one_column(structures: Path, tmp_path: Path) -> None:
+    structure = gemmi.make_structure_from_block(gemmi.cif.read_string(cif_text(structures, "4cup"))[0])
+    structure.setup_entities()
+    lines = [line for line in structure.make_pdb_string().splitlines() if line.startswith("ATOM")]
+    # an altered serial number, and the chain's letter
+    lines = [f"{line[:6]}µ{line[7:21]}é{line[22:]}" for line in lines]
+    path = tmp_path / "4cup.pdb"
+    path.write_text("\n".join(lines), "latin-1")
+    expected = read_one(structures / "4cup.cif.gz", "4cup_A")
+    (chain,) = read_chains(path)
+    assert chain.id == "4cup_?"
+    np.testing.assert_array_equal(chain.positions, expected.positions[expected.mask[:, CA]])
+
+
 def test_without_seqres_the_residues_with_coordinates_are_the_sequence(
     structures: Path, tmp_path: Path
 ) -> None:

@@ -266,6 +266,7 @@ def damage(folder: Path, pattern: str, old: str, new: str) -> Path:
     [
         ("*_scores_rank_002_*.json", '{"plddt"', '{"plddt', "not the scores of a model"),
         ("*_scores_rank_002_*.json", '"plddt": [', '"plddt": [1.0, ', "have different lengths"),
+        ("*_scores_rank_002_*.json", '"plddt": [', '"plddt": 1, "other": [', "pLDDT is no list of numbers"),
         (
             "*_rank_001_*.pdb",
             "ATOM      5  CA  VAL A   5",
