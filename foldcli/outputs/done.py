@@ -1,8 +1,8 @@
 """NAME.done.json, the record of a finished target: settings, ranked models, and the cost of each stage."""
 
 import json
-import math
 import platform
+import sys
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -195,7 +195,8 @@ def _check_types(content: Any, types: dict[str, Any], name: str) -> None:
     for key, expected in types.items():
         value = content.get(key)
         has_wrong_type = not isinstance(value, expected) or isinstance(value, bool)
-        is_not_finite = isinstance(value, float) and not math.isfinite(value)
+        # integers of any size are JSON, too
+        is_not_finite = isinstance(value, int | float) and not abs(value) <= sys.float_info.max
         if value is not None and (has_wrong_type or is_not_finite):
             raise ValueError(f"{key} in {name} has the wrong type")
         if value is None and key in content and key not in _NULLABLE:

@@ -5,10 +5,10 @@ target is finished, so publishing can be repeated after an interruption.
 """
 
 import json
-import math
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -128,7 +128,7 @@ class ModelResult:
         if not isinstance(result.relaxation or {}, dict):
             raise TypeError("the relaxation of a model's result is not a JSON object")
         if (
-            not all(isinstance(x, int | float) and math.isfinite(x) for x in numbers)
+            not all(isinstance(x, int | float) and abs(x) <= sys.float_info.max for x in numbers)
             or not all(isinstance(x, str) for x in texts)
             or not (isinstance(result.num_recycles, int) and 0 <= result.num_recycles <= _MAX_RECYCLES)
         ):

@@ -94,7 +94,7 @@ def _record_times(out: Path) -> list[tuple[str, int]]:
 
 
 def _finished_row(out: Path, path: Path) -> IndexRow | None:
-    """Return the row of a done.json; None if another program wrote the file, or it is gone."""
+    """Return the row of a done.json; None if another program wrote or renamed the file, or it is gone."""
     try:
         done = read_done_record(path)
         name, best = str(done["name"]), done["ranking"][0]
@@ -106,6 +106,8 @@ def _finished_row(out: Path, path: Path) -> IndexRow | None:
 
     # page and thumbnail are next to the record in every layout
     files = TargetFiles(name, path.parent, "single_folder")
+    if files.path("done") != path:
+        return None
 
     def link(kind: FileKind) -> str | None:
         file = files.path(kind)

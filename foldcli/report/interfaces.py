@@ -96,18 +96,20 @@ def _sort_key(interface: Interface) -> tuple[float, ...]:
 def _read_contacts(path: Path) -> dict[tuple[str, str], tuple[Contact, ...]]:
     """Read the table that `model.output.format_contacts` writes, by pairs of chains."""
     contacts: dict[tuple[str, str], list[Contact]] = {}
-    with path.open(encoding="utf-8", errors="replace", newline="") as stream:
-        rows = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
-        for number, row in enumerate(rows, 1):
-            if number == 1 and tuple(row) == CONTACT_COLUMNS:
-                continue
-            try:
+    number = 0
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="") as stream:
+            rows = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+            for number, row in enumerate(rows, 1):
+                if number == 1 and tuple(row) == CONTACT_COLUMNS:
+                    continue
                 if number == 1 or len(row) != len(CONTACT_COLUMNS):
                     raise ValueError
                 plddt, numbers = (float(row[3]), float(row[7])), [float(value) for value in row[8:]]
-            except ValueError as error:
-                raise InputError("not a table of contacts", path, number) from error
-            residues = (f"{row[0]}:{row[2]}{row[1]}", f"{row[4]}:{row[6]}{row[5]}")
-            contact = Contact(residues, plddt, numbers[0], (numbers[1], numbers[2]))
-            contacts.setdefault((row[0], row[4]), []).append(contact)
+                residues = (f"{row[0]}:{row[2]}{row[1]}", f"{row[4]}:{row[6]}{row[5]}")
+                contact = Contact(residues, plddt, numbers[0], (numbers[1], numbers[2]))
+                contacts.setdefault((row[0], row[4]), []).append(contact)
+    # the latter if a field is too long
+    except (ValueError, csv.Error) as error:
+        raise InputError("not a table of contacts", path, max(number, 1)) from error
     return {pair: tuple(pair_contacts) for pair, pair_contacts in contacts.items()}

@@ -68,7 +68,9 @@ def test_complexes_are_ranked_by_iptm_and_ptm() -> None:
     assert [model.tag for model in rank_models(mixed, "auto")] == ["a", "d", "c", "b"]
 
 
-@pytest.mark.parametrize("damage", [{"num_chains": 0}, {"num_chains": 1.5}, {"iptm": "x"}, {"iptm": np.nan}])
+@pytest.mark.parametrize(
+    "damage", [{"num_chains": 0}, {"num_chains": 1.5}, {"iptm": "x"}, {"iptm": np.nan}, {"plddt": 10**400}]
+)
 def test_damaged_result_of_a_complex_is_an_error(damage: dict[str, object]) -> None:
     content = asdict(ModelResult("a", 1.0, 0.5, 0, 1.0, "b", iptm=0.5, num_chains=2)) | {"extras": []}
     assert ModelResult.from_json(content).iptm == 0.5

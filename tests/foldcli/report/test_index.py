@@ -75,6 +75,15 @@ def test_files_of_other_programs_are_ignored(out: Path, content: str) -> None:
     assert index_rows(out) == before
 
 
+@pytest.mark.parametrize("name", ["y", "../x/x", "x" * 5000])
+def test_records_under_other_names_are_ignored(out: Path, name: str) -> None:
+    before = index_rows(out)
+    content = json.loads((out / "good" / "good.done.json").read_text())
+    (out / "x").mkdir()
+    (out / "x/x.done.json").write_text(json.dumps(content | {"name": name}))
+    assert [row for row in index_rows(out) if row.name != "x"] == before
+
+
 def test_one_target_has_no_index(tmp_path: Path) -> None:
     write_result(tmp_path / "only", "only")
     assert write_index(tmp_path) is None
