@@ -64,4 +64,7 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
     accepted = (int, float) if hint is float else hint
     if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
         raise ConfigError(f"{name}: expected {hint.__name__}, got {value!r}")
-    return hint(value)
+    try:
+        return hint(value)
+    except OverflowError:
+        raise ConfigError(f"{name}: the number is too large") from None

@@ -43,7 +43,7 @@ _ALPHAFOLD_SUFFIXES = (".a3m", ".sto")
 # AlphaFold's subfolder of a target's folder for these files
 _MSAS = "msas"
 _SEQUENCE = re.compile("[A-Za-z]+")
-_CHAIN_ID = re.compile("[A-Za-z0-9_-]+")
+_CHAIN_ID = re.compile("[A-Za-z0-9_-]{1,100}")
 # enough for the first line of any complex
 _FIRST_LINE_BYTES = 2**16
 

@@ -288,9 +288,13 @@ def _read_named_alignment(path: str, name: str, line: int) -> Alignment:
     """
     candidates = (Path(path).parent / name, Path(name)) if path != "-" else (Path(name),)
     for candidate in candidates:
-        if candidate.is_file():
+        try:
+            found = candidate.is_file()
+        except OSError:  # such as a name that is too long
+            found = False
+        if found:
             return read_alignment(os.fspath(candidate))
-    raise InputError(f"alignment file not found: {name}", path, line)
+    raise InputError(f"alignment file not found: {name:.200}", path, line)
 
 
 def _check_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:

@@ -69,6 +69,7 @@ def test_missing_files_are_named(folder: Path, tmp_path: Path) -> None:
         ({"format": "other"}, "not the manifest of a network"),
         ({"format_version": 2}, "format version 2; this foldcli reads 1"),
         ({"samples": "many"}, "damaged manifest: samples: expected int"),
+        ({"regular_bonds": 10**400}, "damaged manifest: regular_bonds: the number is too large"),
         ({"surprise": 1}, "damaged manifest: surprise: unknown key"),
     ],
 )

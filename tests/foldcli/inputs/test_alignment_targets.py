@@ -169,6 +169,8 @@ def test_damaged_folders_of_alphafold_multimer_are_refused(tmp_path: Path) -> No
     assert reason(msas).startswith("1/msas/chain_id_map.json: chain B has no alignments in ")
     (msas / "chain_id_map.json").write_text('{\n"../A": {"sequence": "MK"}}')
     assert reason(msas) == "1/msas/chain_id_map.json:2: '../A' is not the id of a chain"
+    (msas / "chain_id_map.json").write_text(json.dumps({"A" * 5000: {"sequence": "MK"}}))
+    assert reason(msas).endswith(" is not the id of a chain")
     (msas / "chain_id_map.json").write_text('{"A": {"sequence": ["MK"]}}')
     assert reason(msas) == "1/msas/chain_id_map.json:1: chain A has no sequence of letters"
     msas = write_multimer_folder(tmp_path / "2", chains)
