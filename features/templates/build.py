@@ -24,7 +24,6 @@ from features.templates.library import (
     SEQUENCES,
     UNKNOWN,
     LibraryManifest,
-    file_sha256,
     is_library,
 )
 from features.templates.settings import LibrarySettings
@@ -35,6 +34,7 @@ from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST, DatabaseFile
 from msa.errors import InputError
 from msa.io.atomic import atomic_write
+from msa.io.digests import file_sha256
 from msa.progress import Progress
 
 _FILES_PER_BATCH = 64

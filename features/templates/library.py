@@ -1,6 +1,5 @@
 """The structure library: chains of known structure that can be searched; docs/templates.md has the format."""
 
-import hashlib
 import os
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -14,6 +13,7 @@ from features.templates.coordinate_codec import decode_coordinates
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST, DatabaseFile
 from msa.errors import InputError, MissingError
+from msa.io.digests import file_sha256
 from msa.io.json_files import read_json
 from msa.progress import Progress
 
@@ -180,12 +180,6 @@ def normalized_id(chain_id: str) -> str:
     """Return a chain's id with its entry in lower case; the case of chain names has a meaning in the PDB."""
     entry, separator, chain = chain_id.rpartition("_")
     return f"{entry.lower()}{separator}{chain}"
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_library_manifest(folder: Path) -> LibraryManifest:

@@ -202,9 +202,9 @@ def _prepare(folder: Path, prepared: Path | None) -> "ChainSet":
     """Unpack the training data into a folder named by a hash of its files, unless it exists."""
     from foldcli.logs import logger
     from foldcli.paths import cache_dir
-    from foldcli.pipeline.fingerprints import file_sha256
     from model.training.data import FORMAT_VERSION
     from model.training.prepare import SOURCES, prepare
+    from msa.io.digests import file_sha256
 
     if prepared is None:
         files = [folder / name for name in SOURCES if (folder / name).is_file()]

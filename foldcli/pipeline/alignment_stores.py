@@ -18,11 +18,11 @@ from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import link_file
 from foldcli.pipeline.alignment_request import AlignmentRequest
 from foldcli.pipeline.alignment_settings import AlignmentSettings
-from foldcli.pipeline.fingerprints import file_sha256
 from foldcli.pipeline.target_run import TargetRun
 from msa.errors import InputError
 from msa.io.a3m import write_a3m
 from msa.io.atomic import atomic_write
+from msa.io.digests import file_sha256
 from msa.io.fasta import FastaRecord
 from msa.io.json_files import read_json
 from msa.io.m8 import DEFAULT_COLUMNS, write_m8

@@ -23,9 +23,3 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"cannot take a fingerprint of {type(value).__name__}")
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

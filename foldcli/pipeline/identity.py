@@ -11,9 +11,10 @@ from foldcli.inputs.complexes import Complex
 from foldcli.inputs.targets import TargetInput, is_complex
 from foldcli.params.parameters import TEMPLATE, ParameterSource, sources_of
 from foldcli.pipeline.alignment_request import AlignmentRequest
-from foldcli.pipeline.fingerprints import file_sha256, fingerprint
+from foldcli.pipeline.fingerprints import fingerprint
 from foldcli.pipeline.settings import PredictSettings
 from msa.errors import InputError
+from msa.io.digests import file_sha256
 from msa.io.fasta import FastaRecord
 
 

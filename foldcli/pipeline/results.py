@@ -27,13 +27,13 @@ from foldcli.outputs.model_files import (
     write_model,
 )
 from foldcli.pipeline.alignment_stores import SEARCH_FILES
-from foldcli.pipeline.fingerprints import file_sha256
 from foldcli.pipeline.relaxation import RelaxStage, relax_model
 from foldcli.pipeline.target_plan import TargetPlan
 from foldcli.pipeline.target_run import TargetRun, measured_stage
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.report import ReportSettings
 from msa.io.atomic import remove_temporary_files
+from msa.io.digests import file_sha256
 
 # largest number of predicted and unwritten models per worker; their arrays are in memory
 _MODELS_PER_WORKER = 2

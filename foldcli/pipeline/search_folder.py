@@ -25,13 +25,13 @@ from foldcli.pipeline.alignment_request import AlignmentRequest, chain_query
 from foldcli.pipeline.alignment_stores import CacheStore, write_alignment
 from foldcli.pipeline.chain_search import ChainStore, search_complexes
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.fingerprints import file_sha256
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.search_run import SearchRun, profile_file
 from foldcli.pipeline.search_stage import SearchResult, SearchStage
 from foldcli.version import VERSION
 from msa.errors import InputError
 from msa.io.atomic import atomic_write
+from msa.io.digests import file_sha256
 from msa.io.fasta import FastaRecord
 from msa.io.json_files import read_json
 from msa.io.temporary_names import remove_abandoned_files

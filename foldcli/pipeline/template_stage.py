@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from features.templates.candidates import TemplateHits
-from features.templates.library import EMBEDDED, StructureLibrary, file_sha256
+from features.templates.library import EMBEDDED, StructureLibrary
 from features.templates.search import features_query, hit_features, search_templates
 from features.templates.settings import TemplateSettings
 from features.templates.table import write_template_table
@@ -25,6 +25,7 @@ from features.templates.user_templates import (
 from foldcli.pipeline.settings import TemplateOptions
 from foldcli.progress import progress_bar
 from msa.errors import InputError
+from msa.io.digests import file_sha256
 from msa.io.fasta import FastaRecord
 
 

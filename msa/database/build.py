@@ -35,6 +35,7 @@ from msa.database.masking import MaskSettings, mask
 from msa.database.split import split_database
 from msa.errors import InputError, MissingError
 from msa.io.compression import open_counted
+from msa.io.digests import file_sha256
 from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, read_blocks
 from msa.io.mmseqs_database import open_mmseqs
 from msa.io.mmseqs_files import is_mmseqs, list_files
@@ -362,8 +363,5 @@ def database_path(path: str | os.PathLike[str], cache_dir: Path) -> Path:
 
 def _cache_key(files: Sequence[Path], settings: BuildSettings) -> str:
     masking = asdict(MaskSettings()) if settings.mask else None
-    identity: list[Any] = [PLAIN_VERSION, masking]
-    for path in files:
-        with path.open("rb") as stream:
-            identity.append(hashlib.file_digest(stream, "sha256").hexdigest())
+    identity = [PLAIN_VERSION, masking, *map(file_sha256, files)]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
