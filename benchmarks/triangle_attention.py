@@ -150,8 +150,9 @@ def main() -> None:
         limits["exponential floor"] = cells / (16 * device.multi_processor_count * device.clock_rate)
         calls = {} if options.no_peers else peers(length)
         calls["ours"] = core(length, length)
-        for name in [name for name in ("FlexAttention", "cuEquivariance", "ours") if name in calls]:
-            calls[f"{name} in a graph"] = replayed(calls[name])
+        for name in ("FlexAttention", "cuEquivariance", "ours"):
+            if name in calls:
+                calls[f"{name} in a graph"] = replayed(calls[name])
         print_times(f"triangle attention N {length}", calls, limits)
         print_times(f"with its projections N {length}", whole(length), {})
         print_times(f"the same kernel N {length}", others(length), {})

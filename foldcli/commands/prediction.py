@@ -235,7 +235,7 @@ def _first_lengths(targets: "Sequence[tuple[str, TargetInput]]", output: "Output
         output: settings of the results; finished targets need no search.
     """
     from foldcli.inputs.complexes import Complex
-    from foldcli.pipeline.search_stage import FIRST_BATCH
+    from foldcli.pipeline.alignment_settings import FIRST_BATCH
     from msa.io.fasta import FastaRecord
 
     unfinished = [

@@ -15,6 +15,10 @@ from msa.search.settings import (
     default_gap_costs,
 )
 
+# number of queries in a run's first batch, which is small so that the network can begin early; later batches
+# double in size
+FIRST_BATCH = 8
+
 
 @dataclass(frozen=True)
 class AlignmentSettings:

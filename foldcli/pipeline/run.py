@@ -110,7 +110,7 @@ def run_targets(
     try:
         failures.finish()
     finally:
-        from foldcli.report.make import try_index  # `_start_results` has imported it meanwhile
+        from foldcli.report.make import try_index  # imported before by `_start_results`, if there was work
 
         try_index(output.folder, output.report)
 

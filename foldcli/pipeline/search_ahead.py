@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from foldcli.logs import log_time_since_start, logger
+from foldcli.pipeline.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.alignment_stores import TargetStore
 from foldcli.pipeline.locks import TargetLocks
-from foldcli.pipeline.search_stage import FIRST_BATCH, SEARCH_BATCH, SearchStage
+from foldcli.pipeline.search_stage import SEARCH_BATCH, SearchStage
 from foldcli.pipeline.target_plan import TargetPlan
 from foldcli.pipeline.target_run import TargetRun, measured_stage
 from msa.io.fasta import FastaRecord

@@ -16,9 +16,8 @@ from msa.search.engine import ProfileCallback
 from msa.search.hits import Hits
 from msa.search.settings import SearchSettings
 
-# numbers of a run's queries that are searched together: first few, so that the network can begin early, then
-# twice as many each time
-FIRST_BATCH, SEARCH_BATCH = 8, 64
+# largest number of queries of a run that are searched together
+SEARCH_BATCH = 64
 
 
 class Searcher(Protocol):

@@ -225,7 +225,7 @@ def _map(folder: Path, name: str, manifest: DatabaseManifest) -> np.ndarray:
     try:
         size = path.stat().st_size
         _check_size(size, manifest, folder, name)
-        if size % np.dtype(dtype).itemsize:
+        if size % dtype.itemsize:
             raise InputError(f"damaged database: {size} bytes, which are not whole numbers", path)
         if size == 0:  # all headers may be empty, and an empty file cannot be mapped
             return np.empty(0, dtype)

@@ -43,7 +43,7 @@ def attention(
     """
     _check_arguments(x, weights, mask, pair_bias)
     if needs_gradients(x, pair_bias, *weights):
-        # inference need not import it
+        # imported here, because inference does not need it
         from cuda.fused.attention import differentiable
 
         mask, pair_bias = (None if y is None else y[None] for y in (mask, pair_bias))

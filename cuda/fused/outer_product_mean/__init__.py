@@ -41,7 +41,7 @@ def outer_product_mean(
     """
     check_shapes("outer_product_mean", {"msa": (msa, "S N C"), "mask": (mask, "S N")}, weights, WEIGHT_AXES)
     if needs_gradients(msa, *weights):
-        # inference need not import it
+        # imported here, because inference does not need it
         from cuda.fused.outer_product_mean import differentiable
 
         masks = None if mask is None else mask[None]

@@ -32,7 +32,7 @@ def transition(
     """
     check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES)
     if needs_gradients(x, *weights):
-        # inference need not import it
+        # imported here, because inference does not need it
         from cuda.fused.transition import differentiable
 
         fused = resolve_implementation(implementation, x.device) != "reference"

@@ -50,7 +50,7 @@ def triangle_multiplication(
         "triangle_multiplication", {"pair": (pair, "N N C"), "mask": (mask, "N N")}, weights, WEIGHT_AXES
     )
     if needs_gradients(pair, *weights):
-        # inference need not import it
+        # imported here, because inference does not need it
         from cuda.fused.triangle_multiplication import differentiable
 
         masks = None if mask is None else mask[None]

@@ -11,11 +11,11 @@ import pytest
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
-from foldcli.pipeline.alignment_settings import AlignmentSettings
+from foldcli.pipeline.alignment_settings import FIRST_BATCH, AlignmentSettings
 from foldcli.pipeline.alignment_stores import TargetStore
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.search_ahead import search_ahead
-from foldcli.pipeline.search_stage import FIRST_BATCH, SearchStage
+from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.searcher import LocalSearcher
 from foldcli.pipeline.target_run import TargetRun
 from msa.cpu.engine import CpuEngine
