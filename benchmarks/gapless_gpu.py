@@ -6,16 +6,17 @@
 
 Without `--fasta`, targets have the query's length and uniformly distributed residues, and profiles are those
 of random queries. With it, the targets of the file are repeated `--times` times. Rows of the output: bounds;
-exact scores; exact scores of a list; with `--top N` the selection of the N best targets. A sample is compared
-with the CPU engine: bounds must not be smaller, exact scores must be equal. Each row shows TCUPS (10¹² cells,
-query residues × target residues, per second, without padding) and the fraction of the shared-memory limit of
-exact scores: 128 bytes per clock and multiprocessor, two bytes per cell. `--tune` times all candidate
-launches and prints a launch table.
+exact scores; exact scores of a list; with `--top N` the selection of the N best targets for eight queries at
+once (wall time). A sample is compared with the CPU engine: bounds must not be smaller, exact scores must be
+equal. Each row shows TCUPS (10¹² cells, query residues × target residues, per second, without padding) and
+the fraction of the shared-memory limit of exact scores: 128 bytes per clock and multiprocessor, two bytes per
+cell. `--tune` times all candidate launches and prints a launch table.
 """
 
 import argparse
 import json
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,8 +25,10 @@ import numpy as np
 from numba import cuda
 
 from cuda.alignment import DeviceSequences
-from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer
-from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_row, row_size
+from cuda.alignment import device as gpu
+from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer, ListScorer, TargetLists
+from cuda.alignment.gapless.lists import LISTED, STATE_SIZE, STRETCHES
+from cuda.alignment.top_k import GaplessBatch, TopKSelector, read_row, row_size
 from msa.alphabet import PAD, encode
 from msa.cpu.gapless import gapless_scores
 from msa.database.sequence_arrays import SequenceArrays
@@ -35,6 +38,8 @@ from msa.profile.pssm import query_profile
 from msa.search.engine import best_targets
 
 _MIN_SCORE = 15
+_TOP_QUERIES = 8
+"""Queries per selection."""
 
 
 class BenchmarkTargets:
@@ -46,14 +51,19 @@ class BenchmarkTargets:
         self.on_gpu = DeviceSequences(*(cuda.to_device(np.ascontiguousarray(array)) for array in arrays))
         count = len(lengths)
         self.bounds = cuda.device_array(count, np.int16)
-        self.scores, self.listed_scores = (cuda.device_array(count, np.int32) for _ in range(2))
+        self.scores = cuda.device_array(count, np.int32)
         self.residues = int(lengths.sum(dtype=np.int64))
         rng = np.random.default_rng(0)
         self.sample = np.unique(np.r_[0, count - 1, rng.integers(0, count, listed)])
-        listed_targets = np.zeros(count + 1, np.int32)
-        listed_targets[: len(self.sample) + 1] = [len(self.sample), *self.sample]
-        self.listed = cuda.to_device(listed_targets)
         self.listed_residues = int(lengths[self.sample].sum(dtype=np.int64))
+
+    def lists(self, stretch: int) -> TargetLists:
+        """Return the list of the sample for one query, cut into stretches and not yet scored."""
+        ends = np.cumsum(-(-self.host.lengths[self.sample] // stretch))
+        state = np.zeros(STATE_SIZE, np.int32)
+        state[[LISTED, STRETCHES]] = len(ends), ends[-1]
+        arrays = self.sample, np.zeros(len(ends)), ends, state
+        return TargetLists(*(cuda.to_device(array.astype(np.int32)[None]) for array in arrays))
 
     def expected(self, profile: np.ndarray, threads: int) -> np.ndarray:
         """Compute the scores of the sample with the CPU engine."""
@@ -138,37 +148,44 @@ class Benchmark:
             if expected is not None:
                 correct = targets.scores.copy_to_host()[targets.sample] == expected
             self.rows[kind].add(seconds, cells, correct)
-        list_scorer = GaplessScorer(profile, self._cache)
+        list_scorer = ListScorer([profile], self._cache)
+        lists = targets.lists(list_scorer.stretch)
 
         def score_listed() -> None:
-            list_scorer.score_listed(targets.on_gpu, targets.listed, targets.listed_scores)
+            list_scorer.score(targets.on_gpu, lists)
 
         score_listed()
         seconds = min_seconds_when_busy(bound, score_listed, repeats)
         if expected is not None:
-            correct = targets.listed_scores.copy_to_host()[: len(expected)] == expected
+            correct = lists.scores.copy_to_host()[0] == expected
         self.rows["list"].add(seconds, len(profile) * targets.listed_residues, correct)
         if self._options.top:
             self.rows["top"].add(*self._top(profile, repeats, compare))
 
     def _top(self, profile: np.ndarray, repeats: int, compare: bool) -> tuple[float, int, np.ndarray | None]:
         targets, k = self._targets, self._options.top
-        query = GaplessQuery(profile, self._cache)
-        selector = TopKSelector(k, _MIN_SCORE, len(targets.host), 0)
-        row = cuda.device_array(row_size(k), np.int32)
+        batch = GaplessBatch([profile] * _TOP_QUERIES, self._cache)
+        selector = TopKSelector(k, _MIN_SCORE, len(targets.host), _TOP_QUERIES)
+        rows = cuda.device_array((_TOP_QUERIES, row_size(k)), np.int32)
 
         def select() -> None:
-            selector.select(query, targets.on_gpu, row)
+            selector.select(batch, targets.on_gpu, rows)
 
         select()
-        seconds, correct = min_seconds(select, repeats), None
+        gpu.synchronize()
+        seconds, correct = float("inf"), None
+        for _ in range(repeats):
+            start = time.perf_counter()
+            select()
+            gpu.synchronize()
+            seconds = min(seconds, time.perf_counter() - start)
         if compare:
             GaplessScorer(profile, self._cache).score_all(targets.on_gpu, targets.scores)
-            selected, exact = read_row(row.copy_to_host())
+            selected, exact = read_row(rows.copy_to_host()[-1])
             scores = targets.scores.copy_to_host()
             same = sorted(selected.tolist()) == sorted(best_targets(scores, k, _MIN_SCORE).tolist())
             correct = np.array([same and exact.tolist() == scores[selected].tolist()])
-        return seconds, len(profile) * targets.residues, correct
+        return seconds, _TOP_QUERIES * len(profile) * targets.residues, correct
 
     def print(self) -> None:
         """Print all rows."""

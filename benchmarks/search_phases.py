@@ -2,7 +2,8 @@
 
     python benchmarks/search_phases.py search QUERY.fasta DB -o OUT.m8 [options of the command]
 
-Phases of different threads overlap. The table goes to stderr; search_gpu.py runs this script.
+Phases of different threads overlap; "CPU" is the time for which the threads had the processor. The table goes
+to stderr; search_gpu.py runs this script.
 """
 
 import functools
@@ -36,12 +37,23 @@ FUNCTIONS = {
         "LocalWorker._queue_filter": "filter queued",
         "_wait_for_filter": "filter waited for",
     },
+    "msa.gpu.filtering": {"PendingFilter.wait": "GPU waited for, and targets read"},
+    "msa.gpu.group": {"GpuGroup._candidates": "candidates of a batch"},
+    "msa.search.engine": {
+        "Selection.possible": "candidates that may pass",
+        "Selection.passing": "candidates that pass",
+    },
+    "msa.search.profile_search": {
+        "ProfileSearch._score": "E-values of aligned candidates",
+        "ProfileSearch._with_second_alignments": "second alignments",
+        "ProfileSearch._hits": "hits of a query",
+    },
     "msa.gpu.alignment": {"BatchAligner.scores": "scores aligned", "BatchAligner.paths": "paths traced"},
     "msa.search.families": {"FamilyBuilder.update": "family updated"},
     "msa.profile.pssm": {"query_profile": "profile of a query"},
     "msa.io.m8": {"write_m8": "hits written"},
 }
-calls: dict[str, list[tuple[float, float]]] = {}
+calls: dict[str, list[tuple[float, float, float]]] = {}
 lock = threading.Lock()
 
 
@@ -50,12 +62,13 @@ def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        start = time.perf_counter()
+        start, processor = time.perf_counter(), time.thread_time()
         try:
             return function(*arguments, **options)
         finally:
+            span = start + OFFSET, time.perf_counter() + OFFSET, time.thread_time() - processor
             with lock:
-                calls.setdefault(name, []).append((start + OFFSET, time.perf_counter() + OFFSET))
+                calls.setdefault(name, []).append(span)
 
     return call
 
@@ -87,11 +100,14 @@ class TimedImports(MetaPathFinder):
 
 def report() -> None:
     """Print the phases, first those that begin first."""
-    print(f"{'phase':44s}{'calls':>6s}{'from':>9s}{'to':>9s}{'sum':>9s}", file=sys.stderr)
+    columns = ("from", "to", "sum", "CPU")
+    print(f"{'phase':44s}{'calls':>6s}" + "".join(f"{name:>9s}" for name in columns), file=sys.stderr)
     for name, spans in sorted(calls.items(), key=lambda each: each[1][0]):
-        first, last = min(start for start, _ in spans), max(end for _, end in spans)
-        total = sum(end - start for start, end in spans)
-        print(f"{name:44s}{len(spans):6d}{first:9.3f}{last:9.3f}{total:9.3f}", file=sys.stderr)
+        first, last = min(start for start, _, _ in spans), max(end for _, end, _ in spans)
+        total, processor = sum(end - start for start, end, _ in spans), sum(cpu for _, _, cpu in spans)
+        numbers = "".join(f"{number:9.3f}" for number in (first, last, total, processor))
+        print(f"{name:44s}{len(spans):6d}{numbers}", file=sys.stderr)
+    print(f"{'CPU of the whole process':77s}{time.process_time():9.3f}", file=sys.stderr)
     print(f"{'end of the command':50s}{time.perf_counter() + OFFSET:9.3f}", file=sys.stderr)
 
 
@@ -99,7 +115,7 @@ def main() -> None:
     """Run the command line, and report its phases."""
     from foldcli.cli import cli  # after the finder is in place, as everything that it imports
 
-    calls["this script begins"] = [(0.0, time.perf_counter() + OFFSET)]
+    calls["this script begins"] = [(0.0, time.perf_counter() + OFFSET, time.process_time())]
     code = run_with_exit_codes(cli)
     report()
     sys.exit(code)

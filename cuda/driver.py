@@ -46,6 +46,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuEventDestroy_v2": (c_void_p,),
     "cuLibraryLoadData": (_OBJECT, c_char_p, c_void_p, c_void_p, c_uint, c_void_p, c_void_p, c_uint),
     "cuLibraryGetKernel": (_OBJECT, c_void_p, c_char_p),
+    "cuKernelGetFunction": (_OBJECT, c_void_p),
     "cuKernelSetAttribute": (c_int, c_int, c_void_p, c_int),
     "cuKernelGetAttribute": (_NUMBER, c_int, c_void_p, c_int),
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (_NUMBER, c_void_p, c_int, c_size_t),

@@ -36,6 +36,8 @@ class BinaryKernel:
         try:
             library = handle("cuLibraryLoadData", code, None, None, 0, None, None, 0)
             self.handle = handle("cuLibraryGetKernel", library, name.encode())
+            # loads the kernel now instead of at its first launch
+            handle("cuKernelGetFunction", self.handle)
         except DriverError as error:
             raise ValueError(str(error)) from error
         self.code, self.name = code, name

@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment import device as gpu
-from cuda.alignment.device import SIMULATED, new_stream
+from cuda.alignment.device import SIMULATED
 from cuda.alignment.gapless import TableUploader, profile_limits
-from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_rows, row_size
+from cuda.alignment.top_k import GaplessBatch, TopKSelector, read_rows, row_size
 from msa.gpu.database_stream import Chunk
 from msa.gpu.interface import BestTargets, FilterLimits
 from msa.gpu.memory import Allocate, is_out_of_memory
 from msa.search.engine import QueryProfile
 
-NUM_STREAMS = 4
-"""Number of streams. A query's bounds fill the GPU; small dependent kernels follow, twelve in the first chunk
-and four in later ones. Those of different queries run in parallel."""
+SELECTED_QUERIES = 8
+"""Maximum number of queries whose targets are selected together. The bounds of a query fill the GPU; the ten
+small kernels that follow take as long for several queries as for one."""
+
+FILTER_BYTES_PER_TARGET = SELECTED_QUERIES * TopKSelector.bytes_per_target
+"""GPU memory that the filter needs for each target of a chunk."""
 
 _MAX_ROW_SETS, _ROW_BYTES = 8, 4 * 2**20
 """Maximum number of batches whose rows are allocated at once, and maximum bytes for more than one."""
@@ -31,11 +34,14 @@ class UploadedQueries:
     """The queries of a batch with their tables.
 
     Args:
-        queries: the queries.
+        batches: the queries in groups of up to SELECTED_QUERIES, sorted by length, so that most queries of a
+            group have the same kernels.
+        rows: int64 [queries], the position of each query in that order.
         ready: event after which the tables are on the GPU; None if they are uploaded on first use.
     """
 
-    queries: Sequence[GaplessQuery]
+    batches: Sequence[GaplessBatch]
+    rows: np.ndarray
     ready: Any
 
 
@@ -43,19 +49,21 @@ def upload_queries(
     queries: Sequence[QueryProfile], kernels: Path, uploader: TableUploader
 ) -> UploadedQueries:
     """Build the tables of queries and upload them; if GPU memory is short, they are uploaded on first use."""
-    limits = profile_limits([query.profile for query in queries])
-    gapless_queries = [
-        GaplessQuery(query.profile, kernels, of_query)
-        for query, of_query in zip(queries, limits, strict=True)
-    ]
-    tables = [table for query in gapless_queries for table in query.tables]
+    profiles = [query.profile for query in queries]
+    limits = profile_limits(profiles)
+    order = sorted(range(len(queries)), key=lambda query: len(profiles[query]))
+    batches = []
+    for first in range(0, len(order), SELECTED_QUERIES):
+        members = order[first : first + SELECTED_QUERIES]
+        batches.append(GaplessBatch([profiles[k] for k in members], kernels, [limits[k] for k in members]))
+    tables = [table for batch in batches for table in batch.tables]
     ready = None
     try:
         ready = uploader.upload(tables) if tables else None
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    return UploadedQueries(gapless_queries, ready)
+    return UploadedQueries(batches, np.argsort(order), ready)
 
 
 @dataclass(frozen=True)
@@ -64,26 +72,15 @@ class _Rows:
 
     Args:
         on_device: device int32 [queries, row_size(max_targets)].
-        views: its rows.
         on_host: pinned host memory of the same shape.
         started: event recorded before the filter.
         done: event recorded after the copy to the host.
     """
 
     on_device: Any
-    views: list[Any]
     on_host: np.ndarray
     started: Any
     done: Any
-
-
-@dataclass(frozen=True)
-class _FilterStream:
-    """One of the filter's streams, with its buffers; used by one thread."""
-
-    stream: Any
-    event: Any
-    selector: TopKSelector
 
 
 @dataclass
@@ -113,7 +110,8 @@ class PendingFilter:
             found = BestTargets(np.zeros(self.count, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
         else:
             self.rows.done.synchronize()
-            found = BestTargets(*read_rows(self.rows.on_host[: self.count]))
+            assert self.uploaded is not None
+            found = BestTargets(*read_rows(self.rows.on_host[self.uploaded.result().rows]))
         self.owner.recycle(self)
         return found
 
@@ -127,10 +125,8 @@ class BatchFilter:
 
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
-        self._streams: list[tuple[Any, Any]] = []
-        self._filter_streams: tuple[FilterLimits, int, list[_FilterStream]] | None = None
+        self._selector: tuple[FilterLimits, int, TopKSelector] | None = None
         self._spare_rows: list[tuple[tuple[int, int], _Rows]] = []
-        self._copy_stream: Any = None
         self.seconds = 0.0
 
     def start(self, count: int, uploaded: "Future[UploadedQueries]") -> PendingFilter:
@@ -148,33 +144,29 @@ class BatchFilter:
             pending: from `start`.
             cancelled: once set, nothing more is queued.
         """
-        filter_streams = self._filter_streams_for(limits, chunk.max_targets)
+        selector = self._selector_for(limits, chunk.max_targets)
         previous, rows = pending.rows, pending.next_rows
         if rows is None:
             rows = pending.next_rows = self._take_rows(pending.count, row_size(limits.max_targets))
         assert pending.uploaded is not None
         uploaded = pending.uploaded.result()
+        selector.wait_for(chunk.ready)
+        if uploaded.ready is not None:
+            selector.wait_for(uploaded.ready)
         if previous is None:
             pending.started = rows.started
-            pending.started.record(filter_streams[0].stream)
-        for filter_stream in filter_streams:
-            chunk.ready.wait(filter_stream.stream)
-            if uploaded.ready is not None:
-                uploaded.ready.wait(filter_stream.stream)
-        for k, query in enumerate(uploaded.queries):
+            pending.started.record(selector.bound_streams[0])
+        first_row = 0
+        previous_rows = None if previous is None else previous.on_device
+        for batch in uploaded.batches:
             if cancelled.is_set():
                 break
-            # a query uses the same stream for each chunk, so its previous row is complete
-            selector = filter_streams[k % NUM_STREAMS].selector
-            previous_row = None if previous is None else previous.views[k]
-            selector.select(query, chunk.sequences, rows.views[k], chunk.first, previous_row)
-        for filter_stream in filter_streams:
-            filter_stream.event.record(filter_stream.stream)
-            filter_stream.event.wait(self._copy_stream)
-        chunk.used.record(self._copy_stream)
+            selector.select(batch, chunk.sequences, rows.on_device, first_row, chunk.first, previous_rows)
+            first_row += len(batch)
+        chunk.used.record(selector.stream)
         # if this is not the last chunk, the copy after a later one overwrites this copy
-        rows.on_device.copy_to_host(rows.on_host, stream=self._copy_stream)
-        rows.done.record(self._copy_stream)
+        rows.on_device.copy_to_host(rows.on_host, stream=selector.stream)
+        rows.done.record(selector.stream)
         pending.rows, pending.next_rows = rows, previous
 
     def recycle(self, pending: PendingFilter) -> None:
@@ -189,26 +181,21 @@ class BatchFilter:
 
     def release(self) -> None:
         """Release all GPU memory."""
-        self._filter_streams = None
+        self._selector = None
         self._spare_rows.clear()
 
-    def _filter_streams_for(self, limits: FilterLimits, targets: int) -> list[_FilterStream]:
-        """Return the streams, with buffers for chunks of up to this many targets."""
-        if not self._streams:
-            self._streams = [(new_stream(), gpu.event()) for _ in range(NUM_STREAMS)]
-            self._copy_stream = new_stream(urgent=True)
-        current = self._filter_streams
+    def _selector_for(self, limits: FilterLimits, targets: int) -> TopKSelector:
+        """Return the selector, with buffers for chunks of up to this many targets."""
+        current = self._selector
         if current is None or current[0] != limits or current[1] < targets:
             if current is not None:
-                for filter_stream in current[2]:
-                    filter_stream.stream.synchronize()
-            self._filter_streams = None
-            k, min_score = limits.max_targets, limits.min_score
-            filter_streams = [
-                _FilterStream(stream, event, TopKSelector(k, min_score, targets, stream, self._allocate))
-                for stream, event in self._streams
-            ]
-            self._filter_streams = current = limits, targets, filter_streams
+                # work on the GPU may still use its buffers
+                current[2].stream.synchronize()
+            self._selector = None
+            selector = TopKSelector(
+                limits.max_targets, limits.min_score, targets, SELECTED_QUERIES, self._allocate
+            )
+            self._selector = current = limits, targets, selector
         return current[2]
 
     def _take_rows(self, queries: int, width: int) -> _Rows:
@@ -224,7 +211,6 @@ class BatchFilter:
         on_host = gpu.pinned_array((count, queries, width), np.int32)
         for k in range(count):
             part = on_device[k * size : (k + 1) * size].reshape(queries, width)
-            views = [part[q] for q in range(queries)]
-            rows = _Rows(part, views, on_host[k], gpu.event(), gpu.event())
+            rows = _Rows(part, on_host[k], gpu.event(), gpu.event())
             self._spare_rows.append(((queries, width), rows))
         return self._spare_rows.pop()[1]

@@ -12,25 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal
 
 import numpy as np
 
 from cuda.alignment.device import SIMULATED, Device
-from cuda.alignment.gapless.generator import Kind as GaplessKind
 from cuda.alignment.gapless.generator import Variant
-from cuda.alignment.gapless.launch_table import (
-    border_launch,
-    choose_launch,
-    choose_list_launch,
-    max_query_length,
-)
-from cuda.alignment.gapless.layout import BYTE, HALF
+from cuda.alignment.gapless.launch_table import Launch, border_launch, choose_launch, max_query_length
+from cuda.alignment.gapless.layout import BYTE
+from cuda.alignment.gapless.list_scorer import list_launch, list_variant
 from cuda.alignment.gapless.runtime import kernel_source
-from cuda.alignment.gapless.signatures import GAPLESS_WIDE, LIST_STRETCHES
+from cuda.alignment.gapless.signatures import RESCORE_LISTED
 from cuda.alignment.kernel_cache import (
     KernelSource,
     compile_into,
+    compiled_kernel,
     is_cached,
     kernels_identity,
     load_compiler,
@@ -154,6 +150,17 @@ class KernelCompiler:
                 if new:
                     self._compile_stage(_ALIGNMENT, new)
         return not self._incomplete_lengths(_MANY_ALIGNMENTS, lengths)
+
+    def load(self, lengths: Iterable[int]) -> None:
+        """Load the compiled kernels of filter and alignment for queries of these lengths.
+
+        Before it loads a kernel, the driver waits for all work that is queued on the GPU, which should
+        therefore be idle.
+        """
+        lengths = list(lengths)
+        stage = _USUAL if self._incomplete_lengths(_MANY_ALIGNMENTS, lengths) else _ALL
+        for kernel in _stage_kernels(stage, lengths, self._folder, self._device):
+            compiled_kernel(kernel)
 
     def _incomplete_lengths(self, stage: str, lengths: Iterable[int]) -> list[int]:
         """Return the lengths for which kernels may be missing."""
@@ -321,7 +328,7 @@ def _stage_kernels(stage: str, lengths: Sequence[int], folder: Path, device: Dev
 
 def filter_kernels(lengths: Sequence[int], folder: Path, device: Device) -> list[KernelSource]:
     """Return the kernels that the filter needs on a GPU for queries of these lengths."""
-    kernels = [*TOP_K_KERNELS, LIST_STRETCHES, GAPLESS_WIDE]
+    kernels = [*TOP_K_KERNELS, RESCORE_LISTED]
     for length in lengths:
         kernels += _gapless_kernels(length, folder, device)
     return kernels
@@ -361,12 +368,13 @@ def _gapless_kernels(length: int, folder: Path, device: Device) -> Iterator[Kern
     max_tile = max_query_length(device.name, device.shared_bytes, "bounds", folder)
     tiles = -(-length // max(max_tile, 1))
     bounds = choose_launch(-(-length // tiles), device.name, device.shared_bytes, "bounds", folder)
-    if tiles > 1 and bounds is not None:
-        bounds = border_launch(bounds)
-    for kind, arithmetic, launch in (
-        ("bounds" if tiles == 1 else "bordered", BYTE, bounds),
-        ("listed", HALF, choose_list_launch(length, device.shared_bytes)),
-    ):
-        if launch is not None:
-            variant = Variant(cast(GaplessKind, kind), launch.layout, arithmetic, device.integer_maximum)
-            yield kernel_source(variant, (launch.threads, launch.blocks), folder)
+    kernels: list[tuple[Variant, Launch]] = []
+    if bounds is not None:
+        bounds = bounds if tiles == 1 else border_launch(bounds)
+        kind: Literal["bounds", "bordered"] = "bounds" if tiles == 1 else "bordered"
+        kernels.append((Variant(kind, bounds.layout, BYTE, device.integer_maximum), bounds))
+    listed = list_launch(length, device)
+    if listed is not None:
+        kernels.append((list_variant(listed, device), listed))
+    for variant, launch in kernels:
+        yield kernel_source(variant, (launch.threads, launch.blocks), folder)

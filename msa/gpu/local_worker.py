@@ -22,15 +22,18 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.alignment import AlignmentContext, BatchAligner
 from msa.gpu.database_stream import DEFAULT_CHUNK_BYTES, DatabaseStream, resident_bytes
 from msa.gpu.devices import Gpu
-from msa.gpu.filtering import BatchFilter, PendingFilter, UploadedQueries, upload_queries
+from msa.gpu.filtering import (
+    FILTER_BYTES_PER_TARGET,
+    BatchFilter,
+    PendingFilter,
+    UploadedQueries,
+    upload_queries,
+)
 from msa.gpu.interface import ALIGNMENT_THREADS, BestTargets, FilterLimits, GpuSettings
 from msa.gpu.kernel_compiler import KernelCompiler
 from msa.gpu.memory import Allocate, allocate_on_gpu, is_out_of_memory
 from msa.progress import CompileProgress
 from msa.search.engine import QueryProfile
-
-FILTER_BYTES_PER_TARGET = 72
-"""GPU memory that the filter needs for each target of a chunk, on all its streams together."""
 
 Result = TypeVar("Result")
 
@@ -100,7 +103,7 @@ class LocalWorker:
         return self._filter_thread.submit(self._load, targets, part)
 
     def prepare(self, lengths: Sequence[int], many_pairs: bool) -> "Future[None]":
-        """Compile the kernels for queries of these lengths before the filter of later calls begins.
+        """Compile and load the kernels for queries of these lengths before the filter of later calls begins.
 
         Those for many pairs are compiled meanwhile; until then, other kernels align.
         """
@@ -194,6 +197,7 @@ class LocalWorker:
     def _compile_search(self, lengths: Sequence[int], many_pairs: bool) -> None:
         compiler = self._kernel_compiler()
         compiler.compile_search(lengths, many=False)
+        compiler.load(lengths)
         if many_pairs:
 
             def compile_rest() -> None:
@@ -238,6 +242,9 @@ class LocalWorker:
         while first < end and not cancelled.is_set():
             try:
                 for chunk in database.chunks(end, more_follow):
+                    if not database.resident:
+                        # the driver's queue is limited: wait for the chunk before the last one
+                        chunk.used.synchronize()
                     with _simulator_lock:
                         self._filter.queue(chunk, limits, pending, cancelled)
                     end = chunk.first

@@ -3,11 +3,14 @@
     M[i, j] = max(0, M[i−1, j−1] + Q[i, s_j]); the score is the largest M. Masked residues are scored as X.
 
 `GaplessBounder` computes upper bounds of the scores, which is faster; `GaplessScorer` computes the exact
-scores of all targets or of a list of targets. Launch configurations measured per GPU are in tuning/*.json.
+scores of all targets, and `ListScorer` those of listed targets, for several queries at once. Launch
+configurations measured per GPU are in tuning/*.json.
 """
 
 from cuda.alignment.gapless.bounder import GaplessBounder
 from cuda.alignment.gapless.generator import UNBOUNDED
+from cuda.alignment.gapless.list_scorer import ListScorer
+from cuda.alignment.gapless.lists import TargetLists
 from cuda.alignment.gapless.runtime import TableUploader, UploadedTable
 from cuda.alignment.gapless.scorer import GaplessScorer
 from cuda.alignment.gapless.tables import ProfileLimits, profile_limits
@@ -16,8 +19,10 @@ __all__ = [
     "UNBOUNDED",
     "GaplessBounder",
     "GaplessScorer",
+    "ListScorer",
     "ProfileLimits",
     "TableUploader",
+    "TargetLists",
     "UploadedTable",
     "profile_limits",
 ]

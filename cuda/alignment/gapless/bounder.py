@@ -88,7 +88,7 @@ class GaplessBounder:
             width = launch.layout.tile
             tiles_of_profile = [profile[first : first + width] for first in range(0, length, width)]
             self._tables = [
-                UploadedTable(TableSource(launch.layout, BYTE, tile)) for tile in tiles_of_profile
+                UploadedTable([TableSource(launch.layout, BYTE, tile)]) for tile in tiles_of_profile
             ]
 
     @property

@@ -8,7 +8,7 @@ All kernels process a target in the same way (`source`). They differ in the targ
 what they do with a score:
 
     exact     all targets, longest first; scores that reach the limit are flagged
-    listed    stretches of listed targets (`list_stretches`); scores that reach the limit are flagged
+    listed    stretches of the targets in lists (lists.py), for several queries, each with its own blocks
     bounds    all targets; a score that reaches the limit becomes UNBOUNDED. The groups of a warp share long
               targets, which would otherwise keep a single group busy after all others have finished
     bordered  bounds of one tile of a longer query: reads the last column of the previous tile from global
@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cuda.alignment.gapless.layout import BYTE, RESET, Arithmetic, Layout
+from cuda.alignment.gapless.lists import LISTED, SCORED, STRETCHES, TAKEN, WARPS
 
 Kind = Literal["exact", "listed", "bounds", "bordered"]
 
 UNBOUNDED = 2**15 - 1
 """Replaces a bound that the kernel cannot guarantee."""
 
-_RESET_STRETCHES: dict[Kind, str] = {"listed": "\n            stretches[0] = 0"}
 _WARP = 32
 _ROWS_PER_WORD = 4
 # maximum number of running maxima per lane; with several, consecutive instructions do not wait for each other
@@ -89,16 +89,39 @@ class Variant:
 
 
 _ARGUMENTS: dict[Kind, str] = {
-    "exact": "flagged, scores",
-    "listed": "flagged, scores, listed, stretches, stretch, overlap",
-    "bounds": "bounds, slack, long_from, overlap",
-    "bordered": "bounds, slack, border, first_tile, from_byte, to_byte",
+    "exact": "work, flagged, scores",
+    "listed": "state, scores, targets, ends, first_query, blocks, stretch",
+    "bounds": "work, bounds, slack, long_from, overlap",
+    "bordered": "work, bounds, slack, border, first_tile, from_byte, to_byte",
 }
+
+# for a launch with one query, and for one with several
+_LOAD_TABLE = (
+    """
+for k in range(cuda.threadIdx.x, table.size, cuda.blockDim.x):
+    shared[k] = table[k]
+""",
+    """
+member = np.int32(cuda.blockIdx.x // blocks)
+query = np.int32(first_query + member)
+count, scored, listed = state[query, {stretches}], state[query, {scored}], state[query, {listed}]
+if count == 0:
+    return
+for k in range(cuda.threadIdx.x, {words}, cuda.blockDim.x):
+    shared[k] = table[member * {words} + k]
+""",
+)
+
+# array of the counters, index of the work items taken, index of the warps that have finished, and blocks
+_COUNTERS = (
+    ("work", "0", "1", "cuda.gridDim.x"),
+    ("state", f"(query, {TAKEN})", f"(query, {WARPS})", "blocks"),
+)
 
 # computes the range of targets; warps take targets from last to first, so that the longest come first
 _WORK_RANGE: dict[Kind, str] = {
     "exact": "begin, end = 0, lengths.size",
-    "listed": "count = stretches[0]",
+    "listed": "",
     "bounds": """
 end = np.int32(lengths.size)
 short_end = np.int32(0)
@@ -183,10 +206,19 @@ item = taken * {groups} + group
 valid = item < count
 position = np.int32(0)
 if valid:
-    position, row_from = stretches[1 + 2 * item], stretches[2 + 2 * item]
-    target = listed[1 + position]
+    position, high = scored, np.int32(listed - 1)
+    while position < high:
+        middle = np.int32((position + high) >> 1)
+        if ends[query, middle] > item:
+            high = middle
+        else:
+            position = np.int32(middle + 1)
+    row_from = item * stretch
+    if position > scored:
+        row_from -= ends[query, position - 1] * stretch
+    target = targets[query, position]
     # an alignment that ends in the stretch starts at most one query length before it
-    before = max(row_from - overlap, 0)
+    before = max(row_from - {tile}, 0)
     length = np.int32(min(lengths[target], row_from + stretch) - before)
     start = np.uint64((offsets[target] + before) >> 2)
 """,
@@ -200,8 +232,7 @@ if score >= {limit}:
     flagged[1 + cuda.atomic.add(flagged, 0, 1)] = target
 """,
     "listed": """
-if cuda.atomic.max(scores, position, score) < {limit} and score >= {limit}:
-    flagged[1 + cuda.atomic.add(flagged, 0, 1)] = position
+cuda.atomic.max(scores, (query, position), score)
 """,
     "bounds": """
 score = score + slack
@@ -311,7 +342,9 @@ def source(variant: Variant) -> str:
     layout, arithmetic, kind = variant.layout, variant.arithmetic, variant.kind
     values = {
         "groups": layout.groups,
+        "tile": layout.tile, "words": layout.table_bytes // 4,
         "limit": arithmetic.limit, "unbounded": UNBOUNDED,
+        "stretches": STRETCHES, "scored": SCORED, "listed": LISTED,
     }  # fmt: skip
     names = sorted({
         variant.advance, variant.better, variant.largest, "cut", "permute", "repeated", "row",
@@ -349,6 +382,7 @@ def source(variant: Variant) -> str:
             "column = np.int32(column + 2)",
         ]
     step_lines += [*fetch, "left = np.int32(left - 4)", *_row_lines(variant), *store]
+    counters, taken, finished, blocks = _COUNTERS[kind == "listed"]
     return f'''"""Generated; see cuda/alignment/gapless/generator.py."""
 
 import numpy as np
@@ -359,10 +393,9 @@ from numba import cuda, types
 no_cells = repeated({layout.pairs}, {arithmetic.zero})
 no_best = repeated({_chains(variant)}, {arithmetic.zero})
 
-def {variant.name}(table, residues, offsets, lengths, work, {_ARGUMENTS[kind]}):
+def {variant.name}(table, residues, offsets, lengths, {_ARGUMENTS[kind]}):
     shared = cuda.shared.array(0, types.int32)
-    for k in range(cuda.threadIdx.x, table.size, cuda.blockDim.x):
-        shared[k] = table[k]
+{_indent(1, _LOAD_TABLE[kind == "listed"], **values)}
     cuda.syncthreads()
     lane = np.int32(cuda.threadIdx.x & 31)
     group = lane // {layout.lanes}
@@ -376,7 +409,7 @@ def {variant.name}(table, residues, offsets, lengths, work, {_ARGUMENTS[kind]}):
     while True:
         taken = np.int32(0)
         if lane == 0:
-            taken = cuda.atomic.add(work, 0, 1)
+            taken = cuda.atomic.add({counters}, {taken}, 1)
         taken = shuffle_first(taken)
         length = np.int32(0)
         start = np.uint64(0)
@@ -394,9 +427,7 @@ def {variant.name}(table, residues, offsets, lengths, work, {_ARGUMENTS[kind]}):
         if valid and first_lane:
 {_indent(3, _STORE_SCORE[kind], **values)}
     # the last warp to find no work resets the counters
-    if lane == 0:
-        warps = cuda.gridDim.x * cuda.blockDim.x // 32
-        if cuda.atomic.add(work, 1, 1) == warps - 1:
-            work[0] = 0
-            work[1] = 0{_RESET_STRETCHES.get(kind, "")}
+    if lane == 0 and cuda.atomic.add({counters}, {finished}, 1) == {blocks} * cuda.blockDim.x // 32 - 1:
+        {counters}[{taken}] = 0
+        {counters}[{finished}] = 0
 '''

@@ -7,6 +7,27 @@ from numba import cuda
 
 from cuda.alignment.gapless.generator import UNBOUNDED
 from cuda.alignment.gapless.layout import X
+from cuda.alignment.gapless.lists import LISTED, MEMBER_SIZE, SCORED
+
+# inlined before type inference: numba needs a GPU to compile a device function separately
+_inlined = cuda.jit(device=True, inline="always")
+
+
+@_inlined
+def _best_of_diagonals(
+    profile: Any, first: Any, query_length: Any, residues: Any, start: Any, length: Any
+) -> Any:
+    """Return the best score of the diagonals of one thread of a block, which together cover all diagonals."""
+    best = np.int32(0)
+    for diagonal in range(cuda.threadIdx.x, length + query_length - 1, cuda.blockDim.x):
+        shift = diagonal - (length - 1)  # query position − target position
+        score = np.int32(0)
+        for j in range(max(0, -shift), min(length, query_length - shift)):
+            code = residues[start + j]
+            letter = X if code & 32 else code & 31
+            score = np.int32(max(score + profile[first + letter * query_length + j + shift], 0))
+            best = max(best, score)
+    return best
 
 
 def gapless_wide(
@@ -16,8 +37,6 @@ def gapless_wide(
     offsets: Any,
     lengths: Any,
     score_all: Any,
-    by_list: Any,
-    listed: Any,
     work: Any,
     flagged: Any,
     scores: Any,
@@ -27,71 +46,73 @@ def gapless_wide(
     Each thread computes whole diagonals, which takes longer per cell than the packed kernels.
 
     Args:
-        profile: int32 [32 · query_length], letter by letter.
+        profile: int32 [LETTERS · query_length], letter by letter.
         query_length: int32.
         residues: uint8 [bytes].
         offsets: int64 [n].
         lengths: int32 [n].
-        score_all: int32, 1 to score all entries, 0 to score the flagged ones.
-        by_list: int32, 1 if entries are positions in `listed`, 0 if they are target indices.
-        listed: int32 [n + 1], the number of listed targets, then their indices.
+        score_all: int32, 1 to score all targets, 0 to score the flagged ones.
         work: int32 [2], zero between calls.
-        flagged: int32 [n + 1], the number of flagged entries, then the entries; emptied on return.
-        scores: int32 [n], by entry.
+        flagged: int32 [n + 1], the number of flagged targets, then the targets; emptied on return.
+        scores: int32 [n].
     """
-    count = flagged[0]
-    if score_all:
-        count = listed[0] if by_list else lengths.size
+    count = lengths.size if score_all else flagged[0]
     for k in range(cuda.blockIdx.x, count, cuda.gridDim.x):
-        entry = k if score_all else flagged[1 + k]
-        target = listed[1 + entry] if by_list else entry
-        length = lengths[target]
-        start = offsets[target]
+        target = k if score_all else flagged[1 + k]
         if cuda.threadIdx.x == 0:
-            scores[entry] = 0
+            scores[target] = 0
         cuda.syncthreads()
-        best = np.int32(0)
-        for diagonal in range(cuda.threadIdx.x, length + query_length - 1, cuda.blockDim.x):
-            shift = diagonal - (length - 1)  # query position − target position
-            first = max(0, -shift)
-            end = min(length, query_length - shift)
-            score = np.int32(0)
-            for j in range(first, end):
-                code = residues[start + j]
-                letter = X if code & 32 else code & 31
-                score = np.int32(max(score + profile[letter * query_length + j + shift], 0))
-                best = max(best, score)
-        cuda.atomic.max(scores, entry, best)
+        best = _best_of_diagonals(profile, 0, query_length, residues, offsets[target], lengths[target])
+        cuda.atomic.max(scores, target, best)
     cuda.syncthreads()
-    # when the last block gets here, all blocks have read the number of flagged entries
+    # when the last block gets here, all blocks have read the number of flagged targets
     if cuda.threadIdx.x == 0 and cuda.atomic.add(work, 1, 1) == cuda.gridDim.x - 1:
         work[1] = 0
         flagged[0] = 0
 
 
-def list_stretches(listed: Any, lengths: Any, stretch: Any, stretches: Any, scores: Any) -> None:
-    """Cut listed targets into stretches, so that many groups of lanes share a long target.
-
-    An ungapped alignment is no longer than the query. A group that starts one query length before its stretch
-    therefore sees every alignment that ends in the stretch completely.
+def rescore_listed(
+    profiles: Any,
+    residues: Any,
+    offsets: Any,
+    lengths: Any,
+    targets: Any,
+    scores: Any,
+    state: Any,
+    blocks: Any,
+) -> None:
+    """Score unscored targets of lists as `gapless_wide` does, if their 16-bit scores reach a limit.
 
     Args:
-        listed: int32 [n + 1], the number of listed targets, then their indices.
+        profiles: int32, MEMBER_SIZE numbers for each query that this applies to: its row in the lists, the
+            index of its profile in this array, its length, and the limit; then the profiles, int32
+            [LETTERS · length] each, letter by letter.
+        residues: uint8 [bytes].
+        offsets: int64 [n].
         lengths: int32 [n].
-        stretch: int32, residues per stretch, a multiple of 4.
-        stretches: int32 [1 + 2 · capacity], their number (0 before the call), then position in the list and
-            first residue of each, in no particular order. The capacity must be at least one per target plus
-            one per `stretch` residues.
-        scores: int32 [n], by position in the list; set to 0.
+        targets: see TargetLists.
+        scores: see TargetLists; those that reach the limit are replaced.
+        state: see TargetLists.
+        blocks: int32, blocks per query.
     """
-    for position in range(cuda.grid(1), listed[0], cuda.gridsize(1)):
-        length = lengths[listed[1 + position]]
-        scores[position] = 0
-        count = (length + stretch - 1) // stretch
-        first = cuda.atomic.add(stretches, 0, count)
-        for k in range(count):
-            stretches[1 + 2 * (first + k)] = position
-            stretches[2 + 2 * (first + k)] = k * stretch
+    member = cuda.blockIdx.x // blocks
+    query = profiles[MEMBER_SIZE * member]
+    first = profiles[MEMBER_SIZE * member + 1]
+    query_length = profiles[MEMBER_SIZE * member + 2]
+    limit = profiles[MEMBER_SIZE * member + 3]
+    begin = state[query, SCORED] + cuda.blockIdx.x - member * blocks
+    for k in range(begin, state[query, LISTED], blocks):
+        score = scores[query, k]
+        # all threads have read it
+        cuda.syncthreads()
+        if score >= limit:
+            if cuda.threadIdx.x == 0:
+                scores[query, k] = 0
+            cuda.syncthreads()
+            target = targets[query, k]
+            start, length = offsets[target], lengths[target]
+            best = _best_of_diagonals(profiles, first, query_length, residues, start, length)
+            cuda.atomic.max(scores, (query, k), best)
 
 
 def fill_unbounded(bounds: Any) -> None:

@@ -72,6 +72,10 @@ def launch_table(
     }
 
 
+_LIST_LAYOUTS = (4, 32), (4, 64), (4, 96), (4, 128), (8, 96), (8, 128), (16, 96), (16, 128)
+"""Lanes, and columns per lane."""
+
+
 @cache
 def choose_launch(
     query_length: int, device: str, shared_bytes: int, kind: ScoreKind = "exact", kernels: Path | None = None
@@ -102,14 +106,13 @@ def border_launch(launch: Launch) -> Launch:
 
 
 def choose_list_launch(query_length: int, shared_bytes: int) -> Launch | None:
-    """Return the launch for listed targets; many lanes share each, because there are few of them.
+    """Return the launch for listed targets: one of few, as each has its kernel.
 
     Returns:
-        None if the query is too long for shared memory, or for a warp with 64 columns per lane.
+        None if the query is too long for shared memory, or has more than 2,048 residues.
     """
-    for lanes, max_columns in ((16, 32), (32, 64)):
-        columns = -(-query_length // (16 * lanes)) * 16
-        launch = Launch(Layout(lanes, columns), threads=64, blocks=8) if columns <= max_columns else None
-        if launch is not None and launch.layout.table_bytes <= shared_bytes:
+    for lanes, columns in _LIST_LAYOUTS:
+        launch = Launch(Layout(lanes, columns), threads=256 if columns <= 96 else 192, blocks=2)
+        if query_length <= launch.layout.tile and launch.layout.table_bytes <= shared_bytes:
             return launch
     return None

@@ -108,12 +108,21 @@ class UploadedArray:
 
 
 class UploadedTable:
-    """A table on the GPU: copied by a `TableUploader`, or else built and copied on first use."""
+    """Tables on the GPU, one after the other: copied by a `TableUploader`, or else built and copied at first.
 
-    def __init__(self, source: TableSource) -> None:
-        self.source = source
+    Args:
+        sources: at least one, all of the same arithmetic.
+    """
+
+    def __init__(self, sources: Sequence[TableSource]) -> None:
+        self.sources = sources
         self._copy: Any = None
         self._own: UploadedArray | None = None
+
+    @property
+    def words(self) -> int:
+        """Size of all tables in words."""
+        return sum(source.words for source in self.sources)
 
     def set_copy(self, copy: Any) -> None:
         """Set the device copy for all streams."""
@@ -124,7 +133,7 @@ class UploadedTable:
         if self._copy is not None:
             return self._copy
         if self._own is None:
-            self._own = UploadedArray(self.source.build())
+            self._own = UploadedArray(np.concatenate([source.build() for source in self.sources]))
         return self._own.copy_for(stream)
 
 
@@ -148,17 +157,17 @@ class TableUploader:
         """
         by_arithmetic: dict[str, list[UploadedTable]] = {}
         for table in tables:
-            by_arithmetic.setdefault(table.source.arithmetic.name, []).append(table)
-        total = sum(table.source.words for table in tables)
+            by_arithmetic.setdefault(table.sources[0].arithmetic.name, []).append(table)
+        total = sum(table.words for table in tables)
         on_device = self._allocate(total, np.dtype(np.int32))[:total]
         staging = self._take_staging(total)
         end = 0
         for group in by_arithmetic.values():
             first = end
             for table in group:
-                start, end = end, end + table.source.words
+                start, end = end, end + table.words
                 table.set_copy(on_device[start:end])
-            write_tables([table.source for table in group], staging[first:end])
+            write_tables([source for table in group for source in table.sources], staging[first:end])
         on_device.copy_to_device(staging[:total], stream=self._stream)
         copied = gpu.event()
         copied.record(self._stream)
@@ -208,15 +217,15 @@ class PreparedKernel:
         """Local memory per thread, used for spilled registers."""
         return 0 if SIMULATED else int(self.kernel.local_bytes)
 
-    def launcher(self, stream: Any, small_grid: bool = False) -> Callable[..., None]:
+    def launcher(self, stream: Any, blocks: int | None = None) -> Callable[..., None]:
         """Return a function that takes the kernel's arguments and queues it on a stream.
 
         Args:
             stream: a stream, or 0.
-            small_grid: launch one block per multiprocessor instead of as many as fit.
+            blocks: number of blocks; by default as many as fit on the GPU.
         """
-        grid, threads = self.device.grid(1 if small_grid else self.blocks, self.launch.threads)
-        return self.kernel[grid, threads, stream, self.launch.layout.table_bytes]
+        grid, threads = self.device.grid(self.blocks, self.launch.threads)
+        return self.kernel[blocks or grid, threads, stream, self.launch.layout.table_bytes]
 
 
 @cache

@@ -6,18 +6,21 @@ THREADS = 128
 """Threads per block of the hand-written kernels."""
 
 # table int32 [table_bytes / 4]; residues int32 [bytes / 4], four letter codes per word; offsets int64 [n], in
-# bytes; lengths int32 [n]; work int32 [2], zero between calls
-_COMMON = "int32[::1], int32[::1], int64[::1], int32[::1], int32[::1]"
+# bytes; lengths int32 [n]
+_TARGETS = "int32[::1], int32[::1], int64[::1], int32[::1]"
+# work int32 [2], zero between calls
+_COMMON = f"{_TARGETS}, int32[::1]"
 
 GENERATED_SIGNATURES = {
     # flagged int32 [n + 1], number of targets that reached the limit, then their indices; scores int32 [n]
     "exact": f"void({_COMMON}, int32[::1], int32[::1])",
-    # flagged and scores by position in the list; listed int32 [n + 1], the number of listed targets, then
-    # their indices; stretches as written by list_stretches, emptied on return; residues per stretch; residues
-    # to process before a stretch, at least the query's length; both multiples of 4
-    "listed": f"void({_COMMON}, int32[::1], int32[::1], int32[::1], int32[::1], int32, int32)",
-    # bounds int16 [n]; slack (layout.py); length from which the groups of a warp share a target; residues
-    # to process before a share, as for a stretch
+    # the tables of consecutive queries; state, scores, targets and ends of the lists (lists.py); row of the
+    # first query in the lists; blocks per query; residues per stretch, no fewer than the query's length and a
+    # multiple of 4
+    "listed": f"void({_TARGETS}, int32[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int32, int32, "
+    "int32)",
+    # bounds int16 [n]; slack (layout.py); length from which the groups of a warp share a target; residues to
+    # process before a share, no fewer than the query's length and a multiple of 4
     "bounds": f"void({_COMMON}, int16[::1], int32, int32, int32)",
     # border int32 [residues that a launch may span / 2], two half-precision numbers per word; 1 for a query's
     # first tile; first byte and end of the range in which the launch's targets start
@@ -27,13 +30,15 @@ GENERATED_SIGNATURES = {
 _MODULE = "cuda.alignment.gapless.kernels"
 GAPLESS_WIDE = hand_written(
     _MODULE, "gapless_wide",
-    "void(int32[::1], int32, uint8[::1], int64[::1], int32[::1], int32, int32, int32[::1], int32[::1], "
-    "int32[::1], int32[::1])",
+    "void(int32[::1], int32, uint8[::1], int64[::1], int32[::1], int32, int32[::1], int32[::1], int32[::1])",
     THREADS,
 )  # fmt: skip
-LIST_STRETCHES = hand_written(
-    _MODULE, "list_stretches", "void(int32[::1], int32[::1], int32, int32[::1], int32[::1])", THREADS
-)
+RESCORE_LISTED = hand_written(
+    _MODULE, "rescore_listed",
+    "void(int32[::1], uint8[::1], int64[::1], int32[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], "
+    "int32)",
+    THREADS,
+)  # fmt: skip
 FILL_UNBOUNDED = hand_written(_MODULE, "fill_unbounded", "void(int16[::1])", THREADS)
-KERNELS = GAPLESS_WIDE, LIST_STRETCHES, FILL_UNBOUNDED
+KERNELS = GAPLESS_WIDE, RESCORE_LISTED, FILL_UNBOUNDED
 """The hand-written kernels."""

@@ -77,6 +77,11 @@ def write_tables(sources: Sequence[TableSource], tables: np.ndarray) -> None:
         halves[:, half] = entries.take(cells[half])
 
 
+def wide_profile(profile: np.ndarray) -> np.ndarray:
+    """Return the scores of a profile, int [length, ≥ LETTERS], letter by letter: int32 [LETTERS · length]."""
+    return np.ascontiguousarray(profile[:, :LETTERS].T, np.int32).reshape(-1)
+
+
 def _write_bytes(profiles: np.ndarray, cells: np.ndarray, tables: np.ndarray) -> None:
     """Write tables as `byte_table` builds them.
 

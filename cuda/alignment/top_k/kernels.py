@@ -1,16 +1,19 @@
-"""Kernels that select the k best targets by exact score, starting from upper bounds of all scores.
+"""Kernels that select the k best targets of each query of a batch by exact score, starting from upper bounds.
 
     count_bounds, list_bounds   list the targets with the highest bounds
     narrow, list_bounds         list the other targets that may still be among the k best, judging by the
-                                exact scores of the first list
+                                exact scores of the first ones
     choose                      select the k best of all listed targets, whose exact scores are now known
+
+The queries of a batch are processed by one launch, each by its own blocks. Their lists are described in
+gapless/lists.py.
 
 A row holds the targets selected from some chunks of a database. For a further chunk, `list_bounds` alone
 lists the targets that may still be among the k best, and `choose` merges them with the row into a new row.
 
-A list holds its length and then target indices. Threads write lists and rows in arbitrary order; results
-depend only on the set of entries. Entries are ranked by unique keys: the score, then the database index
-counted from the end, so that among equal scores the first target has the largest key.
+Threads write lists and rows in arbitrary order; results depend only on the set of entries. Entries are ranked
+by unique keys: the score, then the database index counted from the end, so that among equal scores the first
+target has the largest key.
 """
 
 from typing import Any
@@ -18,20 +21,8 @@ from typing import Any
 import numpy as np
 from numba import cuda, int32
 
-from cuda.alignment.top_k.layout import (
-    BINS,
-    DIGIT,
-    FINISHED,
-    FIRST,
-    FIRST_SCORES,
-    LOWER,
-    ROW_COUNT,
-    ROW_TARGETS,
-    SECOND,
-    SECOND_SCORES,
-    THREADS,
-    UPPER,
-)
+from cuda.alignment.gapless.lists import FINISHED, LISTED, LOWER, SCORED, STRETCHES, UPPER
+from cuda.alignment.top_k.layout import BINS, DIGIT, ROW_COUNT, ROW_TARGETS, THREADS
 
 _PACKED = 4  # bounds per word
 _ABOVE_ALL = 2**15
@@ -88,27 +79,45 @@ def _bound(word: Any, part: Any) -> Any:
     return (word >> 16 * part) & 0x7FFF
 
 
-def count_bounds(bounds: Any, count: Any, low: Any, min_targets: Any, histogram: Any, state: Any) -> None:
+@_inlined
+def _is_last_block(state: Any, query: Any, blocks: Any, shared: Any) -> Any:
+    """Return whether this is the last of a query's blocks to get here; it then sees what the others wrote."""
+    cuda.threadfence()
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        shared[0] = cuda.atomic.add(state, (query, FINISHED), 1)
+        if shared[0] == blocks - 1:
+            state[query, FINISHED] = 0
+    cuda.syncthreads()
+    cuda.threadfence()
+    return shared[0] == blocks - 1
+
+
+def count_bounds(
+    bounds: Any, count: Any, low: Any, min_targets: Any, histogram: Any, state: Any, blocks: Any
+) -> None:
     """Find the highest bound that at least `min_targets` targets reach, and store it in LOWER.
 
     Args:
-        bounds: int64 [≥ count / 4], four int16 ≥ 0 in each.
+        bounds: int64 [queries, ≥ count / 4], four int16 ≥ 0 in each.
         count: int64, number of targets.
         low: int64, 0 … BINS − 1, lowest bound to consider; all bounds from BINS − 1 on count as equal.
         min_targets: int64 ≥ 1; if fewer targets reach `low`, LOWER becomes `low`.
-        histogram: int32 [BINS], zero between calls.
-        state: int32 [STATE_SIZE], FINISHED is 0 between calls.
+        histogram: int32 [queries, BINS], zero between calls.
+        state: see TargetLists.
+        blocks: int64, blocks per query.
     """
     local = cuda.shared.array(BINS, int32)
     sums = cuda.shared.array(THREADS, int32)
     found = cuda.shared.array(2, int32)
-    finished = cuda.shared.array(1, int32)
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
+    query = cuda.blockIdx.x // blocks
+    block = cuda.blockIdx.x - query * blocks
     for k in range(thread, BINS, threads):
         local[k] = 0
     cuda.syncthreads()
-    for w in range(cuda.grid(1), (count + _PACKED - 1) // _PACKED, cuda.gridsize(1)):
-        word = bounds[w]
+    for w in range(block * threads + thread, (count + _PACKED - 1) // _PACKED, blocks * threads):
+        word = bounds[query, w]
         for part in range(_PACKED):
             bound = _bound(word, part)
             if bound >= low and _PACKED * w + part < count:
@@ -116,68 +125,101 @@ def count_bounds(bounds: Any, count: Any, low: Any, min_targets: Any, histogram:
     cuda.syncthreads()
     for k in range(thread, BINS, threads):
         if local[k] > 0:
-            cuda.atomic.add(histogram, k, local[k])
-    cuda.threadfence()
-    cuda.syncthreads()
-    if thread == 0:
-        finished[0] = cuda.atomic.add(state, FINISHED, 1)
-    cuda.syncthreads()
-    if finished[0] < cuda.gridDim.x - 1:
+            cuda.atomic.add(histogram, (query, k), local[k])
+    if not _is_last_block(state, query, blocks, found):
         return
-    # the last block to finish sees the counts of all blocks
     for k in range(thread, BINS, threads):
-        local[k] = histogram[k]
-        histogram[k] = 0
+        local[k] = histogram[query, k]
+        histogram[query, k] = 0
     cuda.syncthreads()
     _find_bin(local, min_targets, sums, found)
     if thread == 0:
-        state[LOWER] = max(low, found[0])
-        state[UPPER] = _ABOVE_ALL
-        state[FINISHED] = 0
+        state[query, LOWER] = max(low, found[0])
+        state[query, UPPER] = _ABOVE_ALL
 
 
-def list_bounds(bounds: Any, count: Any, state: Any, listed: Any) -> None:
-    """List the targets with LOWER ≤ bound < UPPER.
+def list_bounds(
+    bounds: Any,
+    count: Any,
+    limits: Any,
+    first_row: Any,
+    lengths: Any,
+    stretch: Any,
+    targets: Any,
+    scores: Any,
+    ends: Any,
+    state: Any,
+    blocks: Any,
+) -> None:
+    """Append the targets with LOWER ≤ bound < UPPER to the lists, and cut them into stretches.
 
     Args:
         bounds: see `count_bounds`.
         count: see `count_bounds`.
-        state: int32, contains LOWER and UPPER.
-        listed: int32 [≥ 1 + count], an empty list.
+        limits: int32 [≥ first_row + queries, ≥ 2], contains LOWER and UPPER of each query.
+        first_row: int64, row of the first query in `limits`.
+        lengths: int32 [count], residues of the targets.
+        stretch: int64, residues per stretch.
+        targets: see TargetLists.
+        scores: see TargetLists.
+        ends: see TargetLists.
+        state: see TargetLists; all listed targets have been scored.
+        blocks: int64, blocks per query.
     """
     totals = cuda.shared.array(2, int32)
-    lower = state[LOWER]
-    upper = state[UPPER]
+    sums = cuda.shared.array(THREADS, int32)
+    thread, threads = cuda.threadIdx.x, cuda.blockDim.x
+    query = cuda.blockIdx.x // blocks
+    block = cuda.blockIdx.x - query * blocks
+    lower = limits[first_row + query, LOWER]
+    upper = limits[first_row + query, UPPER]
     if lower >= upper:
         return
-    if cuda.threadIdx.x == 0:
+    if thread == 0:
         totals[0] = 0
     cuda.syncthreads()
     words = (count + _PACKED - 1) // _PACKED
     own = 0
-    for w in range(cuda.grid(1), words, cuda.gridsize(1)):
-        word = bounds[w]
+    for w in range(block * threads + thread, words, blocks * threads):
+        word = bounds[query, w]
         for part in range(_PACKED):
             bound = _bound(word, part)
             if lower <= bound and bound < upper and _PACKED * w + part < count:
                 own += 1
-    slot = 1
+    slot = 0
     if own > 0:
-        slot += cuda.atomic.add(totals, 0, own)
+        slot = cuda.atomic.add(totals, 0, own)
     cuda.syncthreads()
-    if cuda.threadIdx.x == 0 and totals[0] > 0:
-        totals[1] = cuda.atomic.add(listed, 0, totals[0])
+    if thread == 0 and totals[0] > 0:
+        totals[1] = cuda.atomic.add(state, (query, LISTED), totals[0])
     cuda.syncthreads()
-    if own == 0:
+    if own > 0:
+        slot += totals[1]
+        for w in range(block * threads + thread, words, blocks * threads):
+            word = bounds[query, w]
+            for part in range(_PACKED):
+                bound = _bound(word, part)
+                if lower <= bound and bound < upper and _PACKED * w + part < count:
+                    targets[query, slot] = _PACKED * w + part
+                    slot += 1
+    if not _is_last_block(state, query, blocks, totals):
         return
-    slot += totals[1]
-    for w in range(cuda.grid(1), words, cuda.gridsize(1)):
-        word = bounds[w]
-        for part in range(_PACKED):
-            bound = _bound(word, part)
-            if lower <= bound and bound < upper and _PACKED * w + part < count:
-                listed[slot] = _PACKED * w + part
-                slot += 1
+    # each thread cuts consecutive targets
+    begin, end = state[query, SCORED], state[query, LISTED]
+    each = (end - begin + threads - 1) // threads
+    first = min(begin + thread * each, end)
+    last = min(first + each, end)
+    own = 0
+    for k in range(first, last):
+        own += (lengths[targets[query, k]] + stretch - 1) // stretch
+    _suffix_sums(own, sums)
+    reached = sums[0] - sums[thread]
+    for k in range(first, last):
+        reached += (lengths[targets[query, k]] + stretch - 1) // stretch
+        ends[query, k] = reached
+        scores[query, k] = 0
+    if thread == 0:
+        state[query, STRETCHES] = sums[0]
 
 
 @_inlined
@@ -187,23 +229,25 @@ def _key(score: Any, target: Any, target_bits: Any) -> Any:
 
 
 @_inlined
-def _entry(lists: Any, first: Any, row: Any, k: Any) -> Any:
-    """Return the database index and score of the k-th entry of both lists and the row."""
-    size = lists[FIRST, 0]
-    if k < size:
-        return first + lists[FIRST, 1 + k], lists[FIRST_SCORES, k]
-    k -= size
-    size = lists[SECOND, 0]
-    if k < size:
-        return first + lists[SECOND, 1 + k], lists[SECOND_SCORES, k]
-    k -= size
-    return np.int64(row[ROW_TARGETS + k]), row[ROW_TARGETS + ((row.size - ROW_TARGETS) >> 1) + k]
+def _entry(
+    targets: Any, scores: Any, listed: Any, query: Any, first: Any, rows: Any, row: Any, k: Any
+) -> Any:
+    """Return the database index and score of the k-th entry of a list and a row."""
+    if k < listed:
+        return first + targets[query, k], scores[query, k]
+    k -= listed
+    slots = (rows.shape[1] - ROW_TARGETS) >> 1
+    return np.int64(rows[row, ROW_TARGETS + k]), rows[row, ROW_TARGETS + slots + k]
 
 
 @_inlined
 def _least_key(
-    lists: Any,
+    targets: Any,
+    scores: Any,
+    listed: Any,
+    query: Any,
     first: Any,
+    rows: Any,
     row: Any,
     min_score: Any,
     top_k: Any,
@@ -218,13 +262,13 @@ def _least_key(
     A radix select: determines the digits of the key one by one, from the highest down to bit `low_bit`.
     """
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
-    total = lists[FIRST, 0] + lists[SECOND, 0] + row[ROW_COUNT]
+    total = listed + rows[row, ROW_COUNT]
     if thread == 0:
         found[0] = 0
     cuda.syncthreads()
     highest = np.int32(0)
     for k in range(thread, total, threads):
-        _, score = _entry(lists, first, row, k)
+        _, score = _entry(targets, scores, listed, query, first, rows, row, k)
         highest = max(highest, score)
     cuda.atomic.max(found, 0, highest)
     cuda.syncthreads()
@@ -240,7 +284,7 @@ def _least_key(
             histogram[k] = 0
         cuda.syncthreads()
         for k in range(thread, total, threads):
-            target, score = _entry(lists, first, row, k)
+            target, score = _entry(targets, scores, listed, query, first, rows, row, k)
             key = _key(score, target, target_bits)
             if score >= min_score and key >> (shift + DIGIT) == prefix:
                 cuda.atomic.add(histogram, (key >> shift) & (BINS - 1), 1)
@@ -256,67 +300,106 @@ def _least_key(
 
 
 def narrow(
-    lists: Any, first: Any, row: Any, min_score: Any, top_k: Any, target_bits: Any, state: Any
+    targets: Any,
+    scores: Any,
+    first: Any,
+    rows: Any,
+    first_row: Any,
+    min_score: Any,
+    top_k: Any,
+    target_bits: Any,
+    state: Any,
 ) -> None:
     """Set LOWER and UPPER to select the unlisted targets whose bound reaches the k-th best exact score.
 
-    Launched with one block.
+    Launched with one block per query.
 
     Args:
-        lists: int32 [LIST_ROWS, n].
+        targets: see TargetLists.
+        scores: see TargetLists; all are known.
         first: int64, database index of the chunk's first target.
-        row: int32 [≥ ROW_TARGETS], targets selected from other chunks.
+        rows: int32 [≥ first_row + queries, ≥ ROW_TARGETS], targets selected from other chunks, or a single
+            empty row.
+        first_row: int64, row of the first query.
         min_score: int64, 0 … 2³¹, minimum score of a selected target.
         top_k: int64 ≥ 1, number of targets to select (k).
         target_bits: int64, 22 or 31, bits of a database index in a key; 22 is a multiple of the digit size,
             so that scores start at a digit boundary.
-        state: int32 [STATE_SIZE].
+        state: see TargetLists.
     """
     histogram = cuda.shared.array(BINS, int32)
     sums = cuda.shared.array(THREADS, int32)
     found = cuda.shared.array(2, int32)
-    least = _least_key(lists, first, row, min_score, top_k, target_bits, target_bits, histogram, sums, found)
+    query = cuda.blockIdx.x
+    row = min(first_row + query, rows.shape[0] - 1)
+    listed = state[query, LISTED]
+    least = _least_key(
+        targets, scores, listed, query, first, rows, row, min_score, top_k, target_bits, target_bits,
+        histogram, sums, found,
+    )  # fmt: skip
     if cuda.threadIdx.x == 0:
-        state[UPPER] = state[LOWER]
-        state[LOWER] = min(least >> target_bits, _ABOVE_ALL)
+        state[query, UPPER] = state[query, LOWER]
+        state[query, LOWER] = min(least >> target_bits, _ABOVE_ALL)
+        state[query, SCORED] = listed
+        state[query, STRETCHES] = 0
 
 
 def choose(
-    lists: Any, first: Any, row: Any, min_score: Any, top_k: Any, target_bits: Any, output_row: Any
+    targets: Any,
+    scores: Any,
+    first: Any,
+    rows: Any,
+    first_row: Any,
+    min_score: Any,
+    top_k: Any,
+    target_bits: Any,
+    state: Any,
+    output_rows: Any,
 ) -> None:
-    """Write the k best entries of both lists and a row to another row, and empty the lists; one block.
+    """Write the k best entries of each list and row to another row, and empty the lists; one block per query.
 
     Args:
-        lists: see `narrow`.
+        targets: see `narrow`.
+        scores: see `narrow`.
         first: see `narrow`.
-        row: see `narrow`.
+        rows: see `narrow`.
+        first_row: see `narrow`; the same in `output_rows`.
         min_score: see `narrow`.
         top_k: see `narrow`.
         target_bits: see `narrow`.
-        output_row: int32 [ROW_TARGETS + 2 · top_k], written. Its LOWER includes unlisted targets with the
-            k-th best score itself, as they may come earlier in the database.
+        state: see `narrow`.
+        output_rows: int32 [≥ first_row + queries, ROW_TARGETS + 2 · top_k], written. LOWER includes unlisted
+            targets with the k-th best score itself, as they may come earlier in the database.
     """
     histogram = cuda.shared.array(BINS, int32)
     sums = cuda.shared.array(THREADS, int32)
     found = cuda.shared.array(2, int32)
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
-    least = _least_key(lists, first, row, min_score, top_k, target_bits, 0, histogram, sums, found)
-    total = lists[FIRST, 0] + lists[SECOND, 0] + row[ROW_COUNT]
+    query = cuda.blockIdx.x
+    row = min(first_row + query, rows.shape[0] - 1)
+    output = first_row + query
+    listed = state[query, LISTED]
+    least = _least_key(
+        targets, scores, listed, query, first, rows, row, min_score, top_k, target_bits, 0, histogram, sums,
+        found,
+    )  # fmt: skip
+    total = listed + rows[row, ROW_COUNT]
     cuda.syncthreads()
     if thread == 0:
         found[0] = 0
     cuda.syncthreads()
     for k in range(thread, total, threads):
-        target, score = _entry(lists, first, row, k)
+        target, score = _entry(targets, scores, listed, query, first, rows, row, k)
         if _key(score, target, target_bits) >= least:
             slot = ROW_TARGETS + cuda.atomic.add(found, 0, 1)
-            output_row[slot] = target
-            output_row[slot + top_k] = score
+            output_rows[output, slot] = target
+            output_rows[output, slot + top_k] = score
     cuda.syncthreads()
     if thread == 0:
-        output_row[ROW_COUNT] = found[0]
+        output_rows[output, ROW_COUNT] = found[0]
         # UNBOUNDED is the highest bound; it must stay within LOWER … UPPER
-        output_row[LOWER] = min(least >> target_bits, _UNBOUNDED)
-        output_row[UPPER] = _ABOVE_ALL
-        lists[FIRST, 0] = 0
-        lists[SECOND, 0] = 0
+        output_rows[output, LOWER] = min(least >> target_bits, _UNBOUNDED)
+        output_rows[output, UPPER] = _ABOVE_ALL
+        state[query, LISTED] = 0
+        state[query, SCORED] = 0
+        state[query, STRETCHES] = 0

@@ -157,6 +157,10 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
     *kernel = (CUkernel)strdup(name);
     return library ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
+    *function = (CUfunction)kernel;
+    return kernel ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) {
     if (device || !kernel || value < 0) return CUDA_ERROR_INVALID_VALUE;
     return attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
@@ -186,13 +190,17 @@ CUresult cuLaunchKernel(CUfunction kernel, unsigned int x, unsigned int y, unsig
         memset(*(void **)arguments[84], 0, 4 * *(size_t *)arguments[82]);
     }
     if (strcmp((const char *)kernel, "choose") == 0) {
-        /* a matrix of nine words, first, row, min_score, top_k, target_bits, output_row */
-        long top_k = *(long *)arguments[18];
-        int *row = *(int **)arguments[24], count = top_k < TARGETS ? (int)top_k : TARGETS;
-        row[2] = count;
-        for (int k = 0; k < count; k++) {
-            row[3 + k] = k;
-            row[3 + top_k + k] = 100;
+        /* matrices of nine words: targets, scores; first; rows; first_row, min_score, top_k, target_bits; state;
+           output_rows */
+        long top_k = *(long *)arguments[30], width = *(long *)arguments[47];
+        int count = top_k < TARGETS ? (int)top_k : TARGETS;
+        for (unsigned int query = 0; query < x; query++) {
+            int *row = *(int **)arguments[45] + (*(long *)arguments[28] + query) * width;
+            row[2] = count;
+            for (int k = 0; k < count; k++) {
+                row[3 + k] = k;
+                row[3 + top_k + k] = 100;
+            }
         }
     }
     return CUDA_SUCCESS;

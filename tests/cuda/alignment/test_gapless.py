@@ -11,7 +11,16 @@ import pytest
 from numba import cuda
 
 from cuda.alignment import DeviceSequences
-from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer, bounder, runtime, scorer
+from cuda.alignment.gapless import (
+    UNBOUNDED,
+    GaplessBounder,
+    GaplessScorer,
+    ListScorer,
+    TargetLists,
+    bounder,
+    list_scorer,
+    runtime,
+)
 from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import (
     Launch,
@@ -26,10 +35,13 @@ from cuda.alignment.gapless.layout import (
     HALF,
     MAX_PENALTY,
     MAX_SCORE,
+    SHORT,
+    Arithmetic,
     Layout,
     byte_table,
     entry_bytes,
 )
+from cuda.alignment.gapless.lists import LISTED, SCORED, STATE_SIZE, STRETCHES
 from tests.cuda.alignment.reference import gapless_scores
 
 PAD, MASK, X = 52, 32, 20
@@ -105,21 +117,32 @@ def assert_bounded(cache: Path, profile: np.ndarray, targets: list[np.ndarray], 
 
 
 def assert_listed_scores(
-    cache: Path, profile: np.ndarray, targets: list[np.ndarray], listed: list[int]
-) -> np.ndarray:
-    """Check the scores of listed targets, and return them."""
+    cache: Path, profiles: list[np.ndarray], targets: list[np.ndarray], lists: list[list[int]]
+) -> list[list[int]]:
+    """Check the scores of a list of targets for each query, and return them."""
     arrays = as_arrays(targets)
-    list_array = np.full(len(targets) + 1, -1, np.int32)
-    list_array[: len(listed) + 1] = [len(listed), *listed]
-    on_device = cuda.to_device(list_array)
-    own_scorer = GaplessScorer(profile, cache)
-    for _ in range(2):  # the second call starts from the buffers that the first left behind
-        scores = cuda.to_device(np.full(len(targets), -7, np.int32))
-        own_scorer.score_listed(on_gpu(arrays), on_device, scores)
-        found = np.asarray(scores.copy_to_host())
-        np.testing.assert_array_equal(found[: len(listed)], gapless_scores(profile, *arrays)[listed])
-        np.testing.assert_array_equal(on_device.copy_to_host(), list_array)
-    return found[: len(listed)]
+    own_scorer = ListScorer(profiles, cache)
+    shape = len(profiles), len(targets)
+    listed, scores, ends = (np.full(shape, -7, np.int32) for _ in range(3))
+    state = np.zeros((len(profiles), STATE_SIZE), np.int32)
+    known = 1  # the first target of each list is said to be scored
+    for query, of_query in enumerate(lists):
+        listed[query, : len(of_query)] = of_query
+        scores[query, known : len(of_query)] = 0
+        new = np.cumsum(-(-arrays[2][of_query[known:]] // own_scorer.stretch))
+        ends[query, known : len(of_query)] = new
+        state[query, [LISTED, SCORED, STRETCHES]] = len(of_query), min(known, len(of_query)), max([*new, 0])
+    on_device = TargetLists(*(cuda.to_device(array) for array in (listed, scores, ends, state)))
+    for _ in range(2):  # the second call starts from what the first left behind
+        on_device.scores.copy_to_device(scores)
+        own_scorer.score(on_gpu(arrays), on_device)
+        found = on_device.scores.copy_to_host()
+        for query, of_query in enumerate(lists):
+            expected = scores[query].copy()
+            expected[known : len(of_query)] = gapless_scores(profiles[query], *arrays)[of_query[known:]]
+            np.testing.assert_array_equal(found[query], expected)
+        np.testing.assert_array_equal(on_device.state.copy_to_host(), state)
+    return [found[query, known : len(of_query)].tolist() for query, of_query in enumerate(lists)]
 
 
 @pytest.mark.slow
@@ -367,8 +390,19 @@ def test_scores_of_a_list(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     targets = [random_target(rng, n) for n in (0, 1, 2, 3, 4, 5, 8, 9, 13, 40)]
     profile = random_profile(rng, 50)
-    for listed in ([], [9], [3, 0, 9, 1], list(range(10))):
-        assert_listed_scores(tmp_path, profile, targets, listed)
+    for listed in ([], [9], [3, 9], [4, 3, 0, 9, 1], list(range(10))):
+        assert_listed_scores(tmp_path, [profile], targets, [listed])
+
+
+@pytest.mark.slow
+@simulated
+def test_scores_of_the_lists_of_several_queries(tmp_path: Path) -> None:
+    """Two queries share a kernel, two are beyond 16 bits, and one has an empty list."""
+    rng = np.random.default_rng(8)
+    targets = [random_target(rng, n) for n in (3, 1, 17, 6)]
+    profiles = [random_profile(rng, length) for length in (20, 9, 2049, 4)]
+    profiles.append(np.full((5, 32), 30000, np.int32))
+    assert_listed_scores(tmp_path, profiles, targets, [[0, 2, 3], [2, 3, 1, 0], [2, 0, 1], [], [1, 2]])
 
 
 @pytest.mark.slow
@@ -377,29 +411,28 @@ def test_scores_of_a_list(tmp_path: Path) -> None:
 def test_scores_of_listed_long_targets_in_stretches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
-    monkeypatch.setattr(scorer, "MIN_STRETCH", 16)
+    monkeypatch.setattr(list_scorer, "MIN_STRETCH", 16)
+    monkeypatch.setattr(list_scorer, "list_launch", lambda length, device: launch_of(8, -(-length // 64) * 8))
     rng = np.random.default_rng(length)
-    targets = [random_target(rng, n) for n in (15, 16, 17, 32, 33, 70)]
+    lengths = (15, 16, 17, 63, 64, 65, 127, 130)
+    targets = [random_target(rng, n) for n in lengths]
     profile = rng.integers(-3, 9, (length, 32)).astype(np.int16)  # long alignments
-    assert_listed_scores(tmp_path, profile, targets, [5, 2, 3, 0, 4, 1])
+    assert_listed_scores(tmp_path, [profile], targets, [[5, 2, 7, 3, 0, 6, 4, 1]])
 
 
 @pytest.mark.slow
 @simulated
-def test_listed_scores_beyond_16_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("arithmetic", "limit"), [(HALF, 2048), (SHORT, 30000)])
+def test_listed_scores_beyond_16_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arithmetic: Arithmetic, limit: int
+) -> None:
+    monkeypatch.setattr(list_scorer, "_arithmetic", lambda device: arithmetic)
+    step = limit // 16
     profile = np.full((24, 32), -1, np.int16)
-    profile[:, 0], profile[:, 1] = 128, 1
+    profile[:, 0], profile[:, 1] = step, 1
     targets = [np.array(codes, np.uint8) for codes in ([0] * 15, [0] * 16, [0] * 17, [1, 1])]
-    assert assert_listed_scores(tmp_path, profile, targets, [3, 2, 1, 0]).tolist() == [2, 2176, 2048, 1920]
-    assert_listed_scores(tmp_path, np.full((5, 32), 30000, np.int32), targets, [2, 0])
-
-
-@pytest.mark.slow
-@simulated
-def test_listed_scores_of_a_query_beyond_a_tile(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    targets = [random_target(rng, n) for n in (1, 6, 9)]
-    assert_listed_scores(tmp_path, random_profile(rng, 2049), targets, [2, 0])
+    found = assert_listed_scores(tmp_path, [profile], targets, [[0, 3, 2, 1]])
+    assert found == [[2, 17 * step, 16 * step]]
 
 
 @simulated

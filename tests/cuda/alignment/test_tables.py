@@ -61,14 +61,16 @@ def test_uploads_do_not_overwrite_earlier_ones() -> None:
     batches = []
     for count in (1, 3, 2, 5, 1):
         sources = [*random_sources(rng, BYTE)[:count], *random_sources(rng, HALF)[:count]]
-        batches.append([UploadedTable(sources[k]) for k in rng.permutation(len(sources))])
+        batches.append([UploadedTable([sources[k]]) for k in rng.permutation(len(sources))])
+        batches[-1].append(UploadedTable(random_sources(rng, SHORT)[:count]))
     events = [uploader.upload(batch) for batch in batches]
     # not uploaded: built on first use
-    batches.append([UploadedTable(source) for source in random_sources(rng, HALF)[:2]])
+    batches.append([UploadedTable(random_sources(rng, HALF)[:count]) for count in (1, 2)])
     for event in events:
         event.wait(stream)
     for table in (table for batch in batches for table in batch):
-        assert table.copy_for(stream).copy_to_host().tolist() == table.source.build().tolist()
+        expected = np.concatenate([source.build() for source in table.sources])
+        assert table.copy_for(stream).copy_to_host().tolist() == expected.tolist()
 
 
 @pytest.mark.simulator
@@ -77,7 +79,7 @@ def test_staging_memory_is_reused_only_after_its_copy(monkeypatch: pytest.Monkey
     monkeypatch.setattr(runtime.gpu, "event", lambda: RecordingEvent(events))
     rng, uploader = np.random.default_rng(5), TableUploader(gpu.device_array)
     for count in range(1, 5):
-        uploader.upload([UploadedTable(random_sources(rng, HALF)[0])])
+        uploader.upload([UploadedTable(random_sources(rng, HALF)[:1])])
         assert [event.waited_for for event in events] == [k < count - 2 for k in range(count)]
 
 

@@ -8,47 +8,71 @@ import pytest
 from numba import cuda
 
 from cuda.alignment import DeviceSequences
-from cuda.alignment.top_k import GaplessQuery, TopKSelector, read_row, read_rows, row_size
+from cuda.alignment import device as gpu
+from cuda.alignment.gapless import TargetLists
+from cuda.alignment.gapless.lists import LISTED, SCORED, STRETCHES
+from cuda.alignment.top_k import GaplessBatch, TopKSelector, read_row, read_rows, row_size
 from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
 from msa.search.engine import best_targets
 from tests.cuda.alignment.reference import gapless_scores
 
 UNBOUNDED = 2**15 - 1
+MAX_QUERIES = 3
 pytestmark = pytest.mark.simulator(or_gpu=True)
 
 
 def dummy_targets(count: int) -> DeviceSequences:
-    """Create targets for queries that ignore them."""
-    return DeviceSequences(
-        None, cuda.to_device(np.zeros(count, np.int64)), cuda.to_device(np.ones(count, np.int32))
-    )
+    """Create targets of 0 to 10 residues for queries that ignore them."""
+    lengths = (np.arange(count) % 11).astype(np.int32)
+    return DeviceSequences(None, cuda.to_device(np.zeros(count, np.int64)), cuda.to_device(lengths))
 
 
-def new_row(k: int) -> Any:
-    return cuda.to_device(np.zeros(row_size(k), np.int32))
+def new_rows(k: int, count: int = 1, content: int = 0) -> Any:
+    rows = cuda.to_device(np.full((count, row_size(k)), content, np.int32))
+    gpu.synchronize()
+    return rows
 
 
 class KnownScores:
-    """A query with given scores and bounds; see BoundAndScore."""
+    """Queries with given scores and bounds; see BoundAndScore.
+
+    Args:
+        scores: int [queries, n].
+        bounds: int [queries, n].
+    """
+
+    stretch = 4
 
     def __init__(self, scores: np.ndarray, bounds: np.ndarray) -> None:
         known = bounds < UNBOUNDED
         assert (bounds[known] >= scores[known]).all()
         self._scores, self._bounds = scores.astype(np.int32), bounds.astype(np.int16)
-        self.scored: list[int] = []
+        self.scored: list[list[int]] = [[] for _ in scores]
 
-    def bound_all(self, targets: DeviceSequences, bounds: Any, stream: Any) -> None:
-        bounds.copy_to_device(self._bounds)
+    def __len__(self) -> int:
+        return len(self._scores)
 
-    def score_listed(
-        self, targets: DeviceSequences, listed: Any, scores: Any, stream: Any, small_grid: bool = False
-    ) -> None:
-        count, *rest = listed.copy_to_host().tolist()
-        indices = rest[:count]
-        assert len(set(indices)) == count
-        self.scored += indices
+    def bound_all(self, query: int, targets: DeviceSequences, bounds: Any, stream: Any) -> None:
+        count = targets.lengths.size
         if count:
-            scores[:count].copy_to_device(self._scores[indices])
+            bounds[:count].copy_to_device(self._bounds[query])
+            gpu.synchronize()
+
+    def score(self, targets: DeviceSequences, lists: TargetLists, stream: Any) -> None:
+        gpu.synchronize()
+        lengths = targets.lengths.copy_to_host()
+        listed, ends = lists.targets.copy_to_host(), lists.ends.copy_to_host()
+        for query, state in enumerate(lists.state.copy_to_host()[: len(self)]):
+            new = slice(state[SCORED], state[LISTED])
+            indices = listed[query, new]
+            expected = np.cumsum(-(-lengths[indices] // self.stretch))
+            assert ends[query, new].tolist() == expected.tolist()
+            assert state[STRETCHES] == (expected[-1] if len(indices) else 0)
+            assert not lists.scores[query].copy_to_host()[new].any()
+            self.scored[query] += indices.tolist()
+            if len(indices):
+                lists.scores[query][new].copy_to_device(self._scores[query][indices])
+        gpu.synchronize()
 
 
 def loose_bounds(scores: np.ndarray, rng: np.random.Generator, excess: int = 8) -> np.ndarray:
@@ -62,8 +86,8 @@ class Checker:
 
     def __init__(self, k: int, min_score: int, capacity: int) -> None:
         self._k, self._min_score = k, min_score
-        self._selector = TopKSelector(k, min_score, capacity, 0)
-        self._rows = cuda.to_device(np.full((3, row_size(k)), -7, np.int32))
+        self._selector = TopKSelector(k, min_score, capacity, MAX_QUERIES)
+        self._row_sets = [new_rows(k, MAX_QUERIES + 2, -7) for _ in range(2)]
 
     def check(self, scores: np.ndarray, bounds: np.ndarray) -> list[int]:
         """Check the selection from a single chunk; return the targets that were scored exactly."""
@@ -73,25 +97,48 @@ class Checker:
         self, scores: np.ndarray, bounds: np.ndarray, chunks: list[tuple[int, int]]
     ) -> list[list[int]]:
         """Check the selection after each chunk; return the targets of each that were scored exactly."""
+        return [scored for (scored,) in self.check_batch(scores[None], bounds[None], chunks)]
+
+    def check_batch(
+        self, scores: np.ndarray, bounds: np.ndarray, chunks: list[tuple[int, int]], first_row: int = 1
+    ) -> list[list[list[int]]]:
+        """Check the selection of several queries; return the targets that were scored in each chunk."""
         scored, seen = [], np.empty(0, np.int64)
+        used = range(first_row, first_row + len(scores))
         for turn, (first, end) in enumerate(chunks):
-            count = end - first
-            query = KnownScores(scores[first:end], bounds[first:end])
-            row, other_row = self._rows[turn % 2], self._rows[1 - turn % 2]
-            before = other_row.copy_to_host()
-            previous_row = other_row if turn else None
-            self._selector.select(query, dummy_targets(count), row, first, previous_row)
+            batch = KnownScores(scores[:, first:end], bounds[:, first:end])
+            rows, other_rows = self._row_sets[turn % 2], self._row_sets[1 - turn % 2]
+            unused = np.delete(rows.copy_to_host(), used, 0)
+            before = other_rows.copy_to_host()
+            self._selector.select(
+                batch, dummy_targets(end - first), rows, first_row, first, other_rows if turn else None
+            )
+            gpu.synchronize()
             seen = np.sort(np.append(seen, np.arange(first, end)))
-            expected = seen[best_targets(scores[seen], self._k, self._min_score)]
-            targets, found = read_row(row.copy_to_host())
-            assert sorted(targets.tolist()) == sorted(expected.tolist())
-            assert found.tolist() == scores[targets].tolist()
-            # the previous row is unchanged, so the selection can be repeated
-            assert (other_row.copy_to_host() == before).all() and (self._rows[2].copy_to_host() == -7).all()
+            for row, of_query in zip(used, scores, strict=True):
+                expected = seen[best_targets(of_query[seen], self._k, self._min_score)]
+                targets, found = read_row(rows[row].copy_to_host())
+                assert sorted(targets.tolist()) == sorted(expected.tolist())
+                assert found.tolist() == of_query[targets].tolist()
+            # the previous rows are unchanged, so the selection can be repeated; so are those of other queries
+            assert (other_rows.copy_to_host() == before).all()
+            assert (np.delete(rows.copy_to_host(), used, 0) == unused).all()
             # no target is scored twice
-            assert len(set(query.scored)) == len(query.scored)
-            scored.append(query.scored)
+            assert all(len(set(each)) == len(each) for each in batch.scored)
+            scored.append(batch.scored)
         return scored
+
+
+@pytest.mark.parametrize("queries", [1, 2, 3])
+def test_queries_of_a_batch_do_not_affect_each_other(queries: int) -> None:
+    rng = np.random.default_rng(queries)
+    scores = rng.integers(0, 40, (queries, 60))
+    scores[-1] //= 4  # below the minimum score
+    bounds = np.stack([loose_bounds(of_query, rng) for of_query in scores])
+    checker = Checker(9, 12, 60)
+    for first_row in (0, 2):
+        checker.check_batch(scores, bounds, [(40, 60), (12, 40), (0, 12)], first_row)
+        checker.check_batch(scores, bounds, [(0, 60)], first_row)
 
 
 @pytest.mark.slow
@@ -158,23 +205,25 @@ def test_selection_with_the_gapless_kernels(tmp_path: Path) -> None:
     offsets = np.cumsum(padded) - padded
     residues = rng.integers(0, 26, int(padded.sum())).astype(np.uint8)
     targets = DeviceSequences(*(cuda.to_device(array) for array in (residues, offsets, lengths)))
-    selector = TopKSelector(7, 9, 20, 0)
-    for length, largest in ((21, 12), (9, 300)):
-        profile = rng.integers(-9, largest, (length, 32)).astype(np.int16)
-        row = new_row(7)
-        selector.select(GaplessQuery(profile, tmp_path), targets, row)
+    profiles = [
+        rng.integers(-9, largest, (length, 32)).astype(np.int16) for length, largest in ((21, 12), (9, 300))
+    ]
+    selector = TopKSelector(7, 9, 20, 2)
+    rows = new_rows(7, 2)
+    selector.select(GaplessBatch(profiles, tmp_path), targets, rows)
+    # in two chunks, the second one first
+    in_chunks = [new_rows(7, 2) for _ in range(2)]
+    for turn, part in enumerate((slice(8, 20), slice(0, 8))):
+        chunk = DeviceSequences(targets.residues, targets.offsets[part], targets.lengths[part])
+        previous = in_chunks[0] if turn else None
+        selector.select(GaplessBatch(profiles, tmp_path), chunk, in_chunks[turn], 0, part.start, previous)
+    gpu.synchronize()
+    for query, profile in enumerate(profiles):
         scores = gapless_scores(profile, residues, offsets, lengths)
-        selected, exact = read_row(row.copy_to_host())
-        assert sorted(selected.tolist()) == sorted(best_targets(scores, 7, 9).tolist())
-        assert exact.tolist() == scores[selected].tolist()
-        # in two chunks, the second one first
-        rows = [new_row(7) for _ in range(2)]
-        for row, part, previous in ((rows[0], slice(8, 20), None), (rows[1], slice(0, 8), rows[0])):
-            chunk = DeviceSequences(targets.residues, targets.offsets[part], targets.lengths[part])
-            selector.select(GaplessQuery(profile, tmp_path), chunk, row, part.start, previous)
-        in_chunks, exact = read_row(rows[1].copy_to_host())
-        assert set(in_chunks.tolist()) == set(selected.tolist())
-        assert exact.tolist() == scores[in_chunks].tolist()
+        for found in rows, in_chunks[1]:
+            selected, exact = read_row(found[query].copy_to_host())
+            assert sorted(selected.tolist()) == sorted(best_targets(scores, 7, 9).tolist())
+            assert exact.tolist() == scores[selected].tolist()
 
 
 @pytest.mark.slow
@@ -197,13 +246,16 @@ def test_adjacent_targets_among_thousands(k: int) -> None:
 
 
 def test_wrong_sizes_are_refused() -> None:
-    with pytest.raises(ValueError, match="capacity for 3 targets, not for 4"):
-        Checker(1, 0, 3).check(np.arange(4), np.arange(4))
-    query = KnownScores(np.arange(2), np.arange(2))
-    rows = [new_row(k) for k in (1, 2)]
-    for row, previous in ((rows[1], None), (rows[0], rows[1])):
+    selector = TopKSelector(1, 0, 3, 2)
+    for queries, count in ((1, 4), (3, 2)):
+        batch = KnownScores(*(np.zeros((queries, count), np.int64) for _ in range(2)))
+        with pytest.raises(ValueError, match=f"3 targets and 2 queries, not for {count} and {queries}"):
+            selector.select(batch, dummy_targets(count), new_rows(1, 3))
+    batch = KnownScores(*(np.zeros((1, 2), np.int64) for _ in range(2)))
+    rows = [new_rows(k) for k in (1, 2)]
+    for output, previous in ((rows[1], None), (rows[0], rows[1])):
         with pytest.raises(ValueError, match="a row of 1 targets has 5 numbers, not 7"):
-            TopKSelector(1, 0, 3).select(query, dummy_targets(2), row, 0, previous)
+            selector.select(batch, dummy_targets(2), output, 0, 0, previous)
 
 
 def test_memory_comes_from_the_allocator() -> None:
@@ -211,14 +263,15 @@ def test_memory_comes_from_the_allocator() -> None:
 
     def allocate(count: int, dtype: np.dtype[Any]) -> Any:
         allocated.append(count * dtype.itemsize)
-        return cuda.device_array(count + 3, dtype)
+        return gpu.device_array(count + 3, dtype)
 
-    selector = TopKSelector(2, 0, 10**4, 0, allocate)
+    selector = TopKSelector(2, 0, 10**4, 3, allocate)
     before = sum(allocated)
-    assert before < TopKSelector.bytes_per_target * 10**4 + 2**14
-    row, scores = new_row(2), np.array([4, 9, 9, 2])
-    selector.select(KnownScores(scores, scores), dummy_targets(4), row)
-    selected, exact = read_row(row.copy_to_host())
+    assert before < 3 * (TopKSelector.bytes_per_target * 10**4 + 2**14)
+    rows, scores = new_rows(2), np.array([[4, 9, 9, 2]])
+    selector.select(KnownScores(scores, scores), dummy_targets(4), rows)
+    gpu.synchronize()
+    selected, exact = read_row(rows[0].copy_to_host())
     assert sorted(selected.tolist()) == [1, 2] and exact.tolist() == [9, 9] and sum(allocated) == before
 
 
@@ -278,12 +331,13 @@ def test_chunks_with_scores_above_the_highest_bound(k: int, min_score: int) -> N
 def test_large_database_indices(first: int) -> None:
     rng = np.random.default_rng(2)
     scores = rng.integers(0, 9, 40)
-    bounds, selector = loose_bounds(scores, rng), TopKSelector(7, 2, 40)
-    rows = [new_row(7) for _ in range(2)]
-    for row, (start, end), previous in ((rows[0], (15, 40), None), (rows[1], (0, 15), rows[0])):
-        query = KnownScores(scores[start:end], bounds[start:end])
-        selector.select(query, dummy_targets(end - start), row, first + start, previous)
-    selected, exact = read_row(rows[1].copy_to_host())
+    bounds, selector = loose_bounds(scores, rng), TopKSelector(7, 2, 40, 1)
+    rows = [new_rows(7) for _ in range(2)]
+    for output, (start, end), previous in ((rows[0], (15, 40), None), (rows[1], (0, 15), rows[0])):
+        batch = KnownScores(scores[None, start:end], bounds[None, start:end])
+        selector.select(batch, dummy_targets(end - start), output, 0, first + start, previous)
+    gpu.synchronize()
+    selected, exact = read_row(rows[1][0].copy_to_host())
     assert sorted((selected - first).tolist()) == sorted(best_targets(scores, 7, 2).tolist())
     assert exact.tolist() == scores[selected - first].tolist()
 

@@ -1,11 +1,13 @@
 """CPU implementations of the GPU engine's kernels, because the simulator takes minutes for the real ones."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cuda.alignment import AlignmentPaths, DeviceSequences
+from cuda.alignment.device import new_stream
 from cuda.alignment.gapless import ProfileLimits, UploadedTable
 from cuda.alignment.gapless.layout import HALF, Layout
 from cuda.alignment.gapless.tables import TableSource
@@ -22,30 +24,52 @@ def on_host(sequences: DeviceSequences) -> SequenceArrays:
     return SequenceArrays(*(array.copy_to_host() for array in arrays))
 
 
-class GaplessQuery:
-    """Replaces cuda.alignment.top_k.GaplessQuery."""
+class GaplessBatch:
+    """Replaces cuda.alignment.top_k.GaplessBatch."""
 
-    def __init__(self, profile: np.ndarray, kernels: Path, limits: ProfileLimits | None = None) -> None:
-        self.profile = profile
-        # uploaded, although `TopKSelector` reads the profile
-        self.tables = [UploadedTable(TableSource(Layout(32, 8), HALF, profile[:256]))]
+    def __init__(
+        self, profiles: Sequence[np.ndarray], kernels: Path, limits: Sequence[ProfileLimits] | None = None
+    ) -> None:
+        self.profiles = profiles
+        # uploaded, although `TopKSelector` reads the profiles
+        self.tables = [UploadedTable([TableSource(Layout(32, 8), HALF, p[:256]) for p in profiles])]
+
+    def __len__(self) -> int:
+        return len(self.profiles)
 
 
 class TopKSelector:
     """Replaces cuda.alignment.top_k.TopKSelector."""
 
-    bytes_per_target = 4
-
-    def __init__(self, k: int, min_score: int, capacity: int, stream: Any, allocate: Any) -> None:
-        self._k, self._min_score, self._capacity = k, min_score, capacity
+    def __init__(self, k: int, min_score: int, capacity: int, queries: int, allocate: Any) -> None:
+        self._k, self._min_score, self._capacity, self._queries = k, min_score, capacity, queries
         self._scores = allocate(capacity, np.dtype(np.int32))
+        self.stream = new_stream()
+        self.bound_streams = [self.stream]
+
+    def wait_for(self, event: Any) -> None:
+        event.wait(self.stream)
 
     def select(
-        self, query: GaplessQuery, targets: DeviceSequences, row: Any, first: int, previous_row: Any
+        self,
+        batch: GaplessBatch,
+        targets: DeviceSequences,
+        rows: Any,
+        first_row: int,
+        first: int,
+        previous_rows: Any,
+    ) -> None:
+        assert 0 < len(batch) <= self._queries
+        for row, profile in enumerate(batch.profiles, first_row):
+            previous_row = None if previous_rows is None else previous_rows[row]
+            self._select(profile, targets, rows[row], first, previous_row)
+
+    def _select(
+        self, profile: np.ndarray, targets: DeviceSequences, row: Any, first: int, previous_row: Any
     ) -> None:
         sequences = on_host(targets)
         assert len(sequences) <= self._capacity
-        scores = gapless_scores(query.profile, sequences, 1)
+        scores = gapless_scores(profile, sequences, 1)
         best = best_targets(scores, self._k, self._min_score)
         indices, scores = best + first, scores[best]
         if previous_row is not None:
@@ -106,7 +130,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
     from msa.gpu import alignment, filtering
 
     return [
-        (filtering, "GaplessQuery", GaplessQuery),
+        (filtering, "GaplessBatch", GaplessBatch),
         (filtering, "TopKSelector", TopKSelector),
         (alignment, "end_positions", end_positions),
         (alignment, "trace_paths", trace_paths),

@@ -12,7 +12,7 @@ import pytest
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.errors import OutOfGpuMemory
-from msa.gpu import alignment, engine
+from msa.gpu import alignment, engine, filtering
 from msa.gpu.devices import GpuUnavailable, find_gpu
 from msa.gpu.engine import GpuEngine
 from msa.gpu.interface import GpuSettings
@@ -46,6 +46,7 @@ def tiny_search(clusters: str | None = None, settings: SearchSettings | None = N
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_BATCH_QUERIES", BATCH_QUERIES)
     monkeypatch.setattr(engine, "_STREAMED_BATCH_QUERIES", BATCH_QUERIES)
+    monkeypatch.setattr(filtering, "SELECTED_QUERIES", 1)
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ def test_hits_after_a_failed_allocation(number: int) -> None:
 @pytest.mark.usefixtures("fast_kernels")
 @pytest.mark.parametrize("number", [2, 6])
 def test_hits_after_memory_runs_out_within_a_batch(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory runs out for the second query after the first one has been filtered in the chunk."""
+    """Memory runs out for one group of queries after an earlier one has been filtered in the chunk."""
     original, firsts = cpu_kernels.TopKSelector.select, []
 
     def replacement(*arguments: Any) -> None:

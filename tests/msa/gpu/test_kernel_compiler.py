@@ -14,8 +14,9 @@ import pytest
 from cuda.alignment import device as gpu_device
 from cuda.alignment.device import SIMULATED, Device
 from cuda.alignment.gapless.launch_table import border_launch, choose_launch
-from cuda.alignment.gapless.signatures import GAPLESS_WIDE
-from msa.gpu import local_worker
+from cuda.alignment.gapless.signatures import RESCORE_LISTED
+from cuda.alignment.kernel_cache import KernelSource
+from msa.gpu import kernel_compiler, local_worker
 from msa.gpu.devices import Gpu, GpuUnavailable, find_gpu
 from msa.gpu.interface import FilterLimits, GpuSettings
 from msa.gpu.kernel_compiler import KernelCompiler, _Job, _run_job, alignment_kernels, filter_kernels
@@ -42,7 +43,7 @@ def test_processes_that_fail_leave_their_kernels(tmp_path: Path) -> None:
 def test_kernels_are_compiled_without_a_gpu(tmp_path: Path) -> None:
     assert list(_run_job(job(tmp_path), [1, 4], 2)) == [1, 2]
     kernels = list(tmp_path.glob("*_sm90_*.cubin"))
-    assert {path.name.split("_sm90_")[0] for path in kernels} == {"list_bounds", "list_stretches"}
+    assert {path.name.split("_sm90_")[0] for path in kernels} == {"list_bounds", "rescore_listed"}
     for path in kernels:
         name, _, code = path.read_bytes().partition(b"\n")
         assert code.startswith(b"\x7fELF") and name in code
@@ -65,7 +66,7 @@ def test_all_kernels_that_queries_may_need_are_announced(tmp_path: Path, length:
             *alignment_kernels([length], tmp_path, H200, many=True),
         )
     }
-    assert GAPLESS_WIDE.identity in kernels
+    assert RESCORE_LISTED.identity in kernels
     for kind, lanes in (("packed", None), ("traced", 32), ("wide", 32)):
         shapes = [name for name in kernels if name.startswith(f"gotoh_{kind}")]
         assert shapes and (lanes is None or all(f"_{lanes}x" in name for name in shapes))
@@ -81,7 +82,7 @@ def test_searches_do_not_wait_for_the_kernels_for_many_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
-    calls: list[tuple[list[int], bool]] = []
+    calls: list[tuple[list[int], bool | str]] = []
 
     def compile_search(self: KernelCompiler, lengths: list[int], many: bool = True) -> None:
         calls.append((lengths, many))
@@ -91,6 +92,7 @@ def test_searches_do_not_wait_for_the_kernels_for_many_pairs(
             ended.set()
 
     monkeypatch.setattr(KernelCompiler, "compile_search", compile_search)
+    monkeypatch.setattr(KernelCompiler, "load", lambda self, lengths: calls.append((lengths, "loaded")))
     monkeypatch.setattr(gpu_device, "select_device", lambda number: None)
     gpu = Gpu(0, "NVIDIA H200", (9, 0), (13, 0), (13, 0), 2**30, 2**30)
     worker = LocalWorker(gpu, GpuSettings(tmp_path))
@@ -100,7 +102,25 @@ def test_searches_do_not_wait_for_the_kernels_for_many_pairs(
     worker.close()
     may_end.set()
     assert ended.wait(60)
-    assert calls == [([300], False), ([100, 200], False), ([100, 200], True)]
+    several = [100, 200]
+    assert calls[:2] == [([300], False), ([300], "loaded")]
+    assert calls[2:] == [(several, False), (several, "loaded"), (several, True)]
+
+
+@pytest.mark.simulator
+def test_all_compiled_kernels_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[KernelSource] = []
+    monkeypatch.setattr(kernel_compiler, "compiled_kernel", loaded.append)
+    compiler, device = KernelCompiler(tmp_path, lambda done, needed: None), Device.current()
+    for many in (False, True):
+        compiler.compile_search([100, 300], many)
+        compiler.load([300])
+        expected = {
+            *alignment_kernels([300], tmp_path, device, many),
+            *filter_kernels([300], tmp_path, device),
+        }
+        assert set(loaded) == expected and len(loaded) == len(expected)
+        loaded.clear()
 
 
 def test_filter_waits_for_its_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
