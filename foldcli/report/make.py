@@ -46,8 +46,6 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
     if settings.page:
         # written last, because the page lists the files of the target
         viewer = load_viewer()
-        if viewer.missing:
-            _warn_of_missing_viewer(viewer.missing)
         copy = copy_viewer(viewer, viewer_folder(files))
         script = "" if copy is None else link_from_page(files, copy)
         page = files.path("report")
@@ -55,12 +53,6 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
             stream.write(target_page(result, alignment, missing, viewer, script))
         written_files.append(page)
     return written_files
-
-
-@cache
-def _warn_of_missing_viewer(reason: str) -> None:
-    """Log why reports have no cartoon, once per process."""
-    logger.warning("the reports have no cartoon: %s", reason)
 
 
 def viewer_folder(files: TargetFiles) -> Path:
@@ -103,10 +95,21 @@ def try_report(files: TargetFiles, done: dict[str, Any], settings: ReportSetting
     return None
 
 
+@cache
+def _warn_of_missing_viewer(reason: str) -> None:
+    """Log why reports have no cartoon, once for all folders."""
+    logger.warning("the reports have no cartoon: %s", reason)
+
+
 def try_index(out: Path, settings: ReportSettings) -> None:
-    """Write or update the index of a folder; log a failure instead of raising it."""
+    """Write or update the index of a folder; log a failure instead of raising it.
+
+    Also logs why reports have no cartoon, if so: once, and not in each process that makes reports.
+    """
     if not settings.page:
         return
+    if missing := load_viewer().missing:
+        _warn_of_missing_viewer(missing)
     try:
         write_index(out)
     except Exception as error:

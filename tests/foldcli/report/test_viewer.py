@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from foldcli.logs import logger
 from foldcli.outputs.layout import TargetFiles
-from foldcli.report import ReportSettings
+from foldcli.report import ReportSettings, make
 from foldcli.report.make import make_report, viewer_folder
 from foldcli.report.result import finished_targets, read_result
 from foldcli.report.target_page import target_page
@@ -51,6 +52,20 @@ def test_missing_viewer_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert copy_viewer(viewer, tmp_path / "viewer") is None and not (tmp_path / "viewer").exists()
         outline = Outline(target_page(read_result(target_files(folder), {}), None, "", viewer))
         assert ("div", "data-missing", viewer.missing) in outline.attributes
+
+
+def test_missing_viewer_is_reported_once_per_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The processes that make reports say nothing; the one that writes the index does."""
+    monkeypatch.setattr(make, "load_viewer", lambda: Viewer(missing="it is not installed here"))
+    monkeypatch.setattr(logger, "propagate", True)
+    for name in ("a", "b"):
+        make_report(TargetFiles(name, write_result(tmp_path / name, name).parent), {}, PAGE_ONLY)
+    assert not caplog.messages
+    for _ in range(2):
+        make.try_index(tmp_path / "a", PAGE_ONLY)
+    assert caplog.messages == ["the reports have no cartoon: it is not installed here"]
 
 
 def test_targets_of_a_run_share_one_copy(tmp_path: Path) -> None:
