@@ -397,12 +397,13 @@ def test_scores_of_a_list(tmp_path: Path) -> None:
 @pytest.mark.slow
 @simulated
 def test_scores_of_the_lists_of_several_queries(tmp_path: Path) -> None:
-    """Two queries share a kernel, two are beyond 16 bits, and one has an empty list."""
+    """Queries share kernels twice, two others are beyond 16 bits, and one has an empty list."""
     rng = np.random.default_rng(8)
     targets = [random_target(rng, n) for n in (3, 1, 17, 6)]
-    profiles = [random_profile(rng, length) for length in (20, 9, 2049, 4)]
+    profiles = [random_profile(rng, length) for length in (20, 9, 2049, 4, 30)]
     profiles.append(np.full((5, 32), 30000, np.int32))
-    assert_listed_scores(tmp_path, profiles, targets, [[0, 2, 3], [2, 3, 1, 0], [2, 0, 1], [], [1, 2]])
+    lists = [[0, 2, 3], [2, 3, 1, 0], [2, 0, 1], [3, 2, 0], [], [1, 2]]
+    assert_listed_scores(tmp_path, profiles, targets, lists)
 
 
 @pytest.mark.slow
