@@ -28,7 +28,7 @@ from cuda.alignment import DeviceSequences
 from cuda.alignment import device as gpu
 from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer, ListScorer, TargetLists
 from cuda.alignment.gapless.lists import LISTED, STATE_SIZE, STRETCHES
-from cuda.alignment.top_k import GaplessBatch, TopKSelector, read_row, row_size
+from cuda.alignment.top_k import GaplessBatch, SelectionStreams, TopKSelector, read_row, row_size
 from msa.alphabet import PAD, encode
 from msa.cpu.gapless import gapless_scores
 from msa.database.sequence_arrays import SequenceArrays
@@ -165,7 +165,7 @@ class Benchmark:
     def _top(self, profile: np.ndarray, repeats: int, compare: bool) -> tuple[float, int, np.ndarray | None]:
         targets, k = self._targets, self._options.top
         batch = GaplessBatch([profile] * _TOP_QUERIES, self._cache)
-        selector = TopKSelector(k, _MIN_SCORE, len(targets.host), _TOP_QUERIES)
+        selector = TopKSelector(k, _MIN_SCORE, len(targets.host), _TOP_QUERIES, SelectionStreams())
         rows = cuda.device_array((_TOP_QUERIES, row_size(k)), np.int32)
 
         def select() -> None:

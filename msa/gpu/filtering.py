@@ -12,7 +12,7 @@ import numpy as np
 from cuda.alignment import device as gpu
 from cuda.alignment.device import SIMULATED
 from cuda.alignment.gapless import TableUploader, profile_limits
-from cuda.alignment.top_k import GaplessBatch, TopKSelector, read_rows, row_size
+from cuda.alignment.top_k import GaplessBatch, SelectionStreams, TopKSelector, read_rows, row_size
 from msa.gpu.database_stream import Chunk
 from msa.gpu.interface import BestTargets, FilterLimits
 from msa.gpu.memory import Allocate, is_out_of_memory
@@ -125,6 +125,7 @@ class BatchFilter:
 
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
+        self._streams: SelectionStreams | None = None
         self._selector: tuple[FilterLimits, int, TopKSelector] | None = None
         self._spare_rows: list[tuple[tuple[int, int], _Rows]] = []
         self.seconds = 0.0
@@ -144,18 +145,20 @@ class BatchFilter:
             pending: from `start`.
             cancelled: once set, nothing more is queued.
         """
-        selector = self._selector_for(limits, chunk.max_targets)
+        if self._streams is None:
+            self._streams = SelectionStreams()
+        streams, selector = self._streams, self._selector_for(limits, chunk.max_targets, self._streams)
         previous, rows = pending.rows, pending.next_rows
         if rows is None:
             rows = pending.next_rows = self._take_rows(pending.count, row_size(limits.max_targets))
         assert pending.uploaded is not None
         uploaded = pending.uploaded.result()
-        selector.wait_for(chunk.ready)
+        streams.wait_for(chunk.ready)
         if uploaded.ready is not None:
-            selector.wait_for(uploaded.ready)
+            streams.wait_for(uploaded.ready)
         if previous is None:
             pending.started = rows.started
-            pending.started.record(selector.bound_streams[0])
+            pending.started.record(streams.bounds[0])
         first_row = 0
         previous_rows = None if previous is None else previous.on_device
         for batch in uploaded.batches:
@@ -163,10 +166,10 @@ class BatchFilter:
                 break
             selector.select(batch, chunk.sequences, rows.on_device, first_row, chunk.first, previous_rows)
             first_row += len(batch)
-        chunk.used.record(selector.stream)
+        chunk.used.record(streams.selection)
         # if this is not the last chunk, the copy after a later one overwrites this copy
-        rows.on_device.copy_to_host(rows.on_host, stream=selector.stream)
-        rows.done.record(selector.stream)
+        rows.on_device.copy_to_host(rows.on_host, stream=streams.selection)
+        rows.done.record(streams.selection)
         pending.rows, pending.next_rows = rows, previous
 
     def recycle(self, pending: PendingFilter) -> None:
@@ -184,16 +187,16 @@ class BatchFilter:
         self._selector = None
         self._spare_rows.clear()
 
-    def _selector_for(self, limits: FilterLimits, targets: int) -> TopKSelector:
+    def _selector_for(self, limits: FilterLimits, targets: int, streams: SelectionStreams) -> TopKSelector:
         """Return the selector, with buffers for chunks of up to this many targets."""
         current = self._selector
         if current is None or current[0] != limits or current[1] < targets:
             if current is not None:
                 # work on the GPU may still use its buffers
-                current[2].stream.synchronize()
+                streams.selection.synchronize()
             self._selector = None
             selector = TopKSelector(
-                limits.max_targets, limits.min_score, targets, SELECTED_QUERIES, self._allocate
+                limits.max_targets, limits.min_score, targets, SELECTED_QUERIES, streams, self._allocate
             )
             self._selector = current = limits, targets, selector
         return current[2]

@@ -18,9 +18,15 @@ import numpy as np
 
 from cuda.alignment.device import SIMULATED, Device
 from cuda.alignment.gapless.generator import Variant
-from cuda.alignment.gapless.launch_table import Launch, border_launch, choose_launch, max_query_length
+from cuda.alignment.gapless.launch_table import (
+    Launch,
+    border_launch,
+    choose_launch,
+    choose_list_launch,
+    max_query_length,
+)
 from cuda.alignment.gapless.layout import BYTE
-from cuda.alignment.gapless.list_scorer import list_launch, list_variant
+from cuda.alignment.gapless.list_scorer import list_variant
 from cuda.alignment.gapless.runtime import kernel_source
 from cuda.alignment.gapless.signatures import RESCORE_LISTED
 from cuda.alignment.kernel_cache import (
@@ -157,7 +163,7 @@ class KernelCompiler:
         Before it loads a kernel, the driver waits for all work that is queued on the GPU, which should
         therefore be idle.
         """
-        lengths = list(lengths)
+        lengths = sorted(set(lengths))
         stage = _USUAL if self._incomplete_lengths(_MANY_ALIGNMENTS, lengths) else _ALL
         for kernel in _stage_kernels(stage, lengths, self._folder, self._device):
             compiled_kernel(kernel)
@@ -373,7 +379,7 @@ def _gapless_kernels(length: int, folder: Path, device: Device) -> Iterator[Kern
         bounds = bounds if tiles == 1 else border_launch(bounds)
         kind: Literal["bounds", "bordered"] = "bounds" if tiles == 1 else "bordered"
         kernels.append((Variant(kind, bounds.layout, BYTE, device.integer_maximum), bounds))
-    listed = list_launch(length, device)
+    listed = choose_list_launch(length, device.shared_bytes)
     if listed is not None:
         kernels.append((list_variant(listed, device), listed))
     for variant, launch in kernels:

@@ -33,11 +33,6 @@ _WIDE_BLOCKS = 8
 """Blocks per multiprocessor of the kernel for large scores."""
 
 
-def list_launch(query_length: int, device: Device) -> Launch | None:
-    """Return the launch for the listed targets of a query; see `choose_list_launch`."""
-    return choose_list_launch(query_length, device.shared_bytes)
-
-
 def list_variant(launch: Launch, device: Device) -> Variant:
     """Return the kernel for listed targets: with integers where the GPU has maxima of them.
 
@@ -71,7 +66,7 @@ class ListScorer:
     """Exact gapless scores of a batch of queries against listed targets on the current GPU.
 
     Fast for a few thousand targets per query, as several groups of lanes share each long one, and for batches
-    in which queries with the same `list_launch` follow each other. Queries of more than 2,048 residues, and
+    in which queries with the same launch follow each other. Queries of more than 2,048 residues, and
     scores that exceed 16 bits, take ten times longer.
 
     Args:
@@ -97,7 +92,7 @@ class ListScorer:
 
         def launch_of(query: int) -> Launch | None:
             fits_16_bits = limits[query].largest_magnitude <= arithmetic.largest_entry
-            return list_launch(len(profiles[query]), device) if fits_16_bits else None
+            return choose_list_launch(len(profiles[query]), device.shared_bytes) if fits_16_bits else None
 
         for launch, members in groupby(range(len(profiles)), key=launch_of):
             group = list(members)

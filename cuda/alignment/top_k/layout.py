@@ -1,6 +1,6 @@
 """The arrays that the kernels of kernels.py share, and the signatures of the kernels."""
 
-from cuda.alignment.gapless.lists import LOWER, UPPER
+from cuda.alignment.gapless.lists import UPPER
 from cuda.alignment.kernel_cache import hand_written
 
 THREADS = 256
@@ -10,11 +10,9 @@ DIGIT = 11
 BINS = 2**DIGIT
 """Bins of a histogram, a multiple of THREADS."""
 
-ROW_COUNT, ROW_TARGETS = 2, 3
+ROW_COUNT, ROW_TARGETS = UPPER + 1, UPPER + 2
 """Layout of a row after LOWER and UPPER: the number of targets, then k slots for database indices, then k
 slots for scores. LOWER and UPPER select the targets that may still be among the k best."""
-
-assert (LOWER, UPPER) == (0, 1)
 
 _MODULE = "cuda.alignment.top_k.kernels"
 _MATRIX = "int32[:, ::1]"

@@ -95,6 +95,28 @@ class GaplessBatch:
         return [table for owner in (*self._bounders, self._scorer) for table in owner.tables]
 
 
+class SelectionStreams:
+    """The streams of selections on the current GPU; used by one thread, for one selector after the other.
+
+    Buffers belong to a stream as long as the process runs, so streams should be kept.
+
+    Attributes:
+        bounds: the bounds of each query are computed on one of them.
+        bounded: an event for each of them.
+        selection: everything else.
+    """
+
+    def __init__(self) -> None:
+        self.bounds = [new_stream() for _ in range(NUM_STREAMS)]
+        self.bounded = [gpu.event() for _ in range(NUM_STREAMS)]
+        self.selection = new_stream(urgent=True)
+
+    def wait_for(self, event: Any) -> None:
+        """Let all work that is queued from now on wait for an event."""
+        for stream in (*self.bounds, self.selection):
+            event.wait(stream)
+
+
 class TopKSelector:
     """Selects the k best targets of queries in chunks of a database, on the current GPU.
 
@@ -103,15 +125,16 @@ class TopKSelector:
     which makes the result exact. In later chunks, the k-th best score of the earlier ones decides it, so one
     list is enough.
 
-    Bounds are computed query by query, on `bound_streams`; everything else follows for the whole batch on
-    another stream, `stream`. The bounds of the next batch begin after it: small kernels beside bounds would
-    wait for the end of a query's bounds one after the other.
+    Bounds are computed query by query, on several streams; everything else follows for the whole batch on
+    another one. The bounds of the next batch begin after it: small kernels beside bounds would wait for the
+    end of a query's bounds one after the other.
 
     Args:
         k: maximum number of selected targets, ≥ 1.
         min_score: minimum score of a selected target, half-bits.
         capacity: maximum number of targets per chunk.
         queries: maximum number of queries per batch.
+        streams: the streams; no other selector may use them any more.
         allocate: (count, dtype) → device array of at least `count` elements; may raise.
     """
 
@@ -124,13 +147,12 @@ class TopKSelector:
         min_score: int,
         capacity: int,
         queries: int,
+        streams: SelectionStreams,
         allocate: Callable[[int, np.dtype[Any]], Any] = gpu.device_array,
     ) -> None:
         self._k, self._min_score = k, min(max(min_score, 0), 2**31)
         self._capacity, self._queries = capacity, queries
-        self.bound_streams = [new_stream() for _ in range(NUM_STREAMS)]
-        self._bounded = [gpu.event() for _ in range(NUM_STREAMS)]
-        self.stream = new_stream(urgent=True)
+        self._streams = streams
 
         def matrix(width: int, dtype: type) -> Any:
             size = queries * width
@@ -138,7 +160,7 @@ class TopKSelector:
 
         def zeros(width: int) -> Any:
             array = matrix(width, np.int32)
-            array.copy_to_device(np.zeros((queries, width), np.int32), stream=self.stream)
+            array.copy_to_device(np.zeros((queries, width), np.int32), stream=streams.selection)
             return array
 
         self._bounds = matrix(capacity // 4 + 1, np.int64)
@@ -148,11 +170,6 @@ class TopKSelector:
         self._lists = TargetLists(targets, scores, ends, zeros(STATE_SIZE))
         self._histogram, self._no_rows = zeros(BINS), zeros(row_size(0))
         self._launched = 0
-
-    def wait_for(self, event: Any) -> None:
-        """Let all work that is queued from now on wait for an event."""
-        for stream in (*self.bound_streams, self.stream):
-            event.wait(stream)
 
     def select(
         self,
@@ -169,7 +186,7 @@ class TopKSelector:
             batch: a GaplessBatch of at most `queries`.
             targets: the chunk, at most `capacity` targets; see GaplessScorer.score_all.
             rows: device int32 [≥ first_row + queries, row_size(k)]; a row for each query is written, from
-                `first_row` on, by work that is queued on `stream`; see `read_row`. Among equal scores at the
+                `first_row` on, by work on the stream `selection`; see `read_row`. Among equal scores at the
                 limit, the targets that come first in the database are selected.
             first_row: row of the first query.
             first: database index of the chunk's first target; indices are below 2³¹.
@@ -209,19 +226,20 @@ class TopKSelector:
         else:
             self._list_and_score(batch, targets, previous_rows, first_row)
         self._launch(CHOOSE, len(batch), *entries, rows)
-        self._selected.record(self.stream)
+        self._selected.record(self._streams.selection)
 
     def _bound(self, batch: BoundAndScore, targets: DeviceSequences) -> None:
-        """Queue the bounds of a batch; the work queued on `stream` from now on waits for them."""
-        for stream in self.bound_streams:
+        """Queue the bounds of a batch; the work queued on `selection` from now on waits for them."""
+        streams = self._streams
+        for stream in streams.bounds:
             self._selected.wait(stream)
         for query in range(len(batch)):
-            stream = self.bound_streams[self._launched % NUM_STREAMS]
+            stream = streams.bounds[self._launched % NUM_STREAMS]
             batch.bound_all(query, targets, self._bounds_of_queries[query], stream)
             self._launched += 1
-        for event, stream in zip(self._bounded, self.bound_streams, strict=True):
+        for event, stream in zip(streams.bounded, streams.bounds, strict=True):
             event.record(stream)
-            event.wait(self.stream)
+            event.wait(streams.selection)
 
     def _list_and_score(
         self,
@@ -236,7 +254,7 @@ class TopKSelector:
             LIST_BOUNDS, len(batch), self._bounds, targets.lengths.size, limits, limits_row, targets.lengths,
             batch.stretch, lists.targets, lists.scores, lists.ends, lists.state,
         )  # fmt: skip
-        batch.score(targets, lists, self.stream)
+        batch.score(targets, lists, self._streams.selection)
 
     def _launch(self, kernel: KernelSource, queries: int, *arguments: Any) -> None:
         """Queue one of this module's kernels; those that read bounds take several blocks per query."""
@@ -246,4 +264,4 @@ class TopKSelector:
             blocks = max(grid // queries, 1)
             arguments = *arguments, blocks
         threads = _SIMULATED_THREADS if SIMULATED else threads
-        compiled_kernel(kernel)[blocks * queries, threads, self.stream](*arguments)
+        compiled_kernel(kernel)[blocks * queries, threads, self._streams.selection](*arguments)

@@ -413,7 +413,8 @@ def test_scores_of_listed_long_targets_in_stretches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
     monkeypatch.setattr(list_scorer, "MIN_STRETCH", 16)
-    monkeypatch.setattr(list_scorer, "list_launch", lambda length, device: launch_of(8, -(-length // 64) * 8))
+    launch = launch_of(8, -(-length // 64) * 8)
+    monkeypatch.setattr(list_scorer, "choose_list_launch", lambda length, shared_bytes: launch)
     rng = np.random.default_rng(length)
     lengths = (15, 16, 17, 63, 64, 65, 127, 130)
     targets = [random_target(rng, n) for n in lengths]

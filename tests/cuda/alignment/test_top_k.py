@@ -11,7 +11,7 @@ from cuda.alignment import DeviceSequences
 from cuda.alignment import device as gpu
 from cuda.alignment.gapless import TargetLists
 from cuda.alignment.gapless.lists import LISTED, SCORED, STRETCHES
-from cuda.alignment.top_k import GaplessBatch, TopKSelector, read_row, read_rows, row_size
+from cuda.alignment.top_k import GaplessBatch, SelectionStreams, TopKSelector, read_row, read_rows, row_size
 from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
 from msa.search.engine import best_targets
 from tests.cuda.alignment.reference import gapless_scores
@@ -86,7 +86,7 @@ class Checker:
 
     def __init__(self, k: int, min_score: int, capacity: int) -> None:
         self._k, self._min_score = k, min_score
-        self._selector = TopKSelector(k, min_score, capacity, MAX_QUERIES)
+        self._selector = TopKSelector(k, min_score, capacity, MAX_QUERIES, SelectionStreams())
         self._row_sets = [new_rows(k, MAX_QUERIES + 2, -7) for _ in range(2)]
 
     def check(self, scores: np.ndarray, bounds: np.ndarray) -> list[int]:
@@ -208,7 +208,7 @@ def test_selection_with_the_gapless_kernels(tmp_path: Path) -> None:
     profiles = [
         rng.integers(-9, largest, (length, 32)).astype(np.int16) for length, largest in ((21, 12), (9, 300))
     ]
-    selector = TopKSelector(7, 9, 20, 2)
+    selector = TopKSelector(7, 9, 20, 2, SelectionStreams())
     rows = new_rows(7, 2)
     selector.select(GaplessBatch(profiles, tmp_path), targets, rows)
     # in two chunks, the second one first
@@ -246,7 +246,7 @@ def test_adjacent_targets_among_thousands(k: int) -> None:
 
 
 def test_wrong_sizes_are_refused() -> None:
-    selector = TopKSelector(1, 0, 3, 2)
+    selector = TopKSelector(1, 0, 3, 2, SelectionStreams())
     for queries, count in ((1, 4), (3, 2)):
         batch = KnownScores(*(np.zeros((queries, count), np.int64) for _ in range(2)))
         with pytest.raises(ValueError, match=f"3 targets and 2 queries, not for {count} and {queries}"):
@@ -265,7 +265,7 @@ def test_memory_comes_from_the_allocator() -> None:
         allocated.append(count * dtype.itemsize)
         return gpu.device_array(count + 3, dtype)
 
-    selector = TopKSelector(2, 0, 10**4, 3, allocate)
+    selector = TopKSelector(2, 0, 10**4, 3, SelectionStreams(), allocate)
     before = sum(allocated)
     assert before < 3 * (TopKSelector.bytes_per_target * 10**4 + 2**14)
     rows, scores = new_rows(2), np.array([[4, 9, 9, 2]])
@@ -331,7 +331,7 @@ def test_chunks_with_scores_above_the_highest_bound(k: int, min_score: int) -> N
 def test_large_database_indices(first: int) -> None:
     rng = np.random.default_rng(2)
     scores = rng.integers(0, 9, 40)
-    bounds, selector = loose_bounds(scores, rng), TopKSelector(7, 2, 40, 1)
+    bounds, selector = loose_bounds(scores, rng), TopKSelector(7, 2, 40, 1, SelectionStreams())
     rows = [new_rows(7) for _ in range(2)]
     for output, (start, end), previous in ((rows[0], (15, 40), None), (rows[1], (0, 15), rows[0])):
         batch = KnownScores(scores[None, start:end], bounds[None, start:end])

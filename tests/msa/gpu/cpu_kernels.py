@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment import AlignmentPaths, DeviceSequences
-from cuda.alignment.device import new_stream
 from cuda.alignment.gapless import ProfileLimits, UploadedTable
 from cuda.alignment.gapless.layout import HALF, Layout
 from cuda.alignment.gapless.tables import TableSource
-from cuda.alignment.top_k import read_row, row_size
+from cuda.alignment.top_k import SelectionStreams, read_row, row_size
 from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
@@ -41,14 +40,11 @@ class GaplessBatch:
 class TopKSelector:
     """Replaces cuda.alignment.top_k.TopKSelector."""
 
-    def __init__(self, k: int, min_score: int, capacity: int, queries: int, allocate: Any) -> None:
+    def __init__(
+        self, k: int, min_score: int, capacity: int, queries: int, streams: SelectionStreams, allocate: Any
+    ) -> None:
         self._k, self._min_score, self._capacity, self._queries = k, min_score, capacity, queries
         self._scores = allocate(capacity, np.dtype(np.int32))
-        self.stream = new_stream()
-        self.bound_streams = [self.stream]
-
-    def wait_for(self, event: Any) -> None:
-        event.wait(self.stream)
 
     def select(
         self,

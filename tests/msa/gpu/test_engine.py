@@ -210,6 +210,23 @@ def test_hits_after_memory_runs_out_within_a_batch(number: int, monkeypatch: pyt
     assert len(firsts) > number and firsts[number - 1] == firsts[number - 2]
 
 
+@pytest.mark.usefixtures("fast_kernels")
+def test_selectors_share_their_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers belong to a stream as long as the process runs."""
+    made: list[str] = []
+    for name in "TopKSelector", "SelectionStreams":
+        original = getattr(filtering, name)
+
+        def recorded(*options: Any, name: str = name, original: Any = original) -> Any:
+            made.append(name)
+            return original(*options)
+
+        monkeypatch.setattr(filtering, name, recorded)
+    # the filter runs out of memory, and its selector is replaced
+    check(tiny_search(), FailingAllocator(5))
+    assert made.count("TopKSelector") > 1 and made.count("SelectionStreams") == 1
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("fast_kernels")
 def test_hits_after_memory_runs_out_for_scores(monkeypatch: pytest.MonkeyPatch) -> None:
