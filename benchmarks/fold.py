@@ -31,6 +31,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from bytecode import compile_bytecode, python_environment
 
 from features.cache import FeatureCache
 from features.sampling import SamplingSettings, sample_features
@@ -123,20 +124,6 @@ class Measured:
     run: CommandRun
     first_target: float
     report: str
-
-
-def python_environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a process that keeps and uses bytecode in a folder."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
-
-
-def compile_bytecode(folder: Path) -> None:
-    """Import all that runs import, in processes that keep the bytecode."""
-    kernels = "model.kernel_process, model.kernel_launches"
-    for modules in ("foldcli.pipeline.run, foldcli.report.plots", kernels, "msa.gpu.engine"):
-        command = [sys.executable, "-c", f"import {modules}"]
-        subprocess.run(command, env=python_environment(folder), stderr=subprocess.DEVNULL)
 
 
 def run_foldcli(arguments: list[str], folder: Path, name: str, cache: Path) -> CommandRun:

@@ -106,7 +106,7 @@ def network_with_events(
     for blocks in (
         network.evoformer.extra_msa_blocks,
         network.evoformer.evoformer_blocks,
-        network.graphed_structure_module,
+        network.structure_module.iterations,
     ):
         blocks.enabled = False  # graphs do not replay events
     structure_module.forward = with_events("structure module", structure_module.forward, events)

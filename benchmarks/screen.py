@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from fold import compile_bytecode, run_foldcli, write_database
+from bytecode import compile_bytecode
+from fold import run_foldcli, write_database
 
 from model.config import model_config
 from msa.io.fasta import FastaRecord, read_fasta

@@ -7,6 +7,7 @@ libraries while they are imported, so they cannot be passed as arguments.
 import contextlib
 import ctypes
 import json
+import logging
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from foldcli.errors import ExitCode, Terminated
 from foldcli.logs import logs_json
@@ -196,6 +198,15 @@ def on_stop_signals(handler: SignalHandler) -> None:
     """Call a handler on SIGTERM and SIGINT, instead of the previous handler."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
+
+
+def exit_at_once(code: int) -> NoReturn:
+    """End this process at once, without the cleanup of Python and of a GPU, which takes 0.25 s."""
+    logging.shutdown()
+    for stream in sys.stdout, sys.stderr:
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 @contextlib.contextmanager

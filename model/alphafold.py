@@ -158,7 +158,6 @@ class AlphaFold(nn.Module):
         self.config, self.kernels = config, kernels
         self.evoformer = Trunk(config, kernels)
         self.structure_module = StructureModule(config.structure, config.evoformer.pair.channels, kernels)
-        self.graphed_structure_module = GraphedModules([self.structure_module])
         self.heads = make_heads(config, kernels)
         self.plddt_shift = 0.0
 
@@ -201,8 +200,7 @@ class AlphaFold(nn.Module):
             previous: see `forward`; its pair representation is taken, so that it can be freed.
         """
         representations = self.evoformer(features, previous)
-        activations, positions, atom_mask = self.graphed_structure_module(
-            features["aatype"].shape[0],
+        activations, positions, atom_mask = self.structure_module(
             representations.single.float(),
             representations.pair,
             features["aatype"],

@@ -4,17 +4,19 @@ For short proteins, launching the kernels takes longer than running them. Replay
 
 The blocks of a stack differ only in their weights. One block is captured, with separate memory for weights,
 and replayed for all blocks: before each replay, a block's weights are copied to that memory, which takes the
-GPU about as long as one small kernel. A protein of a new length therefore costs the capture of one block.
+GPU about as long as one small kernel. The iterations of the structure module even share their weights. A
+protein of a new length therefore costs the capture of one block or iteration.
 
 A graph always uses the same memory: inputs are copied into its own tensors, and results out of them. Graphs
 run the same kernels as normal calls, with bit-identical results.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -40,10 +42,11 @@ class GraphedModules:
 
     Args:
         modules: modules that take tensors or None and may modify them; the last one's result is returned.
+        repeats: how often all modules are called.
     """
 
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self.modules = tuple(modules)
+    def __init__(self, modules: Iterable[nn.Module], repeats: int = 1) -> None:
+        self.modules, self._repeats = tuple(modules), repeats
         self.enabled = True
         self._failures = 0
         self._shared: SharedModule | None = None
@@ -65,7 +68,7 @@ class GraphedModules:
         """
         if not self._use_graphs(residues, tensors):
             self._reset(None)
-            return _call_all(self.modules, tensors)
+            return _call_all(self.modules * self._repeats, tensors)
         if self._shared is None:
             self._shared = SharedModule(self.modules)
         key = (planned_budget(), *(None if x is None else (x.shape, x.dtype) for x in tensors))
@@ -79,13 +82,13 @@ class GraphedModules:
                     buffer.copy_(tensor)
         failures = self._failures
         result: Tensors = ()
-        for index in range(len(self.modules)):
+        for index in [*range(len(self.modules))] * self._repeats:
             result = self._call(index, self._shared, may_capture=self._failures == failures)
         return tuple(x.clone() for x in result)
 
     def _use_graphs(self, residues: int, tensors: Sequence[torch.Tensor | None]) -> bool:
         on_gpu = all(x is None or x.is_cuda for x in tensors)
-        has_hooks = any(module._forward_hooks or module._forward_pre_hooks for module in self.modules)
+        has_hooks = any(map(_has_hooks, self.modules))
         is_short = residues <= MAX_GRAPH_RESIDUES
         return self.enabled and is_short and on_gpu and not has_hooks and torch.is_inference_mode_enabled()
 
@@ -106,24 +109,14 @@ class GraphedModules:
 
     def _capture(self, module: nn.Module) -> None:
         """Capture a module; if that fails repeatedly, disable graphs."""
-        graph = torch.cuda.CUDAGraph()
         try:
             device = next(x.device for x in self._inputs if x is not None)
-            pool, stream, _ = _capture_resources(device)
-            stream.wait_stream(torch.cuda.current_stream(device))
-            with torch.cuda.stream(stream):
-                # thread_local: other threads, such as one that copies features, may allocate during capture
-                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-                try:
-                    self._result = module(*self._inputs)
-                finally:
-                    graph.capture_end()
+            with _capturing(device) as graph:
+                self._result = module(*self._inputs)
             self._graph = graph
         except RuntimeError:
             # includes lack of memory for the graph's own tensors; a normal call may still fit
             self._result = ()
-            # the stream or the pool of a failed capture may be unusable
-            _capture_resources.cache_clear()
             self._failures += 1
             self.enabled = self._failures < MAX_FAILURES
 
@@ -176,21 +169,44 @@ class SharedModule:
             ]
             sources = [*weights, *(x for key in self._prepared_tensors for x in prepared[key])]
             copies = self._copies[index] = _Copies(versions, _by_dtype(targets, sources))
-        for group in copies.groups:
-            torch._foreach_copy_(*group)
+        copies.make()
         return True
 
 
-class _Copies(NamedTuple):
-    """The copies of tensors that load a module.
+class _Copies:
+    """The copies of tensors that load a module, a graph from the second time on.
 
     Args:
         versions: address and version of each of the module's weights.
         groups: lists of targets and of sources.
     """
 
-    versions: list[tuple[int, int]]
-    groups: list[tuple[list[torch.Tensor], list[torch.Tensor]]]
+    def __init__(
+        self,
+        versions: list[tuple[int, int]],
+        groups: list[tuple[list[torch.Tensor], list[torch.Tensor]]],
+    ) -> None:
+        self.versions, self._groups = versions, groups
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._may_capture = all(x.is_cuda for targets, _ in groups for x in targets)
+
+    def make(self) -> None:
+        """Copy all sources to their targets."""
+        if self._graph is not None:
+            self._graph.replay()
+            return
+        self._copy()
+        if self._may_capture:
+            # another failure would be no different
+            self._may_capture = False
+            with suppress(RuntimeError):
+                with _capturing(self._groups[0][0][0].device) as graph:
+                    self._copy()
+                self._graph = graph
+
+    def _copy(self) -> None:
+        for targets, sources in self._groups:
+            torch._foreach_copy_(targets, sources)
 
 
 def _by_dtype(
@@ -204,11 +220,36 @@ def _by_dtype(
     return list(groups.values())
 
 
+def _has_hooks(module: nn.Module) -> bool:
+    """Return True if a module, or one that it directly contains, has hooks."""
+    return any(each._forward_hooks or each._forward_pre_hooks for each in (module, *module.children()))
+
+
 def _call_all(modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor | None]) -> Tensors:
     result: Tensors = ()
     for module in modules:
         result = module(*tensors)
     return result
+
+
+@contextmanager
+def _capturing(device: torch.device) -> Iterator[torch.cuda.CUDAGraph]:
+    """Capture what the context launches on a GPU as a graph; errors of the capture are RuntimeErrors."""
+    pool, stream, _ = _capture_resources(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.stream(stream):
+            # thread_local: other threads, such as one that copies features, may allocate during capture
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                yield graph
+            finally:
+                graph.capture_end()
+    except RuntimeError:
+        # the stream or the pool of a failed capture may be unusable
+        _capture_resources.cache_clear()
+        raise
 
 
 @cache

@@ -10,6 +10,7 @@ from cuda.fused.chunking import chunk_budget, planned_budget, row_slices
 from model import residue_constants
 from model.config import StructureConfig
 from model.evoformer import Mask
+from model.graphs import GraphedModules
 from model.kernels import Kernels
 from model.layers import LayerNorm, Linear
 from model.point_attention import InvariantPointAttention, SeparatePointAttention
@@ -157,6 +158,31 @@ class FoldIteration(nn.Module):
         return SidechainFrames(sin_cos, unnormalised, frames)
 
 
+class _UpdateInPlace(nn.Module):
+    """One iteration that replaces the single representation and the backbone, so that it can be repeated."""
+
+    def __init__(self, iteration: FoldIteration) -> None:
+        super().__init__()
+        self.iteration = iteration
+
+    def forward(
+        self,
+        single: torch.Tensor,
+        pair: torch.Tensor,
+        pair_logits: torch.Tensor,
+        quaternion: torch.Tensor,
+        translation: torch.Tensor,
+        mask: Mask,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Update and return `single`, `quaternion` and `translation`; see `FoldIteration.forward`."""
+        backbone = Backbone(quaternion, translation)
+        new_single, backbone = self.iteration(single, pair, pair_logits, backbone, mask)
+        single.copy_(new_single)
+        quaternion.copy_(backbone.quaternion)
+        translation.copy_(backbone.translation)
+        return single, quaternion, translation
+
+
 class StructureModule(nn.Module):
     """The structure module: atom positions from the trunk's representations, in float32 (Algorithm 20)."""
 
@@ -167,6 +193,7 @@ class StructureModule(nn.Module):
         self.initial_projection = Linear(config.channels, config.channels)
         self.pair_layer_norm = LayerNorm(pair_channels, kernels)
         self.fold_iteration = FoldIteration(config, pair_channels, kernels)
+        self.iterations = GraphedModules([_UpdateInPlace(self.fold_iteration)], config.iterations)
 
     def forward(
         self, single: torch.Tensor, pair: torch.Tensor, aatype: torch.Tensor, mask: Mask
@@ -193,8 +220,10 @@ class StructureModule(nn.Module):
         budget = planned_budget()
         # the plan counts elements of the trunk's dtype; here they are float32
         with chunk_budget(budget and budget * pair.element_size() // normed.element_size()):
-            for _ in range(self.config.iterations):
-                single, backbone = self.fold_iteration(single, normed, pair_logits, backbone, mask)
+            single, quaternion, translation = self.iterations(
+                len(single), single, normed, pair_logits, backbone.quaternion, backbone.translation, mask
+            )
+        backbone = Backbone(quaternion, translation)
         # side chains of earlier iterations only matter in training
         sidechains = self.fold_iteration.predict_sidechains(single, initial, backbone, aatype)
         atom14 = frames_to_atom14_positions(aatype, sidechains.frames)  # [N, 14, 3]

@@ -6,8 +6,6 @@ of one job runs on its device, it launches the first pass of the next one.
 Targets that do not fit into the memory of one device are predicted at the end by all of them together.
 """
 
-import atexit
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
@@ -223,8 +221,6 @@ class WorkerSettings:
         assert assignment is not None
         if self.device.startswith("cuda"):
             torch.cuda.set_device(self.device)
-        # at its end, a process does not wait for others, which may have failed
-        atexit.register(os._exit, 0)
         store = distributed.TCPStore(assignment.address, assignment.port, is_master=False)
         return open_group(
             store, assignment.rank, assignment.size, self.device.partition(":")[0], self.stall_seconds

@@ -1,5 +1,6 @@
 """Networks and the settings of their passes, made from the settings of a run."""
 
+from collections.abc import Hashable
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -7,15 +8,20 @@ import numpy as np
 import torch
 
 from foldcli.params.parameters import ParameterSource
+from foldcli.pipeline.device import choose_device, set_up_device
 from foldcli.pipeline.identity import Job
-from foldcli.pipeline.settings import PredictSettings
+from foldcli.pipeline.preloading import read_ahead
+from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
+from model.embedders import RECYCLED_BINS, distance_bins
 from model.parameter_files import read_arrays
 from model.parameters import load_folder, load_npz
 from model.recycling import RecyclingSettings
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+# networks that `load_ahead` has loaded in this process
+_loaded_ahead: dict[Hashable, AlphaFold] = {}
 
 
 def recycling_settings(settings: PredictSettings, job: Job) -> RecyclingSettings:
@@ -46,6 +52,8 @@ def load_network(
     Raises:
         ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
     """
+    if (loaded := _loaded_ahead.pop(_identity(source, settings, device), None)) is not None:
+        return loaded
     config = limit_rows(source.config, settings)
     plddt_shift = 0.0
     if source.folder is not None and source.manifest is not None:
@@ -57,6 +65,40 @@ def load_network(
     return AlphaFold.from_parameters(
         config, arrays, device, DTYPES[settings.precision], settings.kernels, plddt_shift
     )
+
+
+def load_ahead(source: ParameterSource, options: NetworkOptions) -> None:
+    """Load the network that `load_network` will return first in a worker process, and the GPU's libraries.
+
+    Args:
+        source: the file.
+        options: options of the network; `device` is that of the process.
+
+    Raises:
+        MissingError: see `choose_device` and `set_up_device`.
+        ParametersError: see `load_network`.
+    """
+    device = choose_device(options.device)
+    _, settings = set_up_device(options, device)
+    preloaded = None if source.file is None else read_ahead(source.file)
+    network = load_network(source, settings, device, preloaded)
+    _loaded_ahead[_identity(source, settings, device)] = network
+    if device != "cpu":
+        load_gpu_libraries(device, DTYPES[settings.precision])
+
+
+def _identity(source: ParameterSource, settings: PredictSettings, device: str) -> Hashable:
+    """Return what a loaded network depends on."""
+    return source, limit_rows(source.config, settings), settings.precision, settings.kernels, device
+
+
+def load_gpu_libraries(device: str, dtype: torch.dtype) -> None:
+    """Make the GPU's libraries load the kernels of the network's first operations."""
+    with torch.inference_mode():
+        x = torch.ones(256, 64, device=device, dtype=dtype)
+        torch.addmm(x[0], x, x[:64])
+        distance_bins(torch.zeros(2, 3, device=device), *RECYCLED_BINS)
+        x.float() @ x[:64].float()
 
 
 def limit_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:

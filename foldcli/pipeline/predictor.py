@@ -28,7 +28,12 @@ from foldcli.pipeline.device import (
 )
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.kernels import KernelCompilation
-from foldcli.pipeline.network_loading import DTYPES, load_network, recycling_settings
+from foldcli.pipeline.network_loading import (
+    DTYPES,
+    load_gpu_libraries,
+    load_network,
+    recycling_settings,
+)
 from foldcli.pipeline.refinement import refine_prediction
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import Startup
@@ -37,7 +42,6 @@ from foldcli.pipeline.template_stage import TargetTemplates
 from foldcli.pipeline.warm_up import ended_at_blocks, warm_up_sample
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
-from model.embedders import RECYCLED_BINS, distance_bins
 from model.errors import OutOfMemory
 from model.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan
 from model.parallel.communication import RankGroup
@@ -75,19 +79,10 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
         logger.warning("%s", UNTRAINED)
     if startup.preload and device != "cpu":
         # takes a while, during which the parameters can be read
-        run_in_background(lambda: _load_gpu_libraries(device, DTYPES[settings.precision]))
+        run_in_background(lambda: load_gpu_libraries(device, DTYPES[settings.precision]))
     return Predictor(
         startup.sources, settings, memory, arrays=startup.arrays, compilation=startup.compilation
     )
-
-
-def _load_gpu_libraries(device: str, dtype: torch.dtype) -> None:
-    """Make the GPU's libraries load the kernels of the network's first operations."""
-    with torch.inference_mode():
-        x = torch.ones(256, 64, device=device, dtype=dtype)
-        torch.addmm(x[0], x, x[:64])
-        distance_bins(torch.zeros(2, 3, device=device), *RECYCLED_BINS)
-        x.float() @ x[:64].float()
 
 
 @dataclass(frozen=True, eq=False)

@@ -113,6 +113,7 @@ def run_targets(
         from foldcli.report.make import try_index  # imported before by `_start_results`, if there was work
 
         try_index(output.folder, output.report)
+        log_time_since_start("the index is written")
 
 
 def approximate_length(target_input: TargetInput) -> int:
@@ -164,6 +165,7 @@ class _Run:
                     self._execute_in_workers()
                 else:
                     self._execute_here()
+                log_time_since_start("all targets are finished")
             finally:
                 self._state.stop.set()
                 # the workers may have been started for targets that then failed

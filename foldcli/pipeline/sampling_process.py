@@ -4,9 +4,11 @@ A process that predicts would be slower, because it launches a GPU's kernels fro
 samples too slowly for several GPUs.
 """
 
+from concurrent.futures import wait
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
+from foldcli.pipeline.background import run_concurrently
 from foldcli.pipeline.cpu_kernels import prepare_features
 from foldcli.pipeline.worker_pool import WorkerPool
 
@@ -83,8 +85,7 @@ class SamplingProcesses:
 
     def terminate(self) -> None:
         """End the processes at once; their calls fail."""
-        for process in self._processes:
-            process.terminate()
+        wait(run_concurrently([process.terminate for process in self._processes], len(self._processes)))
 
 
 def _sample(task: "tuple[dict[str, np.ndarray], SamplingSettings, int, int]") -> Sample:

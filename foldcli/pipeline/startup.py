@@ -7,7 +7,7 @@ files. Meanwhile, other processes are started, and threads load what predictions
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from foldcli.params.parameters import (
 )
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.kernels import KernelCompilation, compile_for_run
-from foldcli.pipeline.preloading import prepare_features_after, start_preloading, start_worker
+from foldcli.pipeline.preloading import prepare_features_after, start_predicting_worker, start_preloading
 from foldcli.pipeline.rank_processes import RankProcesses
 from foldcli.pipeline.sampling_process import SamplingProcesses
 from foldcli.pipeline.settings import NetworkOptions
@@ -91,7 +91,10 @@ def start(
     compilation = start_compilation(options, sources) if preload else None
     file, pools = sources[0].file, tuple[WorkerPool, ...]()
     if preload and worker_devices:
-        pools = tuple(WorkerPool(1, partial(start_worker, device, file)) for device in worker_devices)
+        pools = tuple(
+            WorkerPool(1, partial(start_predicting_worker, replace(options, device=device), sources[0]))
+            for device in worker_devices
+        )
         for pool in pools:
             pool.start()
         preload = False

@@ -115,6 +115,6 @@ def share_targets(
             if not targets:
                 return
     finally:
-        for worker in workers:
+        for closing in run_concurrently([worker.close for worker in workers], len(workers)):
             with contextlib.suppress(OSError):
-                worker.close()
+                closing.result()

@@ -25,8 +25,8 @@ from types import FrameType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from foldcli.logs import logger
-from foldcli.pipeline.background import CallQueue
-from foldcli.process_state import set_up_worker_process
+from foldcli.pipeline.background import CallQueue, run_concurrently
+from foldcli.process_state import exit_at_once, set_up_worker_process
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -148,8 +148,7 @@ class WorkerPool:
         """End the workers at once; they remove their temporary files, and their calls fail."""
         with self._lock:
             self._terminated = True
-        for worker in self._workers:
-            worker.terminate()
+        wait(run_concurrently([worker.terminate for worker in self._workers], len(self._workers)))
 
 
 class _Worker:
@@ -352,7 +351,17 @@ def exit_reason(code: int | None) -> str:
 
 
 def _serve(parent: int, pipe: Connection, warm_up: bytes | None, level: int) -> None:
-    """Run one worker: receive calls and send results until an empty call comes or the pipe is closed."""
+    """Run one worker, and end its process; see `_serve_calls`."""
+    code = 0
+    try:
+        _serve_calls(parent, pipe, warm_up, level)
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    exit_at_once(code)
+
+
+def _serve_calls(parent: int, pipe: Connection, warm_up: bytes | None, level: int) -> None:
+    """Receive calls and send results until an empty call comes or the pipe is closed."""
     set_up_worker_process(parent, _exit_on_signal)
     recorder = _LogRecorder()
     logger.handlers, logger.propagate = [recorder], False

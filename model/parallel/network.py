@@ -39,9 +39,8 @@ class ParallelAlphaFold(AlphaFold):
         self.config, self.kernels, self.group = network.config, network.kernels, group
         self.evoformer = network.evoformer
         self.structure_module = network.structure_module
-        self.graphed_structure_module = network.graphed_structure_module
         # CUDA graphs would record the communication
-        self.graphed_structure_module.enabled = False
+        self.structure_module.iterations.enabled = False
         self.heads, self.plddt_shift = network.heads, network.plddt_shift
         self.parallel_trunk = ParallelTrunk(network.evoformer, group)
         iteration = self.structure_module.fold_iteration

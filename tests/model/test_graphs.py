@@ -80,6 +80,19 @@ def test_modules_are_called_normally_on_the_cpu() -> None:
     assert calls == {"all": 6}
 
 
+def test_modules_are_repeated() -> None:
+    graphed = GraphedModules([Add(Counter(), weight) for weight in (1.0, 2.0)], repeats=3)
+    assert sums(graphed, torch.device("cpu"), 2) == [180.0, 181.0]
+
+
+def test_hooks_of_contained_modules_are_noticed() -> None:
+    module = Add(Counter())
+    containing = nn.Sequential(module)
+    assert not graphs._has_hooks(containing)
+    module.register_forward_hook(lambda *arguments: None)
+    assert graphs._has_hooks(containing) and graphs._has_hooks(module)
+
+
 def test_shared_module_gets_weights_and_the_tensors_prepared_from_them() -> None:
     modules = [Add(Counter(), weight) for weight in (1.0, 2.0, 3.0)]
 
@@ -118,6 +131,23 @@ def test_single_module_is_captured_in_the_second_pass() -> None:
     graphed, calls = stack(GPU, 1.0)
     assert sums(graphed, GPU, 4) == [20.0, 21.0, 22.0, 23.0]
     assert calls == {"all": 2, "captured": 1}
+
+
+@needs_gpu
+def test_repeated_module_is_captured_in_the_first_pass() -> None:
+    calls: Counter[str] = Counter()
+    graphed = GraphedModules([Add(calls, 1.0).to(GPU)], repeats=4)
+    assert sums(graphed, GPU, 3) == [80.0, 81.0, 82.0] and calls == {"all": 2, "captured": 1}
+
+
+@needs_gpu
+def test_loading_is_captured_and_notices_changed_weights() -> None:
+    graphed, _ = stack(GPU, 1.0, 2.0)
+    assert sums(graphed, GPU, 4) == [60.0, 61.0, 62.0, 63.0]
+    assert graphed._shared is not None
+    assert all(copies._graph is not None for copies in graphed._shared._copies.values())
+    graphed.modules[0].weight.fill_(3.0)
+    assert sums(graphed, GPU, 3) == [100.0, 101.0, 102.0]
 
 
 @needs_gpu
@@ -179,7 +209,7 @@ def test_passes_with_graphs_are_bit_identical(make_features: Any, name: str, tem
     for blocks in (
         network.evoformer.extra_msa_blocks,
         network.evoformer.evoformer_blocks,
-        network.graphed_structure_module,
+        network.structure_module.iterations,
     ):
         assert blocks.enabled and blocks._graph is not None
     for a, b in zip(plain, graphed, strict=True):

@@ -52,6 +52,14 @@ def test_messages_of_a_worker_are_logged_with_its_result(caplog: pytest.LogCaptu
     assert caplog.record_tuples == [("foldcli", logging.WARNING, "of three")]
 
 
+def test_workers_end_without_the_cleanup_of_python(tmp_path: Path) -> None:
+    mark = tmp_path / "cleaned"
+    registering = f"import atexit, pathlib; atexit.register(pathlib.Path({str(mark)!r}).touch)"
+    (result,) = map_in_processes(exec, [registering], 1)
+    # `map_in_processes` has waited for the end of the process
+    assert result.get() is None and not mark.exists()
+
+
 def test_workers_have_one_thread_and_ignore_interrupts() -> None:
     environ = "__import__('os').environ['OMP_NUM_THREADS']"
     handler = "__import__('signal').getsignal(__import__('signal').SIGINT) == 1"
