@@ -3,9 +3,9 @@
 Jumper et al. 2021, Supplementary Information 1.2.6 to 1.2.9. Rows are not padded to a fixed number.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,9 @@ _UNIFORM, _PROFILE, _SAME = 0.1, 0.1, 0.1
 MSA_FEAT_CHANNELS = 2 * NUM_MASKED_CODES + 3
 # maximum number of columns for which a one-byte counter of matches cannot overflow
 _COUNTED_COLUMNS = 255
+
+# returns memory for an array, given its name, shape and dtype
+Allocate: TypeAlias = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,11 @@ class PhiloxDraws:
 
 
 def sample_features(
-    features: Mapping[str, np.ndarray], settings: SamplingSettings, num_iterations: int, seed: int
+    features: Mapping[str, np.ndarray],
+    settings: SamplingSettings,
+    num_iterations: int,
+    seed: int,
+    allocate: Allocate = lambda name, shape, dtype: np.empty(shape, dtype),
 ) -> dict[str, np.ndarray]:
     """Compute the network's inputs of several iterations, stacked along a leading axis.
 
@@ -145,6 +152,7 @@ def sample_features(
         settings: numbers of rows and the masked fraction.
         num_iterations: number of recycling iterations including the first pass, at least 1.
         seed: 0 ≤ seed < 2⁶⁴. An iteration's features do not depend on `num_iterations`.
+        allocate: returns memory for the feature of a name, with a shape and dtype.
 
     Returns:
         The features in `features.schema.SAMPLED` and `UNCHANGED` and, with template slots, the template
@@ -158,13 +166,13 @@ def sample_features(
     rows, length = features["msa"].shape
     # most of the memory, which is slow to touch for the first time, so each iteration writes to it directly
     shape = num_iterations, min(rows, settings.sampled_rows), length, MSA_FEAT_CHANNELS
-    stacked: dict[str, np.ndarray] = {"msa_feat": np.empty(shape, np.float32)}
+    stacked = {"msa_feat": allocate("msa_feat", shape, np.dtype(np.float32))}
     for iteration in range(num_iterations if settings.resample else 1):
         draws = PhiloxDraws(seed, iteration)
         sampled = sample_iteration(features, settings, draws, stacked["msa_feat"][iteration])
         for name, value in sampled.items():
             if name not in stacked:
-                stacked[name] = np.empty((num_iterations, *value.shape), value.dtype)
+                stacked[name] = allocate(name, (num_iterations, *value.shape), value.dtype)
             if name != "msa_feat":
                 stacked[name][iteration] = value
     if not settings.resample:

@@ -127,7 +127,8 @@ class JobPreparation:
                 return None
             return target, run_ahead(chain([first], steps), _SAMPLES_AHEAD, self._state.stop)
 
-        begun = map_ahead(begin, self._prepare(targets, draw_sample), workers, self._state.stop)
+        prepared = self._prepare(targets, draw_sample)
+        begun = map_ahead(begin, prepared, _SAMPLES_AHEAD * workers, self._state.stop)
         return (prepared for prepared in begun if prepared is not None)
 
     def _prepare(self, targets: Iterable[TargetRun], draw_sample: SampleFunction) -> Iterator[PreparedTarget]:

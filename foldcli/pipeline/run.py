@@ -229,7 +229,8 @@ class _Run:
             DeviceWorker(group, predictor.wait_for_kernels, True, list(islice(pools, len(group))))
             for group in groups
         ]
-        with self._start_results() as results:
+        # threads of this process hand the jobs to the workers
+        with self._start_results() as results, self._gpu_launches():
             self._run_workers(results, workers, targets)
             if postponed := [target for target in state.targets if target.postponed]:
                 for target in postponed:

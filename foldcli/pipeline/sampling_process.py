@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Sample: TypeAlias = "SharedArrays | dict[str, np.ndarray]"
 
 # the sample of the last call, kept until the next call, because its memory is freed with it
-_last_sample: list[Sample] = []
+_last_sample: "list[SharedArrays]" = []
 
 
 class SamplingProcess:
@@ -90,8 +90,14 @@ class SamplingProcesses:
 
 def _sample(task: "tuple[dict[str, np.ndarray], SamplingSettings, int, int]") -> Sample:
     from features.sampling import sample_features
-    from foldcli.pipeline.shared_arrays import share_arrays
+    from foldcli.pipeline.shared_arrays import SharedArrays, log_copying
 
     _last_sample.clear()
-    _last_sample.append(share_arrays(sample_features(*task)))
-    return _last_sample[0]
+    try:
+        shared = SharedArrays()
+        sample_features(*task, shared.empty)
+    except OSError as error:
+        log_copying(error)
+        return sample_features(*task)
+    _last_sample.append(shared)
+    return shared

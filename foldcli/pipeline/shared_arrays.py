@@ -6,14 +6,11 @@ between jobs.
 
 import mmap
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from foldcli.logs import logger
-
-_ALIGNMENT = 64
 
 
 class SharedArrays:
@@ -21,28 +18,29 @@ class SharedArrays:
 
     A pickled object contains the path of the file, so the original must exist until the other process has
     called `load`.
-
-    Args:
-        arrays: the arrays to copy into the file.
-
-    Raises:
-        OSError: there is not enough memory, or the system has no such files.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
-        self._layout, size = [], 0
-        for name, array in arrays.items():
-            self._layout.append((name, array.dtype.str, array.shape, size))
-            size += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
-        self._size = max(size, 1)
+    def __init__(self) -> None:
+        self._layout: list[tuple[str, str, tuple[int, ...], int]] = []
+        self._size = 0
         self._descriptor = os.memfd_create("foldcli")
         self._path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def empty(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Add an array of zeros, and return it to be filled.
+
+        Raises:
+            OSError: there is not enough memory.
+        """
+        offset, size = self._size, int(np.prod(shape)) * dtype.itemsize
+        self._layout.append((name, dtype.str, shape, offset))
+        if not size:
+            return np.empty(shape, dtype)
+        pages = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         # without the allocation, a lack of memory would raise a signal that kills the process
-        os.posix_fallocate(self._descriptor, 0, self._size)
-        with mmap.mmap(self._descriptor, self._size) as memory:
-            for name, array in self._views(memory).items():
-                array[...] = arrays[name]
-                del array
+        os.posix_fallocate(self._descriptor, offset, pages)
+        self._size += pages
+        return np.frombuffer(mmap.mmap(self._descriptor, size, offset=offset), dtype).reshape(shape)
 
     def load(self) -> dict[str, np.ndarray]:
         """Map the arrays; changes stay in this process.
@@ -51,7 +49,11 @@ class SharedArrays:
             OSError: the process that created them has ended or closed them.
         """
         with Path(self._path).open("rb") as stream:
-            return self._views(mmap.mmap(stream.fileno(), self._size, access=mmap.ACCESS_COPY))
+            memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY) if self._size else b""
+            return {
+                name: np.frombuffer(memory, dtype, int(np.prod(shape)), offset).reshape(shape)
+                for name, dtype, shape, offset in self._layout
+            }
 
     def keep_open(self) -> None:
         """Open the file in this process too, so that the process that created it may close it.
@@ -61,13 +63,6 @@ class SharedArrays:
         """
         self._descriptor = os.open(self._path, os.O_RDWR)
         self._path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-
-    def _views(self, memory: mmap.mmap) -> dict[str, np.ndarray]:
-        views = {}
-        for name, dtype, shape, offset in self._layout:
-            count = int(np.prod(shape))
-            views[name] = np.frombuffer(memory, np.dtype(dtype), count, offset).reshape(shape)
-        return views
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_descriptor"}
@@ -80,7 +75,15 @@ class SharedArrays:
 def share_arrays(arrays: dict[str, np.ndarray]) -> SharedArrays | dict[str, np.ndarray]:
     """Copy arrays into shared memory; return them unchanged if that fails, for example for lack of memory."""
     try:
-        return SharedArrays(arrays)
+        shared = SharedArrays()
+        for name, array in arrays.items():
+            shared.empty(name, array.shape, array.dtype)[...] = array
     except OSError as error:
-        logger.debug("arrays are copied to other processes: %s", error)
+        log_copying(error)
         return arrays
+    return shared
+
+
+def log_copying(error: OSError) -> None:
+    """Log why arrays are copied instead of shared."""
+    logger.debug("arrays are copied to other processes: %s", error)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foldcli.pipeline.shared_arrays import SharedArrays
+from foldcli.pipeline.shared_arrays import SharedArrays, share_arrays
 from foldcli.pipeline.worker_pool import WorkerPool
 
 ARRAYS = {
@@ -20,12 +20,18 @@ ARRAYS = {
 }
 
 
+def shared_arrays(arrays: dict[str, np.ndarray]) -> SharedArrays:
+    shared = share_arrays(arrays)
+    assert isinstance(shared, SharedArrays)
+    return shared
+
+
 def sums(shared: SharedArrays) -> dict[str, float]:
     return {name: float(array.sum()) for name, array in shared.load().items()}
 
 
 def test_another_process_reads_the_arrays() -> None:
-    shared = SharedArrays(ARRAYS)
+    shared = shared_arrays(ARRAYS)
     pool = WorkerPool(1)
     try:
         assert pool.submit(sums, shared).result() == {name: float(a.sum()) for name, a in ARRAYS.items()}
@@ -34,7 +40,7 @@ def test_another_process_reads_the_arrays() -> None:
 
 
 def test_arrays_are_equal_and_changes_stay_private() -> None:
-    shared = SharedArrays(ARRAYS)
+    shared = shared_arrays(ARRAYS)
     loaded = pickle.loads(pickle.dumps(shared)).load()
     for name, array in ARRAYS.items():
         assert (loaded[name].dtype, loaded[name].shape) == (array.dtype, array.shape)
@@ -49,7 +55,7 @@ def test_arrays_are_equal_and_changes_stay_private() -> None:
 
 def test_memory_is_freed_with_the_object() -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    shared = SharedArrays({"large": np.ones(1 << 20)})
+    shared = shared_arrays({"large": np.ones(1 << 20)})
     pickled = pickle.dumps(shared)
     assert len(pickled) < 1000
     reopened = pickle.loads(pickled)
@@ -63,3 +69,16 @@ def test_memory_is_freed_with_the_object() -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     with pytest.raises(OSError, match=f"/proc/{os.getpid()}/fd/"):
         pickle.loads(pickled).load()
+
+
+def test_arrays_are_filled_in_place() -> None:
+    shared = SharedArrays()
+    first, last = (
+        shared.empty("first", (3,), np.dtype(np.int16)),
+        shared.empty("last", (0, 2), np.dtype(float)),
+    )
+    assert not first.any() and last.shape == (0, 2)
+    first[:] = 1, 2, 3
+    loaded = pickle.loads(pickle.dumps(shared)).load()
+    assert loaded["first"].tolist() == [1, 2, 3] and loaded["last"].shape == (0, 2)
+    assert {name: array.shape for name, array in SharedArrays().load().items()} == {}
