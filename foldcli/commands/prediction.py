@@ -236,15 +236,14 @@ def _first_lengths(targets: "Sequence[tuple[str, TargetInput]]", output: "Output
     """
     from foldcli.inputs.complexes import Complex
     from foldcli.pipeline.alignment_settings import FIRST_BATCH
+    from foldcli.pipeline.target_order import in_run_order
     from msa.io.fasta import FastaRecord
 
     unfinished = [
         target
-        for name, target in targets
+        for name, target in in_run_order(targets, lambda named: named[1])
         if isinstance(target, FastaRecord | Complex) and not output.files(name).path("done").exists()
     ]
-    # as in the run
-    unfinished.sort(key=lambda target: -len(target.sequence))
     chains = [
         target.chains if isinstance(target, Complex) else (target,) for target in unfinished[:FIRST_BATCH]
     ]

@@ -26,7 +26,7 @@ PREDICTION_REPLACEMENTS = {
     "--disable-cluster-profile": "the profiles of the clusters are always used.",
     "--recompile-padding": "nothing to set: kernels are compiled once for all lengths.",
     "--disable-unified-memory": "use --max-memory to limit the GPU memory.",
-    "--sort-queries-by": "nothing to set: the longest targets run first.",
+    "--sort-queries-by": "nothing to set: the longest targets run first, after a few short ones.",
     "--jobname-prefix": "names come from the headers or file names of the input.",
 }
 PAIRING_REPLACEMENTS = {"--pair-mode": _PAIRED_IN_FILE, "--pair-strategy": _PAIRED_IN_FILE}

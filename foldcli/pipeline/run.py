@@ -22,15 +22,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import click
 
 from features.complexes.pairing import DEFAULT_PAIRING
-from features.entry import read_entry_metadata
 from foldcli.errors import NotRelaxed
-from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.targets import TargetInput
 from foldcli.logs import log_time_since_start, logger
@@ -54,13 +51,13 @@ from foldcli.pipeline.run_state import RunSettings, RunState
 from foldcli.pipeline.search_ahead import search_ahead
 from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.shared_arrays import SharedArrays, share_arrays
+from foldcli.pipeline.target_order import in_run_order
 from foldcli.pipeline.target_queue import SharedIterator, SharedTargets, no_usable_worker, share_targets
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.template_stage import TargetTemplates
 from foldcli.pipeline.worker_pool import WorkerPool
 from msa.errors import MissingError
 from msa.gpu.process_state import short_switch_interval
-from msa.io.fasta import FastaRecord
 
 # searched targets that wait for their features
 _SEARCHES_AHEAD = 256
@@ -94,9 +91,8 @@ def run_targets(
     log_time_since_start("the run begins")
     logger.info("%s", settings.opening_line(len(named_inputs)))
     summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named_inputs])
-    # memory that was allocated for one target suffices for the next
-    longest_first = sorted(named_inputs, key=lambda pair: -approximate_length(pair[1]))
-    targets = [TargetRun(output.files(name), target_input) for name, target_input in longest_first]
+    ordered = in_run_order(named_inputs, lambda named: named[1])
+    targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]
     try:
         input_indices = {name: index for index, (name, _) in enumerate(named_inputs)}
         _Run(RunState(targets, settings, failures), input_indices).execute()
@@ -114,19 +110,6 @@ def run_targets(
 
         try_index(output.folder, output.report)
         log_time_since_start("the index is written")
-
-
-def approximate_length(target_input: TargetInput) -> int:
-    """Return a number that grows with a target's length, to sort targets: residues or bytes; 0 if unknown."""
-    if isinstance(target_input, FastaRecord | Complex):
-        return len(target_input.sequence)
-    try:
-        if isinstance(target_input, CachedTarget):
-            return int(read_entry_metadata(target_input.path)["tensors"]["msa"][1][1])
-        # larger alignment files mostly have longer queries, and their sizes are known without reading them
-        return len(target_input.content or b"") or Path(target_input.files[0]).stat().st_size
-    except (OSError, ValueError, LookupError):
-        return 0
 
 
 def _complex_of(target: TargetRun) -> Complex | None:

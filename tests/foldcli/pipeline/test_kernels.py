@@ -53,7 +53,7 @@ def test_kernels_are_compiled_for_the_first_batch_of_unfinished_targets(tmp_path
             return SimpleNamespace(path=lambda kind: tmp_path / f"{name}.{kind}")
 
     (tmp_path / "finished.done").touch()
-    cached: Any = SimpleNamespace(path=tmp_path)
+    cached: Any = SimpleNamespace(content=b">a\nAC\n")
     targets = [
         ("one", FastaRecord("one", "ACD")),
         ("finished", FastaRecord("finished", "ACDE")),
@@ -63,3 +63,6 @@ def test_kernels_are_compiled_for_the_first_batch_of_unfinished_targets(tmp_path
     assert _first_lengths(targets, Output()) == {3, 5, 6}  # type: ignore[arg-type]
     targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(20, 30)]
     assert _first_lengths(targets, Output()) == set(range(22, 30)), "the longest eight"  # type: ignore[arg-type]
+    targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(30, 50)]
+    # three of the eight shortest are finished or have an alignment
+    assert _first_lengths(targets, Output()) >= {3, 5, 6, 20, 21, 22}  # type: ignore[arg-type]

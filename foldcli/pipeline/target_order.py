@@ -1,0 +1,47 @@
+"""The order in which a run takes its targets."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from features.entry import read_entry_metadata
+from foldcli.inputs.cached_targets import CachedTarget
+from foldcli.inputs.complexes import Complex
+from foldcli.inputs.targets import TargetInput
+from foldcli.pipeline.alignment_settings import FIRST_BATCH
+from msa.io.fasta import FastaRecord
+
+T = TypeVar("T")
+
+# the shortest targets come first if at most this share of the targets does
+_FIRST_SHARE = 0.25
+
+
+def in_run_order(targets: Sequence[T], input_of: Callable[[T], TargetInput]) -> list[T]:
+    """Return targets in the order in which they run: of many, a few short ones first; then the longest first.
+
+    Memory that was allocated for one target suffices for the next, and targets that end a run on several
+    devices are short. The first ones are short because their alignments and features are ready soon: the
+    network works on them while those of the longest targets are made.
+
+    Args:
+        targets: targets of a run.
+        input_of: returns the input of a target.
+    """
+    longest_first = sorted(targets, key=lambda target: -approximate_length(input_of(target)))
+    if _FIRST_SHARE * len(targets) < FIRST_BATCH:
+        return longest_first
+    return longest_first[: -FIRST_BATCH - 1 : -1] + longest_first[:-FIRST_BATCH]
+
+
+def approximate_length(target_input: TargetInput) -> int:
+    """Return a number that grows with a target's length, to sort targets: residues or bytes; 0 if unknown."""
+    if isinstance(target_input, FastaRecord | Complex):
+        return len(target_input.sequence)
+    try:
+        if isinstance(target_input, CachedTarget):
+            return int(read_entry_metadata(target_input.path)["tensors"]["msa"][1][1])
+        # larger alignment files mostly have longer queries, and their sizes are known without reading them
+        return len(target_input.content or b"") or Path(target_input.files[0]).stat().st_size
+    except (OSError, ValueError, LookupError):
+        return 0

@@ -1,0 +1,31 @@
+"""Tests of the order in which targets run."""
+
+import random
+
+import pytest
+
+from foldcli.inputs.targets import TargetInput
+from foldcli.pipeline.target_order import in_run_order
+from msa.io.fasta import FastaRecord
+
+
+def order(lengths: list[int]) -> list[int]:
+    def input_of(length: int) -> TargetInput:
+        return FastaRecord("a", "A" * length)
+
+    return in_run_order(lengths, input_of)
+
+
+@pytest.mark.parametrize("count", [0, 1, 31])
+def test_few_targets_run_longest_first(count: int) -> None:
+    lengths = list(range(1, count + 1))
+    assert order(lengths) == lengths[::-1]
+
+
+@pytest.mark.parametrize("count", [32, 33, 100])
+def test_of_many_targets_the_shortest_run_first(count: int) -> None:
+    lengths = list(range(1, count + 1))
+    random.Random(count).shuffle(lengths)
+    ordered = order(lengths)
+    assert ordered[:8] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert ordered[8:] == list(range(count, 8, -1))
