@@ -5,9 +5,11 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
+import numpy as np
+
 from features.complexes.features import complex_features
 from features.deterministic import make_features
-from features.sampling import SamplingSettings, sample_features
+from features.schema import CACHED, SAMPLED, UNCHANGED
 from model.alphafold import AlphaFold
 from msa.io.alignments import parse_alignment
 
@@ -17,18 +19,25 @@ class WarmUpEnded(Exception):
 
 
 def warm_up_sample(residues: int, is_multimer: bool) -> Any:
-    """Return the network's features of an alignment of two sequences of alanine, for two passes.
+    """Return the network's features of a protein of alanine without relatives, for two passes.
+
+    Values do not matter to the preparation. For networks that do not sample rows themselves, this therefore
+    needs no compiled kernels, which worker processes would have to load.
 
     Args:
-        residues: length of the sequences.
+        residues: length of the protein.
         is_multimer: whether the network is one of AlphaFold-Multimer, which samples rows itself.
     """
-    sequence = b"A" * residues
-    alignment = parse_alignment(b">a\n" + sequence + b"\n>b\n" + sequence + b"\n")
-    features: dict[str, Any] = make_features([alignment])
     if is_multimer:
-        return complex_features([features])
-    return sample_features(features, SamplingSettings(), 2, 0)
+        return complex_features([make_features([parse_alignment(b">a\n" + b"A" * residues + b"\n")])])
+    sizes = {"R": residues, "S": 1, "E": 1}
+    arrays = {}
+    for name, (dtype, shape) in (SAMPLED | {name: CACHED[name] for name in UNCHANGED}).items():
+        # without templates
+        if name != "template_mask":
+            dimensions = [sizes[axis] if axis in sizes else int(axis) for axis in shape.split()]
+            arrays[name] = np.full((2, *dimensions), name.endswith("mask"), dtype)
+    return arrays
 
 
 @contextmanager
