@@ -31,6 +31,16 @@ from msa.io.atomic import atomic_write
 MAX_PLOTTED_MODELS = 10
 # with more chains, their borders are thin lines
 _MAX_OUTLINED_CHAINS = 10
+# longest chain name that is written upright to the right of a panel
+_MAX_UPRIGHT = 2
+# margins in inches, with room for numbers of five digits
+_LEFT, _BOTTOM, _GAP = 0.85, 0.6, 0.6
+# the right margin of figures with a colour scale: free space, the scale, its numbers and its label
+_SCALE_MARGIN, _SCALE_GAP, _SCALE_WIDTH = 1.15, 0.3, 0.18
+# the right margin of the plot of pLDDT: names of the confidence classes
+_CLASSES_MARGIN = 0.95
+# height of a line of a title, in points
+_TITLE_LINE = 15.0
 # name and number of residues of each chain
 Chains = tuple[tuple[str, int], ...]
 UNTRAINED = "UNTRAINED parameters: no meaning"
@@ -66,13 +76,45 @@ def write_plots(result: TargetResult, alignment: AlignmentSummary | None) -> lis
     return written
 
 
-def _figure(width: float, height: float, dpi: int = 150, constrained: bool = True) -> Figure:
+def _figure(width: float, height: float, dpi: int = 150) -> Figure:
     """Return an empty figure; width and height in inches."""
-    figure = Figure(
-        figsize=(width, height), dpi=dpi, layout="constrained" if constrained else None, facecolor="white"
-    )
+    figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
+
+
+def _panels(figure: Figure, right: float, top: float, rows: int = 1, columns: int = 1) -> list[Axes]:
+    """Return axes of equal size, row by row.
+
+    Matplotlib's own layouts measure all texts, which takes as long as drawing them. Here, the margins have
+    room for any labels.
+
+    Args:
+        figure: the figure.
+        right: margin to the right of the last column, in inches; see `_add_scale`.
+        top: margin above each row, in inches; see `_top_margin`.
+        rows: number of rows.
+        columns: number of columns.
+    """
+    figure_width, figure_height = figure.get_size_inches()
+    width = (figure_width - _LEFT - right - (columns - 1) * _GAP) / columns
+    height = figure_height / rows - _BOTTOM - top
+    panels = []
+    for row in range(rows):
+        bottom = (rows - 1 - row) * figure_height / rows + _BOTTOM
+        for column in range(columns):
+            left = _LEFT + column * (width + _GAP)
+            box = left / figure_width, bottom / figure_height, width / figure_width, height / figure_height
+            panels.append(figure.add_axes(box))
+    return panels
+
+
+def _add_scale(figure: Figure, scale: ScalarMappable, label: str, top: float) -> None:
+    """Draw a colour scale in the right margin, which must be `_SCALE_MARGIN` wide."""
+    width, height = figure.get_size_inches()
+    left = width - _SCALE_MARGIN + _SCALE_GAP
+    box = left / width, _BOTTOM / height, _SCALE_WIDTH / width, (height - _BOTTOM - top) / height
+    figure.colorbar(scale, cax=figure.add_axes(box), label=label)
 
 
 def _colormap(name: str, stops: tuple[str, ...]) -> LinearSegmentedColormap:
@@ -84,13 +126,19 @@ def _title_pad(chains: Chains) -> float:
     return float(matplotlib.rcParams["axes.titlepad"]) if len(chains) == 1 else 18.0
 
 
+def _top_margin(chains: Chains, title: str) -> float:
+    """Return the height of a title and the space around it, in inches."""
+    lines = 1 + title.count("\n")
+    return 0.1 + (_title_pad(chains) + lines * _TITLE_LINE) / 72
+
+
 def _stamp_untrained(figure: Figure, result: TargetResult) -> None:
     """Write a warning across a figure if the network was untrained."""
     if result.is_untrained:
         background = {"facecolor": "white", "edgecolor": "#8c1402", "linewidth": 2, "boxstyle": "round"}
         figure.text(
-            0.5, 0.5, UNTRAINED, ha="center", va="center", fontsize=18, weight="bold", color="#8c1402",
-            bbox=background,
+            0.5, 0.5, UNTRAINED, ha="center", va="center", fontsize=min(18, 3.3 * figure.get_figwidth()),
+            weight="bold", color="#8c1402", bbox=background,
         )  # fmt: skip
 
 
@@ -116,13 +164,20 @@ def _mark_chains(axes: Axes, chains: Chains, both_axes: bool = False) -> None:
         last_middle = middle
         axes.text(middle, 1.01, name, transform=axes.get_xaxis_transform(), ha="center", fontsize=9)
         if both_axes:
-            axes.text(1.02, middle, name, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
+            # longer names would reach the next panel or the colour scale
+            rotation = 0 if len(name) <= _MAX_UPRIGHT else 270
+            axes.text(
+                1.02, middle, name, transform=axes.get_yaxis_transform(), va="center", fontsize=9,
+                rotation=rotation,
+            )  # fmt: skip
 
 
 def _coverage(coverage: Coverage, chains: Chains) -> Figure:
     length = len(coverage.covered)
+    title = "Alignment coverage"
+    top = _top_margin(chains, title)
     figure = _figure(8, 5)
-    axes = figure.subplots()
+    (axes,) = _panels(figure, _SCALE_MARGIN, top)
     colormap = _colormap("identity", IDENTITY_COLOURS)
     image = np.empty((*coverage.occupancy.shape, 4))
     image[...] = colormap(coverage.identity)[:, None]
@@ -143,16 +198,16 @@ def _coverage(coverage: Coverage, chains: Chains) -> Figure:
         ylabel="Rows",
     )
     _mark_chains(axes, chains)
-    axes.set_title("Alignment coverage", pad=_title_pad(chains))
-    scale = ScalarMappable(Normalize(0, 1), colormap)
-    figure.colorbar(scale, ax=axes, label="Identity with the query", pad=0.02)
+    axes.set_title(title, pad=_title_pad(chains))
+    _add_scale(figure, ScalarMappable(Normalize(0, 1), colormap), "Identity with the query", top)
     return figure
 
 
 def _plddt(result: TargetResult) -> Figure:
     origin = f"copied from {result.copied_from}" if result.copied_from else ""
+    title = f"{result.confidence} per residue" + (f"\n{origin}" if origin else "")
     figure = _figure(8, 5)
-    axes = figure.subplots()
+    (axes,) = _panels(figure, _CLASSES_MARGIN, _top_margin(result.chains, title))
     upper = 100.0
     for lower, name, colour in CONFIDENCE_CLASSES:
         axes.axhspan(lower, upper, color=colour, alpha=0.16, linewidth=0)
@@ -180,7 +235,6 @@ def _plddt(result: TargetResult) -> Figure:
         ylabel=result.confidence,
     )
     _mark_chains(axes, result.chains)
-    title = f"{result.confidence} per residue" + (f"\n{origin}" if origin else "")
     axes.set_title(title, pad=_title_pad(result.chains))
     _stamp_untrained(figure, result)
     return figure
@@ -191,15 +245,16 @@ def _pae(result: TargetResult) -> Figure:
     ranks_and_maps = [(model.rank, model.pae) for model in models if model.pae is not None]
     columns = min(5, len(ranks_and_maps))
     rows = -(-len(ranks_and_maps) // columns)
-    figure = _figure(3 * columns + 0.9, 3.3 * rows)
-    grid = figure.subplots(rows, columns, squeeze=False)
+    top = _top_margin(result.chains, "rank")
+    figure = _figure(3 * columns + 1.2, 3.3 * rows)
+    panels = _panels(figure, _SCALE_MARGIN, top, rows, columns)
     length = len(result.sequence)
-    scale = ScalarMappable(Normalize(0, MAX_PAE), _colormap("pae", PAE_COLOURS))
-    for axes, (rank, pae) in zip(grid.flat, ranks_and_maps, strict=False):
+    norm, colormap = Normalize(0, MAX_PAE), _colormap("pae", PAE_COLOURS)
+    for axes, (rank, pae) in zip(panels, ranks_and_maps, strict=False):
         # the last cell may cover fewer residues than the others
         end = len(pae.cells) * pae.block + 0.5
         axes.imshow(
-            pae.cells * PAE_STEP, cmap=scale.cmap, norm=scale.norm,
+            pae.cells * PAE_STEP, cmap=colormap, norm=norm,
             extent=(0.5, end, end, 0.5), interpolation="nearest",
         )  # fmt: skip
         axes.set(
@@ -209,11 +264,11 @@ def _pae(result: TargetResult) -> Figure:
         )
         _mark_chains(axes, result.chains, both_axes=True)
         axes.set_title(f"rank {rank}", pad=_title_pad(result.chains))
-    for axes in grid[:, 0]:
+    for axes in panels[::columns]:
         axes.set_ylabel("Aligned residue")
-    for axes in grid.flat[len(ranks_and_maps) :]:
+    for axes in panels[len(ranks_and_maps) :]:
         axes.set_visible(False)
-    figure.colorbar(scale, ax=grid, label="PAE (Å)", pad=0.015)
+    _add_scale(figure, ScalarMappable(norm, colormap), "PAE (Å)", top)
     _stamp_untrained(figure, result)
     return figure
 
@@ -222,7 +277,7 @@ def _thumbnail(result: TargetResult) -> Figure:
     best = result.models[0]
     (transform,) = superpositions([best.atoms.ca])
     ca = transform.apply(best.atoms.ca)
-    figure = _figure(1.28, 1.28, 100, constrained=False)
+    figure = _figure(1.28, 1.28, 100)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     pairs = np.flatnonzero(np.isfinite(ca[1:] + ca[:-1]).all(1))
