@@ -21,7 +21,7 @@ from model.training.packing import (
     write_held_out,
 )
 from model.training.prepare import HITS, SAME_AS_QUERY, prepare
-from tests.model.training.conftest import helix_atoms
+from tests.model.training.helices import helix_atoms
 
 LENGTHS = {"1abc_A": 41, "model": 60, "model.2": 40}
 
