@@ -129,7 +129,7 @@ class JobPreparation:
 
         prepared = self._prepare(targets, draw_sample)
         begun = map_ahead(begin, prepared, _SAMPLES_AHEAD * workers, self._state.stop)
-        return (prepared for prepared in begun if prepared is not None)
+        return (each for each in begun if each is not None)
 
     def _prepare(self, targets: Iterable[TargetRun], draw_sample: SampleFunction) -> Iterator[PreparedTarget]:
         """Yield each target with its jobs; targets locked by other runs come last."""

@@ -137,7 +137,7 @@ def _stamp_untrained(figure: Figure, result: TargetResult) -> None:
     if result.is_untrained:
         background = {"facecolor": "white", "edgecolor": "#8c1402", "linewidth": 2, "boxstyle": "round"}
         figure.text(
-            0.5, 0.5, UNTRAINED, ha="center", va="center", fontsize=min(18, 3.3 * figure.get_figwidth()),
+            0.5, 0.5, UNTRAINED, ha="center", va="center", fontsize=min(18, 3 * figure.get_figwidth()),
             weight="bold", color="#8c1402", bbox=background,
         )  # fmt: skip
 

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from foldcli.report import ReportSettings, page_data
+from foldcli.report.alignment import read_alignment_summary
 from foldcli.report.make import make_report
+from foldcli.report.plots import write_plots
+from foldcli.report.result import read_result
 from tests.foldcli.report.results import target_files, write_result
 
 PLOTS_ONLY = ReportSettings(page=False, plots=True)
@@ -90,6 +93,35 @@ def test_plots_of_untrained_networks_are_stamped(tmp_path: Path) -> None:
             for kind in ("plddt", "pae")
         ]
     assert max(seen[False]) == 0 and min(seen[True]) > 500
+
+
+@pytest.mark.parametrize(
+    ("sequence", "models", "chains"),
+    [
+        ("M", 1, 1),
+        ("MKV" * 3000, 1, 1),
+        ("MKVL" * 30, 10, 1),
+        ("MKVL" * 30, 1, 2),
+        ("MKVL" * 30, 5, 2),
+        ("MKVL" * 30, 1, 15),
+    ],
+)
+def test_no_text_is_cut_off(tmp_path: Path, sequence: str, models: int, chains: int) -> None:
+    folder = write_result(
+        tmp_path, sequence=sequence, models=models, untrained=True, pae=len(sequence) < 1000, hits=()
+    )
+    result = read_result(target_files(folder), {})
+    lengths = [len(part) for part in np.array_split(np.arange(len(sequence)), chains)]
+    # the names of chains in mmCIF files may have several letters
+    names = ("A", "long")
+    object.__setattr__(
+        result.models[0].atoms, "chains", tuple((names[k % 2], n) for k, n in enumerate(lengths))
+    )
+    for path in write_plots(result, read_alignment_summary(folder / "target.a3m", None, [sequence])):
+        if "thumbnail" not in path.name:
+            image = pixels(path)[..., :3]
+            for edge in (image[0], image[-1], image[:, 0], image[:, -1]):
+                assert (edge == 1).all(), path.name
 
 
 # linear RGB as seen without one kind of cone cells (Machado, Oliveira, Fernandes 2009)
