@@ -13,11 +13,11 @@ from msa.io.fasta import FastaRecord
 
 T = TypeVar("T")
 
-# the shortest targets come first if at most this share of the targets does
+# short targets come first if they are at most this share of the targets
 _FIRST_SHARE = 0.25
 
 
-def in_run_order(targets: Sequence[T], input_of: Callable[[T], TargetInput]) -> list[T]:
+def in_run_order(targets: Sequence[T], input_of: Callable[[T], TargetInput], at_once: int = 1) -> list[T]:
     """Return targets in the order in which they run: of many, a few short ones first; then the longest first.
 
     Memory that was allocated for one target suffices for the next, and targets that end a run on several
@@ -27,11 +27,13 @@ def in_run_order(targets: Sequence[T], input_of: Callable[[T], TargetInput]) -> 
     Args:
         targets: targets of a run.
         input_of: returns the input of a target.
+        at_once: number of targets that are predicted at the same time.
     """
     longest_first = sorted(targets, key=lambda target: -approximate_length(input_of(target)))
-    if _FIRST_SHARE * len(targets) < FIRST_BATCH:
+    count = FIRST_BATCH * at_once
+    if _FIRST_SHARE * len(targets) < count:
         return longest_first
-    return longest_first[: -FIRST_BATCH - 1 : -1] + longest_first[:-FIRST_BATCH]
+    return longest_first[: -count - 1 : -1] + longest_first[:-count]
 
 
 def approximate_length(target_input: TargetInput) -> int:

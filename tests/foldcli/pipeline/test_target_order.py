@@ -9,11 +9,11 @@ from foldcli.pipeline.target_order import in_run_order
 from msa.io.fasta import FastaRecord
 
 
-def order(lengths: list[int]) -> list[int]:
+def order(lengths: list[int], at_once: int = 1) -> list[int]:
     def input_of(length: int) -> TargetInput:
         return FastaRecord("a", "A" * length)
 
-    return in_run_order(lengths, input_of)
+    return in_run_order(lengths, input_of, at_once)
 
 
 @pytest.mark.parametrize("count", [0, 1, 31])
@@ -29,3 +29,10 @@ def test_of_many_targets_the_shortest_run_first(count: int) -> None:
     ordered = order(lengths)
     assert ordered[:8] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert ordered[8:] == list(range(count, 8, -1))
+
+
+@pytest.mark.parametrize("count", [95, 96])
+def test_each_of_several_devices_begins_with_short_targets(count: int) -> None:
+    lengths = list(range(1, count + 1))
+    first = list(range(1, 25)) if count == 96 else []
+    assert order(lengths, 3) == first + list(range(count, len(first), -1))

@@ -60,6 +60,12 @@ def test_workers_end_without_the_cleanup_of_python(tmp_path: Path) -> None:
     assert result.get() is None and not mark.exists()
 
 
+def test_exit_code_of_a_worker_is_reported() -> None:
+    (result,) = map_in_processes(exec, ["raise SystemExit(3)"], 1)
+    with pytest.raises(ChildProcessError, match="exit code 3$"):
+        result.get()
+
+
 def test_workers_have_one_thread_and_ignore_interrupts() -> None:
     environ = "__import__('os').environ['OMP_NUM_THREADS']"
     handler = "__import__('signal').getsignal(__import__('signal').SIGINT) == 1"
