@@ -114,6 +114,7 @@ def run_predictions(
     from foldcli.pipeline.kernels import compile_search_ahead
     from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
     from foldcli.pipeline.startup import needed_kinds, start
+    from foldcli.pipeline.worker_start import start_predicting_worker
 
     assignment = RankAssignment.from_environment()
     ranks = rank_options.number_of_ranks(gpus_per_target, assignment, option_values["params"])
@@ -174,7 +175,10 @@ def run_predictions(
     # other ranks get their features from the first one
     samples = has_work and (assignment is None or assignment.rank == 0)
     sampling = rank_options.sampling_processes(network.device, len(worker_devices) // ranks) if samples else 0
-    startup = start(network, not dry_run, worker_devices, kinds, cpu_kernels, rank_threads, sampling)
+    startup = start(
+        network, not dry_run, worker_devices, kinds, cpu_kernels, rank_threads, sampling,
+        start_predicting_worker,
+    )  # fmt: skip
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.ranks import open_predictor
 

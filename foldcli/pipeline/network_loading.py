@@ -10,7 +10,6 @@ import torch
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.device import choose_device, set_up_device
 from foldcli.pipeline.identity import Job
-from foldcli.pipeline.preloading import read_ahead
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
@@ -67,12 +66,17 @@ def load_network(
     )
 
 
-def load_ahead(source: ParameterSource, options: NetworkOptions) -> None:
+def load_ahead(
+    source: ParameterSource,
+    options: NetworkOptions,
+    preloaded: "Future[dict[str, np.ndarray]] | None" = None,
+) -> None:
     """Load the network that `load_network` will return first in a worker process, and the GPU's libraries.
 
     Args:
         source: the file.
         options: options of the network; `device` is that of the process.
+        preloaded: see `load_network`.
 
     Raises:
         MissingError: see `choose_device` and `set_up_device`.
@@ -80,7 +84,6 @@ def load_ahead(source: ParameterSource, options: NetworkOptions) -> None:
     """
     device = choose_device(options.device)
     _, settings = set_up_device(options, device)
-    preloaded = None if source.file is None else read_ahead(source.file)
     network = load_network(source, settings, device, preloaded)
     _loaded_ahead[_identity(source, settings, device)] = network
     if device != "cpu":

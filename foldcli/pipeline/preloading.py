@@ -5,15 +5,12 @@ inside functions here, so that they run at the right time.
 """
 
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.cpu_kernels import prepare_features
-from foldcli.pipeline.settings import NetworkOptions
 from foldcli.process_state import set_triton_cache_folder
 from msa.gpu.hardware import gpu_numbers
 from msa.gpu.opening import create_context
@@ -39,23 +36,6 @@ def start_worker(device: str, parameters: Path | None) -> None:
         # these import torch and most of what a prediction needs
         import foldcli.pipeline.network_loading
         import foldcli.pipeline.template_copies  # noqa: F401
-
-
-def start_predicting_worker(options: NetworkOptions, source: ParameterSource) -> None:
-    """Import torch in a worker process, and load the network of its first job.
-
-    Errors of loading are ignored here; the first job reports them.
-
-    Args:
-        options: options of the network, with the device of the worker.
-        source: the network.
-    """
-    start_worker(options.device, source.file)
-    with without_collection():
-        from foldcli.pipeline import device_workers  # noqa: F401  (the first job imports it)
-        from foldcli.pipeline.network_loading import load_ahead
-    with suppress(Exception):
-        load_ahead(source, options)
 
 
 @cache

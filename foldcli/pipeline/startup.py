@@ -5,7 +5,7 @@ files. Meanwhile, other processes are started, and threads load what predictions
 (`foldcli.pipeline.preloading`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from foldcli.params.parameters import (
 )
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.kernels import KernelCompilation, compile_for_run
-from foldcli.pipeline.preloading import prepare_features_after, start_predicting_worker, start_preloading
+from foldcli.pipeline.preloading import prepare_features_after, start_preloading
 from foldcli.pipeline.rank_processes import RankProcesses
 from foldcli.pipeline.sampling_process import SamplingProcesses
 from foldcli.pipeline.settings import NetworkOptions
@@ -67,6 +67,7 @@ def start(
     cpu_kernels: "Future[None] | None" = None,
     rank_threads: int | None = None,
     sampling_processes: int = 0,
+    start_worker: Callable[[NetworkOptions, ParameterSource], None] | None = None,
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
 
@@ -79,6 +80,8 @@ def start(
         rank_threads: CPU threads of all ranks on this host, to start the others in processes; None if there
             are none, or torchrun has started them.
         sampling_processes: number of processes that sample features; 0 to sample in this process.
+        start_worker: function of a module that each of the workers calls when it starts, with the options of
+            its network, which name its device, and the model of its first job.
 
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
@@ -92,7 +95,7 @@ def start(
     file, pools = sources[0].file, tuple[WorkerPool, ...]()
     if preload and worker_devices:
         pools = tuple(
-            WorkerPool(1, partial(start_predicting_worker, replace(options, device=device), sources[0]))
+            WorkerPool(1, start_worker and partial(start_worker, replace(options, device=device), sources[0]))
             for device in worker_devices
         )
         for pool in pools:

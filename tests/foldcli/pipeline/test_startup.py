@@ -16,6 +16,7 @@ from foldcli.pipeline.network_loading import load_ahead, load_network
 from foldcli.pipeline.preloading import read_ahead, start_preloading, start_worker, take_parameters
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import start
+from foldcli.pipeline.worker_start import start_predicting_worker
 from tests.networks import tiny_parameters
 
 
@@ -31,7 +32,7 @@ def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
 
 def test_workers_start_with_the_run(tmp_path: Path) -> None:
     options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", PredictSettings())
-    startup = start(options, worker_devices=("cpu",))
+    startup = start(options, worker_devices=("cpu",), start_worker=start_predicting_worker)
     assert startup.arrays is None and not startup.preload
     (pool,) = startup.worker_pools
     assert pool._workers
