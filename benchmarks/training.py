@@ -1,9 +1,11 @@
 """Measure the samples per second of training, the peak memory, and the share of time waiting for samples.
 
     python benchmarks/training.py --data FOLDER --batch 16,32 --crop 128 --seconds 40
+    python benchmarks/training.py --config examples/train/alphafold2.yaml --batch 1 --crop 256
     torchrun --nproc-per-node 2 benchmarks/training.py --data FOLDER --batch 16 --crop 128 --seconds 40
 
 One line for each batch size, counted on one GPU; with torchrun samples per second are those of all GPUs.
+Without --data, chains are made up; they are shorter than long crops, which are padded and take as long.
 """
 
 import argparse
@@ -11,15 +13,18 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from model.training.data import ChainSet, read_split
+from model.training.data import ChainSet, Split, read_split
 from model.training.prepare import prepare
 from model.training.processes import TrainingProcesses
 from model.training.settings import Phase, TrainingSettings, read_settings
 from model.training.trainer import Trainer
+from tests.model.training.helices import helix_chains
 
 ROOT = Path(__file__).parents[1]
+MADE_UP_CHAINS = 16
 
 
 def numbers(text: str) -> list[int]:
@@ -29,7 +34,7 @@ def numbers(text: str) -> list[int]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", type=Path, default=ROOT / "examples/train/compact.yaml")
-    parser.add_argument("--data", type=Path, required=True, help="folder of the packed training data")
+    parser.add_argument("--data", type=Path, help="folder of the packed training data")
     parser.add_argument("--prepared", type=Path, default=Path("/tmp/foldcli-training"))
     parser.add_argument("--batch", type=numbers, default=[16], help="samples on one GPU at once")
     parser.add_argument("--crop", type=int, default=128)
@@ -65,10 +70,21 @@ def settings_of(arguments: argparse.Namespace, size: int, processes: int) -> Tra
     return settings if arguments.workers is None else replace(settings, workers=arguments.workers)
 
 
-def measure(arguments: argparse.Namespace, size: int, chains: ChainSet, processes: TrainingProcesses) -> str:
+def training_data(arguments: argparse.Namespace) -> tuple[ChainSet, Split]:
+    """Return the chains and their division, or made-up chains to train on."""
+    if arguments.data is not None:
+        chains = prepare(arguments.data, arguments.prepared)
+        return chains, read_split(chains, arguments.data)
+    none = np.arange(0)
+    return helix_chains(MADE_UP_CHAINS, 200), Split(np.arange(MADE_UP_CHAINS), none, none, none)
+
+
+def measure(
+    arguments: argparse.Namespace, size: int, data: tuple[ChainSet, Split], processes: TrainingProcesses
+) -> str:
     """Train for a while and return one line of results."""
     settings = settings_of(arguments, size, processes.count)
-    trainer = Trainer(settings, chains, read_split(chains, arguments.data), None, processes)
+    trainer = Trainer(settings, *data, None, processes)
     on_gpu = processes.device.type == "cuda"
     begin = time.monotonic()
     steps = trainer.train()
@@ -92,14 +108,15 @@ def measure(arguments: argparse.Namespace, size: int, chains: ChainSet, processe
     for recycles in range(settings.max_recycles + 1):
         step_seconds = [report.seconds for report in measured if report.recycles == recycles]
         by_recycles.append(
-            f"{settings.batch * len(step_seconds) / sum(step_seconds):.1f}" if step_seconds else "-"
+            f"{settings.batch * len(step_seconds) / sum(step_seconds):.2f}" if step_seconds else "-"
         )
+    recycles = ", ".join(map(str, range(settings.max_recycles + 1)))
     memory = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else float("nan")
     if arguments.profile is not None:
         _profile(trainer, arguments.profile)
     return (
         f"{processes.count} x {size:3d} samples of {arguments.crop}: "
-        f"{settings.batch * count / seconds:7.1f} samples/s (0, 1, 2 recycles: {', '.join(by_recycles)}), "
+        f"{settings.batch * count / seconds:7.2f} samples/s ({recycles} recycles: {', '.join(by_recycles)}), "
         f"{memory:.1f} GiB, waiting {100 * waited:.2f} %, {compiled:.0f} s until compiled"
     )
 
@@ -114,12 +131,12 @@ def _profile(trainer: Trainer, path: Path) -> None:
 
 def main() -> None:
     arguments = parse()
-    chains = prepare(arguments.data, arguments.prepared)
+    data = training_data(arguments)
     processes = TrainingProcesses.from_environment("cuda" if torch.cuda.is_available() else "cpu")
     try:
         for size in arguments.batch:
             try:
-                line = measure(arguments, size, chains, processes)
+                line = measure(arguments, size, data, processes)
             except torch.OutOfMemoryError:
                 line = f"{processes.count} x {size:3d} samples of {arguments.crop}: out of memory"
             if processes.rank == 0:

@@ -245,7 +245,7 @@ def _first_lengths(targets: "Sequence[tuple[str, TargetInput]]", output: "Output
 
     unfinished = [
         target
-        for name, target in in_run_order(targets, lambda named: named[1])
+        for name, target in in_run_order(targets)
         if isinstance(target, FastaRecord | Complex) and not output.files(name).path("done").exists()
     ]
     chains = [

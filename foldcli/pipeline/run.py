@@ -91,8 +91,7 @@ def run_targets(
     log_time_since_start("the run begins")
     logger.info("%s", settings.opening_line(len(named_inputs)))
     summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named_inputs])
-    at_once = max(1, len(settings.device_groups()))
-    ordered = in_run_order(named_inputs, lambda named: named[1], at_once)
+    ordered = in_run_order(named_inputs, max(1, len(settings.device_groups())))
     targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]
     try:
         input_indices = {name: index for index, (name, _) in enumerate(named_inputs)}

@@ -1,8 +1,7 @@
 """The order in which a run takes its targets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from features.entry import read_entry_metadata
 from foldcli.inputs.cached_targets import CachedTarget
@@ -11,13 +10,13 @@ from foldcli.inputs.targets import TargetInput
 from foldcli.pipeline.alignment_settings import FIRST_BATCH
 from msa.io.fasta import FastaRecord
 
-T = TypeVar("T")
-
 # short targets come first if they are at most this share of the targets
 _FIRST_SHARE = 0.25
 
 
-def in_run_order(targets: Sequence[T], input_of: Callable[[T], TargetInput], at_once: int = 1) -> list[T]:
+def in_run_order(
+    targets: Sequence[tuple[str, TargetInput]], at_once: int = 1
+) -> list[tuple[str, TargetInput]]:
     """Return targets in the order in which they run: of many, a few short ones first; then the longest first.
 
     Memory that was allocated for one target suffices for the next, and targets that end a run on several
@@ -25,15 +24,14 @@ def in_run_order(targets: Sequence[T], input_of: Callable[[T], TargetInput], at_
     network works on them while those of the longest targets are made.
 
     Args:
-        targets: targets of a run.
-        input_of: returns the input of a target.
+        targets: names and inputs of a run's targets.
         at_once: number of targets that are predicted at the same time.
     """
-    longest_first = sorted(targets, key=lambda target: -approximate_length(input_of(target)))
+    longest_first = sorted(targets, key=lambda target: -approximate_length(target[1]))
     count = FIRST_BATCH * at_once
     if _FIRST_SHARE * len(targets) < count:
         return longest_first
-    return longest_first[: -count - 1 : -1] + longest_first[:-count]
+    return [*reversed(longest_first[-count:]), *longest_first[:-count]]
 
 
 def approximate_length(target_input: TargetInput) -> int:

@@ -10,10 +10,8 @@ from msa.io.fasta import FastaRecord
 
 
 def order(lengths: list[int], at_once: int = 1) -> list[int]:
-    def input_of(length: int) -> TargetInput:
-        return FastaRecord("a", "A" * length)
-
-    return in_run_order(lengths, input_of, at_once)
+    targets: list[tuple[str, TargetInput]] = [(f"{n}", FastaRecord("a", "A" * n)) for n in lengths]
+    return [int(name) for name, _ in in_run_order(targets, at_once)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 31])
