@@ -253,14 +253,14 @@ def _least_key(
     top_k: Any,
     target_bits: Any,
     low_bit: Any,
-    histogram: Any,
-    sums: Any,
-    found: Any,
 ) -> Any:
     """Return the k-th largest key of all entries, or the lowest key of score `min_score` if there are fewer.
 
     A radix select: determines the digits of the key one by one, from the highest down to bit `low_bit`.
     """
+    histogram = cuda.shared.array(BINS, int32)
+    sums = cuda.shared.array(THREADS, int32)
+    found = cuda.shared.array(2, int32)
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
     total = listed + rows[row, ROW_COUNT]
     if thread == 0:
@@ -327,16 +327,12 @@ def narrow(
             so that scores start at a digit boundary.
         state: see TargetLists.
     """
-    histogram = cuda.shared.array(BINS, int32)
-    sums = cuda.shared.array(THREADS, int32)
-    found = cuda.shared.array(2, int32)
     query = cuda.blockIdx.x
     row = min(first_row + query, rows.shape[0] - 1)
     listed = state[query, LISTED]
     least = _least_key(
-        targets, scores, listed, query, first, rows, row, min_score, top_k, target_bits, target_bits,
-        histogram, sums, found,
-    )  # fmt: skip
+        targets, scores, listed, query, first, rows, row, min_score, top_k, target_bits, target_bits
+    )
     if cuda.threadIdx.x == 0:
         state[query, UPPER] = state[query, LOWER]
         state[query, LOWER] = min(least >> target_bits, _ABOVE_ALL)
@@ -371,32 +367,26 @@ def choose(
         output_rows: int32 [≥ first_row + queries, ROW_TARGETS + 2 · top_k], written. LOWER includes unlisted
             targets with the k-th best score itself, as they may come earlier in the database.
     """
-    histogram = cuda.shared.array(BINS, int32)
-    sums = cuda.shared.array(THREADS, int32)
-    found = cuda.shared.array(2, int32)
+    chosen = cuda.shared.array(1, int32)
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
     query = cuda.blockIdx.x
     row = min(first_row + query, rows.shape[0] - 1)
     output = first_row + query
     listed = state[query, LISTED]
-    least = _least_key(
-        targets, scores, listed, query, first, rows, row, min_score, top_k, target_bits, 0, histogram, sums,
-        found,
-    )  # fmt: skip
+    least = _least_key(targets, scores, listed, query, first, rows, row, min_score, top_k, target_bits, 0)
     total = listed + rows[row, ROW_COUNT]
-    cuda.syncthreads()
     if thread == 0:
-        found[0] = 0
+        chosen[0] = 0
     cuda.syncthreads()
     for k in range(thread, total, threads):
         target, score = _entry(targets, scores, listed, query, first, rows, row, k)
         if _key(score, target, target_bits) >= least:
-            slot = ROW_TARGETS + cuda.atomic.add(found, 0, 1)
+            slot = ROW_TARGETS + cuda.atomic.add(chosen, 0, 1)
             output_rows[output, slot] = target
             output_rows[output, slot + top_k] = score
     cuda.syncthreads()
     if thread == 0:
-        output_rows[output, ROW_COUNT] = found[0]
+        output_rows[output, ROW_COUNT] = chosen[0]
         # UNBOUNDED is the highest bound; it must stay within LOWER … UPPER
         output_rows[output, LOWER] = min(least >> target_bits, _UNBOUNDED)
         output_rows[output, UPPER] = _ABOVE_ALL
