@@ -1,0 +1,20 @@
+"""Tests of the training configurations under examples/."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from model.config import model_config
+from model.training.settings import read_settings
+
+
+@pytest.mark.parametrize("name", ["alphafold2", "compact"])
+def test_example_configurations_are_read(root: Path, name: str) -> None:
+    assert read_settings(root / f"examples/train/{name}.yaml").network.name == name
+
+
+def test_alphafold2_has_the_sizes_of_deepmind(root: Path) -> None:
+    settings = read_settings(root / "examples/train/alphafold2.yaml")
+    assert settings.network == replace(model_config("model_3_ptm"), name="alphafold2")
+    assert settings.phases[0].crop == 256 and settings.sampling.clusters == 128
