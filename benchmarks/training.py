@@ -2,6 +2,7 @@
 
     python benchmarks/training.py --data FOLDER --batch 16,32 --crop 128 --seconds 40
     python benchmarks/training.py --config examples/train/alphafold2.yaml --batch 1 --crop 256
+    python benchmarks/training.py --batch 1 --crop 1536 --checkpoint-blocks --max-recycles 0 --seconds 0
     torchrun --nproc-per-node 2 benchmarks/training.py --data FOLDER --batch 16 --crop 128 --seconds 40
 
 One line for each batch size, counted on one GPU; with torchrun samples per second are those of all GPUs.
@@ -10,6 +11,7 @@ Without --data, chains are made up; they are shorter than long crops, which are 
 
 import argparse
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from model.training.data import ChainSet, Split, read_split
 from model.training.prepare import prepare
 from model.training.processes import TrainingProcesses
 from model.training.settings import Phase, TrainingSettings, read_settings
+from model.training.step_graphs import EAGER_CALLS
 from model.training.trainer import Trainer
 from tests.model.training.helices import helix_chains
 
@@ -40,10 +43,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--crop", type=int, default=128)
     parser.add_argument("--phase", type=int, default=0, help="whose loss weights are used, from 0")
     parser.add_argument(
-        "--seconds", type=float, default=40.0, help="measured after compilation, for each size"
+        "--seconds",
+        type=float,
+        default=40.0,
+        help="measured after compilation, for each size; 0 for one step, which says whether it fits",
     )
     parser.add_argument("--memory-budget", type=float, help="see the setting of this name")
     parser.add_argument("--checkpoint-blocks", action="store_true")
+    parser.add_argument("--no-cuda-graphs", action="store_true")
+    parser.add_argument("--max-recycles", type=int, help="see the setting of this name")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--kernels", help="see the setting of this name")
     parser.add_argument("--workers", type=int)
@@ -59,12 +67,15 @@ def settings_of(arguments: argparse.Namespace, size: int, processes: int) -> Tra
         batch=size * processes,
         phases=(Phase(steps=10**6, crop=arguments.crop, micro_batch=size, losses=losses),),
         checkpoint_blocks=arguments.checkpoint_blocks,
+        cuda_graphs=settings.cuda_graphs and not (arguments.no_cuda_graphs or arguments.checkpoint_blocks),
         compile=not arguments.no_compile,
         validate_every=0,
         checkpoint_every=0,
     )
     if arguments.memory_budget is not None:
         settings = replace(settings, memory_budget=arguments.memory_budget)
+    if arguments.max_recycles is not None:
+        settings = replace(settings, max_recycles=arguments.max_recycles)
     if arguments.kernels is not None:
         settings = replace(settings, kernels=arguments.kernels)
     return settings if arguments.workers is None else replace(settings, workers=arguments.workers)
@@ -88,11 +99,13 @@ def measure(
     on_gpu = processes.device.type == "cuda"
     begin = time.monotonic()
     steps = trainer.train()
-    warm: set[bool] = set()
+    # each number of recycles is captured apart, and passes with and without gradients are compiled apart
+    calls = EAGER_CALLS + 1 if settings.cuda_graphs else 1
+    kinds = settings.max_recycles + 1 if settings.cuda_graphs else min(2, settings.max_recycles + 1)
+    warm: Counter[int] = Counter()
     for report in steps:
-        # passes with and without gradients are compiled apart
-        warm.add(report.recycles > 0)
-        if len(warm) == 2:
+        warm[min(report.recycles, kinds - 1)] += 1
+        if len(warm) == kinds and min(warm.values()) >= calls:
             break
     compiled = time.monotonic() - begin
     if on_gpu:
@@ -100,7 +113,7 @@ def measure(
     slowest = torch.tensor(max(next(steps).seconds for _ in range(2)), device=processes.device)
     # the sum over all processes, so that all measure the same number of steps
     processes.add(slowest)
-    count = max(3, int(arguments.seconds * processes.count / float(slowest)))
+    count = max(1, int(arguments.seconds * processes.count / float(slowest)))
     measured = [next(steps) for _ in range(count)]
     seconds = sum(report.seconds for report in measured)
     waited = sum(report.waited for report in measured) / seconds
@@ -110,13 +123,18 @@ def measure(
         by_recycles.append(
             f"{settings.batch * len(step_seconds) / sum(step_seconds):.2f}" if step_seconds else "-"
         )
-    recycles = ", ".join(map(str, range(settings.max_recycles + 1)))
-    memory = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else float("nan")
+    numbers_of_recycles = ", ".join(map(str, range(settings.max_recycles + 1)))
+    memory = float("nan")
+    if on_gpu:
+        # the memory of graphs is not counted as allocated
+        peak = torch.cuda.max_memory_reserved if settings.cuda_graphs else torch.cuda.max_memory_allocated
+        memory = peak() / 2**30
     if arguments.profile is not None:
         _profile(trainer, arguments.profile)
     return (
         f"{processes.count} x {size:3d} samples of {arguments.crop}: "
-        f"{settings.batch * count / seconds:7.2f} samples/s ({recycles} recycles: {', '.join(by_recycles)}), "
+        f"{settings.batch * count / seconds:7.2f} samples/s "
+        f"({numbers_of_recycles} recycles: {', '.join(by_recycles)}), "
         f"{memory:.1f} GiB, waiting {100 * waited:.2f} %, {compiled:.0f} s until compiled"
     )
 

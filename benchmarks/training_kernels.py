@@ -50,6 +50,7 @@ from cuda.fused.triangle_multiplication import differentiable as multiplication
 from model.config import MsaConfig, PairConfig, StackConfig
 from model.evoformer import EvoformerBlock
 from model.kernels import select_kernels
+from model.training.execution import configure_compiler
 from model.training.network import evoformer_block
 
 HEADS, WIDTH, CHANNELS = 4, 32, 128
@@ -352,6 +353,7 @@ def multiplication_values(
 
 def block_step(rows: int, length: int, kernels: str, batch: int = 1) -> Step:
     """Return a forward and backward pass of one compiled Evoformer block."""
+    configure_compiler()
     torch.manual_seed(0)
     block = EvoformerBlock(
         StackConfig(1, MsaConfig(), PairConfig()), select_kernels(kernels, "cuda")
@@ -360,7 +362,9 @@ def block_step(rows: int, length: int, kernels: str, batch: int = 1) -> Step:
         torch.nn.init.normal_(weight, std=weight.shape[0] ** -0.5 if weight.dim() > 1 else 0.1)
     block.to("cuda")
     msa, pair = random(batch, rows, length, 256), random(batch, length, length, 128)
-    masks = torch.ones(batch, rows, length, device="cuda"), torch.ones(batch, length, device="cuda")
+    msa_mask = torch.ones(batch, rows, length, device="cuda")
+    seq_mask = torch.ones(batch, length, device="cuda")
+    masks = msa_mask, seq_mask[:, None], msa_mask[:, :, :1], seq_mask
     dropout = torch.ones((), device="cuda")
     runner = torch.compile(evoformer_block, dynamic=False)
 

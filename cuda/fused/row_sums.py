@@ -22,13 +22,18 @@ def sum_blocks(x, result, count, columns, ROWS: tl.constexpr, COLUMNS: tl.conste
     tl.store(result + block.to(tl.int64) * columns + column, tl.sum(values, 0), mask=inside)
 
 
-def sum_rows(x: torch.Tensor) -> torch.Tensor:
-    """Return the sum over the first axis of x [R, ...], float32 and contiguous."""
+def sum_rows(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the sum over the first axis of x [R, ...], float32 and contiguous.
+
+    Args:
+        x: float32, contiguous.
+        out: where the sum is written, of its size and contiguous; by default a new tensor.
+    """
     sizes = x.shape[1:]
     x = x.flatten(1) if x.dim() > 1 else x[:, None]
     while True:
         blocks = max(1, triton.cdiv(x.shape[0], ROWS))
-        result = x.new_empty(blocks, x.shape[1])
+        result = x.new_empty(blocks, x.shape[1]) if out is None or blocks > 1 else out
         grid = (triton.cdiv(x.shape[1], COLUMNS), blocks)
         sum_blocks[grid](x, result, *x.shape, ROWS=ROWS, COLUMNS=COLUMNS)
         if blocks == 1:

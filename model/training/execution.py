@@ -50,10 +50,20 @@ class Execution:
         return runner(*arguments)
 
 
+def configure_compiler() -> None:
+    """Set options of torch.compile for the network's blocks."""
+    # deferred: it takes a second to import
+    from torch._inductor import config
+
+    torch._dynamo.config.recompile_limit = 64
+    # the gradients of LayerNorm's rows and weights in one pass need sums that take longer than a second pass
+    config.triton.mix_order_reduction = False
+
+
 def make_execution(settings: TrainingSettings, device: torch.device) -> Execution:
     """Return the options for a device: bfloat16 activations on a GPU, float32 on the CPU."""
     if settings.compile:
-        torch._dynamo.config.recompile_limit = 64
+        configure_compiler()
         if settings.memory_budget < 1.0:
             torch._functorch.config.activation_memory_budget = settings.memory_budget
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32

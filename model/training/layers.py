@@ -97,7 +97,7 @@ def pair_bias(pair: torch.Tensor, norm: LayerNorm, weights: torch.Tensor) -> tor
 def msa_row_update(
     layer: MsaRowAttention, msa: torch.Tensor, pair: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
-    """Return the update of Algorithm 7; msa [B, S, N, C], pair [B, N, N, Z], mask [B, S, N]."""
+    """Return the update of Algorithm 7; msa [B, S, N, C], pair [B, N, N, Z], mask [B, S, N] or [B, 1, N]."""
     bias = pair_bias(pair, layer.feat_2d_norm, layer.feat_2d_weights)
     return gated_attention(
         layer_norm(msa, layer.query_norm), layer.attention, layer.kernels.fused, bias, mask
@@ -105,7 +105,7 @@ def msa_row_update(
 
 
 def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the update of Algorithm 8 or 19; msa [B, S, N, C], mask [B, S, N]."""
+    """Return the update of Algorithm 8 or 19; msa [B, S, N, C], mask [B, S, N] or, for 8, [B, S, 1]."""
     columns = layer_norm(msa, layer.query_norm).transpose(1, 2)  # [B, N, S, C]
     column_mask = mask.transpose(1, 2)
     if layer.is_global:

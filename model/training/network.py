@@ -130,6 +130,8 @@ def _trunk(
     """Return msa [B, S, N, C] without template rows, pair [B, N, N, Z] and single [B, N, C']."""
     dtype = execution.dtype
     seq_mask, msa_mask = features["seq_mask"], features["msa_mask"]
+    # The rows of an alignment have the same residues. Padding differs from it, and nothing reads padding.
+    row_keys, column_keys = seq_mask[:, None], msa_mask[:, :, :1]
     msa, pair = _embed(trunk, features, previous, dtype)
     num_sequences = msa.shape[1]
     embedding: Any = trunk.template_embedding
@@ -146,12 +148,17 @@ def _trunk(
         )  # [B, T, N, C]
         msa = torch.cat([msa, template_rows], dim=1)
         msa_mask = torch.cat([msa_mask, features["template_torsion_mask"]], dim=1)
+        row_keys = column_keys = msa_mask
     extra = linear(features["extra_msa_feat"].to(dtype), trunk.extra_msa_embedding.extra_msa_activations)
     extra_mask = features["extra_msa_mask"]
     for block in trunk.extra_msa_stack:
-        extra, pair = execution.run_block(evoformer_block, block, extra, pair, extra_mask, seq_mask, dropout)
+        extra, pair = execution.run_block(
+            evoformer_block, block, extra, pair, extra_mask, seq_mask[:, None], extra_mask, seq_mask, dropout
+        )
     for block in trunk.evoformer_iteration:
-        msa, pair = execution.run_block(evoformer_block, block, msa, pair, msa_mask, seq_mask, dropout)
+        msa, pair = execution.run_block(
+            evoformer_block, block, msa, pair, msa_mask, row_keys, column_keys, seq_mask, dropout
+        )
     return msa[:, :num_sequences], pair, linear(msa[:, 0], trunk.single_activations)
 
 
@@ -160,6 +167,8 @@ def evoformer_block(
     msa: torch.Tensor,
     pair: torch.Tensor,
     msa_mask: torch.Tensor,
+    row_keys: torch.Tensor,
+    column_keys: torch.Tensor,
     seq_mask: torch.Tensor,
     dropout: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -170,16 +179,18 @@ def evoformer_block(
         msa: [B, S, N, C].
         pair: [B, N, N, Z].
         msa_mask: [B, S, N].
+        row_keys: keys that rows of the MSA may attend to, [B, S, N], or [B, 1, N] if the same for all.
+        column_keys: the same for its columns, [B, S, N] or [B, S, 1].
         seq_mask: [B, N].
         dropout: scalar, see `run_network`.
 
     Returns:
         The new msa and pair.
     """
-    update = msa_row_update(block.msa_row_attention_with_pair_bias, msa, pair, msa_mask)
+    update = msa_row_update(block.msa_row_attention_with_pair_bias, msa, pair, row_keys)
     msa = msa + drop(update, MSA_DROPOUT, ROWS, dropout)
     column: Any = block.get_submodule(block.column_attention_name)
-    msa = msa + msa_column_update(column, msa, msa_mask)
+    msa = msa + msa_column_update(column, msa, column_keys)
     msa = msa + transition_update(block.msa_transition, msa)
     pair = pair + outer_product_mean_update(block.outer_product_mean, msa, msa_mask)
     pair_mask = seq_mask[:, :, None] * seq_mask[:, None]

@@ -8,6 +8,7 @@ softmax weights.
 import torch
 
 from cuda.fused.attention.reference import MASK_PENALTY, AttentionWeights
+from cuda.fused.dispatch import implementation_module, kernel_implementation
 from cuda.fused.layer_norm.reference import wide_layer_norm
 
 
@@ -89,11 +90,14 @@ def attend_fused(
     mask: torch.Tensor | None,
     pair_bias: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Compute `attend` in Triton kernels."""
-    if mask is not None:
-        mask = mask.expand(projected.shape[:3])
+    """Compute `attend` in fused kernels."""
     gated: torch.Tensor = _attend(projected, gating_bias, mask, pair_bias)[0]
     return gated
+
+
+def _mask_of_rows(mask: torch.Tensor | None, projected: torch.Tensor) -> torch.Tensor | None:
+    """Return the mask [B*R, L]; with a stride of 0 if all rows have the same."""
+    return None if mask is None else mask.expand(projected.shape[:3]).flatten(0, 1)
 
 
 @torch.library.custom_op("foldcli::attend", mutates_args=())
@@ -104,19 +108,17 @@ def _attend(
     pair_bias: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the result [B, R, L, H*D] and two statistics [B*R, H, L] for the backward pass."""
-    # deferred: Triton is optional
-    from cuda.fused.attention import triton
-
+    kernels = implementation_module("attention", kernel_implementation(projected.device), projected.device)
     flat = projected.contiguous().flatten(0, 1)
     heads, width = gating_bias.shape
     gated = flat.new_empty(*flat.shape[:2], heads * width)
     maximum, total = (
         flat.new_empty(flat.shape[0], heads, flat.shape[1], dtype=torch.float32) for _ in range(2)
     )
-    triton.attend(
+    kernels.attend(
         flat,
         gating_bias.to(flat.dtype),
-        None if mask is None else mask.flatten(0, 1),
+        _mask_of_rows(mask, projected),
         None if pair_bias is None else pair_bias.to(flat.dtype),
         gated,
         (maximum, total),
@@ -146,15 +148,18 @@ def _attend_backward(
     total: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of projected, gating_bias, and pair_bias (empty without one)."""
-    # deferred: Triton is optional
-    from cuda.fused.attention import triton_backward
+    # deferred: Triton is optional, and Gluon differs between its versions
+    if kernel_implementation(projected.device) == "hopper":
+        from cuda.fused.attention.hopper_backward import attend_backward
+    else:
+        from cuda.fused.attention.triton_backward import attend_backward
 
     flat = projected.contiguous().flatten(0, 1)
-    projected_gradient, gating_bias_gradient, pair_bias_gradient = triton_backward.attend_backward(
+    projected_gradient, gating_bias_gradient, pair_bias_gradient = attend_backward(
         gradient.flatten(0, 1),
         flat,
         gating_bias.to(flat.dtype),
-        None if mask is None else mask.flatten(0, 1),
+        _mask_of_rows(mask, projected),
         None if pair_bias is None else pair_bias.to(flat.dtype),
         gated.flatten(0, 1),
         (maximum, total),

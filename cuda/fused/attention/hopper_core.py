@@ -159,10 +159,9 @@ def _load_maxima(bias_maxima, query_block, head, length):
 
 
 @gluon.jit
-def _attend_group(
-    buffers, barriers, sizes, bias_maxima, output, scale, GROUP: gl.constexpr, INNER: gl.constexpr
-):
+def _attend_group(GROUP: gl.constexpr, inputs, output, statistics, INNER: gl.constexpr, SAVE: gl.constexpr):
     """Compute all work items of this program for the queries and rows of one warpgroup."""
+    buffers, barriers, sizes, bias_maxima, scale = inputs
     queries, keys, values, biases, ones = buffers
     full, empty, queries_full, queries_empty = barriers
     length, query_blocks, items = sizes
@@ -248,12 +247,16 @@ def _attend_group(
         mbarrier.arrive(queries_empty.index(buffer), count=1)
         first_row = row_block * PROGRAM_ROWS + FIRST
         _finish(
-            (out[0], last_out), (total[0], last_total), output, query_block, first_row, head, length, INNER
-        )
+            (out[0], last_out), (total[0], last_total), maximum, output, statistics, query_block, first_row,
+            head, length, INNER, SAVE,
+        )  # fmt: skip
 
 
 @gluon.jit
-def _finish(out, total, output, block, first_row, head, length, INNER: gl.constexpr):
+def _finish(
+    out, total, maximum, output, statistics, block, first_row, head, length, INNER: gl.constexpr,
+    SAVE: gl.constexpr,
+):  # fmt: skip
     """Divide by the sums, gate and store one group's results; store the number of sums out of range."""
     projected, projected_row, projected_position, gating_bias = output[:4]
     gated, gated_row, gated_position, batch, out_of_range = output[4:]
@@ -273,6 +276,11 @@ def _finish(out, total, output, block, first_row, head, length, INNER: gl.conste
             sums = gl.convert_layout(gl.sum(total[k], 1) * 0.125, gl.SliceLayout(1, LOGITS))
             result = out[k] * (1 / sums)[:, None] * gate
             gl.store(results + row * gated_row, result.to(gated.dtype.element_ty), mask=in_range[:, None])
+            if SAVE:
+                maxima, sums_of_weights = statistics
+                offsets = (row * (INNER // WIDTH) + head) * length + query
+                gl.store(maxima + offsets, maximum * (1 / LOG2_E), mask=in_range)
+                gl.store(sums_of_weights + offsets, sums, mask=in_range)
             # written so that NaN counts as out of range
             outside = gl.where((sums > MIN_SUM) & (sums < MAX_SUM), 0, 1)
             out_of_range_count += gl.where(in_range, 1, 0) * outside
@@ -287,14 +295,15 @@ def _finish(out, total, output, block, first_row, head, length, INNER: gl.conste
 @gluon.jit(do_not_specialize=["batch", "length", "query_blocks", "items"])
 def attention_kernel(
     query_tiles, key_tiles, bias_tiles, bias_maxima, projected, projected_row, projected_position,
-    gating_bias, gated, gated_row, gated_position, batch, out_of_range, length, query_blocks, items, scale,
-    INNER: gl.constexpr,
+    gating_bias, gated, gated_row, gated_position, batch, out_of_range, maxima, sums, length, query_blocks,
+    items, scale, INNER: gl.constexpr, SAVE: gl.constexpr,
 ):  # fmt: skip
     """Write softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of all blocks.
 
     projected [B, L, 4*H*D] holds q, k, v and g; query_tiles and key_tiles are descriptors of it. bias_maxima
     [H, L] is the largest bias of each query. gated is [B, L, H*D]. The scale includes log2 e. out_of_range
-    receives the number of sums outside the middle range of each block.
+    receives the number of sums outside the middle range of each block. If SAVE, maxima and sums [B, H, L]
+    receive the logit that each query's weights are relative to, and the sum of the weights.
     """
     dtype: gl.constexpr = query_tiles.dtype
     queries = allocate_buffers(query_tiles, 2 * QUERY_GROUPS)
@@ -313,12 +322,14 @@ def attention_kernel(
         projected, projected_row, projected_position, gating_bias, gated, gated_row, gated_position, batch,
         out_of_range,
     )  # fmt: skip
+    statistics = (maxima, sums)
+    inputs = (buffers, barriers, sizes, bias_maxima, scale)
     gl.warp_specialize(
         [
-            (_attend_group, (buffers, barriers, sizes, bias_maxima, output, scale, 0, INNER)),
-            (_attend_group, (buffers, barriers, sizes, bias_maxima, output, scale, 1, INNER)),
-            (_attend_group, (buffers, barriers, sizes, bias_maxima, output, scale, 2, INNER)),
-            (_attend_group, (buffers, barriers, sizes, bias_maxima, output, scale, 3, INNER)),
+            (_attend_group, (0, inputs, output, statistics, INNER, SAVE)),
+            (_attend_group, (1, inputs, output, statistics, INNER, SAVE)),
+            (_attend_group, (2, inputs, output, statistics, INNER, SAVE)),
+            (_attend_group, (3, inputs, output, statistics, INNER, SAVE)),
             (_load_tiles, ((query_tiles, key_tiles, bias_tiles), buffers, barriers, sizes, INNER)),
         ],
         [4, 4, 4, 1],
@@ -336,7 +347,7 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
         heads: number of heads.
     """
     (projected, projected_row, projected_position, gating_bias, _, _, _, pair_bias, _, _, gated, gated_row,
-        gated_position, batch, length, _, _, _, _, out_of_range) = arguments  # fmt: skip
+        gated_position, batch, length, maxima, sums, _, _, out_of_range) = arguments  # fmt: skip
     query_blocks = -(-length // (QUERY_GROUPS.value * QUERIES.value))
     items = query_blocks * -(-batch // PROGRAM_ROWS.value) * heads
     attention_kernel[(program_count(projected, items, 1),)](
@@ -353,11 +364,15 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
         gated_position,
         batch,
         out_of_range,
+        # a tuple of a kernel cannot contain None
+        out_of_range if maxima is None else maxima,
+        out_of_range if sums is None else sums,
         length,
         query_blocks,
         items,
         WIDTH.value**-0.5 * math.log2(math.e),
         INNER=heads * WIDTH.value,
+        SAVE=maxima is not None,
         num_warps=4,
         maxnreg=REGISTERS,
     )

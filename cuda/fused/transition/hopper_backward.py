@@ -1,10 +1,16 @@
 """The backward pass of the transition on Hopper's tensor cores, with the sums of its products in registers.
 
-Two warpgroups process 64 rows each. A group normalises its rows, and for one block of hidden channels after
+Two warpgroups process 64 rows each. A group standardises its rows, and for one block of hidden channels after
 the other computes the hidden layer and its gradient, copies both to device memory and multiplies the gradient
-into that of the normalised rows, which passes through LayerNorm at the end. A loading warp copies weights and
+into that of the standardised rows, which passes on to the rows at the end. A loading warp copies weights and
 the next rows to shared memory ahead of both groups.
+
+Sums over rows in the registers of a product are slow: they take exchanges between lanes and warps for every
+column. LayerNorm's scale and offset are therefore folded into the weights (`folded_norm`), and gradients of
+biases are summed from shared memory, where a thread can read whole columns.
 """
+
+from typing import NamedTuple
 
 import torch
 from triton.experimental import gluon
@@ -25,10 +31,13 @@ from cuda.fused.hopper_tiles import (
     tile_descriptor,
 )
 from cuda.fused.launch import check_tensors, program_count, tma_aligned, tma_readable
+from cuda.fused.matrix_products import wide_product
+from cuda.fused.row_sums import sum_rows
 from cuda.fused.rows import EPSILON
 from cuda.fused.transition import hopper, triton_backward
+from cuda.fused.transition.folded_norm import fold, unfold
 from cuda.fused.transition.reference import TransitionWeights
-from cuda.fused.transition.triton_backward import HiddenGradients, TransitionGradients
+from cuda.fused.transition.triton_backward import TransitionGradients
 
 ROWS = gl.constexpr(64)
 # By channels: hidden channels of a block, stages of the ring of weights, and buffers of rows per warpgroup.
@@ -85,11 +94,11 @@ def _load_tiles(x, gradient, widen, narrow, buffers, full, empty, tiles, WIDTH: 
 
 @gluon.jit
 def _standardise(x, CHANNELS: gl.constexpr):
-    """Return rows [R, C] less their means, in float32, and their means and deviations⁻¹ [R]."""
+    """Return rows [R, C] less their means and divided by their deviations, float32, and deviations⁻¹ [R]."""
     wide = x.to(gl.float32)
-    mean = gl.sum(wide, axis=1) * (1 / CHANNELS)
-    centred = wide - mean[:, None]
-    return centred, mean, gl.rsqrt(gl.sum(centred * centred, axis=1) * (1 / CHANNELS) + EPSILON)
+    centred = wide - (gl.sum(wide, axis=1) * (1 / CHANNELS))[:, None]
+    inverse = gl.rsqrt(gl.sum(centred * centred, axis=1) * (1 / CHANNELS) + EPSILON)
+    return centred * inverse[:, None], inverse
 
 
 @gluon.jit
@@ -99,14 +108,13 @@ def _compute_group(
     buffers,
     full,
     empty,
-    vectors,
+    widen_bias,
     partial_sums,
     tiles,
     WIDTH: gl.constexpr,
 ):
     """Compute the gradients of one warpgroup's rows of every tile."""
-    x, normed, hidden_layer, hidden_gradient, x_gradient = tensors
-    norm_scale, norm_offset, widen_bias = vectors
+    x, standardised, hidden_layer, hidden_gradient, x_gradient = tensors
     rows, gradients, widens, narrows, hidden_tiles, hidden_gradient_tiles = buffers
     rows_full, gradient_full, widen_full, narrow_full = full
     rows_empty, gradient_empty, widen_empty, narrow_empty = empty
@@ -117,8 +125,15 @@ def _compute_group(
     WIDE: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HIDDEN, 16])
     NARROW: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CHANNELS, 16])
     OPERAND: gl.constexpr = gl.DotOperandLayout(0, NARROW, 2)
+    # for sums over rows: each thread holds all rows of its columns, or those of a warp
+    COLUMNS: gl.constexpr = gl.BlockedLayout([ROWS, max(1, CHANNELS // 128)], [1, 32], [1, 4], [1, 0])
+    WARPS: gl.constexpr = HIDDEN // 32
+    HIDDEN_COLUMNS: gl.constexpr = gl.BlockedLayout(
+        [ROWS * WARPS // 4, 1], [1, 32], [4 // WARPS, WARPS], [1, 0]
+    )
+    columns = gl.arange(0, CHANNELS, gl.SliceLayout(0, COLUMNS))
+    hidden_columns = gl.arange(0, HIDDEN, gl.SliceLayout(0, HIDDEN_COLUMNS))
     hidden_channels = gl.arange(0, HIDDEN, gl.SliceLayout(0, WIDE))
-    channels = gl.arange(0, CHANNELS, gl.SliceLayout(0, NARROW))
     upstream = gradients.index(GROUP)
     hidden_tile = hidden_tiles.index(GROUP)
     hidden_gradient_tile = hidden_gradient_tiles.index(GROUP)
@@ -126,71 +141,61 @@ def _compute_group(
     phase = 0
     gradient_phase = 0
     buffer = 0
+    buffer_phase = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         slot = GROUP * BUFFERS + buffer
         row = (2 * tile + GROUP) * ROWS
-        sums = partial_sums + (2 * tile + GROUP) * (3 * CHANNELS + WIDTH)
+        sums = partial_sums + (2 * tile + GROUP) * (CHANNELS + WIDTH)
         operand = rows.index(slot)
-        # rows are loaded twice per tile, so that each load always completes the same phase
-        mbarrier.wait(rows_full.index(slot), 0)
-        standard, mean, inverse = _standardise(operand.load(NARROW), CHANNELS)
-        scale = gl.load(norm_scale + channels).to(gl.float32)
-        offset = gl.load(norm_offset + channels).to(gl.float32)
-        operand.store((standard * inverse[:, None] * scale[None, :] + offset[None, :]).to(dtype))
+        mbarrier.wait(rows_full.index(slot), buffer_phase)
+        standard, inverse = _standardise(operand.load(NARROW), CHANNELS)
+        operand.store(standard.to(dtype))
         fence_async_shared()
         if (BUFFERS > 1) & (tile >= gl.num_programs(0)):
             # the result of the previous tile has left its buffer
             tma.store_wait(0)
             gl.thread_barrier()
             mbarrier.arrive(rows_empty.index(GROUP * BUFFERS + (buffer ^ 1)))
-        tma.async_copy_shared_to_global(normed, [row, 0], operand)
+        tma.async_copy_shared_to_global(standardised, [row, 0], operand)
         mbarrier.wait(gradient_full.index(GROUP), gradient_phase)
         gradient_phase ^= 1
-        gl.store(sums + 2 * CHANNELS + channels, gl.sum(upstream.load(NARROW).to(gl.float32), axis=0))
-        normed_gradient = gl.zeros([ROWS, CHANNELS], gl.float32, NARROW)
+        gl.store(sums + columns, gl.sum(upstream.load(COLUMNS).to(gl.float32), axis=0))
+        standard_gradient = gl.zeros([ROWS, CHANNELS], gl.float32, NARROW)
         for hidden in range(0, WIDTH, HIDDEN):
             bias = gl.load(widen_bias + hidden + hidden_channels).to(gl.float32)
-            wide = gl.zeros([ROWS, HIDDEN], gl.float32, WIDE) + bias[None, :]
-            wide_gradient = gl.zeros([ROWS, HIDDEN], gl.float32, WIDE)
+            zeros = gl.zeros([ROWS, HIDDEN], gl.float32, WIDE)
             mbarrier.wait(widen_full.index(stage), phase)
-            wide = warpgroup_mma(operand, widens.index(stage), wide, is_async=True)
+            wide = warpgroup_mma(operand, widens.index(stage), zeros, use_acc=False, is_async=True)
             mbarrier.wait(narrow_full.index(stage), phase)
             second = narrows.index(stage).permute((1, 0))
-            wide_gradient = warpgroup_mma(upstream, second, wide_gradient, use_acc=False, is_async=True)
-            wide = warpgroup_mma_wait(1, deps=[wide])
-            activated = gl.maximum(wide, 0.0).to(dtype)
-            # the previous block has left its buffers, and the product has read the normalised rows
-            tma.store_wait(0)
-            gl.thread_barrier()
-            if hidden == WIDTH - HIDDEN:
-                load_tile(x, (row, 0), rows_full.index(slot), operand)
-            hidden_tile.store(activated)
-            fence_async_shared()
-            tma.async_copy_shared_to_global(hidden_layer, [row, hidden], hidden_tile)
-            wide_gradient = warpgroup_mma_wait(0, deps=[wide_gradient])
+            wide_gradient = warpgroup_mma(upstream, second, zeros, use_acc=False, is_async=True)
+            wide, wide_gradient = warpgroup_mma_wait(0, deps=[wide, wide_gradient])
             mbarrier.arrive(narrow_empty.index(stage))
+            activated = gl.maximum(wide + bias[None, :], 0.0).to(dtype)
             # gradients of rows beyond the last are 0, as those of the update read as 0
             wide_gradient = gl.where(activated > 0.0, wide_gradient, 0.0)
             rounded = wide_gradient.to(dtype)
             left = gl.convert_layout(rounded, OPERAND)
             first = widens.index(stage).permute((1, 0))
-            normed_gradient = warpgroup_mma(left, first, normed_gradient, is_async=True)
+            standard_gradient = warpgroup_mma(left, first, standard_gradient, is_async=True)
+            # the previous block has left its buffers
+            tma.store_wait(0)
+            gl.thread_barrier()
+            hidden_tile.store(activated)
             hidden_gradient_tile.store(rounded)
             fence_async_shared()
+            tma.async_copy_shared_to_global(hidden_layer, [row, hidden], hidden_tile)
             tma.async_copy_shared_to_global(hidden_gradient, [row, hidden], hidden_gradient_tile)
-            gl.store(sums + 3 * CHANNELS + hidden + hidden_channels, gl.sum(wide_gradient, axis=0))
-            normed_gradient, left = warpgroup_mma_wait(0, deps=[normed_gradient, left])
+            bias_gradient = gl.sum(hidden_gradient_tile.load(HIDDEN_COLUMNS).to(gl.float32), axis=0)
+            gl.store(sums + CHANNELS + hidden + hidden_columns, bias_gradient)
+            standard_gradient, left = warpgroup_mma_wait(0, deps=[standard_gradient, left])
             mbarrier.arrive(widen_empty.index(stage))
             stage, phase = next_stage(stage, phase, widens.shape[0])
         mbarrier.arrive(gradient_empty.index(GROUP))
-        mbarrier.wait(rows_full.index(slot), 1)
-        standard = (operand.load(NARROW).to(gl.float32) - mean[:, None]) * inverse[:, None]
-        gl.store(sums + channels, gl.sum(normed_gradient * standard, axis=0))
-        gl.store(sums + CHANNELS + channels, gl.sum(normed_gradient, axis=0))
-        normed_gradient *= gl.load(norm_scale + channels).to(gl.float32)[None, :]
-        average = gl.sum(normed_gradient, axis=1) * (1 / CHANNELS)
-        slope = gl.sum(normed_gradient * standard, axis=1) * (1 / CHANNELS)
-        result = (normed_gradient - average[:, None] - standard * slope[:, None]) * inverse[:, None]
+        standard = operand.load(NARROW).to(gl.float32)
+        average = gl.sum(standard_gradient, axis=1) * (1 / CHANNELS)
+        slope = gl.sum(standard_gradient * standard, axis=1) * (1 / CHANNELS)
+        result = (standard_gradient - average[:, None] - standard * slope[:, None]) * inverse[:, None]
         operand.store(result.to(dtype))
         fence_async_shared()
         tma.async_copy_shared_to_global(x_gradient, [row, 0], operand)
@@ -199,7 +204,7 @@ def _compute_group(
             tma.store_wait(0)
             gl.thread_barrier()
             load_tile(x, ((2 * next_tile + GROUP) * ROWS, 0), rows_full.index(slot), operand)
-        buffer = (buffer + 1) % BUFFERS
+        buffer, buffer_phase = next_stage(buffer, buffer_phase, BUFFERS)
     tma.store_wait(0)
 
 
@@ -209,12 +214,10 @@ def transition_gradients_kernel(
     gradient,
     widen,
     narrow,
-    normed,
+    standardised,
     hidden_layer,
     hidden_gradient,
     x_gradient,
-    norm_scale,
-    norm_offset,
     widen_bias,
     partial_sums,
     tiles,
@@ -222,9 +225,9 @@ def transition_gradients_kernel(
     STAGES: gl.constexpr,
     BUFFERS: gl.constexpr,
 ):
-    """Write the tensors of `HiddenGradients` for rows x [R, C].
+    """Write the tensors of `StandardGradients` for rows x [R, C].
 
-    Descriptors: x, gradient, normed and x_gradient in tiles [ROWS, C], hidden_layer and hidden_gradient
+    Descriptors: x, gradient, standardised and x_gradient in tiles [ROWS, C], hidden_layer and hidden_gradient
     [R, WIDTH] in tiles [ROWS, HIDDEN], widen [C, WIDTH] in tiles [C, HIDDEN], narrow [WIDTH, C] in tiles
     [HIDDEN, C]. `tiles` counts pairs of tiles of rows.
     """
@@ -240,17 +243,34 @@ def transition_gradients_kernel(
     full = (rows_full, gradient_full, widen_full, narrow_full)
     empty = (rows_empty, gradient_empty, widen_empty, narrow_empty)
     fence_async_shared()
-    tensors = (x, normed, hidden_layer, hidden_gradient, x_gradient)
-    vectors = (norm_scale, norm_offset, widen_bias)
+    tensors = (x, standardised, hidden_layer, hidden_gradient, x_gradient)
     gl.warp_specialize(
         [
-            (_compute_group, (0, tensors, buffers, full, empty, vectors, partial_sums, tiles, WIDTH)),
-            (_compute_group, (1, tensors, buffers, full, empty, vectors, partial_sums, tiles, WIDTH)),
+            (_compute_group, (0, tensors, buffers, full, empty, widen_bias, partial_sums, tiles, WIDTH)),
+            (_compute_group, (1, tensors, buffers, full, empty, widen_bias, partial_sums, tiles, WIDTH)),
             (_load_tiles, (x, gradient, widen, narrow, buffers, full, empty, tiles, WIDTH)),
         ],
         [4, 1],
         [240, 24],
     )
+
+
+class StandardGradients(NamedTuple):
+    """What the kernel writes.
+
+    Args:
+        standardised: [P, C], the rows less their means, divided by their deviations.
+        hidden: [P, W], the hidden layer.
+        hidden_gradient: [P, W], before relu.
+        x_gradient: [P, C].
+        partial_sums: [programs, C + W] float32, of the gradients of narrow_bias and widen_bias.
+    """
+
+    standardised: torch.Tensor
+    hidden: torch.Tensor
+    hidden_gradient: torch.Tensor
+    x_gradient: torch.Tensor
+    partial_sums: torch.Tensor
 
 
 def transition_backward(
@@ -264,29 +284,59 @@ def transition_backward(
     if not (hopper.supports(x, weights) and tma_aligned(gradient)):
         return triton_backward.transition_backward(gradient, x, weights)
     check_tensors("transition", x, gradient, *weights[2:])
-    return triton_backward.weight_gradients(gradient, hidden_gradients(gradient, x, weights))
-
-
-def hidden_gradients(gradient: torch.Tensor, x: torch.Tensor, weights: TransitionWeights) -> HiddenGradients:
-    """Run the kernel; same arguments as `transition_backward`."""
     channels, width = weights.widen.shape
+    computed = hidden_gradients(gradient, x, *fold(weights), weights.narrow)
+    widen = wide_product(computed.standardised.mT, computed.hidden_gradient)
+    vectors = widen.new_empty(3 * channels + width)
+    sum_rows(computed.partial_sums, vectors[2 * channels :])
+    unfold(weights, widen, vectors)
+    return TransitionGradients(
+        x=computed.x_gradient,
+        widen=widen,
+        narrow=wide_product(computed.hidden.mT, gradient),
+        vectors=vectors,
+    )
+
+
+def hidden_gradients(
+    gradient: torch.Tensor,
+    x: torch.Tensor,
+    widen: torch.Tensor,
+    widen_bias: torch.Tensor,
+    narrow: torch.Tensor,
+) -> StandardGradients:
+    """Run the kernel.
+
+    Args:
+        gradient: [P, C], of the update, contiguous.
+        x: [P, C], contiguous.
+        widen: [C, W], the first projection, into which LayerNorm's scale is folded.
+        widen_bias: [W] float32, its bias.
+        narrow: [W, C], the second projection.
+    """
+    count, channels = x.shape
+    width = widen.shape[1]
     launch = dict(LAUNCHES[channels])
     hidden = launch.pop("HIDDEN")
-    tiles = -(-x.shape[0] // (2 * ROWS.value))
-    result = HiddenGradients.allocate(x, width, 2 * tiles)
+    tiles = -(-count // (2 * ROWS.value))
+    result = StandardGradients(
+        standardised=torch.empty_like(x),
+        hidden=x.new_empty(count, width),
+        hidden_gradient=x.new_empty(count, width),
+        x_gradient=torch.empty_like(x),
+        partial_sums=x.new_empty(2 * tiles, channels + width, dtype=torch.float32),
+    )
     rows = (ROWS.value, channels)
     transition_gradients_kernel[(program_count(x, tiles, 1),)](
         tile_descriptor(x, *rows),
         tile_descriptor(gradient, *rows),
-        tile_descriptor(tma_readable(weights.widen), channels, hidden),
-        tile_descriptor(tma_readable(weights.narrow), hidden, channels),
-        tile_descriptor(result.normed, *rows),
+        tile_descriptor(tma_readable(widen), channels, hidden),
+        tile_descriptor(tma_readable(narrow), hidden, channels),
+        tile_descriptor(result.standardised, *rows),
         tile_descriptor(result.hidden, ROWS.value, hidden),
         tile_descriptor(result.hidden_gradient, ROWS.value, hidden),
         tile_descriptor(result.x_gradient, *rows),
-        weights.norm_scale,
-        weights.norm_offset,
-        weights.widen_bias,
+        widen_bias,
         result.partial_sums,
         tiles,
         WIDTH=width,

@@ -86,10 +86,10 @@ class SharedMemory:
         assert dtype == self.dtype
         if math.prod(shape) == self.numel:
             return self.reshape(shape)
-        # consecutive tiles with rows of 128 bytes have the same layout as one tile with wider rows
+        # consecutive tiles with rows as wide as the swizzle have the same layout as one tile with wider rows
         rows, columns = shape
-        tiles = columns * dtype.itemsize // 128
-        return SharedMemory(
+        tiles = columns * dtype.itemsize // getattr(layout, "swizzle_byte_width", 128)
+        return WideTile(
             self.data.as_strided(
                 (rows, tiles, columns // tiles), (columns // tiles, columns // tiles * rows, 1)
             )
@@ -109,6 +109,25 @@ class SharedMemory:
 
     def store(self, value: torch.Tensor) -> None:
         self.data.copy_(value.reshape(self.data.shape))
+
+
+class WideTile(SharedMemory):
+    """A tile whose rows are in several smaller tiles, with data [rows, tiles, columns of a tile]."""
+
+    def permute(self, order: Sequence[int]) -> "TransposedTile":  # type: ignore[override]
+        assert tuple(order) == (1, 0)
+        return TransposedTile(self)
+
+
+class TransposedTile:
+    """The operand of a product, read when the product is computed."""
+
+    def __init__(self, tile: WideTile) -> None:
+        self.tile = tile
+
+    @property
+    def data(self) -> torch.Tensor:
+        return self.tile.data.flatten(1).T
 
 
 class Pointer:
@@ -186,7 +205,7 @@ class TensorCores:
 
     def multiply(self, a: Any, b: SharedMemory, acc: Any, use_acc: Any = True, is_async: bool = False) -> Any:
         def compute() -> SimulatedTensor:
-            left = a.data if isinstance(a, SharedMemory) else a
+            left = a.data if isinstance(a, SharedMemory | TransposedTile) else a
             accumulator = acc.value if isinstance(acc, PendingProduct) else acc
             return simulated(left.float() @ b.data.float() + (accumulator if use_acc else 0))
 

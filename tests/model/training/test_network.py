@@ -1,5 +1,7 @@
 """The differentiable network equals the inference network."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -33,9 +35,32 @@ def batch(chains: ChainSet, split: Split) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
+@pytest.fixture(scope="module")
+def network_without_templates(network_config: ModelConfig) -> AlphaFold:
+    config = replace(network_config, template=None)
+    return AlphaFold.from_parameters(config, random_parameters(config))
+
+
+@pytest.fixture(scope="module")
+def batch_without_templates(chains: ChainSet, split: Split) -> dict[str, torch.Tensor]:
+    """Return samples without templates, with padding after the last residue and the last rows."""
+    settings = TrainingSampleSettings(msa_rows=12, extra_rows=60, templates=0, few_clusters_rate=1.0)
+    arrays = Sampler(chains, split, settings, seed=5).batch(0, 4, crop=44)
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
 def inference_features(batch: dict[str, torch.Tensor], sample: int) -> dict[str, torch.Tensor]:
     """Return the features of one sample as the inference network takes them."""
     features = network_features(batch, torch.float32)
+    extra = batch["extra_msa"][sample].long()
+    names = ("aatype", "residue_index", "target_feat", "msa_feat", "seq_mask", "msa_mask", "extra_msa_mask")
+    inference = {name: features[name][sample] for name in names} | {
+        "extra_msa": extra,
+        "extra_has_deletion": torch.zeros(extra.shape),
+        "extra_deletion_value": torch.zeros(extra.shape),
+    }
+    if not batch["template_mask"].shape[1]:
+        return inference
     aatype = batch["template_aatype"][sample].long()
     atoms, masks = [], []
     for slot, types in enumerate(aatype.clip(max=residue_constants.UNKNOWN)):
@@ -45,12 +70,8 @@ def inference_features(batch: dict[str, torch.Tensor], sample: int) -> dict[str,
         mask = torch.gather(present, 1, residue_rows(residue_constants.atom37_to_atom14, types)) * exists
         atoms.append(positions * mask[..., None])
         masks.append(mask)
-    extra = batch["extra_msa"][sample].long()
-    names = ("aatype", "residue_index", "target_feat", "msa_feat", "seq_mask", "msa_mask", "extra_msa_mask")
-    return {name: features[name][sample] for name in (*names, "template_mask")} | {
-        "extra_msa": extra,
-        "extra_has_deletion": torch.zeros(extra.shape),
-        "extra_deletion_value": torch.zeros(extra.shape),
+    return inference | {
+        "template_mask": features["template_mask"][sample],
         "template_aatype": aatype,
         "template_all_atom_positions": torch.stack(atoms),
         "template_all_atom_masks": torch.stack(masks),
@@ -74,6 +95,19 @@ def run(network: AlphaFold, batch: dict[str, torch.Tensor], execution: Execution
 
 def test_network_equals_inference_network(network: AlphaFold, batch: dict[str, torch.Tensor]) -> None:
     assert 0 < int(batch["template_mask"][:, 0].sum()) < 4
+    check_against_inference(network, batch)
+
+
+def test_network_without_templates_equals_inference_network(
+    network_without_templates: AlphaFold, batch_without_templates: dict[str, torch.Tensor]
+) -> None:
+    for mask in ("row_mask", "extra_row_mask", "seq_mask"):
+        assert not batch_without_templates[mask].all()
+    check_against_inference(network_without_templates, batch_without_templates)
+
+
+def check_against_inference(network: AlphaFold, batch: dict[str, torch.Tensor]) -> None:
+    """Compare two passes of the differentiable network with the inference network, apart from padding."""
     with torch.no_grad():
         outputs = run(network, batch, Execution())
         for sample in range(4):

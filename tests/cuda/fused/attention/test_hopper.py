@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from cuda.fused.attention import hopper_core
+from cuda.fused.attention import hopper, hopper_core
 from cuda.fused.attention import triton as triton_attention
 from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
@@ -66,6 +66,38 @@ def test_matches_float64(batch: int, length: int, swapped: bool) -> None:
     # bfloat16's precision is 2⁻⁹, and both weights and results are rounded to it
     assert (result.double() - exact).norm() / exact.norm() < 2**-8
     assert not out_of_range.any()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_statistics_and_shared_mask(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """exp(m) times the sum of weights is the softmax's denominator."""
+    monkeypatch.setattr(hopper, "MIN_LENGTH", 0)
+    recomputed = []
+    monkeypatch.setattr(triton_attention, "recompute_out_of_range", recomputed.append)
+    batch, length, inner = 3, 100, HEADS * WIDTH
+    generator = torch.Generator().manual_seed(0)
+    projected = torch.randn(batch, length, 4 * inner, generator=generator).bfloat16()
+    bias = torch.randn(1, HEADS, length, length, generator=generator).bfloat16()
+    gated = projected.new_full((batch, length, inner), torch.nan)
+    statistics = tuple(torch.full((batch, HEADS, length), torch.nan) for _ in range(2))
+    mask = None
+    if masked:
+        mask = (torch.rand(1, length, generator=generator) > 0.3).float()
+        mask[:, :40] = 0.0  # all keys of the first tile
+    shared = None if mask is None else mask.expand(batch, length)
+    hopper.attend(projected, torch.full((HEADS, WIDTH), 1e3).bfloat16(), shared, bias, gated, statistics)
+    q, k, v, _ = projected.double().unflatten(-1, (4, HEADS, WIDTH)).unbind(2)
+    logits = torch.einsum("bihd,bjhd->bhij", q, k) * WIDTH**-0.5 + bias.double()
+    if mask is not None:
+        logits = logits.masked_fill(mask == 0, -torch.inf)
+    exact = torch.einsum("bhij,bjhd->bihd", logits.softmax(-1), v).flatten(2)
+    assert (gated.double() - exact).norm() / exact.norm() < 2**-8
+    maximum, total = statistics
+    torch.testing.assert_close(
+        maximum.double() + total.double().log(), logits.logsumexp(-1), atol=5e-3, rtol=1e-3
+    )
+    (launch,) = recomputed
+    assert not launch.arguments[-1].any()
 
 
 def test_steep_bias_takes_no_sum_out_of_range() -> None:

@@ -14,5 +14,8 @@ def test_sum_rows(rows: int, shape: tuple[int, ...]) -> None:
     x = torch.randn(rows, *shape, generator=generator).to(DEVICE)
     result = sum_rows(x)
     assert result.shape == shape and result.dtype == torch.float32
+    out = torch.full((result.numel(),), torch.nan, device=DEVICE)
+    sum_rows(x, out)
+    assert torch.equal(out, result.flatten())
     exact, magnitude = x.double().sum(0), x.double().abs().sum(0)
     assert ((result - exact).abs() <= 1e-6 * magnitude).all()

@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from cuda.fused.transition import TransitionWeights, differentiable, hopper_backward, triton_backward
+from cuda.fused.transition import TransitionWeights, differentiable, hopper_backward
 from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
 Compare = Callable[..., None]
@@ -21,12 +21,27 @@ def reference_gradients(
     return list(torch.autograd.grad(result, leaves, upstream.to(dtype)))
 
 
+def reference_fold(weights: TransitionWeights) -> tuple[torch.Tensor, torch.Tensor]:
+    scale, offset, widen, bias = (w.float() for w in weights[:4])
+    return (scale[:, None] * widen).to(weights.widen.dtype), bias + offset @ widen
+
+
+def reference_unfold(weights: TransitionWeights, gradient: torch.Tensor, vectors: torch.Tensor) -> None:
+    scale, offset, widen = (w.float() for w in weights[:3])
+    channels, bias = len(scale), vectors[3 * len(scale) :]
+    vectors[:channels] = (widen * gradient).sum(1)
+    vectors[channels : 2 * channels] = widen @ bias
+    gradient.mul_(scale[:, None]).add_(offset[:, None] * bias)
+
+
 @pytest.mark.parametrize(
     ("rows", "channels"), [(1, 64), (300, 64), (129, 128), (700, 128), (65, 256), (500, 256)]
 )
 def test_matches_float64(rows: int, channels: int, compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hopper_backward, "check_tensors", lambda *_: None)
-    monkeypatch.setattr(triton_backward, "sum_rows", lambda x: x.sum(0))
+    monkeypatch.setattr(hopper_backward, "sum_rows", lambda x, out: torch.sum(x, 0, out=out))
+    monkeypatch.setattr(hopper_backward, "fold", reference_fold)
+    monkeypatch.setattr(hopper_backward, "unfold", reference_unfold)
     name = "transition_gradients_kernel"
     monkeypatch.setattr(hopper_backward, name, SimulatedKernel(hopper_backward, name))
     generator = torch.Generator().manual_seed(rows)
