@@ -7,7 +7,7 @@ When all groups are done, each computes the gradients of 64 queries from dS. For
 `triton_backward_kernels`. Logits are scaled in float32, as in `hopper_core`, instead of the queries before.
 """
 
-import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,12 +22,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from cuda.fused.attention import triton_backward
+from cuda.fused.attention.hopper_core import LOG2_E, LOGITS, WEIGHTS, WIDTH
 from cuda.fused.attention.reference import MASK_PENALTY
 from cuda.fused.attention.triton_backward import RowInputs
 from cuda.fused.hopper_tiles import allocate_barriers, allocate_buffers, load_tile, tile_descriptor
 from cuda.fused.launch import tma_aligned
 
-WIDTH = gl.constexpr(32)
 # keys of a warpgroup, and queries of a block
 KEYS = gl.constexpr(64)
 QUERIES = gl.constexpr(32)
@@ -35,10 +35,6 @@ QUERIES = gl.constexpr(32)
 GROUPS = gl.constexpr(4)
 REGISTERS = gl.constexpr(128)
 
-LOG2_E = gl.constexpr(math.log2(math.e))
-# registers: logits [keys, queries], and sums [keys or queries, channels]
-LOGITS = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 32, 16]))
-OPERAND = gl.constexpr(gl.DotOperandLayout(0, LOGITS.value, 2))
 # shared memory: two neighbouring tiles of 32 queries as one of 64
 PAIR = gl.constexpr(gl.NVMMASharedLayout(64, 16, 2))
 
@@ -72,8 +68,8 @@ def _compute_group(GROUP: gl.constexpr, inputs, INNER: gl.constexpr):
         logits, product = warpgroup_mma_wait(0, deps=[logits, product])
         weight = gl.exp2(logits * scale + shift)
         logit_gradient = (weight * (product - offset[None, :])).to(dtype)
-        weights = gl.convert_layout(weight.to(dtype), OPERAND, assert_trivial=True)
-        left = gl.convert_layout(logit_gradient, OPERAND, assert_trivial=True)
+        weights = gl.convert_layout(weight.to(dtype), WEIGHTS, assert_trivial=True)
+        left = gl.convert_layout(logit_gradient, WEIGHTS, assert_trivial=True)
         value_gradient = warpgroup_mma(weights, upstream, value_gradient, is_async=True)
         key_gradient = warpgroup_mma(left, query, key_gradient, is_async=True)
         tile.store(logit_gradient)
@@ -158,25 +154,6 @@ def row_gradients_kernel(
     )
 
 
-def attend_backward(
-    gradient: torch.Tensor,
-    projected: torch.Tensor,
-    gating_bias: torch.Tensor,
-    mask: torch.Tensor | None,
-    pair_bias: torch.Tensor | None,
-    gated: torch.Tensor,
-    statistics: tuple[torch.Tensor, torch.Tensor],
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Compute the gradients of `cuda.fused.attention.triton.attend`.
-
-    Same arguments and result as `cuda.fused.attention.triton_backward.attend_backward`, whose kernels handle
-    other dtypes and sizes, and masks that differ between rows.
-    """
-    return triton_backward.attend_backward(
-        gradient, projected, gating_bias, mask, pair_bias, gated, statistics, write_row_gradients
-    )
-
-
 def write_row_gradients(inputs: RowInputs, launch: dict[str, Any]) -> None:
     """Write dQ, dK and dV; same arguments as `triton_backward.write_row_gradients`."""
     projected, mask, pair_bias = inputs.projected, inputs.mask, inputs.pair_bias
@@ -214,3 +191,8 @@ def write_row_gradients(inputs: RowInputs, launch: dict[str, Any]) -> None:
         maxnreg=REGISTERS.value,
     )
     return None
+
+
+# the same as `triton_backward.attend_backward`, whose kernels handle other dtypes and sizes, and masks that
+# differ between rows
+attend_backward = partial(triton_backward.attend_backward, write_rows=write_row_gradients)
