@@ -1,7 +1,7 @@
 """Measure the samples per second of training, the peak memory, and the share of time waiting for samples.
 
     python benchmarks/training.py --data FOLDER --batch 16,32 --crop 128 --seconds 40
-    python benchmarks/training.py --config examples/train/alphafold2.yaml --batch 1 --crop 256
+    python benchmarks/training.py --config examples/train/alphafold2.yaml --batch 1 --cuda-graphs
     python benchmarks/training.py --batch 1 --crop 1536 --checkpoint-blocks --max-recycles 0 --seconds 0
     torchrun --nproc-per-node 2 benchmarks/training.py --data FOLDER --batch 16 --crop 128 --seconds 40
 
@@ -50,7 +50,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--memory-budget", type=float, help="see the setting of this name")
     parser.add_argument("--checkpoint-blocks", action="store_true")
-    parser.add_argument("--no-cuda-graphs", action="store_true")
+    parser.add_argument("--cuda-graphs", action="store_true", help="see the setting of this name")
     parser.add_argument("--max-recycles", type=int, help="see the setting of this name")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--kernels", help="see the setting of this name")
@@ -67,7 +67,7 @@ def settings_of(arguments: argparse.Namespace, size: int, processes: int) -> Tra
         batch=size * processes,
         phases=(Phase(steps=10**6, crop=arguments.crop, micro_batch=size, losses=losses),),
         checkpoint_blocks=arguments.checkpoint_blocks,
-        cuda_graphs=settings.cuda_graphs and not (arguments.no_cuda_graphs or arguments.checkpoint_blocks),
+        cuda_graphs=(settings.cuda_graphs or arguments.cuda_graphs) and not arguments.checkpoint_blocks,
         compile=not arguments.no_compile,
         validate_every=0,
         checkpoint_every=0,

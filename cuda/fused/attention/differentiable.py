@@ -149,13 +149,15 @@ def _attend_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of projected, gating_bias, and pair_bias (empty without one)."""
     # deferred: Triton is optional, and Gluon differs between its versions
-    if kernel_implementation(projected.device) == "hopper":
-        from cuda.fused.attention.hopper_backward import attend_backward
-    else:
-        from cuda.fused.attention.triton_backward import attend_backward
+    from cuda.fused.attention import triton_backward
 
+    write_rows = triton_backward.write_row_gradients
+    if kernel_implementation(projected.device) == "hopper":
+        from cuda.fused.attention import hopper_backward
+
+        write_rows = hopper_backward.write_row_gradients
     flat = projected.contiguous().flatten(0, 1)
-    projected_gradient, gating_bias_gradient, pair_bias_gradient = attend_backward(
+    projected_gradient, gating_bias_gradient, pair_bias_gradient = triton_backward.attend_backward(
         gradient.flatten(0, 1),
         flat,
         gating_bias.to(flat.dtype),
@@ -163,6 +165,7 @@ def _attend_backward(
         None if pair_bias is None else pair_bias.to(flat.dtype),
         gated.flatten(0, 1),
         (maximum, total),
+        write_rows,
     )
     if pair_bias_gradient is None or pair_bias is None:
         pair_bias_gradient = flat.new_empty(0)

@@ -7,7 +7,6 @@ When all groups are done, each computes the gradients of 64 queries from dS. For
 `triton_backward_kernels`. Logits are scaled in float32, as in `hopper_core`, instead of the queries before.
 """
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -155,7 +154,10 @@ def row_gradients_kernel(
 
 
 def write_row_gradients(inputs: RowInputs, launch: dict[str, Any]) -> None:
-    """Write dQ, dK and dV; same arguments as `triton_backward.write_row_gradients`."""
+    """Write dQ, dK and dV; same arguments as `triton_backward.write_row_gradients`.
+
+    That handles other dtypes and sizes, and masks that differ between rows.
+    """
     projected, mask, pair_bias = inputs.projected, inputs.mask, inputs.pair_bias
     rows, heads, length = inputs.maximum.shape
     supported = (
@@ -191,8 +193,3 @@ def write_row_gradients(inputs: RowInputs, launch: dict[str, Any]) -> None:
         maxnreg=REGISTERS.value,
     )
     return None
-
-
-# the same as `triton_backward.attend_backward`, whose kernels handle other dtypes and sizes, and masks that
-# differ between rows
-attend_backward = partial(triton_backward.attend_backward, write_rows=write_row_gradients)

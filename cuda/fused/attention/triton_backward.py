@@ -46,6 +46,39 @@ class RowInputs(NamedTuple):
 WriteRows = Callable[[RowInputs, dict[str, Any]], None]
 
 
+def write_row_gradients(inputs: RowInputs, launch: dict[str, Any]) -> None:
+    """Write dQ, dK and dV of rows whose keys fit in a program.
+
+    Args:
+        inputs: the kernel's tensors.
+        launch: options of the launch.
+    """
+    projected, scaled, maximum, delta, mask, pair_bias, projected_gradient = inputs
+    rows, heads, length = maximum.shape
+    width = scaled.shape[-1] // heads
+    # with queries last, as in the tiles of the kernel
+    transposed = None if pair_bias is None else pair_bias.mT.contiguous()
+    row_gradients[(rows * heads,)](
+        projected,
+        scaled,
+        maximum,
+        delta,
+        mask,
+        *((0, 0) if mask is None else mask.stride()),
+        transposed,
+        *((0, 0, 0) if transposed is None else transposed.stride()[:3]),
+        projected_gradient,
+        length,
+        rows if pair_bias is None else rows // pair_bias.shape[0],
+        HEADS=heads,
+        WIDTH=width,
+        PADDED=max(16, width),
+        EDGE=bool(length % launch["QUERIES"] or length % launch["KEYS"]),
+        BLOCKS=triton.cdiv(length, launch["KEYS"]),
+        **launch,
+    )
+
+
 def attend_backward(
     gradient: torch.Tensor,
     projected: torch.Tensor,
@@ -54,7 +87,7 @@ def attend_backward(
     pair_bias: torch.Tensor | None,
     gated: torch.Tensor,
     statistics: tuple[torch.Tensor, torch.Tensor],
-    write_rows: WriteRows | None = None,
+    write_rows: WriteRows = write_row_gradients,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Compute the gradients of `cuda.fused.attention.triton.attend`.
 
@@ -66,7 +99,7 @@ def attend_backward(
         pair_bias: [S, H, L, L] for M / S rows each, or None.
         gated: [M, L, H*D], the result, contiguous.
         statistics: two tensors [M, H, L], as the forward pass wrote them.
-        write_rows: replacement of `write_row_gradients`.
+        write_rows: writes dQ, dK and dV of rows whose keys fit in a program, like `write_row_gradients`.
 
     Returns:
         The gradients of projected [M, L, 4*H*D], of gating_bias [H, D] float32, and of pair_bias
@@ -123,7 +156,7 @@ def attend_backward(
     if row is not None:
         whole = None if pair_bias is None else pair_bias[..., :length]
         row_inputs = RowInputs(projected, scaled, statistics[0], delta, mask, whole, projected_gradient)
-        (write_rows or write_row_gradients)(row_inputs, row)
+        write_rows(row_inputs, row)
         all_keys = all_queries = True
     for kernel, name, block, done in (
         (key_gradients, "keys", "KEYS", all_queries),
@@ -136,39 +169,6 @@ def attend_backward(
                 EDGE=bool(length % launch["QUERIES"] or length % launch["KEYS"]), **launch,
             )  # fmt: skip
     return projected_gradient, gating_bias_gradient, bias_gradient
-
-
-def write_row_gradients(inputs: RowInputs, launch: dict[str, Any]) -> None:
-    """Write dQ, dK and dV of rows whose keys fit in a program.
-
-    Args:
-        inputs: the kernel's tensors.
-        launch: options of the launch.
-    """
-    projected, scaled, maximum, delta, mask, pair_bias, projected_gradient = inputs
-    rows, heads, length = maximum.shape
-    width = scaled.shape[-1] // heads
-    # with queries last, as in the tiles of the kernel
-    transposed = None if pair_bias is None else pair_bias.mT.contiguous()
-    row_gradients[(rows * heads,)](
-        projected,
-        scaled,
-        maximum,
-        delta,
-        mask,
-        *((0, 0) if mask is None else mask.stride()),
-        transposed,
-        *((0, 0, 0) if transposed is None else transposed.stride()[:3]),
-        projected_gradient,
-        length,
-        rows if pair_bias is None else rows // pair_bias.shape[0],
-        HEADS=heads,
-        WIDTH=width,
-        PADDED=max(16, width),
-        EDGE=bool(length % launch["QUERIES"] or length % launch["KEYS"]),
-        BLOCKS=triton.cdiv(length, launch["KEYS"]),
-        **launch,
-    )
 
 
 def _prepare(
