@@ -4,7 +4,7 @@ import torch
 
 from cuda.fused.attention import hopper_projections, triton
 from cuda.fused.attention.hopper_core import QUERIES, ROWS, WIDTH, launch_core
-from cuda.fused.attention.reference import MASK_PENALTY, AttentionWeights
+from cuda.fused.attention.reference import AttentionWeights
 from cuda.fused.launch import tma_aligned
 
 # with fewer keys the Triton kernel is as fast; few rows must be half again as long, since a program of the
@@ -60,7 +60,7 @@ def attend(
 ) -> None:
     """Compute gated attention of projected inputs; same arguments and errors as `triton.attend`.
 
-    A mask that all rows share, with a stride of 0, is added to the pair bias.
+    A mask that all rows share (`triton.is_shared`) is added to the pair bias.
     """
     if pair_bias is not None and pair_bias.dim() == 4 and len(pair_bias) == 1:
         pair_bias = pair_bias[0]
@@ -68,7 +68,7 @@ def attend(
         projected.dtype == torch.bfloat16
         and tma_aligned(projected)
         and gating_bias.shape[1] == WIDTH.value
-        and (mask is None or mask.stride(0) == 0)
+        and triton.is_shared(mask)
         and pair_bias is not None
         and pair_bias.dim() == 3
         and projected.shape[1] >= (MIN_LENGTH * 3 // 2 if projected.shape[0] <= FEW_ROWS else MIN_LENGTH)
@@ -77,9 +77,8 @@ def attend(
         return triton.attend(projected, gating_bias, mask, pair_bias, gated, statistics)
     if mask is not None and projected.shape[0]:
         keys = projected.shape[1]
-        penalty = (mask[0].float() - 1.0) * MASK_PENALTY
         # further keys are those that `triton.align_keys` has added, whose bias is -inf
-        pair_bias = pair_bias[..., :keys] + penalty.to(pair_bias.dtype)
+        pair_bias = pair_bias[..., :keys] + triton.shared_penalty(mask, pair_bias.dtype)
     tile = {"ROWS": ROWS.value, "QUERIES": QUERIES.value}
     launch = triton.prepare_core(projected, gating_bias, None, pair_bias, gated, statistics, **tile)
     if launch.blocks:

@@ -22,7 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from cuda.fused.attention import triton_backward
 from cuda.fused.attention.hopper_core import LOG2_E, LOGITS, WEIGHTS, WIDTH
-from cuda.fused.attention.reference import MASK_PENALTY
+from cuda.fused.attention.triton import is_shared, shared_penalty
 from cuda.fused.attention.triton_backward import RowInputs
 from cuda.fused.hopper_tiles import allocate_barriers, allocate_buffers, load_tile, tile_descriptor
 from cuda.fused.launch import tma_aligned
@@ -164,20 +164,19 @@ def write_row_gradients(inputs: RowInputs, launch: dict[str, Any]) -> None:
         projected.dtype == torch.bfloat16
         and length == GROUPS.value * KEYS.value
         and projected.shape[-1] == 4 * heads * WIDTH.value
-        and pair_bias is not None
-        and (mask is None or mask.stride(0) == 0)
+        and is_shared(mask)
         and all(tma_aligned(x) for x in (projected, inputs.scaled, inputs.projected_gradient))
     )
     if not supported or pair_bias is None:
-        return triton_backward.write_row_gradients(inputs, launch)
+        triton_backward.write_row_gradients(inputs, launch)
+        return
     transposed = torch.empty(
         *pair_bias.shape[:2], length, length, dtype=pair_bias.dtype, device=pair_bias.device
     )
     if mask is None:
         transposed.copy_(pair_bias.mT)
     else:
-        penalty = ((mask[0].float() - 1.0) * MASK_PENALTY).to(pair_bias.dtype)
-        torch.add(pair_bias.mT, penalty[:, None], out=transposed)
+        torch.add(pair_bias.mT, shared_penalty(mask, pair_bias.dtype)[:, None], out=transposed)
     tile, queries = (KEYS.value, WIDTH.value), (KEYS.value, QUERIES.value)
     row_gradients_kernel[(rows * heads,)](
         tile_descriptor(projected.view(rows * length, -1), *tile),
@@ -192,4 +191,3 @@ def write_row_gradients(inputs: RowInputs, launch: dict[str, Any]) -> None:
         num_warps=4,
         maxnreg=REGISTERS.value,
     )
-    return None

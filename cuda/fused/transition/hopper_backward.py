@@ -10,8 +10,6 @@ column. LayerNorm's scale and offset are therefore folded into the weights (`fol
 biases are summed from shared memory, where a thread can read whole columns.
 """
 
-from typing import NamedTuple
-
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -31,13 +29,11 @@ from cuda.fused.hopper_tiles import (
     tile_descriptor,
 )
 from cuda.fused.launch import check_tensors, program_count, tma_aligned, tma_readable
-from cuda.fused.matrix_products import wide_product
-from cuda.fused.row_sums import sum_rows
 from cuda.fused.rows import EPSILON
 from cuda.fused.transition import hopper, triton_backward
 from cuda.fused.transition.folded_norm import fold, unfold
 from cuda.fused.transition.reference import TransitionWeights
-from cuda.fused.transition.triton_backward import TransitionGradients
+from cuda.fused.transition.triton_backward import HiddenGradients, TransitionGradients
 
 ROWS = gl.constexpr(64)
 # By channels: hidden channels of a block, stages of the ring of weights, and buffers of rows per warpgroup.
@@ -114,7 +110,7 @@ def _compute_group(
     WIDTH: gl.constexpr,
 ):
     """Compute the gradients of one warpgroup's rows of every tile."""
-    x, standardised, hidden_layer, hidden_gradient, x_gradient = tensors
+    x, normed, hidden_layer, hidden_gradient, x_gradient = tensors
     rows, gradients, widens, narrows, hidden_tiles, hidden_gradient_tiles = buffers
     rows_full, gradient_full, widen_full, narrow_full = full
     rows_empty, gradient_empty, widen_empty, narrow_empty = empty
@@ -156,7 +152,7 @@ def _compute_group(
             tma.store_wait(0)
             gl.thread_barrier()
             mbarrier.arrive(rows_empty.index(GROUP * BUFFERS + (buffer ^ 1)))
-        tma.async_copy_shared_to_global(standardised, [row, 0], operand)
+        tma.async_copy_shared_to_global(normed, [row, 0], operand)
         mbarrier.wait(gradient_full.index(GROUP), gradient_phase)
         gradient_phase ^= 1
         gl.store(sums + columns, gl.sum(upstream.load(COLUMNS).to(gl.float32), axis=0))
@@ -214,7 +210,7 @@ def transition_gradients_kernel(
     gradient,
     widen,
     narrow,
-    standardised,
+    normed,
     hidden_layer,
     hidden_gradient,
     x_gradient,
@@ -225,9 +221,9 @@ def transition_gradients_kernel(
     STAGES: gl.constexpr,
     BUFFERS: gl.constexpr,
 ):
-    """Write the tensors of `StandardGradients` for rows x [R, C].
+    """Write the tensors of `HiddenGradients` for rows x [R, C], with LayerNorm folded into the projection.
 
-    Descriptors: x, gradient, standardised and x_gradient in tiles [ROWS, C], hidden_layer and hidden_gradient
+    Descriptors: x, gradient, normed and x_gradient in tiles [ROWS, C], hidden_layer and hidden_gradient
     [R, WIDTH] in tiles [ROWS, HIDDEN], widen [C, WIDTH] in tiles [C, HIDDEN], narrow [WIDTH, C] in tiles
     [HIDDEN, C]. `tiles` counts pairs of tiles of rows.
     """
@@ -243,7 +239,7 @@ def transition_gradients_kernel(
     full = (rows_full, gradient_full, widen_full, narrow_full)
     empty = (rows_empty, gradient_empty, widen_empty, narrow_empty)
     fence_async_shared()
-    tensors = (x, standardised, hidden_layer, hidden_gradient, x_gradient)
+    tensors = (x, normed, hidden_layer, hidden_gradient, x_gradient)
     gl.warp_specialize(
         [
             (_compute_group, (0, tensors, buffers, full, empty, widen_bias, partial_sums, tiles, WIDTH)),
@@ -253,24 +249,6 @@ def transition_gradients_kernel(
         [4, 1],
         [240, 24],
     )
-
-
-class StandardGradients(NamedTuple):
-    """What the kernel writes.
-
-    Args:
-        standardised: [P, C], the rows less their means, divided by their deviations.
-        hidden: [P, W], the hidden layer.
-        hidden_gradient: [P, W], before relu.
-        x_gradient: [P, C].
-        partial_sums: [programs, C + W] float32, of the gradients of narrow_bias and widen_bias.
-    """
-
-    standardised: torch.Tensor
-    hidden: torch.Tensor
-    hidden_gradient: torch.Tensor
-    x_gradient: torch.Tensor
-    partial_sums: torch.Tensor
 
 
 def transition_backward(
@@ -286,16 +264,10 @@ def transition_backward(
     check_tensors("transition", x, gradient, *weights[2:])
     channels, width = weights.widen.shape
     computed = hidden_gradients(gradient, x, *fold(weights), weights.narrow)
-    widen = wide_product(computed.standardised.mT, computed.hidden_gradient)
-    vectors = widen.new_empty(3 * channels + width)
-    sum_rows(computed.partial_sums, vectors[2 * channels :])
-    unfold(weights, widen, vectors)
-    return TransitionGradients(
-        x=computed.x_gradient,
-        widen=widen,
-        narrow=wide_product(computed.hidden.mT, gradient),
-        vectors=vectors,
-    )
+    vectors = computed.partial_sums.new_empty(3 * channels + width)
+    gradients = triton_backward.weight_gradients(gradient, computed, vectors[2 * channels :])
+    unfold(weights, gradients.widen, vectors)
+    return gradients._replace(vectors=vectors)
 
 
 def hidden_gradients(
@@ -304,7 +276,7 @@ def hidden_gradients(
     widen: torch.Tensor,
     widen_bias: torch.Tensor,
     narrow: torch.Tensor,
-) -> StandardGradients:
+) -> HiddenGradients:
     """Run the kernel.
 
     Args:
@@ -314,25 +286,18 @@ def hidden_gradients(
         widen_bias: [W] float32, its bias.
         narrow: [W, C], the second projection.
     """
-    count, channels = x.shape
-    width = widen.shape[1]
+    channels, width = widen.shape
     launch = dict(LAUNCHES[channels])
     hidden = launch.pop("HIDDEN")
-    tiles = -(-count // (2 * ROWS.value))
-    result = StandardGradients(
-        standardised=torch.empty_like(x),
-        hidden=x.new_empty(count, width),
-        hidden_gradient=x.new_empty(count, width),
-        x_gradient=torch.empty_like(x),
-        partial_sums=x.new_empty(2 * tiles, channels + width, dtype=torch.float32),
-    )
+    tiles = -(-len(x) // (2 * ROWS.value))
+    result = HiddenGradients.allocate(x, width, 2 * tiles, channels + width)
     rows = (ROWS.value, channels)
     transition_gradients_kernel[(program_count(x, tiles, 1),)](
         tile_descriptor(x, *rows),
         tile_descriptor(gradient, *rows),
         tile_descriptor(tma_readable(widen), channels, hidden),
         tile_descriptor(tma_readable(narrow), hidden, channels),
-        tile_descriptor(result.standardised, *rows),
+        tile_descriptor(result.normed, *rows),
         tile_descriptor(result.hidden, ROWS.value, hidden),
         tile_descriptor(result.hidden_gradient, ROWS.value, hidden),
         tile_descriptor(result.x_gradient, *rows),

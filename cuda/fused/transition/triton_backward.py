@@ -100,15 +100,16 @@ class TransitionGradients(NamedTuple):
 
 
 class HiddenGradients(NamedTuple):
-    """What the kernel of the backward pass writes.
+    """Tensors that a kernel of the backward pass writes.
 
     Args:
-        normed: [P, C], LN(x).
+        normed: [P, C], the rows that the first projection takes: LN(x), or without scale and offset if these
+            are folded into the projection.
         hidden: [P, W].
         hidden_gradient: [P, W], before relu.
         x_gradient: [P, C].
         partial_sums: [programs, 3*C + W] float32, of the gradients of scale, offset, narrow_bias and
-            widen_bias.
+            widen_bias; [programs, C + W] without the first two if these are folded.
     """
 
     normed: torch.Tensor
@@ -118,15 +119,15 @@ class HiddenGradients(NamedTuple):
     partial_sums: torch.Tensor
 
     @staticmethod
-    def allocate(x: torch.Tensor, width: int, programs: int) -> "HiddenGradients":
-        """Allocate the tensors for rows x [P, C]."""
-        count, channels = x.shape
+    def allocate(x: torch.Tensor, width: int, *sums: int) -> "HiddenGradients":
+        """Allocate the tensors for rows x [P, C], W hidden channels, and partial sums of a shape."""
+        count = len(x)
         return HiddenGradients(
             normed=torch.empty_like(x),
             hidden=x.new_empty(count, width),
             hidden_gradient=x.new_empty(count, width),
             x_gradient=torch.empty_like(x),
-            partial_sums=x.new_empty(programs, 3 * channels + width, dtype=torch.float32),
+            partial_sums=x.new_empty(sums, dtype=torch.float32),
         )
 
 
@@ -154,7 +155,7 @@ def hidden_gradients(gradient: torch.Tensor, x: torch.Tensor, weights: Transitio
     options = choose_launch("transition", x, channels, "backward")
     block, rows, columns = padded_channels(channels), options["ROWS"], options["HIDDEN"]
     programs = triton.cdiv(count, rows)
-    result = HiddenGradients.allocate(x, width, programs)
+    result = HiddenGradients.allocate(x, width, programs, 3 * channels + width)
     if count:
         transition_gradients[(programs,)](
             matrix_tiles(x, rows, block),
@@ -177,11 +178,19 @@ def hidden_gradients(gradient: torch.Tensor, x: torch.Tensor, weights: Transitio
     return result
 
 
-def weight_gradients(gradient: torch.Tensor, computed: HiddenGradients) -> TransitionGradients:
-    """Return all gradients, given that of the update [P, C] and what the kernel has written."""
+def weight_gradients(
+    gradient: torch.Tensor, computed: HiddenGradients, vectors: torch.Tensor | None = None
+) -> TransitionGradients:
+    """Return all gradients.
+
+    Args:
+        gradient: [P, C], of the update.
+        computed: tensors that the kernel has written.
+        vectors: where the sums of the partial sums are written; by default a new tensor.
+    """
     return TransitionGradients(
         x=computed.x_gradient,
         widen=wide_product(computed.normed.mT, computed.hidden_gradient),
         narrow=wide_product(computed.hidden.mT, gradient),
-        vectors=sum_rows(computed.partial_sums),
+        vectors=sum_rows(computed.partial_sums, vectors),
     )

@@ -22,31 +22,38 @@ from model.training.sampling import Sampler, TrainingSampleSettings
 TOLERANCE = 1e-5
 
 
+def random_network(config: ModelConfig) -> AlphaFold:
+    return AlphaFold.from_parameters(config, random_parameters(config))
+
+
+def draw_batch(chains: ChainSet, split: Split, settings: TrainingSampleSettings) -> dict[str, torch.Tensor]:
+    """Return four samples, with padding after the last residue."""
+    arrays = Sampler(chains, split, settings, seed=5).batch(0, 4, crop=44)
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
 @pytest.fixture(scope="module")
 def network(network_config: ModelConfig) -> AlphaFold:
-    return AlphaFold.from_parameters(network_config, random_parameters(network_config))
+    return random_network(network_config)
 
 
 @pytest.fixture(scope="module")
 def batch(chains: ChainSet, split: Split) -> dict[str, torch.Tensor]:
-    """Return samples with and without templates, with padding after the last residue."""
+    """Return samples with and without templates."""
     settings = TrainingSampleSettings(msa_rows=5, extra_rows=3, template_rate=0.7, few_clusters_rate=1.0)
-    arrays = Sampler(chains, split, settings, seed=5).batch(0, 4, crop=44)
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return draw_batch(chains, split, settings)
 
 
 @pytest.fixture(scope="module")
 def network_without_templates(network_config: ModelConfig) -> AlphaFold:
-    config = replace(network_config, template=None)
-    return AlphaFold.from_parameters(config, random_parameters(config))
+    return random_network(replace(network_config, template=None))
 
 
 @pytest.fixture(scope="module")
 def batch_without_templates(chains: ChainSet, split: Split) -> dict[str, torch.Tensor]:
-    """Return samples without templates, with padding after the last residue and the last rows."""
+    """Return samples without templates, with padding after the last rows too."""
     settings = TrainingSampleSettings(msa_rows=12, extra_rows=60, templates=0, few_clusters_rate=1.0)
-    arrays = Sampler(chains, split, settings, seed=5).batch(0, 4, crop=44)
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return draw_batch(chains, split, settings)
 
 
 def inference_features(batch: dict[str, torch.Tensor], sample: int) -> dict[str, torch.Tensor]:
@@ -142,9 +149,7 @@ def test_batch_of_one_equals_batch_of_four(network: AlphaFold, batch: dict[str, 
 def test_checkpointed_blocks_give_the_same_gradients(
     network_config: ModelConfig, batch: dict[str, torch.Tensor]
 ) -> None:
-    network = AlphaFold.from_parameters(network_config, random_parameters(network_config)).requires_grad_(
-        True
-    )
+    network = random_network(network_config).requires_grad_(True)
     weights = LossWeights(predicted_aligned_error=0.1, experimentally_resolved=0.01, violation=1.0)
     gradients = []
     for execution in (Execution(), Execution(checkpoint_blocks=True)):

@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from cuda.fused.transition import TransitionWeights, differentiable, hopper_backward
+from cuda.fused.transition import TransitionWeights, differentiable, hopper_backward, triton_backward
 from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
 Compare = Callable[..., None]
@@ -39,7 +39,7 @@ def reference_unfold(weights: TransitionWeights, gradient: torch.Tensor, vectors
 )
 def test_matches_float64(rows: int, channels: int, compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hopper_backward, "check_tensors", lambda *_: None)
-    monkeypatch.setattr(hopper_backward, "sum_rows", lambda x, out: torch.sum(x, 0, out=out))
+    monkeypatch.setattr(triton_backward, "sum_rows", lambda x, out: torch.sum(x, 0, out=out))
     monkeypatch.setattr(hopper_backward, "fold", reference_fold)
     monkeypatch.setattr(hopper_backward, "unfold", reference_unfold)
     name = "transition_gradients_kernel"
