@@ -12,7 +12,7 @@ from features.residues import check_foldable
 from foldcli.logs import logger
 from foldcli.outputs.network_note import network_facts
 from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.background import map_ahead, run_ahead
+from foldcli.pipeline.background import map_ahead, run_ahead, run_in_background
 from foldcli.pipeline.feature_stage import FeatureStage
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.results import has_leftovers, remove_leftovers
@@ -68,6 +68,7 @@ class JobPreparation:
     def __init__(self, state: RunState, features: FeatureStage, pool: WorkerPool) -> None:
         self._state, self._features, self._pool = state, features, pool
         self._settings, self._locks = state.settings, state.locks
+        self._pool_begun = False
 
     def begin_target(self, target: TargetRun) -> TargetPlan | None:
         """Prepare the folder of a target that was just locked; return its plan, or None if it is finished.
@@ -85,11 +86,17 @@ class JobPreparation:
         plan = self._state.plan(target)
         if plan.is_finished:
             return None
-        # workers and GPU take seconds to start; meanwhile the target is searched
-        self._pool.start()
+        # the GPU and the workers take seconds to start; meanwhile the target is searched
+        if not self._pool_begun:
+            self._pool_begun = True
+            run_in_background(self._start_pool)
         if plan.jobs and not self._settings.workers:
             self._settings.predictor.warm_up(plan.jobs[0].source)
         return plan
+
+    def _start_pool(self) -> None:
+        self._state.wait_for_first_job()
+        self._pool.start()
 
     def unfinished(self) -> Iterator[TargetRun]:
         """Return the targets that need work, in order; count finished ones, and fail unsuitable ones."""

@@ -114,7 +114,8 @@ class Predictor:
     """The networks of one run; each is loaded when first used, and kept.
 
     `stage` is the name of their stage in done.json, and `warm_up_residues` the length of the protein that a
-    GPU is prepared with.
+    GPU is prepared with. `begun` is set when the first job begins: its network is loaded, and its kernels are
+    compiled.
 
     Args:
         sources: models in the order in which they run.
@@ -141,7 +142,7 @@ class Predictor:
         self._networks: dict[ParameterSource, AlphaFold] = {}
         self._warm_up: Future[None] | None = None
         self._first_job_is_ready = Event()
-        self._started = False
+        self.begun = Event()
 
     @property
     def is_untrained(self) -> bool:
@@ -275,9 +276,9 @@ class Predictor:
         self.end_warm_up()
         network = self.network(job.source)
         self.wait_for_kernels()
-        if not self._started and logger.isEnabledFor(logging.DEBUG):
+        if not self.begun.is_set() and logger.isEnabledFor(logging.DEBUG):
             _log_first_block(network)
-        self._started = True
+        self.begun.set()
         recycling = recycling_settings(self.settings, job)
         collect = self._start(NetworkJob(job, name, network, sample, recycling, progress))
         self._read_ahead(job.source)

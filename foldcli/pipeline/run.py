@@ -282,8 +282,9 @@ class _Run:
         state, begin_target = self._state, self._preparation.begin_target
         targets = self._search_chains(search, self._chain_store)
         searched = search_ahead(
-            targets, search, self._target_store, state.locks, begin_target, state.fail, state.progress.show
-        )
+            targets, search, self._target_store, state.locks, begin_target, state.fail, state.progress.show,
+            state.wait_for_first_job,
+        )  # fmt: skip
         return run_ahead(searched, _SEARCHES_AHEAD, state.stop)
 
     def _search_chains(self, search: SearchStage, chain_store: ChainStore) -> Iterator[TargetRun]:

@@ -151,11 +151,9 @@ def _attend_backward(
     # deferred: Triton is optional, and Gluon differs between its versions
     from cuda.fused.attention import triton_backward
 
-    write_rows = triton_backward.write_row_gradients
+    write_gradients = None
     if kernel_implementation(projected.device) == "hopper":
-        from cuda.fused.attention import hopper_backward
-
-        write_rows = hopper_backward.write_row_gradients
+        from cuda.fused.attention.hopper_backward import write_gradients
     flat = projected.contiguous().flatten(0, 1)
     projected_gradient, gating_bias_gradient, pair_bias_gradient = triton_backward.attend_backward(
         gradient.flatten(0, 1),
@@ -165,7 +163,7 @@ def _attend_backward(
         None if pair_bias is None else pair_bias.to(flat.dtype),
         gated.flatten(0, 1),
         (maximum, total),
-        write_rows,
+        write_gradients,
     )
     if pair_bias_gradient is None or pair_bias is None:
         pair_bias_gradient = flat.new_empty(0)

@@ -4,6 +4,7 @@ import torch
 
 from cuda.fused.attention import hopper_projections, triton
 from cuda.fused.attention.hopper_core import QUERIES, ROWS, WIDTH, launch_core
+from cuda.fused.attention.masked_bias import masked_with_maxima
 from cuda.fused.attention.reference import AttentionWeights
 from cuda.fused.launch import tma_aligned
 
@@ -75,12 +76,11 @@ def attend(
     )
     if not supported:
         return triton.attend(projected, gating_bias, mask, pair_bias, gated, statistics)
+    maxima = None
     if mask is not None and projected.shape[0]:
-        keys = projected.shape[1]
-        # further keys are those that `triton.align_keys` has added, whose bias is -inf
-        pair_bias = pair_bias[..., :keys] + triton.shared_penalty(mask, pair_bias.dtype)
+        pair_bias, maxima = masked_with_maxima(pair_bias, mask)
     tile = {"ROWS": ROWS.value, "QUERIES": QUERIES.value}
     launch = triton.prepare_core(projected, gating_bias, None, pair_bias, gated, statistics, **tile)
     if launch.blocks:
-        launch_core(launch.arguments, launch.sizes["HEADS"])
+        launch_core(launch.arguments, launch.sizes["HEADS"], maxima)
         triton.recompute_out_of_range(launch)

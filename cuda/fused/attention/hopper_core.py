@@ -15,6 +15,7 @@ its largest product with a key in the first row's first tile. A steep bias thus 
 import math
 from typing import Any
 
+import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -26,7 +27,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from cuda.fused.attention import triton_core as core
-from cuda.fused.hopper_tiles import allocate_barriers, allocate_buffers, tile_descriptor
+from cuda.fused.hopper_tiles import (
+    allocate_barriers,
+    allocate_buffers,
+    next_stage,
+    previous_stage,
+    tile_descriptor,
+)
 from cuda.fused.launch import program_count
 
 WIDTH = gl.constexpr(32)
@@ -38,7 +45,7 @@ GROUPS = gl.constexpr(4)
 PROGRAM_ROWS = gl.constexpr(4)
 # keys of a tile, and tiles in shared memory
 KEYS = gl.constexpr(32)
-STAGES = gl.constexpr(5)
+STAGES = gl.constexpr(6)
 # registers per thread: at the launch, and after their redistribution to warpgroups and loading warp
 REGISTERS, GROUP_REGISTERS, LOAD_REGISTERS = 96, gl.constexpr(112), gl.constexpr(24)
 
@@ -97,7 +104,8 @@ def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
     queries, keys, values, biases, _ = buffers
     full, empty, queries_full, queries_empty = barriers
     length, query_blocks, items = sizes
-    step = 0
+    stage = 0
+    phase = 0
     for iteration in range(_iterations(items)):
         block, row_block, head = _work_item(iteration, query_blocks, INNER // WIDTH)
         row = row_block * PROGRAM_ROWS
@@ -115,9 +123,8 @@ def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
                 queries.index(buffer * QUERY_GROUPS + group),
             )
         for begin in range(0, length, KEYS):
-            stage = step % STAGES
             loaded = full.index(stage)
-            mbarrier.wait(empty.index(stage), (step // STAGES & 1) ^ 1)
+            mbarrier.wait(empty.index(stage), phase ^ 1)
             mbarrier.expect(loaded, (2 * PROGRAM_ROWS * WIDTH + QUERY_GROUPS * QUERIES) * KEYS * 2)
             tma.async_copy_global_to_shared(
                 key_tiles, [row, begin, INNER + channel], loaded, keys.index(stage)
@@ -132,7 +139,7 @@ def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
                     loaded,
                     biases.index(stage * QUERY_GROUPS + group),
                 )
-            step += 1
+            stage, phase = next_stage(stage, phase, STAGES)
 
 
 @gluon.jit
@@ -140,6 +147,13 @@ def _row_tile(tiles, stage, row):
     """Return the keys or values [KEYS, WIDTH] of one row, in shared memory."""
     shape: gl.constexpr = [PROGRAM_ROWS, KEYS, WIDTH]
     return tiles.index(stage)._reinterpret(tiles.dtype, shape, FLAT).index(row)
+
+
+@gluon.jit
+def rows_of_tile(tile, k, ROWS: gl.constexpr):
+    """Return ROWS rows of a tile with 32 columns, in shared memory: those from k * ROWS on."""
+    shape: gl.constexpr = [tile.shape[0] // ROWS, ROWS, 32]
+    return tile._reinterpret(tile.dtype, shape, FLAT).index(k)
 
 
 @gluon.jit
@@ -171,18 +185,18 @@ def _attend_group(GROUP: gl.constexpr, inputs, output, statistics, INNER: gl.con
     tiles = (length - 1) // KEYS + 1
     zero_logits = gl.zeros([QUERIES, KEYS], gl.float32, LOGITS)
     ones_operand = ones.permute((1, 0))
-    step = 0
+    stage = 0
+    phase = 0
     for iteration in range(_iterations(items)):
         block, row_block, head = _work_item(iteration, query_blocks, INNER // WIDTH)
         query_block = block * QUERY_GROUPS + GROUP % QUERY_GROUPS
         bias_maximum = _load_maxima(bias_maxima, query_block, head, length)
         buffer = iteration % 2
-        stage = step % STAGES
         query = queries.index(buffer * QUERY_GROUPS + GROUP % QUERY_GROUPS)._reinterpret(
             dtype, [PROGRAM_ROWS, QUERIES, WIDTH], FLAT
         )
         mbarrier.wait(queries_full.index(buffer), iteration // 2 & 1)
-        mbarrier.wait(full.index(stage), step // STAGES & 1)
+        mbarrier.wait(full.index(stage), phase)
         key = _row_tile(keys, stage, FIRST).permute((1, 0))
         logits = warpgroup_mma(query.index(FIRST), key, zero_logits, use_acc=False)
         maximum = gl.max(logits, 1) * scale + bias_maximum
@@ -194,10 +208,9 @@ def _attend_group(GROUP: gl.constexpr, inputs, output, statistics, INNER: gl.con
         # Operands of products cannot be computed while products are in flight, so the weights of one row are
         # multiplied by its values during the exponentials of the next row. Before the first row they are 0.
         weights = gl.zeros([QUERIES, KEYS], dtype, WEIGHTS)
-        previous = stage
         for tile in range(tiles):
-            stage = step % STAGES
-            next_tile_stage = (step + 1) % STAGES
+            following, following_phase = next_stage(stage, phase, STAGES)
+            previous = gl.where(tile == 0, stage, previous_stage(stage, STAGES))
             new_out = ()
             new_total = ()
             for k in gl.static_range(ROWS):
@@ -210,8 +223,8 @@ def _attend_group(GROUP: gl.constexpr, inputs, output, statistics, INNER: gl.con
                 else:
                     # after the last tile there is no next one; these logits are not used
                     more = tile + 1 < tiles
-                    mbarrier.wait(full.index(next_tile_stage), (step + 1) // STAGES & 1, pred=more)
-                    key = _row_tile(keys, next_tile_stage, FIRST).permute((1, 0))
+                    mbarrier.wait(full.index(following), following_phase, pred=more)
+                    key = _row_tile(keys, following, FIRST).permute((1, 0))
                     next_logits = warpgroup_mma(
                         query.index(FIRST), key, zero_logits, use_acc=False, is_async=True
                     )
@@ -239,8 +252,9 @@ def _attend_group(GROUP: gl.constexpr, inputs, output, statistics, INNER: gl.con
             new_total += (last_total,)
             out = new_out
             total = new_total
-            previous = stage
-            step += 1
+            stage = following
+            phase = following_phase
+        previous = previous_stage(stage, STAGES)
         last_out = warpgroup_mma(weights, _row_tile(values, previous, LAST), out[ROWS - 1])
         last_total = warpgroup_mma(weights, ones_operand, total[ROWS - 1])
         mbarrier.arrive(empty.index(previous), count=1)
@@ -337,7 +351,7 @@ def attention_kernel(
     )
 
 
-def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
+def launch_core(arguments: tuple[Any, ...], heads: int, bias_maxima: torch.Tensor | None = None) -> None:
     """Launch the kernel for bfloat16 heads of 32 channels, a pair bias and no mask.
 
     Args:
@@ -345,6 +359,7 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
             past the last one must be -inf. The counts of sums out of range are those of blocks of QUERIES
             queries of ROWS rows of one head.
         heads: number of heads.
+        bias_maxima: [H, L], the largest bias of each query, if it is known.
     """
     (projected, projected_row, projected_position, gating_bias, _, _, _, pair_bias, _, _, gated, gated_row,
         gated_position, batch, length, maxima, sums, _, _, out_of_range) = arguments  # fmt: skip
@@ -354,7 +369,7 @@ def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
         tile_descriptor(projected, PROGRAM_ROWS.value, QUERIES.value, WIDTH.value),
         tile_descriptor(projected, PROGRAM_ROWS.value, KEYS.value, WIDTH.value),
         tile_descriptor(pair_bias, 1, QUERIES.value, KEYS.value),
-        pair_bias.amax(-1),
+        pair_bias.amax(-1) if bias_maxima is None else bias_maxima,
         projected,
         projected_row,
         projected_position,

@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.attention.reference import KEY_ALIGNMENT, MASK_PENALTY, AttentionWeights
+from cuda.fused.attention.reference import KEY_ALIGNMENT, AttentionWeights
 from cuda.fused.attention.triton_core import attend_blocks, recompute_blocks
 from cuda.fused.chunking import row_slices
 from cuda.fused.launch import check_tensors, choose_launch, tma_aligned
@@ -294,11 +294,6 @@ def recompute_out_of_range(launch: CoreLaunch) -> None:
 def is_shared(mask: torch.Tensor | None) -> bool:
     """Return True if all rows have the same mask [M, L], with a stride of 0, or none."""
     return mask is None or mask.stride(0) == 0
-
-
-def shared_penalty(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return what a mask [M, L] that all rows share adds to logits, [L]."""
-    return ((mask[0].float() - 1.0) * MASK_PENALTY).to(dtype)
 
 
 def align_keys(pair_bias: torch.Tensor) -> torch.Tensor:

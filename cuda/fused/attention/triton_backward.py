@@ -22,7 +22,7 @@ BIAS_PROGRAMS = 4
 
 
 class RowInputs(NamedTuple):
-    """Tensors of the kernel for rows whose keys fit in a program; see `triton_backward_kernels`.
+    """Tensors of the kernels that are chosen by device and size; see `triton_backward_kernels`.
 
     Args:
         projected: [M, L, 4*H*D], contiguous.
@@ -43,16 +43,12 @@ class RowInputs(NamedTuple):
     projected_gradient: torch.Tensor
 
 
-WriteRows = Callable[[RowInputs, dict[str, Any]], None]
+# Computes what it has kernels for: returns whether dQ, dK and dV were written, and dB or None.
+WriteGradients = Callable[[RowInputs], tuple[bool, torch.Tensor | None]]
 
 
-def write_row_gradients(inputs: RowInputs, launch: dict[str, Any]) -> None:
-    """Write dQ, dK and dV of rows whose keys fit in a program.
-
-    Args:
-        inputs: the kernel's tensors.
-        launch: options of the launch.
-    """
+def _write_row_gradients(inputs: RowInputs, launch: dict[str, Any]) -> None:
+    """Write dQ, dK and dV of rows whose keys fit in a program."""
     projected, scaled, maximum, delta, mask, pair_bias, projected_gradient = inputs
     rows, heads, length = maximum.shape
     width = scaled.shape[-1] // heads
@@ -87,7 +83,7 @@ def attend_backward(
     pair_bias: torch.Tensor | None,
     gated: torch.Tensor,
     statistics: tuple[torch.Tensor, torch.Tensor],
-    write_rows: WriteRows = write_row_gradients,
+    write_gradients: WriteGradients | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Compute the gradients of `cuda.fused.attention.triton.attend`.
 
@@ -99,7 +95,7 @@ def attend_backward(
         pair_bias: [S, H, L, L] for M / S rows each, or None.
         gated: [M, L, H*D], the result, contiguous.
         statistics: two tensors [M, H, L], as the forward pass wrote them.
-        write_rows: writes dQ, dK and dV of rows whose keys fit in a program, like `write_row_gradients`.
+        write_gradients: kernels of a device, which are used for what they support.
 
     Returns:
         The gradients of projected [M, L, 4*H*D], of gating_bias [H, D] float32, and of pair_bias
@@ -132,11 +128,15 @@ def attend_backward(
         *bias_strides,
         projected_gradient,
     )
+    whole = None if pair_bias is None else pair_bias[..., :length]
+    row_inputs = RowInputs(projected, scaled, statistics[0], delta, mask, whole, projected_gradient)
+    rows_written, bias_gradient = False, None
+    if write_gradients is not None:
+        rows_written, bias_gradient = write_gradients(row_inputs)
     tile, row = dict(options["tile"]), options.get("row")
     resident = tile.pop("PROGRAMS", BIAS_PROGRAMS)
     all_keys, all_queries = row is None and length <= tile["KEYS"], row is None and length <= tile["QUERIES"]
-    bias_gradient = None
-    if pair_bias is not None or (all_keys and all_queries):
+    if bias_gradient is None and (pair_bias is not None or (all_keys and all_queries)):
         groups = rows // bias_rows * heads
         tiles = triton.cdiv(length, tile["QUERIES"]) * triton.cdiv(length, tile["KEYS"])
         programs = program_count(projected, tiles * groups * bias_rows, resident)
@@ -153,10 +153,9 @@ def attend_backward(
             bias_gradient = bias_gradient[0] if parts == 1 else bias_gradient.sum(0)
     else:
         all_keys = all_queries = False
-    if row is not None:
-        whole = None if pair_bias is None else pair_bias[..., :length]
-        row_inputs = RowInputs(projected, scaled, statistics[0], delta, mask, whole, projected_gradient)
-        write_rows(row_inputs, row)
+    if row is not None and not rows_written:
+        _write_row_gradients(row_inputs, row)
+    if row is not None or rows_written:
         all_keys = all_queries = True
     for kernel, name, block, done in (
         (key_gradients, "keys", "KEYS", all_queries),

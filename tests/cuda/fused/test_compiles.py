@@ -31,8 +31,10 @@ from benchmarks.contest.reference import GateFirstWeights  # noqa: E402
 from cuda.fused import launch, row_sums  # noqa: E402
 from cuda.fused.attention import (  # noqa: E402
     AttentionWeights,
+    hopper_bias_gradient,
     hopper_core,
     hopper_projections,
+    masked_bias,
 )
 from cuda.fused.attention import hopper as hopper_attention  # noqa: E402
 from cuda.fused.attention import hopper_backward as hopper_attention_backward  # noqa: E402
@@ -466,9 +468,14 @@ def test_transition_backward_on_hopper(
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_gradients_of_attention_rows_on_hopper(masked: bool, compiled: Callable[..., CompiledKernel]) -> None:
-    kernel = compiled(hopper_attention_backward, "row_gradients_kernel")
-    rows, heads, length = 3, 4, 256
+@pytest.mark.parametrize("length", [256, 384])
+def test_attention_backward_on_hopper(
+    length: int, masked: bool, compiled: Callable[..., CompiledKernel]
+) -> None:
+    row_kernel = compiled(hopper_attention_backward, "row_gradients_kernel")
+    bias_kernel = compiled(hopper_bias_gradient, "bias_gradient_kernel")
+    mask_kernel = compiled(masked_bias, "mask_bias")
+    rows, heads = 3, 4
     projected = torch.empty(rows, length, 512, dtype=torch.bfloat16)
     statistics = torch.empty(rows, heads, length)
     inputs = attention_backward.RowInputs(
@@ -480,8 +487,13 @@ def test_gradients_of_attention_rows_on_hopper(masked: bool, compiled: Callable[
         torch.empty(1, heads, length, length, dtype=torch.bfloat16),
         projected.clone(),
     )
-    hopper_attention_backward.write_row_gradients(inputs, {})
-    check(kernel, 1)
+    hopper_attention_backward.write_gradients(inputs)
+    check(bias_kernel, 1)
+    assert len(row_kernel.stack) == (length == 256)
+    assert len(mask_kernel.stack) == (masked or length == 256)
+    for kernel in (row_kernel, mask_kernel):
+        if kernel.stack:
+            check(kernel, 1)
 
 
 def test_sums_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:

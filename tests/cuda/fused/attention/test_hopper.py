@@ -7,6 +7,7 @@ pytest.importorskip("triton")
 
 from cuda.fused.attention import hopper, hopper_core
 from cuda.fused.attention import triton as triton_attention
+from tests.cuda.fused.attention import plain_mask
 from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
 HEADS, WIDTH = 2, 32
@@ -55,6 +56,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     instructions = {"_zeros": torch.zeros_like, "_to_float32": torch.Tensor.float}
     kernel = SimulatedKernel(hopper_core, "attention_kernel", **instructions)
     monkeypatch.setattr(hopper_core, "attention_kernel", kernel)
+    plain_mask.replace_kernel(monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+"""The kernel that adds masks to pair biases gives the numbers of plain PyTorch."""
+
+import pytest
+import torch
+
+from cuda.fused.attention import masked_bias
+from tests.cuda.fused.attention import plain_mask
+from tests.cuda.fused.environment import DEVICE
+
+
+def draw(parts: int, length: int, heads: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(length)
+    # more keys than are real, heads last in memory
+    bias = torch.randn(parts, length, length + 8, heads, generator=generator).to(DEVICE, torch.bfloat16)
+    mask = (torch.rand(1, length, generator=generator) > 0.3).float().to(DEVICE)
+    return bias.permute(0, 3, 1, 2), mask.expand(4, length)
+
+
+@pytest.mark.parametrize("length", [1, 40, 129, 256])
+def test_maxima(length: int) -> None:
+    bias, mask = draw(1, length)
+    for value, expected in zip(
+        masked_bias.masked_with_maxima(bias[0], mask),
+        plain_mask.masked_with_maxima(bias[0], mask),
+        strict=True,
+    ):
+        assert value.is_contiguous() and torch.equal(value, expected)
+
+
+@pytest.mark.parametrize("length", [40, 256])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("contiguous", [False, True])
+def test_transposed(length: int, masked: bool, transpose: bool, contiguous: bool) -> None:
+    bias, mask = draw(2, length)
+    bias = bias[..., :length]
+    if contiguous:
+        bias = bias.contiguous()
+    arguments = bias, mask if masked else None, transpose
+    values = masked_bias.masked_and_transposed(*arguments)
+    expected = plain_mask.masked_and_transposed(*arguments)
+    assert torch.equal(values[0], expected[0]) and values[0].is_contiguous()
+    assert (values[1] is None) == (not transpose)
+    if values[1] is not None and expected[1] is not None:
+        assert torch.equal(values[1], expected[1]) and values[1].is_contiguous()
+
+
+def test_an_unmasked_bias_is_not_copied() -> None:
+    bias = draw(1, 40)[0][..., :40].contiguous()
+    assert masked_bias.masked_and_transposed(bias, None, True)[0] is bias
