@@ -27,6 +27,9 @@ from msa.io.fasta import FastaRecord
 # sampled jobs that wait for the network
 _SAMPLES_AHEAD = 2
 
+# largest number of seconds that the workers of results wait for the network, so that it is loaded sooner
+_POOL_DELAY = 2.0
+
 # `Predictor.sample` or `TemplateCopier.sample`
 SampleFunction: TypeAlias = Callable[[dict[str, np.ndarray], TargetTemplates | None, Any], Any]
 
@@ -87,15 +90,15 @@ class JobPreparation:
         if plan.is_finished:
             return None
         # the GPU and the workers take seconds to start; meanwhile the target is searched
+        if plan.jobs and not self._settings.workers:
+            self._settings.predictor.warm_up(plan.jobs[0].source)
         if not self._pool_begun:
             self._pool_begun = True
             run_in_background(self._start_pool)
-        if plan.jobs and not self._settings.workers:
-            self._settings.predictor.warm_up(plan.jobs[0].source)
         return plan
 
     def _start_pool(self) -> None:
-        self._state.wait_for_first_job()
+        self._settings.predictor.wait_until_prepared(_POOL_DELAY)
         self._pool.start()
 
     def unfinished(self) -> Iterator[TargetRun]:

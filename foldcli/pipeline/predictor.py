@@ -114,8 +114,7 @@ class Predictor:
     """The networks of one run; each is loaded when first used, and kept.
 
     `stage` is the name of their stage in done.json, and `warm_up_residues` the length of the protein that a
-    GPU is prepared with. `begun` is set when the first job begins: its network is loaded, and its kernels are
-    compiled.
+    GPU is prepared with.
 
     Args:
         sources: models in the order in which they run.
@@ -142,7 +141,8 @@ class Predictor:
         self._networks: dict[ParameterSource, AlphaFold] = {}
         self._warm_up: Future[None] | None = None
         self._first_job_is_ready = Event()
-        self.begun = Event()
+        self._prepared = Event()
+        self._started = False
 
     @property
     def is_untrained(self) -> bool:
@@ -201,6 +201,18 @@ class Predictor:
             # Python must not end while the thread works on the GPU
             atexit.register(wait, [self._warm_up], _WARM_UP_GRACE)
 
+    def wait_until_prepared(self, timeout: float | None = None) -> None:
+        """Wait until `warm_up` has loaded the network, and its kernels are compiled, or until it has failed.
+
+        For work that is needed later: its threads would take the interpreter's lock from those that load the
+        network, and its processes the cores from those that compile. Returns at once without `warm_up`.
+
+        Args:
+            timeout: largest number of seconds.
+        """
+        if self._warm_up is not None:
+            self._prepared.wait(timeout)
+
     def end_warm_up(self) -> None:
         """End `warm_up` soon, if it was called; wait for its end, and log its error."""
         self._first_job_is_ready.set()
@@ -209,10 +221,13 @@ class Predictor:
 
     def _run_passes(self, source: ParameterSource) -> None:
         """Run two passes of a network on a made-up protein."""
-        network = self.network(source)
-        log_time_since_start("the network is loaded")
-        sample = warm_up_sample(self.warm_up_residues, source.is_multimer)
-        self.wait_for_kernels()
+        try:
+            network = self.network(source)
+            log_time_since_start("the network is loaded")
+            sample = warm_up_sample(self.warm_up_residues, source.is_multimer)
+            self.wait_for_kernels()
+        finally:
+            self._prepared.set()
         self._warm_up_with(source, network, sample)
         log_time_since_start("the GPU is warmed up")
 
@@ -276,9 +291,9 @@ class Predictor:
         self.end_warm_up()
         network = self.network(job.source)
         self.wait_for_kernels()
-        if not self.begun.is_set() and logger.isEnabledFor(logging.DEBUG):
+        if not self._started and logger.isEnabledFor(logging.DEBUG):
             _log_first_block(network)
-        self.begun.set()
+        self._started = True
         recycling = recycling_settings(self.settings, job)
         collect = self._start(NetworkJob(job, name, network, sample, recycling, progress))
         self._read_ahead(job.source)

@@ -283,7 +283,7 @@ class _Run:
         targets = self._search_chains(search, self._chain_store)
         searched = search_ahead(
             targets, search, self._target_store, state.locks, begin_target, state.fail, state.progress.show,
-            state.wait_for_first_job,
+            self._settings.predictor.wait_until_prepared,
         )  # fmt: skip
         return run_ahead(searched, _SEARCHES_AHEAD, state.stop)
 

@@ -1,6 +1,5 @@
 """The settings and state that the stages of one run share."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Event
@@ -20,9 +19,6 @@ from foldcli.pipeline.template_copies import TemplateCopier
 from foldcli.pipeline.template_stage import TemplateStage
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.progress import RunProgress
-
-# seconds after the beginning of a run; the first job begins later if kernels are compiled
-_LONGEST_WAIT = 2.0
 
 
 @dataclass(frozen=True)
@@ -114,21 +110,6 @@ class RunState:
         self.stop = Event()
         self.locks = TargetLocks(self.stop)
         self.progress = RunProgress(len(targets), _most_passes(settings))
-        self._wait_until = time.monotonic() + _LONGEST_WAIT
-
-    def wait_for_first_job(self) -> None:
-        """Wait until a GPU of this process begins the first job, but only in the first seconds of the run.
-
-        For work that is needed later: its threads would take the interpreter's lock from those that load the
-        network, and processes that start would take CPU cores.
-        """
-        predictor = self.settings.predictor
-        if (
-            isinstance(predictor, Predictor)
-            and not self.settings.workers
-            and predictor.memory.device != "cpu"
-        ):
-            predictor.begun.wait(max(0.0, self._wait_until - time.monotonic()))
 
     def plan(self, target: TargetRun) -> TargetPlan:
         """Return the plan of a target; see `plan_target`, whose exceptions it raises."""

@@ -73,6 +73,9 @@ MAX_PROCESSES = 32
 """Maximum number of processes that compile; each needs 0.3 GB of memory."""
 MIN_KERNELS = 3
 """Minimum number of kernels to start processes for; starting one takes as long as compiling a kernel."""
+# added to the niceness of processes that compile kernels for many pairs, which no search waits for: more than
+# for the kernels of a network (`model.kernel_process`)
+_NICENESS = 19
 
 
 class KernelCompiler:
@@ -234,7 +237,9 @@ class KernelCompiler:
         """Compile kernels of a stage in several processes, if there are enough of them and of cores."""
         cores = len(os.sched_getaffinity(0))
         processes = min(len(own), cores // self._share[1], MAX_PROCESSES)
-        if processes < 2 or len(own) < MIN_KERNELS or SIMULATED:
+        few = processes < 2 or len(own) < MIN_KERNELS
+        # in this process, those that no search waits for would take the interpreter's lock from the search
+        if SIMULATED or (few and not (stage == _ALL and processes)):
             return
         job = _Job(asdict(self._device), str(self._folder), stage, tuple(lengths))
         yield from _run_job(job, own, processes)
@@ -307,6 +312,8 @@ def main() -> None:
         load_compiler(device.capability)
     # a compilation makes millions of objects, most of which are freed without the collector
     gc.set_threshold(_COLLECTION_THRESHOLD)
+    if job.stage == _ALL:
+        os.nice(_NICENESS)
     for _ in range(processes - 1):
         if os.fork() == 0:
             break

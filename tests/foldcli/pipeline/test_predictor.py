@@ -1,6 +1,8 @@
 """Tests of the networks of a run."""
 
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from foldcli.pipeline.template_stage import TargetTemplates
 from model.config import ModelConfig, model_config
 from model.parameters import random_parameters
 from msa.io.alignments import parse_alignment
-from tests.networks import tiny_network, write_packaged_network
+from tests.networks import tiny_network, tiny_parameters, write_packaged_network
 
 
 def small_config(name: str) -> ModelConfig:
@@ -84,3 +86,42 @@ def test_inputs_are_those_of_the_training_that_the_manifest_describes(tmp_path: 
     assert names == {"N", "CA", "C", "O", "CB"}
     assert not sample["template_all_atom_positions"][mask == 0].any()
     assert (sample["msa_feat"] == sample["msa_feat"][0]).all()
+
+
+def warmed_up_predictor(compilation: "Future[None]") -> Predictor:
+    """Return a predictor for a device without memory, which a thread prepares."""
+    sources = find_parameters(tiny_parameters(), (3,), "auto")
+    predictor = Predictor(
+        sources, PredictSettings(num_recycles=0), NetworkMemory("meta"), compilation=compilation
+    )
+    # nothing to wait for yet
+    predictor.wait_until_prepared()
+    predictor.warm_up(sources[0])
+    return predictor
+
+
+def test_later_work_waits_until_the_kernels_are_compiled() -> None:
+    compilation = Future[None]()
+    predictor = warmed_up_predictor(compilation)
+    waited = Event()
+    Thread(target=lambda: (predictor.wait_until_prepared(), waited.set()), daemon=True).start()
+    predictor.wait_until_prepared(0.01)
+    assert not waited.wait(0.5)
+    compilation.set_result(None)
+    assert waited.wait(60)
+
+
+def test_later_work_does_not_wait_for_a_network_that_cannot_be_loaded() -> None:
+    compilation = Future[None]()
+    compilation.set_exception(OSError("no memory"))
+    waited = Event()
+    predictor = warmed_up_predictor(compilation)
+    Thread(target=lambda: (predictor.wait_until_prepared(), waited.set()), daemon=True).start()
+    assert waited.wait(60)
+
+
+def test_later_work_does_not_wait_on_a_cpu() -> None:
+    sources = find_parameters(tiny_parameters(), (3,), "auto")
+    predictor = Predictor(sources, PredictSettings(num_recycles=0), NetworkMemory("cpu"))
+    predictor.warm_up(sources[0])
+    predictor.wait_until_prepared()

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ from foldcli.pipeline.identity import TargetIdentities
 from foldcli.pipeline.locks import LockOwner, TargetLocks
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.run import run_targets
-from foldcli.pipeline.run_state import RunSettings, RunState
+from foldcli.pipeline.run_state import RunSettings
 from foldcli.pipeline.search_ahead import search_ahead
 from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.searcher import LocalSearcher
@@ -446,37 +446,3 @@ def test_temporary_files_of_a_killed_run_are_removed(tmp_path: Path, searcher: L
         (folder / ".q.a3m.0123456789abcdef.tmp").touch()
     runs.run()
     assert not list(runs.files.folder.rglob("*.tmp"))
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
-def test_later_work_waits_for_the_first_job_on_a_gpu(
-    tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = Runs(tmp_path).settings()
-    # nothing runs on it
-    predictor = Predictor(settings.predictor.sources, SETTINGS, NetworkMemory(device))
-    monkeypatch.setattr("foldcli.pipeline.run_state._LONGEST_WAIT", 60.0)
-    state = RunState([], replace(settings, predictor=predictor), Failures(tmp_path, Shard()))
-    waited = Event()
-    thread = Thread(target=lambda: (state.wait_for_first_job(), waited.set()), daemon=True)
-    thread.start()
-    assert waited.wait(10 if device == "cpu" else 0.5) == (device == "cpu")
-    predictor.begun.set()
-    assert waited.wait(10)
-
-
-def test_later_work_does_not_wait_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Runs(tmp_path).settings()
-    predictor = Predictor(settings.predictor.sources, SETTINGS, NetworkMemory("cuda:0"))
-    monkeypatch.setattr("foldcli.pipeline.run_state._LONGEST_WAIT", 0.0)
-    RunState([], replace(settings, predictor=predictor), Failures(tmp_path, Shard())).wait_for_first_job()
-    assert not predictor.begun.is_set()
-
-
-def test_the_first_job_ends_the_wait(tmp_path: Path) -> None:
-    (tmp_path / "x.a3m").write_text(f">x\n{UBIQUITIN[:30]}\n")
-    runs = Runs(tmp_path)
-    settings = runs.settings()
-    target = AlignmentTarget("q", (str(tmp_path / "x.a3m"),))
-    run_targets([("q", target)], settings, Failures(settings.output.folder, Shard()))
-    assert isinstance(settings.predictor, Predictor) and settings.predictor.begun.is_set()

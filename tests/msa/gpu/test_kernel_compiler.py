@@ -57,6 +57,17 @@ def test_kernels_of_all_stages_are_compiled_together(tmp_path: Path) -> None:
     assert len(stages) == 3 and all(lengths == [100, 200] for lengths in stages.values())
 
 
+def test_few_kernels_are_compiled_in_another_process_only_if_no_search_waits_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    compiler = KernelCompiler(tmp_path, lambda done, needed: None, device=H200)
+    last = len(alignment_kernels([200], tmp_path, H200, many=True))
+    assert list(compiler._compile_in_processes("filter", [200], [0])) == []
+    assert list(compiler._compile_in_processes("all", [200], [last])) == [1]
+    assert list(compiler._compile_in_processes("all", [200], [])) == []
+
+
 @pytest.mark.parametrize("length", [50, 300, 3000])
 def test_all_kernels_that_queries_may_need_are_announced(tmp_path: Path, length: int) -> None:
     kernels = {
