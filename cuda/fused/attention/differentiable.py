@@ -153,7 +153,9 @@ def _attend_backward(
 
     write_gradients = None
     if kernel_implementation(projected.device) == "hopper":
-        from cuda.fused.attention.hopper_backward import write_gradients
+        from cuda.fused.attention import hopper_backward
+
+        write_gradients = hopper_backward.write_gradients
     flat = projected.contiguous().flatten(0, 1)
     projected_gradient, gating_bias_gradient, pair_bias_gradient = triton_backward.attend_backward(
         gradient.flatten(0, 1),
