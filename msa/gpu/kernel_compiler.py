@@ -73,8 +73,8 @@ MAX_PROCESSES = 32
 """Maximum number of processes that compile; each needs 0.3 GB of memory."""
 MIN_KERNELS = 3
 """Minimum number of kernels to start processes for; starting one takes as long as compiling a kernel."""
-# added to the niceness of processes that compile kernels for many pairs, which no search waits for: more than
-# for the kernels of a network (`model.kernel_process`)
+# added to the niceness of processes that no search waits for: more than for the kernels of a network
+# (`model.kernel_process`)
 _NICENESS = 19
 
 
@@ -138,6 +138,12 @@ class KernelCompiler:
             new = sorted(set().union(*(self._incomplete_lengths(part, lengths) for part in _STAGES[stage])))
             if new:
                 self._compile_stage(stage, new)
+
+    def compile_many_alignments(self, lengths: Iterable[int]) -> None:
+        """Compile the alignment kernels for many pairs with low priority, as no search waits for them."""
+        new = self._incomplete_lengths(_MANY_ALIGNMENTS, lengths)
+        if new:
+            self._compile_stage(_MANY_ALIGNMENTS, new)
 
     def compile_filter(self, lengths: Iterable[int]) -> None:
         """Compile the filter's kernels for queries of these lengths."""
@@ -237,9 +243,9 @@ class KernelCompiler:
         """Compile kernels of a stage in several processes, if there are enough of them and of cores."""
         cores = len(os.sched_getaffinity(0))
         processes = min(len(own), cores // self._share[1], MAX_PROCESSES)
-        few = processes < 2 or len(own) < MIN_KERNELS
-        # in this process, those that no search waits for would take the interpreter's lock from the search
-        if SIMULATED or (few and not (stage == _ALL and processes)):
+        # in this process, kernels that no search waits for would take the interpreter's lock from the search
+        least = 1 if stage == _MANY_ALIGNMENTS else MIN_KERNELS
+        if SIMULATED or len(own) < least or processes < min(2, least):
             return
         job = _Job(asdict(self._device), str(self._folder), stage, tuple(lengths))
         yield from _run_job(job, own, processes)
@@ -312,7 +318,7 @@ def main() -> None:
         load_compiler(device.capability)
     # a compilation makes millions of objects, most of which are freed without the collector
     gc.set_threshold(_COLLECTION_THRESHOLD)
-    if job.stage == _ALL:
+    if job.stage == _MANY_ALIGNMENTS:
         os.nice(_NICENESS)
     for _ in range(processes - 1):
         if os.fork() == 0:

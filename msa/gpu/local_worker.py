@@ -204,7 +204,7 @@ class LocalWorker:
                 # a search needs none of them
                 with contextlib.suppress(Exception):
                     gpu_device.select_device(self.gpu.number)
-                    compiler.compile_search(lengths)
+                    compiler.compile_many_alignments(lengths)
 
             # no worker thread, because the process should not wait for it at its end
             threading.Thread(

@@ -62,10 +62,10 @@ def test_few_kernels_are_compiled_in_another_process_only_if_no_search_waits_for
 ) -> None:
     monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
     compiler = KernelCompiler(tmp_path, lambda done, needed: None, device=H200)
-    last = len(alignment_kernels([200], tmp_path, H200, many=True))
-    assert list(compiler._compile_in_processes("filter", [200], [0])) == []
-    assert list(compiler._compile_in_processes("all", [200], [last])) == [1]
-    assert list(compiler._compile_in_processes("all", [200], [])) == []
+    for stage in ("filter", "all"):
+        assert list(compiler._compile_in_processes(stage, [200], [0])) == []
+    assert list(compiler._compile_in_processes("many alignments", [200], [0])) == [1]
+    assert list(compiler._compile_in_processes("many alignments", [200], [])) == []
 
 
 @pytest.mark.parametrize("length", [50, 300, 3000])
@@ -97,12 +97,15 @@ def test_searches_do_not_wait_for_the_kernels_for_many_pairs(
 
     def compile_search(self: KernelCompiler, lengths: list[int], many: bool = True) -> None:
         calls.append((lengths, many))
-        if many:
-            begun.set()
-            assert may_end.wait(60)
-            ended.set()
+
+    def compile_many_alignments(self: KernelCompiler, lengths: list[int]) -> None:
+        calls.append((lengths, True))
+        begun.set()
+        assert may_end.wait(60)
+        ended.set()
 
     monkeypatch.setattr(KernelCompiler, "compile_search", compile_search)
+    monkeypatch.setattr(KernelCompiler, "compile_many_alignments", compile_many_alignments)
     monkeypatch.setattr(KernelCompiler, "load", lambda self, lengths: calls.append((lengths, "loaded")))
     monkeypatch.setattr(gpu_device, "select_device", lambda number: None)
     gpu = Gpu(0, "NVIDIA H200", (9, 0), (13, 0), (13, 0), 2**30, 2**30)
@@ -124,7 +127,10 @@ def test_all_compiled_kernels_are_loaded(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(kernel_compiler, "compiled_kernel", loaded.append)
     compiler, device = KernelCompiler(tmp_path, lambda done, needed: None), Device.current()
     for many in (False, True):
-        compiler.compile_search([100, 300], many)
+        if many:
+            compiler.compile_many_alignments([100, 300])
+        else:
+            compiler.compile_search([100, 300], many=False)
         compiler.load([300])
         expected = {
             *alignment_kernels([300], tmp_path, device, many),
