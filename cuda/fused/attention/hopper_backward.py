@@ -22,7 +22,7 @@ from cuda.fused.attention.hopper_bias_gradient import TILE, sum_bias_gradients
 from cuda.fused.attention.hopper_core import FLAT, LOG2_E, LOGITS, WEIGHTS, WIDTH, rows_of_tile
 from cuda.fused.attention.masked_bias import masked_and_transposed
 from cuda.fused.attention.triton import is_shared
-from cuda.fused.attention.triton_backward import RowInputs
+from cuda.fused.attention.triton_backward import GradientInputs
 from cuda.fused.hopper_tiles import allocate_barriers, allocate_buffers, load_tile, tile_descriptor
 from cuda.fused.launch import tma_aligned
 
@@ -147,7 +147,7 @@ def row_gradients_kernel(
     )
 
 
-def write_gradients(inputs: RowInputs) -> tuple[bool, torch.Tensor | None]:
+def write_gradients(inputs: GradientInputs) -> tuple[bool, torch.Tensor | None]:
     """Compute the gradients that have a kernel for Hopper.
 
     These are dB for 16-byte aligned bfloat16 tensors of heads of 32 channels, a pair bias, a mask that all

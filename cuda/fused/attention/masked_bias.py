@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.attention.triton import KEY_ALIGNMENT
+from cuda.fused.attention.reference import padded_keys
 from cuda.fused.attention.triton_core import MASK_PENALTY
 
 QUERIES, KEYS = 16, 128
@@ -58,8 +58,7 @@ def masked_with_maxima(pair_bias: torch.Tensor, mask: torch.Tensor) -> tuple[tor
         [H, L, K] with keys rounded up as by `triton.align_keys`, and [H, L].
     """
     length = mask.shape[1]
-    padded = triton.cdiv(length, KEY_ALIGNMENT) * KEY_ALIGNMENT
-    masked = pair_bias.new_empty(len(pair_bias), length, padded)
+    masked = pair_bias.new_empty(len(pair_bias), length, padded_keys(length))
     maxima = pair_bias.new_empty(len(pair_bias), length)
     _launch(pair_bias[None], mask, masked, None, maxima)
     return masked, maxima

@@ -14,6 +14,11 @@ MASK_PENALTY = 1e9
 KEY_ALIGNMENT = 32
 
 
+def padded_keys(count: int) -> int:
+    """Return a number of keys rounded up to a multiple of KEY_ALIGNMENT."""
+    return count + -count % KEY_ALIGNMENT
+
+
 class AttentionWeights(NamedTuple):
     """Parameters of one attention layer: C input channels, H heads of D channels, O output channels.
 

@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.attention.reference import KEY_ALIGNMENT, AttentionWeights
+from cuda.fused.attention.reference import AttentionWeights, padded_keys
 from cuda.fused.attention.triton_core import attend_blocks, recompute_blocks
 from cuda.fused.chunking import row_slices
 from cuda.fused.launch import check_tensors, choose_launch, tma_aligned
@@ -302,9 +302,8 @@ def align_keys(pair_bias: torch.Tensor) -> torch.Tensor:
     The bias of keys past the last one is -inf. A bias that is already aligned is returned as it is.
     """
     keys = pair_bias.shape[-1]
-    padded_keys = triton.cdiv(keys, KEY_ALIGNMENT) * KEY_ALIGNMENT
-    if padded_keys == keys and pair_bias.stride(-2) % 16 == 0 and tma_aligned(pair_bias):
+    if padded_keys(keys) == keys and pair_bias.stride(-2) % 16 == 0 and tma_aligned(pair_bias):
         return pair_bias
-    result = pair_bias.new_full((*pair_bias.shape[:-1], padded_keys), float("-inf"))
+    result = pair_bias.new_full((*pair_bias.shape[:-1], padded_keys(keys)), float("-inf"))
     result[..., :keys] = pair_bias
     return result

@@ -21,7 +21,7 @@ from cuda.fused.row_sums import sum_rows
 BIAS_PROGRAMS = 4
 
 
-class RowInputs(NamedTuple):
+class GradientInputs(NamedTuple):
     """Tensors of the kernels that are chosen by device and size; see `triton_backward_kernels`.
 
     Args:
@@ -44,10 +44,10 @@ class RowInputs(NamedTuple):
 
 
 # Computes what it has kernels for: returns whether dQ, dK and dV were written, and dB or None.
-WriteGradients = Callable[[RowInputs], tuple[bool, torch.Tensor | None]]
+WriteGradients = Callable[[GradientInputs], tuple[bool, torch.Tensor | None]]
 
 
-def _write_row_gradients(inputs: RowInputs, launch: dict[str, Any]) -> None:
+def _write_row_gradients(inputs: GradientInputs, launch: dict[str, Any]) -> None:
     """Write dQ, dK and dV of rows whose keys fit in a program."""
     projected, scaled, maximum, delta, mask, pair_bias, projected_gradient = inputs
     rows, heads, length = maximum.shape
@@ -129,10 +129,10 @@ def attend_backward(
         projected_gradient,
     )
     whole = None if pair_bias is None else pair_bias[..., :length]
-    row_inputs = RowInputs(projected, scaled, statistics[0], delta, mask, whole, projected_gradient)
+    gradient_inputs = GradientInputs(projected, scaled, statistics[0], delta, mask, whole, projected_gradient)
     rows_written, bias_gradient = False, None
     if write_gradients is not None:
-        rows_written, bias_gradient = write_gradients(row_inputs)
+        rows_written, bias_gradient = write_gradients(gradient_inputs)
     tile, row = dict(options["tile"]), options.get("row")
     resident = tile.pop("PROGRAMS", BIAS_PROGRAMS)
     all_keys, all_queries = row is None and length <= tile["KEYS"], row is None and length <= tile["QUERIES"]
@@ -154,7 +154,7 @@ def attend_backward(
     else:
         all_keys = all_queries = False
     if row is not None and not rows_written:
-        _write_row_gradients(row_inputs, row)
+        _write_row_gradients(gradient_inputs, row)
     if row is not None or rows_written:
         all_keys = all_queries = True
     for kernel, name, block, done in (

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.attention.reference import KEY_ALIGNMENT
+from cuda.fused.attention.reference import padded_keys
 from cuda.fused.launch import check_tensors, choose_launch, padded_channels
 from cuda.fused.rows import load_normalised
 
@@ -62,7 +62,7 @@ def pair_bias(
         budget: ignored; accepted so that signatures match.
 
     Returns:
-        [H, n, K], contiguous, K being N rounded up to a multiple of KEY_ALIGNMENT; -inf for keys past N.
+        [H, n, K], contiguous, K being N rounded up as by `padded_keys`; -inf for keys past N.
 
     Raises:
         ValueError: the kernel does not support these tensors.
@@ -105,5 +105,4 @@ def empty_bias(
     if pair.stride(-1) != 1:
         raise ValueError(f"fused pair_bias needs contiguous channels, not strides {pair.stride()}")
     queries, length, _ = pair.shape
-    padded_keys = triton.cdiv(length, KEY_ALIGNMENT) * KEY_ALIGNMENT
-    return pair.new_empty(weights.shape[1], queries, padded_keys)
+    return pair.new_empty(weights.shape[1], queries, padded_keys(length))

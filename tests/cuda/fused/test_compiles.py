@@ -478,7 +478,7 @@ def test_attention_backward_on_hopper(
     rows, heads = 3, 4
     projected = torch.empty(rows, length, 512, dtype=torch.bfloat16)
     statistics = torch.empty(rows, heads, length)
-    inputs = attention_backward.RowInputs(
+    inputs = attention_backward.GradientInputs(
         projected,
         torch.empty(rows, length, 128, dtype=torch.bfloat16),
         statistics,
@@ -494,6 +494,14 @@ def test_attention_backward_on_hopper(
     for kernel in (row_kernel, mask_kernel):
         if kernel.stack:
             check(kernel, 1)
+
+
+@pytest.mark.parametrize("length", [256, 300])
+def test_mask_of_a_pair_bias(length: int, compiled: Callable[..., CompiledKernel]) -> None:
+    kernel = compiled(masked_bias, "mask_bias")
+    bias = torch.empty(4, length, length, dtype=torch.bfloat16)
+    masked_bias.masked_with_maxima(bias, torch.ones(1, length).expand(3, length))
+    check(kernel, 1)
 
 
 def test_sums_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 
 from cuda.fused.attention import hopper_backward, hopper_bias_gradient
 from cuda.fused.attention.differentiable import attend_reference
-from cuda.fused.attention.triton_backward import RowInputs
+from cuda.fused.attention.triton_backward import GradientInputs
 from tests.cuda.fused.attention import plain_mask
 from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
@@ -70,7 +70,7 @@ def test_gradients(parts: int, rows: int, length: int, masked: bool, monkeypatch
     scaled = upstream.double().unflatten(-1, (HEADS, WIDTH)).transpose(2, 3) / total[..., None]
     delta = (scaled * (weights @ value / total[..., None])).sum(-1)
     gradient = torch.full_like(projected, torch.nan)
-    inputs = RowInputs(
+    inputs = GradientInputs(
         projected.flatten(0, 1),
         scaled.transpose(2, 3).flatten(3).flatten(0, 1).bfloat16(),
         maximum.float().flatten(0, 1),
@@ -102,7 +102,7 @@ def test_others_are_left_to_triton(change: str) -> None:
     dtype = torch.float16 if change == "dtype" else torch.bfloat16
     projected = torch.zeros(2, length, 4 * INNER, dtype=dtype)
     statistics = torch.zeros(2, HEADS, length)
-    inputs = RowInputs(
+    inputs = GradientInputs(
         projected,
         projected[..., :INNER].contiguous(),
         statistics,
