@@ -81,6 +81,14 @@ def _to_float32(x):
 
 
 @gluon.jit
+def _reciprocal(x):
+    """Return 1 / x with one instruction, to within one unit in the last place; infinite if x is denormal."""
+    return gl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
 def _iterations(items):
     """Return the number of work items that this program processes."""
     return gl.cdiv(items - gl.program_id(0), gl.num_programs(0))
@@ -255,40 +263,57 @@ def _attend_group(GROUP: gl.constexpr, inputs, output, statistics, INNER: gl.con
             stage = following
             phase = following_phase
         previous = previous_stage(stage, STAGES)
-        last_out = warpgroup_mma(weights, _row_tile(values, previous, LAST), out[ROWS - 1])
-        last_total = warpgroup_mma(weights, ones_operand, total[ROWS - 1])
+        value = _row_tile(values, previous, LAST)
+        last_out = warpgroup_mma(weights, value, out[ROWS - 1], is_async=True)
+        last_total = warpgroup_mma(weights, ones_operand, total[ROWS - 1], is_async=True)
+        first_row = row_block * PROGRAM_ROWS + FIRST
+        gates = _load_gates(output, query_block, first_row, head, length, INNER)
+        last_out, last_total = warpgroup_mma_wait(0, deps=[last_out, last_total])
         mbarrier.arrive(empty.index(previous), count=1)
         mbarrier.arrive(queries_empty.index(buffer), count=1)
-        first_row = row_block * PROGRAM_ROWS + FIRST
         _finish(
-            (out[0], last_out), (total[0], last_total), maximum, output, statistics, query_block, first_row,
-            head, length, INNER, SAVE,
+            (out[0], last_out), (total[0], last_total), maximum, gates, output, statistics, query_block,
+            first_row, head, length, INNER, SAVE,
         )  # fmt: skip
 
 
 @gluon.jit
+def _load_gates(output, block, first_row, head, length, INNER: gl.constexpr):
+    """Load the projected gates [QUERIES, WIDTH] of a group's queries in each of its rows."""
+    projected, projected_row, projected_position = output[:3]
+    batch = output[7]
+    channel = gl.arange(0, WIDTH, gl.SliceLayout(0, LOGITS))
+    query = block * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, LOGITS))
+    in_range = query < length
+    offsets = (query.to(gl.int64) * projected_position)[:, None] + channel[None, :]
+    gates = ()
+    for k in gl.static_range(ROWS):
+        row = (first_row + k).to(gl.int64)
+        pointers = projected + 3 * INNER + head * WIDTH + row * projected_row + offsets
+        gates += (gl.load(pointers, mask=in_range[:, None] & (row < batch), other=0.0),)
+    return gates
+
+
+@gluon.jit
 def _finish(
-    out, total, maximum, output, statistics, block, first_row, head, length, INNER: gl.constexpr,
+    out, total, maximum, gates, output, statistics, block, first_row, head, length, INNER: gl.constexpr,
     SAVE: gl.constexpr,
 ):  # fmt: skip
     """Divide by the sums, gate and store one group's results; store the number of sums out of range."""
-    projected, projected_row, projected_position, gating_bias = output[:4]
-    gated, gated_row, gated_position, batch, out_of_range = output[4:]
+    gating_bias, gated, gated_row, gated_position, batch, out_of_range = output[3:]
     channel = gl.arange(0, WIDTH, gl.SliceLayout(0, LOGITS))
     query = block * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, LOGITS))
     in_range = query < length
     query = query.to(gl.int64)
     gate_bias = gl.load(gating_bias + head * WIDTH + channel).to(gl.float32)
-    gates = projected + 3 * INNER + head * WIDTH + (query * projected_position)[:, None] + channel[None, :]
     results = gated + head * WIDTH + (query * gated_position)[:, None] + channel[None, :]
     out_of_range_count = gl.zeros([QUERIES], gl.int32, gl.SliceLayout(1, LOGITS))
     for k in gl.static_range(ROWS):
         row = (first_row + k).to(gl.int64)
         if row < batch:
-            gate = gl.load(gates + row * projected_row, mask=in_range[:, None], other=0.0).to(gl.float32)
-            gate = 1 / (1 + gl.exp2((gate + gate_bias[None, :]) * -LOG2_E))
+            gate = _reciprocal(1 + gl.exp2((gates[k].to(gl.float32) + gate_bias[None, :]) * -LOG2_E))
             sums = gl.convert_layout(gl.sum(total[k], 1) * 0.125, gl.SliceLayout(1, LOGITS))
-            result = out[k] * (1 / sums)[:, None] * gate
+            result = out[k] * _reciprocal(sums)[:, None] * gate
             gl.store(results + row * gated_row, result.to(gated.dtype.element_ty), mask=in_range[:, None])
             if SAVE:
                 maxima, sums_of_weights = statistics

@@ -290,8 +290,8 @@ def test_attention_on_hopper(
     x, bias = torch.empty(50, 50, 128, dtype=torch.bfloat16), torch.empty(4, 50, 50, dtype=torch.bfloat16)
     hopper_attention.attention(x, weights, None, bias)
     hopper_attention.attention(x.transpose(0, 1), weights, None, bias)
-    # two words per block of queries, outside the loop over keys
-    check(kernel, 2, max_stack=8)
+    # four words per block of queries, outside the loop over keys
+    check(kernel, 2, max_stack=16)
 
 
 @pytest.mark.parametrize("channels, heads, width", [(64, 8, 8), (64, 4, 16), (128, 4, 32), (256, 8, 32)])

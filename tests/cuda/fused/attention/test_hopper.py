@@ -53,7 +53,11 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the kernel in the simulator."""
     monkeypatch.setattr(triton_attention, "check_tensors", lambda *_: None)
     # functions of GPU instructions
-    instructions = {"_zeros": torch.zeros_like, "_to_float32": torch.Tensor.float}
+    instructions = {
+        "_zeros": torch.zeros_like,
+        "_to_float32": torch.Tensor.float,
+        "_reciprocal": torch.reciprocal,
+    }
     kernel = SimulatedKernel(hopper_core, "attention_kernel", **instructions)
     monkeypatch.setattr(hopper_core, "attention_kernel", kernel)
     plain_mask.replace_kernel(monkeypatch)

@@ -21,7 +21,11 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.fused.attention import hopper, hopper_backward, hopper_bias_gradient, hopper_core
     from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
-    instructions = {"_zeros": torch.zeros_like, "_to_float32": torch.Tensor.float}
+    instructions = {
+        "_zeros": torch.zeros_like,
+        "_to_float32": torch.Tensor.float,
+        "_reciprocal": torch.reciprocal,
+    }
     for module, name, replaced in (
         (hopper_core, "attention_kernel", instructions),
         (hopper_backward, "row_gradients_kernel", {}),
