@@ -133,23 +133,16 @@ class KernelCompiler:
             lengths: residues of the queries.
             many: include the kernels for many pairs.
         """
-        stage, lengths = _ALL if many else _USUAL, list(lengths)
         with contextlib.nullcontext() if many else _search_lock:
-            new = sorted(set().union(*(self._incomplete_lengths(part, lengths) for part in _STAGES[stage])))
-            if new:
-                self._compile_stage(stage, new)
+            self._compile_stage(_ALL if many else _USUAL, lengths)
 
     def compile_many_alignments(self, lengths: Iterable[int]) -> None:
         """Compile the alignment kernels for many pairs with low priority, as no search waits for them."""
-        new = self._incomplete_lengths(_MANY_ALIGNMENTS, lengths)
-        if new:
-            self._compile_stage(_MANY_ALIGNMENTS, new)
+        self._compile_stage(_MANY_ALIGNMENTS, lengths)
 
     def compile_filter(self, lengths: Iterable[int]) -> None:
         """Compile the filter's kernels for queries of these lengths."""
-        new = self._incomplete_lengths(_FILTER, lengths)
-        if new:
-            self._compile_stage(_FILTER, new)
+        self._compile_stage(_FILTER, lengths)
 
     def compile_alignment(self, lengths: Iterable[int]) -> bool:
         """Compile the alignment kernels for queries of these lengths, except those for many pairs.
@@ -161,9 +154,7 @@ class KernelCompiler:
         if self._incomplete_lengths(_ALIGNMENT, lengths):
             # several threads align, and should not compile the same kernels
             with self._alignment_lock:
-                new = self._incomplete_lengths(_ALIGNMENT, lengths)
-                if new:
-                    self._compile_stage(_ALIGNMENT, new)
+                self._compile_stage(_ALIGNMENT, lengths)
         return not self._incomplete_lengths(_MANY_ALIGNMENTS, lengths)
 
     def load(self, lengths: Iterable[int]) -> None:
@@ -197,13 +188,18 @@ class KernelCompiler:
     def _list_path(self) -> Path:
         return self._folder / f"made_{kernels_identity(self._device.capability)}.json"
 
-    def _compile_stage(self, stage: str, lengths: Sequence[int]) -> None:
-        kernels = _stage_kernels(stage, lengths, self._folder, self._device)
-        self._compile_missing(kernels, partial(self._compile_in_processes, stage, lengths))
+    def _compile_stage(self, stage: str, lengths: Iterable[int]) -> None:
+        """Compile the kernels of a stage for those lengths for which some may be missing."""
+        lengths = list(lengths)
+        new = sorted(set().union(*(self._incomplete_lengths(part, lengths) for part in _STAGES[stage])))
+        if not new:
+            return
+        kernels = _stage_kernels(stage, new, self._folder, self._device)
+        self._compile_missing(kernels, partial(self._compile_in_processes, stage, new))
         with self._lock, contextlib.suppress(OSError):
             assert self._complete_lengths is not None
             for part in _STAGES[stage]:
-                self._complete_lengths[part].update(lengths)
+                self._complete_lengths[part].update(new)
             content = {name: sorted(complete) for name, complete in self._complete_lengths.items()}
             with atomic_write(self._list_path()) as stream:
                 json.dump(content, stream)

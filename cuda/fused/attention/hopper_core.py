@@ -173,9 +173,15 @@ def _load_bias(biases, stage, GROUP: gl.constexpr):
 
 
 @gluon.jit
+def _queries_of(block):
+    """Return the indices of the queries of a block, int32 [QUERIES]."""
+    return block * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, LOGITS))
+
+
+@gluon.jit
 def _load_maxima(bias_maxima, query_block, head, length):
     """Load the largest bias of each query of a block, float32 in units of log2."""
-    query = query_block * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, LOGITS))
+    query = _queries_of(query_block)
     maxima = gl.load(bias_maxima + head * length + query, mask=query < length, other=0.0)
     return maxima.to(gl.float32) * LOG2_E
 
@@ -280,10 +286,9 @@ def _attend_group(GROUP: gl.constexpr, inputs, output, statistics, INNER: gl.con
 @gluon.jit
 def _load_gates(output, block, first_row, head, length, INNER: gl.constexpr):
     """Load the projected gates [QUERIES, WIDTH] of a group's queries in each of its rows."""
-    projected, projected_row, projected_position = output[:3]
-    batch = output[7]
+    projected, projected_row, projected_position, _, _, _, _, batch, _ = output
     channel = gl.arange(0, WIDTH, gl.SliceLayout(0, LOGITS))
-    query = block * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, LOGITS))
+    query = _queries_of(block)
     in_range = query < length
     offsets = (query.to(gl.int64) * projected_position)[:, None] + channel[None, :]
     gates = ()
@@ -300,9 +305,9 @@ def _finish(
     SAVE: gl.constexpr,
 ):  # fmt: skip
     """Divide by the sums, gate and store one group's results; store the number of sums out of range."""
-    gating_bias, gated, gated_row, gated_position, batch, out_of_range = output[3:]
+    _, _, _, gating_bias, gated, gated_row, gated_position, batch, out_of_range = output
     channel = gl.arange(0, WIDTH, gl.SliceLayout(0, LOGITS))
-    query = block * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, LOGITS))
+    query = _queries_of(block)
     in_range = query < length
     query = query.to(gl.int64)
     gate_bias = gl.load(gating_bias + head * WIDTH + channel).to(gl.float32)

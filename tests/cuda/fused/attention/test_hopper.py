@@ -7,8 +7,7 @@ pytest.importorskip("triton")
 
 from cuda.fused.attention import hopper, hopper_core
 from cuda.fused.attention import triton as triton_attention
-from tests.cuda.fused.attention import plain_mask
-from tests.cuda.fused.gluon_simulator import SimulatedKernel
+from tests.cuda.fused.attention import plain_mask, simulated_core
 
 HEADS, WIDTH = 2, 32
 
@@ -52,14 +51,7 @@ def run_kernel(
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the kernel in the simulator."""
     monkeypatch.setattr(triton_attention, "check_tensors", lambda *_: None)
-    # functions of GPU instructions
-    instructions = {
-        "_zeros": torch.zeros_like,
-        "_to_float32": torch.Tensor.float,
-        "_reciprocal": torch.reciprocal,
-    }
-    kernel = SimulatedKernel(hopper_core, "attention_kernel", **instructions)
-    monkeypatch.setattr(hopper_core, "attention_kernel", kernel)
+    simulated_core.replace_kernel(monkeypatch)
     plain_mask.replace_kernel(monkeypatch)
 
 

@@ -18,20 +18,16 @@ ROWS = 2 if INTERPRETED else 128
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the kernels for Hopper in the simulator."""
-    from cuda.fused.attention import hopper, hopper_backward, hopper_bias_gradient, hopper_core
+    from cuda.fused.attention import hopper, hopper_backward, hopper_bias_gradient
+    from tests.cuda.fused.attention import simulated_core
     from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
-    instructions = {
-        "_zeros": torch.zeros_like,
-        "_to_float32": torch.Tensor.float,
-        "_reciprocal": torch.reciprocal,
-    }
-    for module, name, replaced in (
-        (hopper_core, "attention_kernel", instructions),
-        (hopper_backward, "row_gradients_kernel", {}),
-        (hopper_bias_gradient, "bias_gradient_kernel", {}),
+    simulated_core.replace_kernel(monkeypatch)
+    for module, name in (
+        (hopper_backward, "row_gradients_kernel"),
+        (hopper_bias_gradient, "bias_gradient_kernel"),
     ):
-        monkeypatch.setattr(module, name, SimulatedKernel(module, name, **replaced))
+        monkeypatch.setattr(module, name, SimulatedKernel(module, name))
     for module in (triton, triton_backward):
         monkeypatch.setattr(module, "check_tensors", lambda *_: None, raising=False)
     monkeypatch.setattr(hopper, "MIN_LENGTH", 0)
