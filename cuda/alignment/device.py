@@ -3,10 +3,7 @@
 The names are those of numba.cuda, which stands in for the GPU in the simulator (NUMBA_ENABLE_CUDASIM=1). On a
 GPU, everything goes through the driver: numba is imported only to compile a kernel.
 
-The driver's cuMemFree waits for all work queued on the GPU. The filter of the next queries is queued while
-earlier ones are aligned, so each array that the alignment frees would stall the GPU. Freed blocks are
-therefore kept for reuse. Each thread has its own blocks and uses them on its own streams, so a block is
-reused only after the work queued on it. The filter's thread frees an array only when its work is done.
+The memory of freed arrays is kept for reuse (memory_pool.py).
 """
 
 import contextlib
@@ -15,7 +12,6 @@ import math
 import os
 import threading
 import weakref
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,18 +19,14 @@ from typing import Any
 import numpy as np
 
 from cuda import driver
+from cuda.alignment.memory_pool import MemoryPool
 from cuda.driver import DriverError, call, handle, number
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 """True if kernels run as Python functions in numba's simulator."""
 
-_MIN_BLOCK_BYTES = 512
-_MIN_UNPOOLED_BYTES = 256 * 2**20
-"""Minimum size of a block that is returned to the driver at once when it is freed, such as a database."""
 _MIN_TRIMMED_BYTES = 32 * 2**20
-"""Minimum size of a free block that `release_unused` returns to the driver."""
-_STEPS_PER_OCTAVE = 8
-"""Block sizes per power of two."""
+"""Minimum size of an unused segment that `release_unused` returns to the driver."""
 _NAME_BYTES = 256
 
 _INTEGER_MAXIMUM_CAPABILITY = (9, 0)
@@ -290,9 +282,15 @@ def new_stream(urgent: bool = False) -> Any:
 
 
 def release_unused() -> None:
-    """Return large free blocks of the current GPU to the driver; waits until the GPU is idle."""
+    """Return large unused segments of the current GPU to the driver; waits until the GPU is idle."""
     if not SIMULATED:
         _pool(current_device()).trim(_MIN_TRIMMED_BYTES)
+
+
+def reserve(size: int) -> None:
+    """Allocate memory for later arrays of this thread on the current GPU, in bytes, if there is enough."""
+    if not SIMULATED:
+        _pool(current_device()).reserve(size)
 
 
 def _pinned_array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -330,73 +328,9 @@ def _ignore_errors(function: str, address: int) -> None:
         call(function, address)
 
 
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """A block of device memory that its pool gets back when it is no longer referenced."""
-
-    address: int
-    pool: "_Pool"
-    size: int
-    thread: int
-
-    def __del__(self) -> None:
-        self.pool.take_back(self)
-
-
-class _Pool:
-    """The memory of one GPU."""
-
-    def __init__(self) -> None:
-        # thread → block size → addresses of free blocks
-        self._free: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-
-    def allocate(self, size: int) -> _Block:
-        """Return a block of at least this many bytes."""
-        block, thread = _block_size(size), threading.get_ident()
-        try:
-            # not after a check, because another thread may call `trim`
-            address = self._free[thread][block].pop()
-        except IndexError:
-            address = self._allocate(block)
-        return _Block(address, self, block, thread)
-
-    def take_back(self, block: _Block) -> None:
-        """Keep a block for the thread that allocated it, or free it if it is large."""
-        if block.size >= _MIN_UNPOOLED_BYTES:
-            _ignore_errors("cuMemFree_v2", block.address)
-        else:
-            self._free[block.thread][block.size].append(block.address)
-
-    def trim(self, min_size: int = 0) -> None:
-        """Return free blocks of at least a size to the driver."""
-        for sizes in list(self._free.values()):
-            for size, addresses in list(sizes.items()):
-                with contextlib.suppress(IndexError):
-                    while size >= min_size:
-                        _ignore_errors("cuMemFree_v2", addresses.pop())
-
-    def _allocate(self, size: int) -> int:
-        address = ctypes.c_size_t()
-        try:
-            call("cuMemAlloc_v2", ctypes.byref(address), size)
-        except DriverError as error:
-            if error.name != driver.OUT_OF_MEMORY:
-                raise
-            self.trim()
-            call("cuMemAlloc_v2", ctypes.byref(address), size)
-        return address.value
-
-
 @cache
-def _pool(gpu: int) -> _Pool:
-    return _Pool()
-
-
-def _block_size(size: int) -> int:
-    """Return the size of the block for an allocation: rounded up, by at most an eighth for large ones."""
-    step = max(_MIN_BLOCK_BYTES, 1 << max(size - 1, 1).bit_length() - 1) // _STEPS_PER_OCTAVE
-    step = max(step, _MIN_BLOCK_BYTES)
-    return -(-size // step) * step
+def _pool(gpu: int) -> MemoryPool:
+    return MemoryPool()
 
 
 device_array: Any = _device_array

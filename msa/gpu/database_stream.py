@@ -195,6 +195,7 @@ class DatabaseStream:
         gpu_device.synchronize()
         self._resident_chunks.clear()
         self._buffers = [None, None]
+        gpu_device.release_unused()
 
     def close(self) -> None:
         """Release all GPU memory and end the threads."""

@@ -18,7 +18,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import Gpu
 from msa.search.engine import QueryProfile
 
-ALIGNMENT_THREADS = 2
+ALIGNMENT_THREADS = 3
 """Batches that are aligned at once on a GPU. An alignment takes several steps, which wait for blocks of the
 filter to end, and for the host."""
 

@@ -37,6 +37,11 @@ from msa.search.engine import QueryProfile
 
 Result = TypeVar("Result")
 
+_RESERVED_BYTES, _RESERVED_DIVISOR = 512 * 2**20, 64
+"""GPU memory that each alignment thread reserves in a search of several batches: what most batches need, or
+the GPU's memory divided by the second number, if that is less. Memory that is allocated later may have to
+wait for the filter."""
+
 # numba's simulator runs one kernel at a time
 _simulator_lock: Any = threading.RLock() if SIMULATED else contextlib.nullcontext()
 
@@ -75,7 +80,9 @@ class LocalWorker:
         self._compiler: KernelCompiler | None = None
         self._uploader: TableUploader | None = None
         self._compiler_lock, self._seconds_lock = threading.Lock(), threading.Lock()
-        self._alignment_streams = threading.local()
+        self._of_alignment_thread = threading.local()
+        # number of searches that have released their memory, and whether the current one has several batches
+        self._released, self._has_batches = 0, False
         self._seconds = {"queueing": 0.0, "alignment": 0.0}
 
     @property
@@ -117,6 +124,7 @@ class LocalWorker:
         cancelled: threading.Event,
     ) -> "LocalFilteredBatch":
         """Queue the filter of a batch."""
+        self._has_batches |= more_follow
         # while the previous batch is filtered: building a query's tables takes longer than one chunk's filter
         compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
         uploaded = self._table_thread.submit(self._upload_queries, queries, compiled)
@@ -137,6 +145,7 @@ class LocalWorker:
 
     def release_unused(self) -> "Future[None]":
         """Release GPU memory that is not needed between searches."""
+        self._released, self._has_batches = self._released + 1, False
         return self._alignment_threads.submit(release_unused)
 
     def close(self) -> None:
@@ -165,14 +174,18 @@ class LocalWorker:
 
         For use in an alignment thread, which has its own stream.
         """
-        if not hasattr(self._alignment_streams, "own"):
+        thread = self._of_alignment_thread
+        if not hasattr(thread, "stream"):
             # alignment has priority over the filter, because it is short
-            self._alignment_streams.own = new_stream(urgent=True)
+            thread.stream, thread.reserved = new_stream(urgent=True), -1
+        if self._has_batches and thread.reserved != self._released:
+            thread.reserved = self._released
+            gpu_device.reserve(min(_RESERVED_BYTES, self.gpu.total_bytes // _RESERVED_DIVISOR))
         sequences = self._targets if targets is None else targets
         assert sequences is not None
         return AlignmentContext(
             self.gpu.name, self.settings.kernels, self._kernel_compiler(), self.allocate,
-            self._alignment_streams.own, sequences, self._single_chunk if targets is None else lambda: None,
+            thread.stream, sequences, self._single_chunk if targets is None else lambda: None,
         )  # fmt: skip
 
     def _single_chunk(self) -> Any:

@@ -1,7 +1,9 @@
 """One search with many profiles: E-values, corrections of scores, and the selection of hits."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,6 +40,10 @@ from msa.search.windows import best_hits
 
 _BATCH_CANDIDATES = 2**16
 """Number of aligned candidates from which a batch of queries is scored, although more are ready."""
+
+_BATCHES_AHEAD = 2
+"""Number of batches that are scored while an earlier one is, if GPUs align: second alignments of a batch take
+about as long as its filter, and mostly wait for the GPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,21 +134,44 @@ class ProfileSearch:
             self._longest_targets,
         )
         request = EngineRequest(self._targets, settings, progress, selection)
+        for scored in self._scored_batches(self._engine.run(self._take(profiles), request)):
+            for k in range(len(scored.queries)):
+                yield self._hits(scored, k)
+
+    def _scored_batches(self, found: Iterable[Candidates]) -> Iterator[_ScoredBatch]:
+        """Yield the candidates of all queries in scored batches, with a GPU ahead of the caller."""
+        if not self._engine.drives_gpus:
+            yield from map(self._evaluate, self._batches(found))
+            return
+        scored: deque[Future[_ScoredBatch]] = deque()
+        threads = ThreadPoolExecutor(_BATCHES_AHEAD, "scores")
+        try:
+            for batch in self._batches(found):
+                scored.append(threads.submit(self._evaluate, batch))
+                if len(scored) > _BATCHES_AHEAD:
+                    yield scored.popleft().result()
+            while scored:
+                yield scored.popleft().result()
+        finally:
+            threads.shutdown(cancel_futures=True)
+
+    def _batches(self, found: Iterable[Candidates]) -> Iterator[list[tuple[int, Candidates]]]:
+        """Group queries, with their candidates, that are scored together."""
         batch: list[tuple[int, Candidates]] = []
         count = 0
-        for query, candidates in enumerate(self._engine.run(self._take(profiles), request)):
+        for query, candidates in enumerate(found):
             batch.append((query, candidates))
             # several queries take little longer than one, and on GPUs, so do their second alignments
             count += len(candidates.aligned)
             if self._corrects_alignments and candidates.more_are_ready and count < _BATCH_CANDIDATES:
                 continue
-            scored = self._score(batch)
-            if self._corrects_alignments:
-                scored = self._with_second_alignments(scored)
-            for k in range(len(batch)):
-                yield self._hits(scored, k)
-            batch.clear()
-            count = 0
+            yield batch
+            batch, count = [], 0
+
+    def _evaluate(self, batch: Sequence[tuple[int, Candidates]]) -> _ScoredBatch:
+        """Score a batch, with second alignments where they count."""
+        scored = self._score(batch)
+        return self._with_second_alignments(scored) if self._corrects_alignments else scored
 
     def _take(self, profiles: Iterable[QueryProfile | Family]) -> Iterator[QueryProfile]:
         """Yield the profiles for the engine, and keep what their E-values depend on."""

@@ -82,8 +82,8 @@ class PreparedRows:
 
 
 @cache
-def _side_stream(device: int, thread: int, number: int) -> Any:
-    """Return a stream of a thread; its high priority keeps it from waiting for the filter."""
+def _side_stream(device: int, thread: int) -> Any:
+    """Return a thread's second stream; its high priority keeps it from waiting for the filter."""
     return gpu.new_stream(urgent=True)
 
 
@@ -201,25 +201,23 @@ class RowLauncher:
         )
 
     def run(self, prepared: PreparedRows) -> None:
-        """Queue all launches on parallel streams, so that the last targets of one do not delay the others."""
+        """Queue the launches on two streams in turn, so that the last targets of one delay few others.
+
+        With more streams, some would share one of the driver's eight queues with the filter, and wait for it.
+        """
         count = len(prepared.launches)
         if count < 2:
             for k in range(count):
                 self.launch(prepared, k, self.stream)
             return
-        device, thread = Device.current().number, threading.get_ident()
-        ready = gpu.event()
+        side = _side_stream(Device.current().number, threading.get_ident())
+        ready, done = gpu.event(), gpu.event()
         ready.record(self.stream)
-        finished = []
+        ready.wait(side)
         for k in range(count):
-            stream, done = _side_stream(device, thread, k), gpu.event()
-            ready.wait(stream)
-            self.launch(prepared, k, stream)
-            done.record(stream)
-            finished.append(done)
-        # after all launches, because a wait on the default stream would delay launches that follow it
-        for done in finished:
-            done.wait(self.stream)
+            self.launch(prepared, k, side if k % 2 else self.stream)
+        done.record(side)
+        done.wait(self.stream)
 
     def _start_sorting(self, pairs: Pairs, ends: Any, traced: bool) -> _Sorting:
         n = len(pairs)

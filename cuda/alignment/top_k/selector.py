@@ -1,6 +1,8 @@
 """Selection of the k best targets of queries, several at once, without waiting for the host."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,9 +24,13 @@ from cuda.alignment.kernel_cache import KernelSource, compiled_kernel
 from cuda.alignment.top_k.layout import BINS, CHOOSE, COUNT_BOUNDS, LIST_BOUNDS, NARROW, THREADS
 from cuda.alignment.top_k.rows import row_size
 
-NUM_STREAMS = 4
+NUM_STREAMS = 2
 """Number of streams for bounds. Those of a query fill the GPU until its last targets are finished; then those
-of the next query begin."""
+of the next query begin. More streams would share the driver's eight queues with streams for alignments, which
+would then wait for bounds."""
+
+_BOUND_SETS = 2
+"""Number of batches whose bounds are kept: one is being bounded while targets of another are selected."""
 
 _EXTRA_DIVISOR = 4
 """At first, at least k + k / _EXTRA_DIVISOR targets are listed, so that few others have to be scored, which
@@ -117,6 +123,19 @@ class SelectionStreams:
             event.wait(stream)
 
 
+@dataclass(frozen=True)
+class _Bounds:
+    """Memory for the bounds of a batch.
+
+    Args:
+        matrix: device int64 [queries, ≥ targets / 4], four bounds in each number.
+        used: event after the last kernel that reads them.
+    """
+
+    matrix: Any
+    used: Any
+
+
 class TopKSelector:
     """Selects the k best targets of queries in chunks of a database, on the current GPU.
 
@@ -126,8 +145,7 @@ class TopKSelector:
     list is enough.
 
     Bounds are computed query by query, on several streams; everything else follows for the whole batch on
-    another one. The bounds of the next batch begin after it: small kernels beside bounds would wait for the
-    end of a query's bounds one after the other.
+    another one, while the bounds of the next batch are computed.
 
     Args:
         k: maximum number of selected targets, ≥ 1.
@@ -138,8 +156,8 @@ class TopKSelector:
         allocate: (count, dtype) → device array of at least `count` elements; may raise.
     """
 
-    bytes_per_target = 2 + 3 * 4
-    """Device memory for each target of `capacity` and each query of a batch: a bound, and lists."""
+    bytes_per_target = 2 * _BOUND_SETS + 3 * 4
+    """Device memory for each target of `capacity` and each query of a batch: bounds, and lists."""
 
     def __init__(
         self,
@@ -163,9 +181,8 @@ class TopKSelector:
             array.copy_to_device(np.zeros((queries, width), np.int32), stream=streams.selection)
             return array
 
-        self._bounds = matrix(capacity // 4 + 1, np.int64)
-        self._bounds_of_queries = [self._bounds[query].view(np.int16) for query in range(queries)]
-        self._selected = gpu.event()
+        sets = [matrix(capacity // 4 + 1, np.int64) for _ in range(_BOUND_SETS)]
+        self._bound_sets = deque(_Bounds(bounds, gpu.event()) for bounds in sets)
         targets, scores, ends = (matrix(max(capacity, 1), np.int32) for _ in range(3))
         self._lists = TargetLists(targets, scores, ends, zeros(STATE_SIZE))
         self._histogram, self._no_rows = zeros(BINS), zeros(row_size(0))
@@ -208,7 +225,9 @@ class TopKSelector:
                 raise ValueError(
                     f"a row of {self._k} targets has {row_size(self._k)} numbers, not {checked.shape[1]}"
                 )
-        self._bound(batch, targets)
+        bounds = self._bound_sets[0]
+        self._bound_sets.rotate()
+        self._bound(batch, targets, bounds)
         bits = _SMALL_TARGET_BITS if first + count <= 2**_SMALL_TARGET_BITS else _LARGE_TARGET_BITS
         known = self._no_rows if previous_rows is None else previous_rows
         lists = self._lists
@@ -217,25 +236,25 @@ class TopKSelector:
         )  # fmt: skip
         if previous_rows is None:
             self._launch(
-                COUNT_BOUNDS, len(batch), self._bounds, count, min(self._min_score, BINS - 1),
+                COUNT_BOUNDS, len(batch), bounds.matrix, count, min(self._min_score, BINS - 1),
                 self._k + self._k // _EXTRA_DIVISOR, self._histogram, lists.state,
             )  # fmt: skip
-            self._list_and_score(batch, targets, lists.state, 0)
+            self._list_and_score(batch, targets, bounds, lists.state, 0)
             self._launch(NARROW, len(batch), *entries)
-            self._list_and_score(batch, targets, lists.state, 0)
+            self._list_and_score(batch, targets, bounds, lists.state, 0)
         else:
-            self._list_and_score(batch, targets, previous_rows, first_row)
+            self._list_and_score(batch, targets, bounds, previous_rows, first_row)
         self._launch(CHOOSE, len(batch), *entries, rows)
-        self._selected.record(self._streams.selection)
+        bounds.used.record(self._streams.selection)
 
-    def _bound(self, batch: BoundAndScore, targets: DeviceSequences) -> None:
+    def _bound(self, batch: BoundAndScore, targets: DeviceSequences, bounds: "_Bounds") -> None:
         """Queue the bounds of a batch; the work queued on `selection` from now on waits for them."""
         streams = self._streams
         for stream in streams.bounds:
-            self._selected.wait(stream)
+            bounds.used.wait(stream)
         for query in range(len(batch)):
             stream = streams.bounds[self._launched % NUM_STREAMS]
-            batch.bound_all(query, targets, self._bounds_of_queries[query], stream)
+            batch.bound_all(query, targets, bounds.matrix[query].view(np.int16), stream)
             self._launched += 1
         for event, stream in zip(streams.bounded, streams.bounds, strict=True):
             event.record(stream)
@@ -245,13 +264,14 @@ class TopKSelector:
         self,
         batch: BoundAndScore,
         targets: DeviceSequences,
+        bounds: "_Bounds",
         limits: Any,
         limits_row: int,
     ) -> None:
         """Append the targets within limits, device int32 [≥ limits_row + queries, ≥ 2], and score them."""
         lists = self._lists
         self._launch(
-            LIST_BOUNDS, len(batch), self._bounds, targets.lengths.size, limits, limits_row, targets.lengths,
+            LIST_BOUNDS, len(batch), bounds.matrix, targets.lengths.size, limits, limits_row, targets.lengths,
             batch.stretch, lists.targets, lists.scores, lists.ends, lists.state,
         )  # fmt: skip
         batch.score(targets, lists, self._streams.selection)
