@@ -1,6 +1,8 @@
 """Use a GPU through the driver, and search; run by test_device.py with the driver of fake_driver.c."""
 
+import ctypes
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +10,12 @@ import numpy as np
 from cuda import driver
 from cuda.alignment import DeviceSequences, device, kernel_cache
 from cuda.alignment.binary_kernel import BinaryKernel
+from cuda.alignment.memory_pool import Block, MemoryPool
 from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
 from msa.database.database import TargetDatabase
+from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu import kernel_compiler
+from msa.gpu.database_stream import DatabaseStream
 from msa.gpu.devices import find_gpu
 from msa.gpu.memory import allocate_on_gpu, is_out_of_memory
 from msa.io.fasta import FastaRecord
@@ -22,6 +27,15 @@ from msa.search.settings import SearchSettings
 def load_binary(path: Path, signature: str) -> BinaryKernel:
     """Replace the function of kernel_cache: every kernel is in the cache."""
     return BinaryKernel(b"code", path.name.rpartition("_sm90_")[0], signature)
+
+
+def allocate_zeros(
+    pool: MemoryPool, size: int, allocate: Callable[[MemoryPool, int], Block] = MemoryPool.allocate
+) -> Block:
+    """Replace the method of MemoryPool: no kernel of this driver writes results, which are then zeros."""
+    block = allocate(pool, size)
+    ctypes.memset(block.address, 0, block.size)
+    return block
 
 
 def check_arrays() -> None:
@@ -67,10 +81,34 @@ def check_memory() -> None:
     else:
         raise AssertionError
     large.clear()
-    # the freed blocks of 100 MiB make room for a larger one, which is not kept
+    # the freed segments make room for a larger one
     assert allocate_on_gpu(600 * 2**20, np.dtype(np.uint8)).size == 600 * 2**20
     device.release_unused()
     assert device.memory_info()[0] > free - 2**20
+    # reserved memory is divided, and the driver is not asked again
+    free = device.memory_info()[0]
+    device.reserve(100 * 2**20)
+    blocks = [allocate_on_gpu(40 * 2**20, np.dtype(np.uint8)) for _ in range(2)]
+    assert device.memory_info()[0] == free - 100 * 2**20
+    assert abs(blocks[0].address - blocks[1].address) == 40 * 2**20
+    blocks.clear()
+    device.release_unused()
+    assert device.memory_info()[0] == free
+    device.reserve(2 * total)
+    assert device.memory_info()[0] == free
+
+
+def check_database_memory() -> None:
+    """Check that a database's memory goes back to the driver."""
+    free, size = device.memory_info()[0], 40 * 2**20
+    targets = SequenceArrays(np.zeros(size, np.uint8), np.zeros(1, np.int64), np.array([size], np.int32))
+    stream = DatabaseStream(targets, (0, 1), 0, 2**30, 0)
+    for chunk in stream.chunks(1):
+        chunk.ready.synchronize()
+    assert stream.resident and device.memory_info()[0] < free - size
+    del chunk
+    stream.close()
+    assert device.memory_info()[0] > free - size
 
 
 def check_alignment(kernels: Path) -> None:
@@ -112,6 +150,8 @@ if __name__ == "__main__":
     assert driver.result_name(2) == driver.OUT_OF_MEMORY
     check_arrays()
     check_memory()
+    check_database_memory()
+    MemoryPool.allocate = allocate_zeros  # type: ignore[method-assign]
     check_alignment(folder)
     check_search(TargetDatabase.open(Path(sys.argv[2])), folder)
     print("numba" in sys.modules)

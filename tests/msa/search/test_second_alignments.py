@@ -1,6 +1,8 @@
 """E-values of targets with two aligned regions equal those of a reference that follows docs/search.md."""
 
+import itertools
 import math
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
+from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, query_profile
@@ -229,7 +232,9 @@ def test_parts_are_what_alignments_leave(seed: int) -> None:
 
 
 class AllReady(CpuEngine):
-    """The CPU engine, with all candidates reported as ready at once."""
+    """The CPU engine; it reports all candidates as ready at once, and batches are scored as for a GPU."""
+
+    drives_gpus = True  # type: ignore[misc]
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
         found = list(super().run(queries, request))
@@ -265,3 +270,37 @@ def test_queries_of_a_batch_do_not_affect_each_other(
         assert hits.alignments.records.tolist() == expected.alignments.records.tolist()
     counts = [len(hits) for _, hits in together]
     assert 0 in counts and min(sorted(counts)[2:]) >= min(max_seqs, 3)
+
+
+class MeetingEngine(AllReady):
+    """An engine whose first two calls of `align` wait for each other, and whose later ones can fail."""
+
+    def __init__(self, fails: bool) -> None:
+        self._meeting, self._fails, self._calls = threading.Barrier(2), fails, itertools.count()
+
+    def align(
+        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
+    ) -> Iterator[Candidates]:
+        if next(self._calls) < 2:
+            self._meeting.wait(60)
+        elif self._fails:
+            raise InputError("no alignment")
+        return super().align(pairs, request)
+
+
+def test_batches_are_scored_ahead_of_the_caller(
+    domains: tuple[str, str], database: TargetDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile_search, "_BATCH_CANDIDATES", 1)
+    queries = [FastaRecord(f"q{k}", domains[0] + "W" * k + domains[1]) for k in range(5)]
+    criteria = SearchSettings(evalue=100)
+    expected = [search(query, database, criteria).evalues.tolist() for query in queries]
+    found = search_many(queries, database, criteria, MeetingEngine(fails=False))
+    assert [hits.evalues.tolist() for _, hits in found] == expected
+    # a caller that stops early leaves no threads
+    found = search_many(queries, database, criteria, MeetingEngine(fails=False))
+    assert next(found)[1].evalues.tolist() == expected[0]
+    found.close()  # type: ignore[attr-defined]
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("scores")]
+    with pytest.raises(InputError, match="no alignment"):
+        list(search_many(queries, database, criteria, MeetingEngine(fails=True)))
