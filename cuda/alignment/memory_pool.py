@@ -1,6 +1,6 @@
 """Device memory in large segments from the driver, divided into blocks.
 
-The driver waits for all work queued on the GPU before it frees memory, and often before it allocates some.
+The driver waits for all work queued on the GPU before it frees memory, and sometimes before it allocates it.
 The filter of the next queries is queued while earlier ones are aligned, so each such call would stall the
 alignment. Freed blocks are therefore kept for reuse. Each thread has its own blocks and uses them on its own
 streams, so a block is reused only after the work queued on it. The filter's thread frees an array only when
@@ -22,6 +22,7 @@ _ALIGNMENT = 512
 _SEGMENT_STEP = 2 * 2**20
 """Segment sizes are multiples of it; it is the size of a page of GPU memory."""
 _MIN_SEGMENT = 16 * 2**20
+"""Smallest segment, unless the GPU has less memory left; most arrays of a thread fit in one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,9 @@ class MemoryPool:
             DriverError: there is not enough memory.
         """
         thread, rounded = threading.get_ident(), -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
-        arena = self._arenas.setdefault(thread, _Arena())
+        arena = self._arenas.get(thread)
+        if arena is None:
+            arena = self._arenas.setdefault(thread, _Arena())
         address = arena.take(rounded)
         if address is None:
             address, segment = self._new_segment(rounded)
