@@ -62,11 +62,11 @@ class Run:
     messages: list[tuple[float, str]]
 
 
-def timed(command: list[str], environment: dict[str, str] | None = None) -> Run:
-    """Run a command; the benchmark ends if it fails."""
+def timed(command: list[str], environment: dict[str, str] | None = None, folder: Path | None = None) -> Run:
+    """Run a command, in a folder if given; the benchmark ends if it fails."""
     start = time.perf_counter()
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=folder
     ) as process:
         assert process.stdout is not None
         messages = [(time.perf_counter() - start, text) for text in process.stdout]
@@ -96,22 +96,25 @@ class Foldcli:
         database: the database.
         threads: of each process.
         settings: options of every search.
+        root: folder of the foldcli that searches.
     """
 
-    def __init__(self, folder: Path, database: Path, threads: int, settings: list[str]) -> None:
+    def __init__(
+        self, folder: Path, database: Path, threads: int, settings: list[str], root: Path = ROOT
+    ) -> None:
         self._folder, self._database, self._threads = folder, database, threads
-        self._settings = settings
+        self._settings, self._root = settings, root
         # otherwise, numba stores machine code next to the sources
         self._environment = os.environ | {
             "FOLDCLI_CACHE": str(folder / "cache"),
             "NUMBA_CACHE_DIR": str(folder / "numba"),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONPATH": os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         # installed packages have bytecode
         specs = [importlib.util.find_spec(name) for name in LIBRARIES]
         libraries = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
-        folders = [*(ROOT / name for name in PACKAGES), *libraries]
+        folders = [*(root / name for name in PACKAGES), *libraries]
         command = [sys.executable, "-m", "compileall", "-q", "-j", "0", *map(str, folders)]
         subprocess.run(command, env=self._environment, capture_output=True, check=False)
 
@@ -136,8 +139,8 @@ class Foldcli:
             iterations: replaces the number of iterations of the settings.
             phases: report the phases of the command.
         """
-        program = [str(ROOT / "benchmarks" / "search_phases.py")] if phases else ["-m", "foldcli"]
-        command = [sys.executable, *program, "search", str(queries), str(self._database)]
+        program = [str(self._root / "benchmarks" / "search_phases.py")] if phases else ["-m", "foldcli"]
+        command = [sys.executable, *program, "search", str(queries.resolve()), str(self._database)]
         command += ["-o", str(self.table(name)), "--device", device, "--overwrite", "-v", "--log-json"]
         command += ["--threads", str(self._threads), *self._settings]
         if iterations is not None:
@@ -145,7 +148,8 @@ class Foldcli:
         environment = self._environment | {"FOLDCLI_CACHE": str(self._folder / cache)}
         if max_gpu_bytes is not None:
             environment = environment | {"FOLDCLI_GPU_MEMORY": str(max_gpu_bytes)}
-        return timed(command, environment)
+        # Python imports from the working folder first
+        return timed(command, environment, self._root)
 
     @property
     def database_bytes(self) -> int:
@@ -173,15 +177,15 @@ def print_stages(run: Run) -> None:
             print(f"    {stage:40s}{seconds:9.3f} s", flush=True)
 
 
-def assert_equal(foldcli: Foldcli, names: list[str]) -> None:
-    """Check that the tables of these searches are equal."""
-    first = foldcli.table(names[0])
-    differing = [n for n in names[1:] if not filecmp.cmp(first, foldcli.table(n), shallow=False)]
+def assert_equal(tables: list[Path]) -> None:
+    """Check that the tables of searches, at least one, are equal."""
+    first = tables[0]
+    differing = [str(table) for table in tables[1:] if not filecmp.cmp(first, table, shallow=False)]
     if differing:
-        fail(f"{', '.join(differing)} differ from {names[0]}: {first.parent}")
+        fail(f"{', '.join(differing)} differ from {first}")
     with first.open("rb") as stream:
         lines = sum(1 for _ in stream)
-    print(f"equal byte for byte, {lines} lines: {', '.join(names)}", flush=True)
+    print(f"equal byte for byte, {lines} lines: {', '.join(table.stem for table in tables)}", flush=True)
 
 
 class Mmseqs:
@@ -340,7 +344,7 @@ def main() -> None:
             run = foldcli.search("cpu", options.queries, "cpu")
             print_run(f"all queries, CPU, {options.threads} threads", run)
             names.append("cpu")
-        assert_equal(foldcli, names)
+        assert_equal([foldcli.table(name) for name in names])
         if options.bars:
             print_bars(figures)
 
