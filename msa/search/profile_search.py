@@ -139,17 +139,22 @@ class ProfileSearch:
                 yield self._hits(scored, k)
 
     def _scored_batches(self, found: Iterable[Candidates]) -> Iterator[_ScoredBatch]:
-        """Yield the candidates of all queries in scored batches, with a GPU ahead of the caller."""
+        """Yield the candidates of all queries in scored batches.
+
+        With a GPU, batches are scored ahead of the caller, which need not wait for others to get the first.
+        """
         if not self._engine.drives_gpus:
             yield from map(self._evaluate, self._batches(found))
             return
         scored: deque[Future[_ScoredBatch]] = deque()
+        ahead = 0
         threads = ThreadPoolExecutor(_BATCHES_AHEAD, "scores")
         try:
             for batch in self._batches(found):
                 scored.append(threads.submit(self._evaluate, batch))
-                if len(scored) > _BATCHES_AHEAD:
+                if len(scored) > ahead:
                     yield scored.popleft().result()
+                    ahead = _BATCHES_AHEAD
             while scored:
                 yield scored.popleft().result()
         finally:

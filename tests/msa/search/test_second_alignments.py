@@ -273,7 +273,7 @@ def test_queries_of_a_batch_do_not_affect_each_other(
 
 
 class MeetingEngine(AllReady):
-    """An engine whose first two calls of `align` wait for each other, and whose later ones can fail."""
+    """An engine whose second and third calls of `align` wait for each other; all but the first can fail."""
 
     def __init__(self, fails: bool) -> None:
         self._meeting, self._fails, self._calls = threading.Barrier(2), fails, itertools.count()
@@ -281,9 +281,10 @@ class MeetingEngine(AllReady):
     def align(
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
     ) -> Iterator[Candidates]:
-        if next(self._calls) < 2:
+        call = next(self._calls)
+        if 1 <= call <= 2:
             self._meeting.wait(60)
-        elif self._fails:
+        elif call and self._fails:
             raise InputError("no alignment")
         return super().align(pairs, request)
 
@@ -292,14 +293,16 @@ def test_batches_are_scored_ahead_of_the_caller(
     domains: tuple[str, str], database: TargetDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(profile_search, "_BATCH_CANDIDATES", 1)
-    queries = [FastaRecord(f"q{k}", domains[0] + "W" * k + domains[1]) for k in range(5)]
+    queries = [FastaRecord(f"q{k}", domains[0] + "W" * k + domains[1]) for k in range(6)]
     criteria = SearchSettings(evalue=100)
     expected = [search(query, database, criteria).evalues.tolist() for query in queries]
     found = search_many(queries, database, criteria, MeetingEngine(fails=False))
     assert [hits.evalues.tolist() for _, hits in found] == expected
-    # a caller that stops early leaves no threads
-    found = search_many(queries, database, criteria, MeetingEngine(fails=False))
+    # the first result does not wait for other batches, and a caller that stops early leaves no threads
+    engine = MeetingEngine(fails=False)
+    found = search_many(queries, database, criteria, engine)
     assert next(found)[1].evalues.tolist() == expected[0]
+    assert next(engine._calls) == 1
     found.close()  # type: ignore[attr-defined]
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("scores")]
     with pytest.raises(InputError, match="no alignment"):
