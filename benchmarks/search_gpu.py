@@ -102,6 +102,8 @@ class Foldcli:
     def __init__(
         self, folder: Path, database: Path, threads: int, settings: list[str], root: Path = ROOT
     ) -> None:
+        # a search runs in another folder
+        folder, database = folder.resolve(), database.resolve()
         self._folder, self._database, self._threads = folder, database, threads
         self._settings, self._root = settings, root
         # otherwise, numba stores machine code next to the sources

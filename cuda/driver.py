@@ -4,6 +4,7 @@ Importing NVIDIA's bindings, or numba, takes longer than searching a database wi
 not import numpy either, so that the driver starts while other modules are imported.
 """
 
+import contextlib
 import ctypes
 import threading
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
@@ -28,7 +29,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuCtxSynchronize": (),
     "cuCtxGetStreamPriorityRange": (_NUMBER, _NUMBER),
     "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
-    "cuMemAlloc_v2": (POINTER(c_size_t), c_size_t),
+    "cuMemAlloc_v2": (_OBJECT, c_size_t),
     "cuMemFree_v2": (c_size_t,),
     "cuMemHostAlloc": (_OBJECT, c_size_t, c_uint),
     "cuMemFreeHost": (c_void_p,),
@@ -52,7 +53,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessor": (_NUMBER, c_void_p, c_int, c_size_t),
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p),
 }  # fmt: skip
-"""Argument types of each function, as in cuda.h; device addresses are c_size_t. All return a CUresult."""
+"""Argument types of each function, as in cuda.h; device addresses are c_size_t, and c_void_p where a function
+returns one. All return a CUresult."""
 
 # numbers of attributes, as in cuda.h
 MULTIPROCESSOR_COUNT, CAPABILITY_MAJOR, CAPABILITY_MINOR, MAX_SHARED_BYTES_OPTIN = 16, 75, 76, 97
@@ -121,6 +123,12 @@ def handle(name: str, *arguments: Any) -> int:
     result = c_void_p()
     call(name, ctypes.byref(result), *arguments)
     return result.value or 0
+
+
+def release(name: str, address: int) -> None:
+    """Release something with a function; nothing can be done about a failure."""
+    with contextlib.suppress(DriverError):
+        call(name, address)
 
 
 def result_name(status: int) -> str:

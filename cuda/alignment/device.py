@@ -6,7 +6,6 @@ GPU, everything goes through the driver: numba is imported only to compile a ker
 The memory of freed arrays is kept for reuse (memory_pool.py).
 """
 
-import contextlib
 import ctypes
 import math
 import os
@@ -20,7 +19,7 @@ import numpy as np
 
 from cuda import driver
 from cuda.alignment.memory_pool import MemoryPool
-from cuda.driver import DriverError, call, handle, number
+from cuda.driver import call, handle, number
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 """True if kernels run as Python functions in numba's simulator."""
@@ -110,7 +109,7 @@ class Event:
     def __init__(self) -> None:
         current_device()
         self._handle = handle("cuEventCreate", 0)
-        weakref.finalize(self, _ignore_errors, "cuEventDestroy_v2", self._handle).atexit = False
+        weakref.finalize(self, driver.release, "cuEventDestroy_v2", self._handle).atexit = False
 
     def record(self, stream: Any = 0) -> None:
         """Queue the event on a stream."""
@@ -300,7 +299,7 @@ def _pinned_array(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     bytes_ = int(np.prod(shape)) * kind.itemsize
     address = handle("cuMemHostAlloc", max(bytes_, 1), 0)
     memory = (ctypes.c_byte * bytes_).from_address(address)
-    weakref.finalize(memory, _ignore_errors, "cuMemFreeHost", address).atexit = False
+    weakref.finalize(memory, driver.release, "cuMemFreeHost", address).atexit = False
     return np.frombuffer(memory, kind).reshape(shape)
 
 
@@ -320,12 +319,6 @@ def _to_device(array: np.ndarray, stream: Any = None) -> DeviceArray:
     copy = _device_array(array.size, array.dtype).reshape(*array.shape)
     copy.copy_to_device(array, stream=stream)
     return copy
-
-
-def _ignore_errors(function: str, address: int) -> None:
-    """Release something; nothing can be done about a failure."""
-    with contextlib.suppress(DriverError):
-        call(function, address)
 
 
 @cache

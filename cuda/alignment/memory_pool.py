@@ -8,14 +8,13 @@ its work is done.
 """
 
 import contextlib
-import ctypes
 import threading
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 
 from cuda import driver
-from cuda.driver import DriverError, call
+from cuda.driver import DriverError, handle
 
 _ALIGNMENT = 512
 """Block sizes are multiples of this number of bytes."""
@@ -75,20 +74,19 @@ class MemoryPool:
         """Return unused segments of at least a size to the driver, which waits until the GPU is idle."""
         for arena in list(self._arenas.values()):
             for address in arena.remove_unused(min_size):
-                with contextlib.suppress(DriverError):
-                    call("cuMemFree_v2", address)
+                driver.release("cuMemFree_v2", address)
 
     def _new_segment(self, size: int) -> tuple[int, int]:
         """Return address and size of a new segment for a block of a size; trims the pool if necessary."""
-        segment = -(-size // _SEGMENT_STEP) * _SEGMENT_STEP
-        for attempt in max(segment, _MIN_SEGMENT), segment:
-            try:
-                return _allocate(attempt), attempt
-            except DriverError as error:
-                if error.name != driver.OUT_OF_MEMORY:
-                    raise
-            self.trim()
-        return _allocate(segment), segment
+        smallest = -(-size // _SEGMENT_STEP) * _SEGMENT_STEP
+        segment = max(smallest, _MIN_SEGMENT)
+        try:
+            return handle("cuMemAlloc_v2", segment), segment
+        except DriverError as error:
+            if error.name != driver.OUT_OF_MEMORY:
+                raise
+        self.trim()
+        return handle("cuMemAlloc_v2", smallest), smallest
 
 
 class _Arena:
@@ -166,10 +164,3 @@ class _Arena:
         size = self._sizes.pop(address)
         del self._sizes_by_end[address + size]
         del self._free[bisect_left(self._free, (size, address))]
-
-
-def _allocate(size: int) -> int:
-    """Allocate memory from the driver."""
-    address = ctypes.c_size_t()
-    call("cuMemAlloc_v2", ctypes.byref(address), size)
-    return address.value

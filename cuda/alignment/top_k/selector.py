@@ -129,10 +129,12 @@ class _Bounds:
 
     Args:
         matrix: device int64 [queries, ≥ targets / 4], four bounds in each number.
+        of_queries: device int16 [≥ targets] of each query, views of it.
         used: event after the last kernel that reads them.
     """
 
     matrix: Any
+    of_queries: Sequence[Any]
     used: Any
 
 
@@ -181,8 +183,11 @@ class TopKSelector:
             array.copy_to_device(np.zeros((queries, width), np.int32), stream=streams.selection)
             return array
 
-        sets = [matrix(capacity // 4 + 1, np.int64) for _ in range(_BOUND_SETS)]
-        self._bound_sets = deque(_Bounds(bounds, gpu.event()) for bounds in sets)
+        self._bound_sets: deque[_Bounds] = deque()
+        for _ in range(_BOUND_SETS):
+            bounds = matrix(capacity // 4 + 1, np.int64)
+            views = [bounds[query].view(np.int16) for query in range(queries)]
+            self._bound_sets.append(_Bounds(bounds, views, gpu.event()))
         targets, scores, ends = (matrix(max(capacity, 1), np.int32) for _ in range(3))
         self._lists = TargetLists(targets, scores, ends, zeros(STATE_SIZE))
         self._histogram, self._no_rows = zeros(BINS), zeros(row_size(0))
@@ -247,14 +252,14 @@ class TopKSelector:
         self._launch(CHOOSE, len(batch), *entries, rows)
         bounds.used.record(self._streams.selection)
 
-    def _bound(self, batch: BoundAndScore, targets: DeviceSequences, bounds: "_Bounds") -> None:
+    def _bound(self, batch: BoundAndScore, targets: DeviceSequences, bounds: _Bounds) -> None:
         """Queue the bounds of a batch; the work queued on `selection` from now on waits for them."""
         streams = self._streams
         for stream in streams.bounds:
             bounds.used.wait(stream)
         for query in range(len(batch)):
             stream = streams.bounds[self._launched % NUM_STREAMS]
-            batch.bound_all(query, targets, bounds.matrix[query].view(np.int16), stream)
+            batch.bound_all(query, targets, bounds.of_queries[query], stream)
             self._launched += 1
         for event, stream in zip(streams.bounded, streams.bounds, strict=True):
             event.record(stream)
@@ -264,7 +269,7 @@ class TopKSelector:
         self,
         batch: BoundAndScore,
         targets: DeviceSequences,
-        bounds: "_Bounds",
+        bounds: _Bounds,
         limits: Any,
         limits_row: int,
     ) -> None:

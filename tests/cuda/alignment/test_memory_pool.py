@@ -1,4 +1,4 @@
-"""The division of segments into blocks, compared with a list of all bytes."""
+"""The division of segments into blocks, compared with a list of all units of 512 bytes."""
 
 import gc
 
