@@ -133,12 +133,14 @@ def command(
       foldcli search proteins.fasta uniref50 -o hits.m8
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
     """
-    from msa.gpu.opening import open_in_background
     from msa.gpu.process_state import without_collection
 
+    inputs, db = _split_arguments(context, queries, server, profiles, save_profile)
     if server is None and not exact:
-        # the GPU opens while everything else is imported
-        open_in_background(device)
+        from foldcli.pipeline.gpu_opening import open_gpu_ahead
+
+        # while everything else is imported
+        open_gpu_ahead(db, device)
     with without_collection():
         from foldcli.inputs.queries import QuerySources
         from foldcli.paths import default_feature_cache
@@ -148,7 +150,6 @@ def command(
         from msa.io.m8 import DEFAULT_COLUMNS, parse_columns
         from msa.search.settings import AlignmentFilter
 
-    inputs, db = _split_arguments(context, queries, server, profiles, save_profile)
     if format_output is not None and kind != "m8":
         raise click.UsageError("--format-output is for --format m8 only.")
     try:

@@ -1,18 +1,16 @@
 """Searches in this process: target databases and search engines named on the command line."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from foldcli.logs import logger
-from foldcli.options.common import parse_size
 from foldcli.paths import cache_dir
+from foldcli.pipeline.gpu_opening import max_gpu_bytes
 from foldcli.progress import CompilationProgress, Progress, progress_bar
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST
-from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.search.engine import Engine, ProfileCallback
 from msa.search.engine_selection import EngineSettings, create_engine
@@ -134,12 +132,15 @@ class DatabaseSource:
     device: str
 
     def open_searcher(self) -> LocalSearcher:
-        """Open the search engine, then the database, whose conversion may take long.
+        """Open the database and the search engine; first the engine if the database has to be converted.
 
         Raises:
             GpuUnavailable: the requested GPU cannot be used.
             InputError: see `open`.
         """
+        if self._is_database:
+            return self.make_searcher(self.open())
+        # a conversion may take long
         engine = open_search_engine(self.device)
         return LocalSearcher(self.open(), engine)
 
@@ -200,10 +201,10 @@ class DatabaseSource:
         Raises:
             GpuUnavailable: the requested GPU cannot be used.
         """
-        return LocalSearcher(database, open_search_engine(self.device, gpu_share))
+        return LocalSearcher(database, open_search_engine(self.device, gpu_share, database))
 
 
-def open_search_engine(device: str, gpu_share: float = 0.9) -> Engine:
+def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetDatabase | None = None) -> Engine:
     """Open the search engine for `--device`; "auto" is the first GPU that works, else the CPU.
 
     If "auto" finds a GPU that cannot be used, one log line gives the reason. $FOLDCLI_GPU_MEMORY, such as 2G,
@@ -212,25 +213,12 @@ def open_search_engine(device: str, gpu_share: float = 0.9) -> Engine:
     Args:
         device: value of `--device`.
         gpu_share: largest share of the GPU's free memory to use.
+        database: the database that will be searched, if it is known.
 
     Raises:
         GpuUnavailable: the requested GPU cannot be used.
         InputError: $FOLDCLI_GPU_MEMORY is not a size.
     """
     settings = EngineSettings(device, cache_dir() / "kernels", gpu_share, max_gpu_bytes())
-    return create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress())
-
-
-def max_gpu_bytes() -> int | None:
-    """Return $FOLDCLI_GPU_MEMORY in bytes, or None if it is not set.
-
-    Raises:
-        InputError: it is not a size.
-    """
-    text = os.environ.get("FOLDCLI_GPU_MEMORY", "")
-    if not text:
-        return None
-    size = parse_size(text)
-    if size is None:
-        raise InputError(f"FOLDCLI_GPU_MEMORY is {text!r}: expected bytes such as 500000000, 500M or 2G")
-    return size
+    targets = None if database is None else database.representative_arrays
+    return create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress(), targets)

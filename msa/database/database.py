@@ -117,6 +117,13 @@ class TargetDatabase:
         return len(self) if clusters is None else clusters.representatives
 
     @property
+    def representative_arrays(self) -> SequenceArrays:
+        """Residues, offsets and lengths of the representatives."""
+        arrays, count = self.arrays, self.representatives
+        _, end = arrays.byte_range(0, count)
+        return SequenceArrays(arrays.residues[:end], arrays.offsets[:count], arrays.lengths[:count])
+
+    @property
     def length_sample(self) -> SequenceArrays:
         """Representatives of various lengths, for statistics; in a part of a split database, of all parts."""
         if self.manifest.whole is None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from msa import alphabet
+from msa.database.file_names import CLUSTERS as CLUSTERS
+from msa.database.file_names import RESIDUES as RESIDUES
 from msa.errors import InputError
 
 FORMAT = "foldcli target database"
@@ -17,10 +19,10 @@ PLAIN_VERSION, CLUSTERS_VERSION = 1, 2
 MANIFEST = "manifest.json"
 SPLIT = "split.json"
 """The description of a split database, next to the folders of its parts."""
-RESIDUES, OFFSETS, LENGTHS = "residues.u8", "offsets.i64", "lengths.i32"
+OFFSETS, LENGTHS = "offsets.i64", "lengths.i32"
 HEADERS, HEADER_INDEX = "headers.bin", "headers.idx"
 FILES = (RESIDUES, OFFSETS, LENGTHS, HEADERS, HEADER_INDEX)
-CLUSTERS, MEMBERS = "clusters.idx", "members.i64"
+MEMBERS = "members.i64"
 CLUSTER_FILES = (CLUSTERS, MEMBERS)
 """Additional files of a database with clusters."""
 WHOLE_INDEX, SAMPLE, SAMPLE_LENGTHS = "whole.i64", "sample.u8", "sample_lengths.i32"

@@ -93,6 +93,28 @@ class SequenceArrays:
         copied[-1] = 0
         return SequenceArrays(copied.reshape(-1), first_blocks * block, lengths)
 
+    def copy_blocks(self, blocks: np.ndarray, copy: np.ndarray) -> None:
+        """Copy blocks of `residues`, which is divided into blocks of equal size; beyond its end are zeros.
+
+        Other threads run meanwhile.
+
+        Args:
+            blocks: int64 [n], indices of blocks.
+            copy: uint8 [n · size of a block], written.
+        """
+        if not len(blocks):
+            return
+        size = len(copy) // len(blocks)
+        count = len(self.residues) // size
+        kind = f"V{size}"
+        copied = copy.view(kind)
+        if count:
+            np.take(self.residues[: count * size].view(kind), blocks, out=copied, mode="clip")
+        for k in np.flatnonzero(blocks >= count):
+            rest = self.residues[blocks[k] * size :]
+            copy[k * size : (k + 1) * size] = 0
+            copy[k * size : k * size + len(rest)] = rest
+
     def sample_by_length(self, count: int) -> "SequenceArrays":
         """Return SAMPLE_SIZE sequences, evenly spread over the first `count`, which are sorted by length."""
         indices = np.linspace(_MIN_QUANTILE, _MAX_QUANTILE, SAMPLE_SIZE) * (count - 1)

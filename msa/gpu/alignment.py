@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cuda.alignment import AlignmentPaths, DeviceSequences
-from cuda.alignment import device as gpu
 from cuda.alignment.device import release_unused
 from cuda.alignment.smith_waterman import Pairs, end_positions, trace_paths
 from cuda.alignment.smith_waterman.plan import available_shapes
@@ -18,13 +17,12 @@ from msa.gpu.database_stream import Chunk
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.kernel_compiler import KernelCompiler
 from msa.gpu.memory import Allocate, free_bytes, is_out_of_memory
+from msa.gpu.target_upload import TargetUploader
 from msa.search.engine import QueryProfile
 
 _INTERMEDIATE_BYTES = 2**30
 """GPU memory for intermediate results."""
 _MIN_INTERMEDIATE_BYTES = 2**20
-_BLOCK_BYTES = 64
-"""Targets that are sent to the GPU for an alignment are copied in blocks of this size."""
 
 Result = TypeVar("Result")
 
@@ -39,6 +37,7 @@ class AlignmentContext:
         compiler: compiles the kernels.
         allocate: allocates GPU memory.
         stream: stream to launch on.
+        uploader: copies targets that are not on the GPU.
         targets: the database.
         single_chunk: returns the chunk with all targets if it is on the GPU, else None.
     """
@@ -48,6 +47,7 @@ class AlignmentContext:
     compiler: KernelCompiler
     allocate: Allocate
     stream: Any
+    uploader: TargetUploader
     targets: SequenceArrays
     single_chunk: Callable[[], Chunk | None]
 
@@ -160,8 +160,4 @@ def _sequences_on_gpu(context: AlignmentContext, targets: np.ndarray) -> tuple[D
         chunk.ready.wait(stream)
         return chunk.sequences, targets - chunk.first
     unique, device_indices = np.unique(targets, return_inverse=True)
-    arrays = context.targets.gather(unique, _BLOCK_BYTES)
-    copies = [
-        gpu.to_device(array, stream=stream) for array in (arrays.residues, arrays.offsets, arrays.lengths)
-    ]
-    return DeviceSequences(*copies), device_indices
+    return context.uploader.upload(context.targets, unique, stream), device_indices

@@ -19,7 +19,7 @@ from msa.gpu.interface import FilterLimits, GpuWorker
 from msa.gpu.process_state import short_switch_interval
 from msa.search.engine import Candidates, EngineRequest, QueryProfile
 
-_MAX_PENDING, _MAX_PENDING_STREAMED = 6, 3
+_MAX_PENDING = 6
 """Maximum batches in progress per group: one is aligned, one is filtered, the others wait for the GPU. The
 host needs about as long for a batch as each of four GPUs, and the last batches are small."""
 
@@ -30,7 +30,7 @@ batch early and little is left to do after the last batch is filtered."""
 _STREAMED_BATCH_QUERIES, _STREAMED_BATCH_RESIDUES = 512, 8192
 """The same for a streamed database: filtering a residue then takes about four times as long as copying it."""
 
-_MIN_QUERIES, _STREAMED_MIN_QUERIES = 4, 24
+_MIN_QUERIES, _STREAMED_MIN_QUERIES = 4, 8
 """At the end of a search, batches are halved down to this number of queries; smaller ones would not justify
 another pass over the database. If the database is resident, the first batch has this size, and each further
 one twice the size of the one before, so that the GPU starts sooner."""
@@ -85,6 +85,10 @@ class GpuEngine:
         """True."""
         return True
 
+    def load(self, targets: SequenceArrays) -> None:
+        """Start to copy the targets of the next run to the GPUs."""
+        self._groups_for(targets)
+
     def prepare(self, lengths: Sequence[int]) -> None:
         """Compile the kernels for all these query lengths at once, when the next search begins."""
         self._announced = lengths
@@ -122,9 +126,7 @@ class GpuEngine:
         with short_switch_interval():
             try:
                 for number, (batch, more_follow) in enumerate(_query_batches(queries, groups)):
-                    resident = all(group.resident for group in groups)
-                    max_pending = _MAX_PENDING if resident else _MAX_PENDING_STREAMED
-                    if len(pending) >= max_pending * len(groups):
+                    if len(pending) >= _MAX_PENDING * len(groups):
                         yield from wait_for_oldest()
                     options = AlignmentOptions(started_queries, gap_costs, request.selection, targets.lengths)
                     batch_request = BatchRequest(batch, limits, more_follow, cancelled, options)

@@ -32,6 +32,7 @@ from msa.gpu.filtering import (
 from msa.gpu.interface import ALIGNMENT_THREADS, BestTargets, FilterLimits, GpuSettings
 from msa.gpu.kernel_compiler import KernelCompiler
 from msa.gpu.memory import Allocate, allocate_on_gpu, is_out_of_memory
+from msa.gpu.target_upload import TargetUploader
 from msa.progress import CompileProgress
 from msa.search.engine import QueryProfile
 
@@ -125,13 +126,9 @@ class LocalWorker:
     ) -> "LocalFilteredBatch":
         """Queue the filter of a batch."""
         self._has_batches |= more_follow
-        # while the previous batch is filtered: building a query's tables takes longer than one chunk's filter
-        compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
-        uploaded = self._table_thread.submit(self._upload_queries, queries, compiled)
-        pending = self._filter_thread.submit(
-            self._queue_filter, len(queries), compiled, uploaded, limits, more_follow, cancelled
-        )
-        return LocalFilteredBatch(self, queries, self._result_thread.submit(_wait_for_filter, pending))
+        pending = self._submit_filter(queries, limits, more_follow, cancelled)
+        best = self._result_thread.submit(self._wait_for_filter, pending, queries, limits, cancelled)
+        return LocalFilteredBatch(self, queries, best)
 
     def alignment_batch(
         self, queries: Sequence[QueryProfile], targets: SequenceArrays
@@ -178,6 +175,7 @@ class LocalWorker:
         if not hasattr(thread, "stream"):
             # alignment has priority over the filter, because it is short
             thread.stream, thread.reserved = new_stream(urgent=True), -1
+            thread.uploader = TargetUploader(self.allocate)
         if self._has_batches and thread.reserved != self._released:
             thread.reserved = self._released
             gpu_device.reserve(min(_RESERVED_BYTES, self.gpu.total_bytes // _RESERVED_DIVISOR))
@@ -185,7 +183,8 @@ class LocalWorker:
         assert sequences is not None
         return AlignmentContext(
             self.gpu.name, self.settings.kernels, self._kernel_compiler(), self.allocate,
-            thread.stream, sequences, self._single_chunk if targets is None else lambda: None,
+            thread.stream, thread.uploader, sequences,
+            self._single_chunk if targets is None else lambda: None,
         )  # fmt: skip
 
     def _single_chunk(self) -> Any:
@@ -233,6 +232,22 @@ class LocalWorker:
             self._uploader = TableUploader(self.allocate)
         return upload_queries(queries, self.settings.kernels, self._uploader)
 
+    def _submit_filter(
+        self,
+        queries: Sequence[QueryProfile],
+        limits: FilterLimits,
+        more_follow: bool,
+        cancelled: threading.Event,
+        predict: bool = True,
+    ) -> "Future[PendingFilter]":
+        """Queue the filter of a batch, in threads; see `filter` and `_queue_filter`."""
+        # while the previous batch is filtered: building a query's tables takes longer than one chunk's filter
+        compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
+        uploaded = self._table_thread.submit(self._upload_queries, queries, compiled)
+        return self._filter_thread.submit(
+            self._queue_filter, len(queries), compiled, uploaded, limits, more_follow, cancelled, predict
+        )
+
     def _queue_filter(
         self,
         count: int,
@@ -241,7 +256,9 @@ class LocalWorker:
         limits: FilterLimits,
         more_follow: bool,
         cancelled: threading.Event,
+        predict: bool,
     ) -> PendingFilter:
+        """Queue the filter of `count` queries; if `predict`, use the database's sample."""
         started = time.perf_counter()
         database = self._database
         assert database is not None
@@ -250,7 +267,7 @@ class LocalWorker:
         compiled.result()
         if self._filter is None:
             self._filter = BatchFilter(self.allocate)
-        pending = self._filter.start(count, uploaded)
+        pending = self._filter.start(count, uploaded, limits)
         first, end = self._part
         while first < end and not cancelled.is_set():
             try:
@@ -258,8 +275,9 @@ class LocalWorker:
                     if not database.resident:
                         # the driver's queue is limited: wait for the chunk before the last one
                         chunk.used.synchronize()
+                    sample = database.sample() if predict else None
                     with _simulator_lock:
-                        self._filter.queue(chunk, limits, pending, cancelled)
+                        self._filter.queue(chunk, pending, cancelled, sample)
                     end = chunk.first
             except Exception as error:
                 if not is_out_of_memory(error):
@@ -268,6 +286,24 @@ class LocalWorker:
                 database.shrink(getattr(error, "requested_bytes", 0))
         self._seconds["queueing"] += time.perf_counter() - started
         return pending
+
+    def _wait_for_filter(
+        self,
+        queued: "Future[PendingFilter]",
+        queries: Sequence[QueryProfile],
+        limits: FilterLimits,
+        cancelled: threading.Event,
+    ) -> BestTargets:
+        """Wait for the filter of a batch, and return its result.
+
+        Queries for which a prediction was too high are filtered again, without one.
+        """
+        best, incomplete = queued.result().wait()
+        if len(incomplete) == 0 or cancelled.is_set():
+            return best
+        again = [queries[query] for query in incomplete]
+        repeated, _ = self._submit_filter(again, limits, True, cancelled, predict=False).result().wait()
+        return best.replace(incomplete, repeated)
 
 
 class LocalAlignmentBatch:
@@ -329,8 +365,3 @@ def _reversed_queries(queries: Sequence[QueryProfile]) -> list[QueryProfile]:
         QueryProfile(*map(np.ascontiguousarray, (query.codes[::-1], query.profile[::-1])))
         for query in queries
     ]
-
-
-def _wait_for_filter(queued: "Future[PendingFilter]") -> BestTargets:
-    """Wait until the filter of a batch is finished, and return its result."""
-    return queued.result().wait()

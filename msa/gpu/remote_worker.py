@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -25,15 +24,11 @@ from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import Gpu, GpuUnavailable
 from msa.gpu.interface import BestTargets, FilterLimits, GpuSettings
+from msa.gpu.process_start import COMMAND, take_process
 from msa.gpu.worker_process import WorkerFailure, WorkerStatus, share_sequences
 from msa.progress import CompileProgress
 from msa.search.engine import QueryProfile
 
-_COMMAND = (
-    sys.executable,
-    "-c",
-    "import sys; sys.path[:] = sys.argv[2:]; from msa.gpu.worker_process import main; main()",
-)
 _EXIT_SECONDS = 10.0
 """Maximum time for a process to end by itself; the driver needs a fraction of a second to free GPU memory."""
 
@@ -42,7 +37,7 @@ def start_remote_workers(
     gpus: Sequence[int],
     settings: GpuSettings,
     compile_progress: CompileProgress = lambda compiled, needed: None,
-    command: Sequence[str] = _COMMAND,
+    command: Sequence[str] = COMMAND,
 ) -> list["RemoteWorker"]:
     """Start a process for each GPU; they end with this process, or when no worker is referenced any more.
 
@@ -50,7 +45,7 @@ def start_remote_workers(
         gpus: their numbers.
         settings: of each GPU.
         compile_progress: called with the kernels compiled and to compile, summed over all processes.
-        command: starts a process that calls msa.gpu.worker_process.main.
+        command: see `start_process`.
     """
     progress = _SummedProgress(len(gpus), compile_progress)
     processes = [GpuProcess(gpu, command, partial(progress, index)) for index, gpu in enumerate(gpus)]
@@ -186,7 +181,7 @@ class GpuProcess:
 
     Args:
         gpu: number of its GPU.
-        command: starts it; the socket's file descriptor and the module search path are appended.
+        command: see `start_process`.
         compile_progress: called with kernels compiled and to compile.
     """
 
@@ -198,16 +193,8 @@ class GpuProcess:
         self._numbers = count()
         self._pending: dict[int, Future[Any]] = {}
         self._ended: Exception | None = None
-        self._socket, other = socket.socketpair()
-        with other:
-            self.process = subprocess.Popen(
-                [*command, str(other.fileno()), *sys.path],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[other.fileno()],
-                # interrupts from the terminal are handled by this process alone
-                start_new_session=True,
-            )
+        started = take_process(gpu, command)
+        self.process, self._socket = started.process, started.socket
         self._connection = Connection(os.dup(self._socket.fileno()))
         threading.Thread(target=self._receive, name=f"answers of GPU {gpu}", daemon=True).start()
 

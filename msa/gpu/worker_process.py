@@ -28,7 +28,6 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import OutOfGpuMemory
 from msa.gpu.devices import GpuUnavailable, find_gpu
 from msa.gpu.interface import FilterLimits, GpuSettings
-from msa.gpu.opening import open_in_background
 from msa.gpu.process_state import SWITCH_SECONDS, without_collection
 from msa.search.engine import QueryProfile
 
@@ -200,7 +199,6 @@ class _Server:
         """Open the GPU and return it; must be the first request."""
         sys.setswitchinterval(SWITCH_SECONDS)
         with without_collection():
-            open_in_background(f"cuda:{gpu}")
             from msa.gpu.local_worker import LocalWorker  # while the driver starts
 
         found = find_gpu(gpu)

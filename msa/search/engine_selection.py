@@ -40,6 +40,7 @@ def create_engine(
     settings: EngineSettings,
     on_fallback: Callable[[str], None],
     compile_progress: CompileProgress = lambda done, needed: None,
+    targets: SequenceArrays | None = None,
 ) -> Engine:
     """Create the engine that the settings select.
 
@@ -49,6 +50,7 @@ def create_engine(
             the machine's GPU cannot be used.
         compile_progress: called with the number of GPU kernels compiled so far and the number known to be
             needed; may be called from other threads.
+        targets: the sequences that will be searched, if they are known; their copy to the GPU starts at once.
 
     Raises:
         GpuUnavailable: a requested GPU cannot be used.
@@ -58,7 +60,7 @@ def create_engine(
     gpus = gpu_numbers(settings.device)
     if len(gpus) > 1:
         return _multi_gpu_engine(gpus, settings, compile_progress)
-    return _single_gpu_engine(gpus[0], settings, on_fallback, compile_progress) or _cpu_engine()
+    return _single_gpu_engine(gpus[0], settings, on_fallback, compile_progress, targets) or _cpu_engine()
 
 
 def _single_gpu_engine(
@@ -66,31 +68,64 @@ def _single_gpu_engine(
     settings: EngineSettings,
     on_fallback: Callable[[str], None],
     compile_progress: CompileProgress,
+    targets: SequenceArrays | None,
 ) -> Engine | None:
-    """Create the engine for one GPU; return None if the device is "auto" and the GPU cannot be used."""
-    open_in_background(settings.device)
-    with without_collection():
-        from msa.gpu.local_worker import LocalWorker  # while the driver starts
+    """Create the engine for one GPU; return None if the device is "auto" and the GPU cannot be used.
+
+    Streaming a database takes many more kernel launches, each of which would wait for the interpreter lock
+    while other threads merge and write, so a separate process is faster. For a database that fits in GPU
+    memory, starting that process would take too long.
+    """
+    gpu_settings = _gpu_settings(settings)
     try:
-        gpu = find_gpu(number)
+        if targets is not None and _exceeds(targets, settings.max_database_bytes):
+            engine = _streaming_engine(number, gpu_settings, compile_progress)
+        else:
+            engine = _resident_engine(number, gpu_settings, compile_progress)
+        if targets is not None:
+            engine.load(targets)
+        return engine
     except GpuUnavailable as error:
         if settings.device != "auto":
             raise
         if has_nvidia_hardware():
             on_fallback(f"searching on the CPU: {error.reason}")
         return None
-    gpu_settings = _gpu_settings(settings)
-    worker = LocalWorker(gpu, gpu_settings, compile_progress)
+
+
+def _exceeds(targets: SequenceArrays, max_bytes: int | None) -> bool:
+    """Return whether targets cannot stay on a GPU on which they may use `max_bytes`, None for no limit."""
+    if max_bytes is None:
+        return False
+    from msa.gpu.database_stream import resident_bytes
+    from msa.gpu.filtering import FILTER_BYTES_PER_TARGET
+
+    return resident_bytes(targets, (0, len(targets)), FILTER_BYTES_PER_TARGET) > max_bytes
+
+
+def _streaming_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> GpuEngine:
+    """Create the engine for one GPU in a process of its own."""
+    from msa.gpu.remote_worker import start_remote_workers  # imports multiprocessing
+
+    workers = start_remote_workers([number], settings, compile_progress)
+    # raises an exception if the GPU cannot be used
+    workers[0].gpu  # noqa: B018
+    return GpuEngine(workers)
+
+
+def _resident_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> GpuEngine:
+    """Create the engine for one GPU in this process, unless its database turns out not to fit."""
+    open_in_background(f"cuda:{number}")
+    with without_collection():
+        from msa.gpu.local_worker import LocalWorker  # while the driver starts
+    worker = LocalWorker(find_gpu(number), settings, compile_progress)
 
     def replacement_workers(targets: SequenceArrays) -> Sequence[GpuWorker] | None:
-        # Streaming a database takes many more kernel launches, each of which would wait for the interpreter
-        # lock while other threads merge and write, so a separate process is faster. For a database that fits
-        # in GPU memory, starting that process would take too long.
         if worker.fits(targets):
             return None
         from msa.gpu.remote_worker import start_remote_workers  # imports multiprocessing
 
-        return start_remote_workers([gpu.number], gpu_settings, compile_progress)
+        return start_remote_workers([number], settings, compile_progress)
 
     return GpuEngine([worker], replacement_workers)
 

@@ -2,16 +2,20 @@
 
 import contextlib
 import heapq
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
 from msa.database.database import TargetDatabase
+from msa.interpreted import budget
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
+from msa.search.compiled_scoring import call_scoring_kernels
 from msa.search.engine import Engine, ProfileCallback, QueryProfile
 from msa.search.family import Family, initial_profile
 from msa.search.family_processes import FamilyProcesses, family_processes
@@ -22,6 +26,9 @@ from msa.search.settings import SearchSettings
 if TYPE_CHECKING:
     from msa.search.families import FamilyBuilder
 
+_MIN_COMPILED_QUERIES = 256
+"""Minimum number of queries, counted once for each iteration, of a search that loads the compiled kernels for
+scores; for fewer, it would take longer than what it saves."""
 _MAX_FAMILY_PROCESSES, _MIN_PROCESS_QUERIES = 4, 128
 """Maximum number of processes that build families, and minimum number of queries for which they are started;
 each takes a second of CPU time to start."""
@@ -180,6 +187,7 @@ class _Iterations:
         self._families: dict[int, Family] = {k: family.result() for k, family in from_profile.items()}
         self._final_hits: dict[int, Hits] = {}
         self._filtered_pairs = self._reported_pairs = 0
+        self._progress_lock = threading.Lock()
         # whether the engine has taken all queries of the current search
         self._all_taken = False
 
@@ -200,42 +208,42 @@ class _Iterations:
                 last = self._search_queries(all_queries, settings.evalue)
         next_query = 0
         for k, result in last:
-            yield from self._finish(range(next_query, k), on_profile)
             self._final_hits[k] = result.hits
-            yield from self._finish(range(k, k + 1), on_profile)
-            next_query = k + 1
-        yield from self._finish(range(next_query, len(self._queries)), on_profile)
+            while next_query in self._final_hits:
+                yield self._finish(next_query, on_profile)
+                next_query += 1
+        for k in range(next_query, len(self._queries)):
+            yield self._finish(k, on_profile)
 
     def run_next(self, earlier: Sequence[Callable[[int], QueryHits]]) -> Iterator[tuple[int, QueryHits]]:
         """Run one iteration; see `IteratedSearch.run_next`."""
         settings, all_queries = self._search.settings, range(len(self._queries))
         active = list(all_queries)
         for hits_of in earlier:
-            active = list(self._update_families((k, hits_of(k)) for k in active))
+            active = sorted(self._update_families((k, hits_of(k)) for k in active))
         self._final_hits.clear()
         if len(earlier) + 1 < settings.num_iterations:
             return self._search_queries(active, settings.e_profile)
         all_take_part = settings.evalue > settings.e_profile
         return self._search_queries(all_queries if all_take_part else active, settings.evalue)
 
-    def _finish(self, indices: Iterable[int], on_profile: ProfileCallback | None) -> Iterator[Hits]:
-        """Yield the final hits of some queries."""
-        for k in indices:
-            if on_profile is not None:
-                on_profile(self._queries[k], self._profile(k), k in self._families)
-            yield self._final_hits.pop(k)
+    def _finish(self, k: int, on_profile: ProfileCallback | None) -> Hits:
+        """Return the final hits of a query."""
+        if on_profile is not None:
+            on_profile(self._queries[k], self._profile(k), k in self._families)
+        return self._final_hits.pop(k)
 
     def _update_families(self, results: Iterable[tuple[int, QueryHits]]) -> Iterator[int]:
-        """Run one iteration until the engine has taken all queries; return those whose family changed.
+        """Run one iteration until a GPU engine has taken all queries; return those whose family changed.
 
-        They are yielded as they become known. The engine therefore works on the next iteration while it
-        finishes the last queries of this one, and while families are still being updated.
+        They are yielded in the order in which they become known. The engine therefore works on the next
+        iteration while it finishes the last queries of this one, and while families are still being updated.
         """
         updates = (self._start_update(k, result) for k, result in results)
-        started: deque[Update] = deque()
+        started: list[Update] = []
         for update in updates:
             started.append(update)
-            if self._all_taken:
+            if self._all_taken and self._search.engine.drives_gpus:
                 break
         return self._changed_families(started, updates)
 
@@ -245,28 +253,51 @@ class _Iterations:
         arguments = self._queries[k], self._families.get(k), result.member_hits
         return k, result, self._pool.submit(builder.update, *arguments)
 
-    def _changed_families(self, started: deque[Update], others: Iterator[Update]) -> Iterator[int]:
+    def _changed_families(self, started: Sequence[Update], others: Iterator[Update]) -> Iterator[int]:
         """Yield the queries whose family changed; the others may leave the search.
 
         Args:
             started: the first updates.
-            others: the other updates, which start when they are taken.
+            others: the other updates, which start when they are taken; a thread takes them.
         """
         settings = self._search.settings
-        while True:
-            if not started:
-                started.extend(others)
-            if not started:
-                return
-            k, result, update = started.popleft()
-            family = update.result()
-            if family is not None:
-                self._families[k] = family
-                yield k
-            elif settings.evalue <= settings.e_profile:
-                hits = result.hits.subset(result.hits.evalues <= settings.evalue)
-                capped = hits.capped and len(hits) == len(result.hits)
-                self._final_hits[k] = replace(hits, capped=capped)
+        completed: SimpleQueue[Update | None] = SimpleQueue()
+
+        def watch(update: Update) -> None:
+            update[2].add_done_callback(lambda done: completed.put(update))
+
+        def start_others() -> int:
+            count = 0
+            for update in others:
+                watch(update)
+                count += 1
+            return count
+
+        thread = ThreadPoolExecutor(1, "last results")
+        try:
+            for update in started:
+                watch(update)
+            num_others = thread.submit(start_others)
+            num_others.add_done_callback(lambda done: completed.put(None))
+            remaining, all_started = len(started), False
+            while remaining or not all_started:
+                update_or_end = completed.get()
+                if update_or_end is None:
+                    remaining, all_started = remaining + num_others.result(), True
+                    continue
+                # negative as long as the number of the others is not known
+                remaining -= 1
+                k, result, new = update_or_end
+                family = new.result()
+                if family is not None:
+                    self._families[k] = family
+                    yield k
+                elif settings.evalue <= settings.e_profile:
+                    hits = result.hits.subset(result.hits.evalues <= settings.evalue)
+                    capped = hits.capped and len(hits) == len(result.hits)
+                    self._final_hits[k] = replace(hits, capped=capped)
+        finally:
+            thread.shutdown()
 
     def _search_queries(self, indices: Sequence[int], max_evalue: float) -> Iterator[tuple[int, QueryHits]]:
         """Search once with each of the given queries, in order.
@@ -283,7 +314,7 @@ class _Iterations:
         return heapq.merge(list(first), second, key=lambda found: found[0])
 
     def _search_families(self, indices: Iterable[int], max_evalue: float) -> Iterator[tuple[int, QueryHits]]:
-        """Search once with each of the given queries, which all have a family, in order."""
+        """Search once with each of the given queries, which all have a family, in the order given."""
         return self._search_one_kind(indices, True, max_evalue)
 
     def _search_one_kind(
@@ -303,10 +334,15 @@ class _Iterations:
 
         def progress(pairs: int) -> None:
             # the end of one iteration overlaps with the next
-            self._reported_pairs = max(self._reported_pairs, before + pairs)
-            self._progress(self._reported_pairs)
+            with self._progress_lock:
+                self._reported_pairs = max(self._reported_pairs, before + pairs)
+                self._progress(self._reported_pairs)
 
+        compiles = len(self._queries) * self._search.settings.num_iterations >= _MIN_COMPILED_QUERIES
         for result in self._search.search_once(profiles(), of_families, max_evalue, progress):
+            if compiles:
+                # not earlier, so that the first results are not delayed
+                budget.load_in_background(call_scoring_kernels)
             yield taken.popleft(), result
 
     def _profile(self, k: int) -> QueryProfile:

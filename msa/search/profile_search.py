@@ -41,7 +41,7 @@ from msa.search.windows import best_hits
 _BATCH_CANDIDATES = 2**16
 """Number of aligned candidates from which a batch of queries is scored, although more are ready."""
 
-_BATCHES_AHEAD = 2
+_BATCHES_AHEAD = 3
 """Number of batches that are scored while an earlier one is, if GPUs align: second alignments of a batch take
 about as long as its filter, and mostly wait for the GPU."""
 

@@ -12,20 +12,14 @@ from dataclasses import replace
 import numpy as np
 
 from msa.database.database import TargetDatabase
-from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import InputError
-from msa.interpreted import budget
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.progress import Progress
-from msa.search.compiled_scoring import call_scoring_kernels
 from msa.search.engine import Candidates, Engine, EngineRequest, ProfileCallback, QueryProfile
 from msa.search.hits import Hits
 from msa.search.settings import SearchSettings
 from msa.search.windows import WindowedEngine, best_hits
 
-_MIN_COMPILED_QUERIES = 256
-"""Minimum number of queries of a search that loads the compiled kernels for scores; for fewer, it would take
-longer than what it saves."""
 _MAX_HITS_IN_MEMORY = 2**22
 """Maximum number of hits of one block of queries in an iterated search; a hit takes about 100 bytes."""
 
@@ -113,10 +107,7 @@ def _search_each(
                 progress(first * pairs_per_query + pairs, len(queries) * pairs_per_query)
 
         results = iterated_search.run(block, report, on_profile)
-        for number, (query, hits) in enumerate(zip(block, results, strict=True)):
-            if number == 0 and len(block) >= _MIN_COMPILED_QUERIES and settings.num_iterations == 1:
-                # not earlier, so that the first results are not delayed
-                budget.load_in_background(call_scoring_kernels)
+        for query, hits in zip(block, results, strict=True):
             yield query, apply_thresholds(hits, hits.targets < database.representatives, settings)
         # count queries that left the search early as complete
         report(len(block) * pairs_per_query)
@@ -203,12 +194,7 @@ class ClusterExpandingEngine:
 
     def __init__(self, engine: Engine, database: TargetDatabase) -> None:
         self._engine, self._database = engine, database
-        count = database.representatives
-        targets = database.arrays
-        _, end = targets.byte_range(0, count)
-        self._representatives = SequenceArrays(
-            targets.residues[:end], targets.offsets[:count], targets.lengths[:count]
-        )
+        self._representatives = database.representative_arrays
 
     @property
     def seconds(self) -> dict[str, float]:

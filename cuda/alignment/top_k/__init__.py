@@ -1,6 +1,14 @@
 """Selection of queries' best targets by exact gapless score, on a GPU and without waiting for the host."""
 
-from cuda.alignment.top_k.rows import read_row, read_rows, row_size
+from cuda.alignment.top_k.rows import incomplete_rows, read_row, read_rows, row_size
 from cuda.alignment.top_k.selector import GaplessBatch, SelectionStreams, TopKSelector
 
-__all__ = ["GaplessBatch", "SelectionStreams", "TopKSelector", "read_row", "read_rows", "row_size"]
+__all__ = [
+    "GaplessBatch",
+    "SelectionStreams",
+    "TopKSelector",
+    "incomplete_rows",
+    "read_row",
+    "read_rows",
+    "row_size",
+]

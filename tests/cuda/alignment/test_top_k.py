@@ -11,7 +11,15 @@ from cuda.alignment import DeviceSequences
 from cuda.alignment import device as gpu
 from cuda.alignment.gapless import TargetLists
 from cuda.alignment.gapless.lists import LISTED, SCORED, STRETCHES
-from cuda.alignment.top_k import GaplessBatch, SelectionStreams, TopKSelector, read_row, read_rows, row_size
+from cuda.alignment.top_k import (
+    GaplessBatch,
+    SelectionStreams,
+    TopKSelector,
+    incomplete_rows,
+    read_row,
+    read_rows,
+    row_size,
+)
 from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
 from msa.search.engine import best_targets
 from tests.cuda.alignment.reference import gapless_scores
@@ -311,6 +319,38 @@ def test_later_chunks_score_only_targets_that_may_be_among_the_best() -> None:
     # an unknown bound excludes nothing
     unknown = np.where(scores < 3, UNBOUNDED, scores)
     assert sorted(checker.check_chunks(scores, unknown, [(6, 12), (0, 6)])[1]) == [0, 5]
+
+
+@pytest.mark.parametrize("rank", [1, 4, 12, 40])
+def test_selection_with_predicted_limits(rank: int) -> None:
+    """The limits of two queries come from every third target; too high ones are noticed."""
+    rng = np.random.default_rng(rank)
+    k, min_score, count = 12, 3, 60
+    scores = rng.integers(0, 20, (2, count))
+    bounds = np.stack([loose_bounds(of_query, rng, 3) for of_query in scores])
+    streams = SelectionStreams()
+    sampler, selector = (TopKSelector(n, min_score, count, 2, streams) for n in (rank, k))
+    sampled, row_sets = new_rows(rank, 3), [new_rows(k, 3) for _ in range(2)]
+    sampler.select(KnownScores(scores[:, ::3], bounds[:, ::3]), dummy_targets(count // 3), sampled, 1)
+    previous = None
+    for turn, (first, end) in enumerate([(35, 60), (9, 35), (0, 9)]):
+        batch = KnownScores(scores[:, first:end], bounds[:, first:end])
+        rows = row_sets[turn % 2]
+        selector.select(batch, dummy_targets(end - first), rows, 1, first, previous, sampled)
+        previous = rows
+        gpu.synchronize()
+        for query in range(2):
+            _, found = read_row(sampled[query + 1].copy_to_host())
+            limit = found.min() if len(found) == rank else min_score
+            assert set(batch.scored[query]) <= set(np.flatnonzero(bounds[query, first:end] >= limit))
+    rows_on_host = rows.copy_to_host()[1:]
+    incomplete = incomplete_rows(rows_on_host, min_score)
+    for query in range(2):
+        best = best_targets(scores[query], k, min_score)
+        selected, exact = read_row(rows_on_host[query])
+        assert exact.tolist() == scores[query][selected].tolist() and set(selected) <= set(best)
+        assert incomplete[query] == (len(selected) < len(best))
+    assert incomplete.all() if rank == 1 else not incomplete.any() or rank == 4
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import click
 import pytest
 
 from foldcli.options.common import DeviceType, SizeType
-from foldcli.pipeline.searcher import max_gpu_bytes
+from foldcli.pipeline.gpu_opening import max_gpu_bytes
 from msa.errors import InputError
 from msa.gpu.hardware import gpu_numbers
 

@@ -9,6 +9,7 @@ import numpy as np
 from cuda.alignment import AlignmentPaths, DeviceSequences
 from cuda.alignment.gapless import ProfileLimits, UploadedTable
 from cuda.alignment.gapless.layout import HALF, Layout
+from cuda.alignment.gapless.lists import LOWER
 from cuda.alignment.gapless.tables import TableSource
 from cuda.alignment.top_k import SelectionStreams, read_row, row_size
 from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
@@ -52,30 +53,40 @@ class TopKSelector:
         targets: DeviceSequences,
         rows: Any,
         first_row: int,
-        first: int,
-        previous_rows: Any,
+        first: int = 0,
+        previous_rows: Any = None,
+        limits: Any = None,
     ) -> None:
         assert 0 < len(batch) <= self._queries
         for row, profile in enumerate(batch.profiles, first_row):
             previous_row = None if previous_rows is None else previous_rows[row]
-            self._select(profile, targets, rows[row], first, previous_row)
+            known = limits if previous_rows is None else previous_rows
+            limit = self._min_score if known is None else known[row].copy_to_host()[LOWER]
+            self._select(profile, targets, rows[row], first, previous_row, max(limit, self._min_score))
 
     def _select(
-        self, profile: np.ndarray, targets: DeviceSequences, row: Any, first: int, previous_row: Any
+        self,
+        profile: np.ndarray,
+        targets: DeviceSequences,
+        row: Any,
+        first: int,
+        previous_row: Any,
+        limit: int,
     ) -> None:
         sequences = on_host(targets)
         assert len(sequences) <= self._capacity
         scores = gapless_scores(profile, sequences, 1)
-        best = best_targets(scores, self._k, self._min_score)
+        best = best_targets(scores, self._k, limit)
         indices, scores = best + first, scores[best]
         if previous_row is not None:
             known, known_scores = read_row(previous_row.copy_to_host())
             # from the last chunk to the first
             assert not len(known) or known.min() >= first + len(sequences)
             indices, scores = np.append(indices, known), np.append(scores, known_scores)
-            best = best_targets(scores, self._k, self._min_score)
+            best = best_targets(scores, self._k, limit)
             indices, scores = indices[best], scores[best]
         content = np.full(row_size(self._k), -1, np.int32)
+        content[LOWER] = limit if len(indices) < self._k else scores.min()
         content[ROW_COUNT] = len(indices)
         content[ROW_TARGETS:][: len(indices)] = indices
         content[ROW_TARGETS + self._k :][: len(indices)] = scores

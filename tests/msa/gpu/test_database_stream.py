@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from cuda.alignment import DeviceSequences
 from msa.database.sequence_arrays import SequenceArrays
+from msa.gpu import target_sample
 from msa.gpu.database_stream import Chunk, DatabaseStream
 
 pytestmark = pytest.mark.simulator
@@ -17,19 +19,21 @@ def database(lengths: list[int]) -> SequenceArrays:
     return SequenceArrays(residues, offsets, np.array(lengths, np.int32))
 
 
+def check_sequences(sequences: DeviceSequences, targets: SequenceArrays, indices: list[int]) -> None:
+    """Check that sequences on the GPU are some of the database."""
+    residues, offsets, lengths = (
+        array.copy_to_host() for array in (sequences.residues, sequences.offsets, sequences.lengths)
+    )
+    assert len(offsets) == len(lengths) == len(indices)
+    for index, offset, length in zip(indices, offsets.tolist(), lengths.tolist(), strict=True):
+        assert residues[offset : offset + length].tolist() == targets.codes(index).tolist()
+
+
 def checked_range(chunk: Chunk, targets: SequenceArrays) -> tuple[int, int]:
     """Check that a chunk on the GPU equals the database; return its first target and end."""
-    first, end = chunk.first, chunk.end
-    residues, offsets, lengths = (
-        array.copy_to_host()
-        for array in (chunk.sequences.residues, chunk.sequences.offsets, chunk.sequences.lengths)
-    )
-    assert lengths.tolist() == targets.lengths[first:end].tolist()
-    for k, (offset, length) in enumerate(zip(offsets.tolist(), lengths.tolist(), strict=True)):
-        start = targets.offsets[first + k]
-        assert (residues[offset : offset + length] == targets.residues[start : start + length]).all()
-    assert chunk.max_targets >= end - first
-    return first, end
+    check_sequences(chunk.sequences, targets, list(range(chunk.first, chunk.end)))
+    assert chunk.max_targets >= len(chunk)
+    return chunk.first, chunk.end
 
 
 @pytest.mark.parametrize("part", [(0, 40), (7, 31), (39, 40)])
@@ -74,3 +78,36 @@ def test_pass_continues_with_smaller_chunks() -> None:
         assert next(stream.chunks(40)).end == 40
     finally:
         stream.close()
+
+
+@pytest.mark.parametrize("part", [(0, 400), (100, 380)])
+def test_sample_of_a_streamed_database(part: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = database(np.sort(np.random.default_rng(1).integers(1, 60, 400)).tolist())
+    monkeypatch.setattr(target_sample, "SHARE", 0.06)
+    expected = target_sample.draw_sample(part).tolist()
+    assert 10 < len(expected) < 40 and part[0] <= expected[0] and expected[-1] < part[1]
+    # blocks of 64 bytes, 12 bytes of offset and length, and 4 for the filter
+    starts, ends = targets.offsets[expected], targets.offsets[expected] + targets.lengths[expected]
+    needed = 64 * int((-(-ends // 64) - starts // 64).sum()) + 16 * len(expected)
+    budgets = {4 * needed: expected, 4 * needed - 1: [], 10**6: []}
+    for budget, sampled in budgets.items():
+        stream = DatabaseStream(targets, part, 0, budget, 4)
+        try:
+            assert stream.resident == (budget == 10**6) and stream.sample() is None
+            stream.start()
+            sample = stream.sample()
+            assert (sample is not None) == bool(sampled)
+            if sample is None:
+                continue
+            check_sequences(sample.sequences, targets, sampled)
+            # sample, and two chunks with the filter's memory for one of them
+            chunk = next(stream.chunks(part[1]))
+            start, stop = targets.byte_range(chunk.first, chunk.end)
+            assert 2 * (stop - start) + (2 * 12 + 4) * len(chunk) <= budget - needed
+            stream.start()
+            assert stream.sample() is sample
+            stream.shrink()
+            stream.start()
+            assert stream.sample() is None
+        finally:
+            stream.close()

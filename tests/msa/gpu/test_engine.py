@@ -12,7 +12,7 @@ import pytest
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.errors import OutOfGpuMemory
-from msa.gpu import alignment, engine, filtering
+from msa.gpu import alignment, database_stream, engine, filtering, target_sample
 from msa.gpu.devices import GpuUnavailable, find_gpu
 from msa.gpu.engine import GpuEngine
 from msa.gpu.interface import GpuSettings
@@ -157,6 +157,23 @@ def test_streamed_database_is_searched_in_a_separate_process() -> None:
     gpu_engine.close()
 
 
+def test_process_of_a_streamed_database_starts_at_once() -> None:
+    targets = tiny_search().database.arrays
+    kernels = Path(FOLDER.name) / "kernels"
+    kinds = {None: LocalWorker, 150: RemoteWorker, 2**20: LocalWorker}
+    for max_bytes, kind in kinds.items():
+        settings = EngineSettings("cuda", kernels, max_database_bytes=max_bytes)
+        gpu_engine = create_engine(settings, print, targets=targets)
+        assert isinstance(gpu_engine, GpuEngine)
+        assert [type(worker) for worker in gpu_engine.workers] == [kind]
+        gpu_engine.close()
+    # the simulator has a single GPU
+    messages: list[str] = []
+    missing = EngineSettings("cuda:1", kernels, max_database_bytes=150)
+    with pytest.raises(GpuUnavailable, match="no GPU number 1"):
+        create_engine(missing, messages.append, targets=targets)
+
+
 @pytest.mark.usefixtures("fast_kernels")
 def test_resident_database_is_searched_in_this_process() -> None:
     gpu_engine = create_engine(EngineSettings("cuda", Path(FOLDER.name) / "kernels"), print)
@@ -170,6 +187,31 @@ def test_resident_database_is_searched_in_this_process() -> None:
 @pytest.mark.parametrize("settings", [{}, {"max_chunk_bytes": 1}, {"max_database_bytes": 150}], ids=str)
 def test_hits_of_resident_chunked_and_streamed_databases(settings: dict[str, int]) -> None:
     check(tiny_search(), **settings)
+
+
+@pytest.mark.usefixtures("fast_kernels")
+@pytest.mark.parametrize("rank", [1, 3])
+def test_hits_with_predicted_scores(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some targets are in the sample; queries whose prediction was too high are filtered again."""
+    monkeypatch.setattr(target_sample, "SHARE", 0.4)
+    monkeypatch.setattr(filtering, "predicting_rank", lambda max_targets: rank)
+    monkeypatch.setattr(database_stream, "_MAX_SAMPLE_DIVISOR", 1)
+    original, limited = cpu_kernels.TopKSelector.select, []
+
+    def replacement(*arguments: Any) -> None:
+        original(*arguments)
+        limited.append(len(arguments) > 6 and arguments[-1] is not None)
+
+    monkeypatch.setattr(cpu_kernels.TopKSelector, "select", replacement)
+    submit, predicting = LocalWorker._submit_filter, []
+
+    def recorded(*arguments: Any, predict: bool = True) -> Any:
+        predicting.append(predict)
+        return submit(*arguments, predict=predict)
+
+    monkeypatch.setattr(LocalWorker, "_submit_filter", recorded)
+    check(tiny_search(), max_database_bytes=1300)
+    assert any(limited) and predicting.count(False) > 0
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """A GPU's process in the simulator, with CPU kernels and an optional fault.
 
-    worker_with_faults.py FAULT SOCKET [module search path …]
+    worker_with_faults.py FAULT SOCKET GPU [module search path …]
 
 FAULT is "none"; "error" or "no memory" when scores are computed; "stuck" at the second batch of queries; or
 "waiting" there until the search is cancelled.
@@ -43,7 +43,7 @@ class WaitingWorker(LocalWorker):
     batches = 0
 
     def _queue_filter(self, *arguments: Any) -> Any:
-        cancelled: threading.Event = arguments[-1]
+        (cancelled,) = (each for each in arguments if isinstance(each, threading.Event))
         WaitingWorker.batches += 1
         if WaitingWorker.batches == 2:
             cancelled.wait()

@@ -1,5 +1,6 @@
 """Tests of iterated searches: hits beyond those of a single search, and queries that leave early."""
 
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search import family_processes, iterations
+from msa.search import families, family_processes, iterations
 from msa.search.engine import Candidates, EngineRequest, QueryProfile
 from msa.search.hits import Hit
 from msa.search.search import search, search_many
@@ -63,18 +64,29 @@ class CountingEngine(CpuEngine):
 class AheadEngine(CpuEngine):
     """A CPU engine that takes several queries before it yields candidates, as engines on GPUs do."""
 
+    drives_gpus = True  # type: ignore[misc]
+
     def __init__(self, ahead: int) -> None:
         self._ahead = ahead
         self.running = self.most_running = 0
+        self._second_begins, self._runs = threading.Event(), 0
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
         self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        self._runs += 1
+        is_first = self._runs == 1
+        if not is_first:
+            self._second_begins.set()
         pending: deque[Candidates] = deque()
         for candidates in super().run(queries, request):
             pending.append(candidates)
-            self.most_running = max(self.most_running, self.running)
             if len(pending) > self._ahead:
                 yield pending.popleft()
+        if pending:
+            yield pending.popleft()
+        # the second iteration need not wait for the last queries of the first
+        assert not pending or not is_first or self._second_begins.wait(60)
         yield from pending
         self.running -= 1
 
@@ -194,6 +206,66 @@ def test_iterations_may_overlap(
         assert hits.evalues.tolist() == other_hits.evalues.tolist()
     assert engine.most_running == (2 if ahead else 1) and not engine.running
     assert reports == sorted(reports) and reports[-1] == 3 * len(records) * len(database)
+
+
+class RecordingEngine(AheadEngine):
+    """Sets an event when its second run has taken two queries."""
+
+    def __init__(self) -> None:
+        super().__init__(ahead=1)
+        self.second_has_two = threading.Event()
+
+    def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
+        number = self._runs
+
+        def recorded() -> Iterator[QueryProfile]:
+            for count, query in enumerate(queries):
+                if number == 1 and count == 1:
+                    self.second_has_two.set()
+                yield query
+
+        return super().run(recorded(), request)
+
+
+@pytest.mark.parametrize("slow", [0, 3])
+def test_a_slow_family_does_not_hold_up_others(
+    family: tuple[FastaRecord, TargetDatabase], slow: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, database = family
+    records = [FastaRecord(f"part{k}", query.sequence[8 * k :]) for k in range(4)]
+    settings = SearchSettings(num_iterations=3, threads=4)
+    expected = list(search_many(records, database, settings))
+    engine, update = RecordingEngine(), families.FamilyBuilder.update
+
+    def slow_update(self: families.FamilyBuilder, record: FastaRecord, *arguments: Any) -> Any:
+        if record is records[slow]:
+            assert engine.second_has_two.wait(60)
+        return update(self, record, *arguments)
+
+    monkeypatch.setattr(families.FamilyBuilder, "update", slow_update)
+    for (record, hits), (other, other_hits) in zip(
+        search_many(records, database, settings, engine), expected, strict=True
+    ):
+        assert record is other and hits.evalues.tolist() == other_hits.evalues.tolist()
+        assert hits.targets.tolist() == other_hits.targets.tolist() and len(hits) > 5
+
+
+class FailingEngine(AheadEngine):
+    """Fails for the last queries of the first iteration, which the second iteration need not wait for."""
+
+    def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
+        is_first = not self._runs
+        for number, candidates in enumerate(super().run(queries, request)):
+            if is_first and number == 2:
+                raise RuntimeError("the GPU has been lost")
+            yield candidates
+
+
+def test_errors_of_the_last_queries_of_an_iteration(family: tuple[FastaRecord, TargetDatabase]) -> None:
+    query, database = family
+    with pytest.raises(RuntimeError, match="has been lost"):
+        list(search_many([query] * 4, database, SearchSettings(num_iterations=3), FailingEngine(2)))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("last results")]
 
 
 @pytest.mark.parametrize("fault", ["", "killed", "replaced"])

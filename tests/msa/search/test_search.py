@@ -17,8 +17,7 @@ from msa.profile import statistics
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.matrices import substitution_matrix
 from msa.profile.statistics import bit_scores, evalues
-from msa.search import composition
-from msa.search import search as search_module
+from msa.search import composition, iterations
 from msa.search.engine import best_targets
 from msa.search.search import search, search_many
 from msa.search.settings import SearchSettings
@@ -154,9 +153,9 @@ def test_masked_targets_are_found_by_their_unmasked_residues(tmp_path: Path) -> 
 def test_searches_with_many_queries_load_compiled_kernels(
     database: TargetDatabase, num_iterations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search_module, "_MIN_COMPILED_QUERIES", 3)
+    monkeypatch.setattr(iterations, "_MIN_COMPILED_QUERIES", 3 * num_iterations)
     budget = InterpretedBudget()
-    for module in (search_module, statistics, composition):
+    for module in (iterations, statistics, composition):
         monkeypatch.setattr(module, "budget", budget)
     criteria = SearchSettings(num_iterations=num_iterations)
     expected = search(QUERY, database, criteria)
@@ -164,11 +163,10 @@ def test_searches_with_many_queries_load_compiled_kernels(
     assert budget._loading is None
     found = search_many([QUERY] * 3, database, criteria)
     next(found)
-    assert (budget._loading is not None) == (num_iterations == 1)
-    if budget._loading is not None:
-        budget._loading.join()
-        # the remaining queries are scored by the kernels
-        assert not budget.take(0)
+    assert budget._loading is not None
+    budget._loading.join()
+    # the remaining queries are scored by the kernels
+    assert not budget.take(0)
     for _, hits in found:
         assert hits.evalues.tolist() == expected.evalues.tolist()
 

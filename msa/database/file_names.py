@@ -1,0 +1,5 @@
+"""Names of a database's files that a command looks at before it imports numpy."""
+
+RESIDUES = "residues.u8"
+CLUSTERS = "clusters.idx"
+"""Exists in databases with clusters."""
