@@ -61,6 +61,8 @@ class _ScoredBatch:
         excess: int64 [n], ≥ 0, subtracted from the scores.
         reversed_excess: int64 [n], the part of it that is due to the reversed profile alone.
         evalues: float64 [n].
+        is_member: bool [n], True for candidates that may join the family of their query; all False if there
+            are no families.
     """
 
     queries: Sequence[int]
@@ -73,6 +75,7 @@ class _ScoredBatch:
     excess: np.ndarray
     reversed_excess: np.ndarray
     evalues: np.ndarray
+    is_member: np.ndarray
 
 
 class ProfileSearch:
@@ -168,7 +171,7 @@ class ProfileSearch:
             batch.append((query, candidates))
             # several queries take little longer than one, and on GPUs, so do their second alignments
             count += len(candidates.aligned)
-            if self._corrects_alignments and candidates.more_are_ready and count < _BATCH_CANDIDATES:
+            if candidates.more_are_ready and count < _BATCH_CANDIDATES:
                 continue
             yield batch
             batch, count = [], 0
@@ -274,9 +277,13 @@ class ProfileSearch:
         of_composition = self._composition_excess(queries, owners, self._targets, targets, records)
         excess = np.maximum(of_reversed, of_composition)
         values = pairs.evalues(np.maximum(raw - excess, 0))
+        is_member = np.zeros(len(targets), bool)
+        if self._settings.num_iterations > 1 or self._keep_filtered:
+            limit, member_scores = self._settings.e_profile, raw - MEMBER_CORRECTION_WEIGHT * excess
+            is_member = pairs.evalues(np.maximum(member_scores, 0), limit) <= limit
         ends = np.cumsum(counts).tolist()
         return _ScoredBatch(
-            queries, candidates, ends, owners, targets, raw, records, excess, of_reversed, values
+            queries, candidates, ends, owners, targets, raw, records, excess, of_reversed, values, is_member
         )
 
     def _with_second_alignments(self, scored: _ScoredBatch) -> _ScoredBatch:
@@ -360,12 +367,6 @@ class ProfileSearch:
         hit_evalues, settings, statistics = scored.evalues[rows], self._settings, self._queries[query]
         # not needed any more, and there may be very many queries
         self._uncorrected.pop(query, None)
-        is_member = np.zeros(len(targets), bool)
-        if settings.num_iterations > 1 or self._keep_filtered:
-            member_scores = np.maximum(raw - MEMBER_CORRECTION_WEIGHT * excess, 0)
-            pairs = self._pairs(np.full(len(targets), query), targets)
-            member_evalues = pairs.evalues(member_scores, settings.e_profile)
-            is_member = member_evalues <= settings.e_profile
         kept, capped = np.arange(len(targets)), candidates.capped
         if self._corrects_alignments:
             kept = self._passing_hits(targets, hit_evalues <= self._max_evalue)
@@ -384,7 +385,7 @@ class ProfileSearch:
             capped,
             candidates.filtered if self._keep_filtered else None,
         )
-        return QueryHits(hits, is_member[order])
+        return QueryHits(hits, scored.is_member[rows][order])
 
     def _passing_hits(self, targets: np.ndarray, passes: np.ndarray) -> np.ndarray:
         """Return the candidates that are hits: those that pass and whose representatives pass.

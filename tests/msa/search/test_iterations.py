@@ -18,6 +18,7 @@ from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search import families, family_processes, iterations
 from msa.search.engine import Candidates, EngineRequest, QueryProfile
+from msa.search.family import initial_profile
 from msa.search.hits import Hit
 from msa.search.search import search, search_many
 from msa.search.settings import SearchSettings
@@ -248,6 +249,62 @@ def test_a_slow_family_does_not_hold_up_others(
     ):
         assert record is other and hits.evalues.tolist() == other_hits.evalues.tolist()
         assert hits.targets.tolist() == other_hits.targets.tolist() and len(hits) > 5
+
+
+def test_next_iteration_returns_queries_in_order(
+    family: tuple[FastaRecord, TargetDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each family is known before those of the queries in front of it."""
+    query, database = family
+    records = [FastaRecord(f"part{k}", query.sequence[8 * k :]) for k in range(3)]
+    settings = SearchSettings(num_iterations=2, threads=4)
+    first = iterations.IteratedSearch(database, settings, CpuEngine(), max_queries=3)
+    hits = [next(first.run_next([record], [], lambda pairs: None))[1] for record in records]
+    known, update = [threading.Event() for _ in range(4)], families.FamilyBuilder.update
+    known[3].set()
+
+    def last_first(self: families.FamilyBuilder, record: FastaRecord, *arguments: Any) -> Any:
+        k = records.index(record)
+        assert known[k + 1].wait(60)
+        result = update(self, record, *arguments)
+        known[k].set()
+        return result
+
+    monkeypatch.setattr(families.FamilyBuilder, "update", last_first)
+    found = first.run_next(records, [lambda k: hits[k]], lambda pairs: None)
+    assert [k for k, _ in found] == [0, 1, 2]
+
+
+def test_hits_are_returned_as_soon_as_possible(family: tuple[FastaRecord, TargetDatabase]) -> None:
+    query, database = family
+    unrelated = FastaRecord("unrelated", "MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFK")
+    last_run: list[Candidates] = []
+
+    class Engine(CpuEngine):
+        def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
+            last_run.clear()
+            for candidates in super().run(queries, request):
+                last_run.append(candidates)
+                yield candidates
+
+    records = [unrelated, unrelated, query, FastaRecord("part", query.sequence[20:])]
+    found = search_many(records, database, SearchSettings(num_iterations=2), Engine())
+    # the hits of the unrelated ones are known before the last iteration
+    assert [next(found)[0] for _ in range(3)] == records[:3] and len(last_run) == 1
+    assert next(found)[0] is records[3]
+
+
+def test_members_of_families_have_small_evalues(family: tuple[FastaRecord, TargetDatabase]) -> None:
+    query, database = family
+    settings = SearchSettings(num_iterations=2, comp_bias_corr=False, evalue=10.0)
+    evalues = np.sort([hit.evalue for hit in search(query, database, replace(settings, num_iterations=1))])
+    limit = float(evalues[len(evalues) // 2])
+    searched = iterations.IteratedSearch(database, replace(settings, e_profile=limit), CpuEngine())
+    profile = initial_profile(query, settings)
+    (result,) = searched.search_once([profile], False, 10.0, lambda pairs: None)
+    # without corrections, the same E-value decides
+    assert result.is_member.tolist() == (result.hits.evalues <= limit).tolist()
+    assert 0 < sum(result.is_member) < len(result.is_member)
 
 
 class FailingEngine(AheadEngine):
