@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from msa.database.database import TargetDatabase
 from msa.interpreted import budget
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.compiled_scoring import call_scoring_kernels
+from msa.search.completion import in_order_of_completion
 from msa.search.engine import Engine, ProfileCallback, QueryProfile
 from msa.search.family import Family, initial_profile
 from msa.search.family_processes import FamilyProcesses, family_processes
@@ -37,8 +37,19 @@ _MAX_FAMILY_THREADS = 8
 that a GPU has to wait."""
 
 
-Update: TypeAlias = "tuple[int, QueryHits, Future[Family | None]]"
-"""The index of a query, its hits in one iteration, and its family for the next; None if it stays the same."""
+@dataclass(frozen=True)
+class _Update:
+    """An update of a query's family.
+
+    Args:
+        query: index of the query.
+        result: its hits in one iteration.
+        future: its family for the next iteration; None if it stays the same.
+    """
+
+    query: int
+    result: QueryHits
+    future: "Future[Family | None]"
 
 
 @dataclass(frozen=True)
@@ -240,20 +251,20 @@ class _Iterations:
         iteration while it finishes the last queries of this one, and while families are still being updated.
         """
         updates = (self._start_update(k, result) for k, result in results)
-        started: list[Update] = []
+        started: list[_Update] = []
         for update in updates:
             started.append(update)
             if self._all_taken and self._search.engine.drives_gpus:
                 break
         return self._changed_families(started, updates)
 
-    def _start_update(self, k: int, result: QueryHits) -> Update:
+    def _start_update(self, k: int, result: QueryHits) -> _Update:
         """Start to update the family of a query."""
         builder = self._processes or self._search.family_builder
         arguments = self._queries[k], self._families.get(k), result.member_hits
-        return k, result, self._pool.submit(builder.update, *arguments)
+        return _Update(k, result, self._pool.submit(builder.update, *arguments))
 
-    def _changed_families(self, started: Sequence[Update], others: Iterator[Update]) -> Iterator[int]:
+    def _changed_families(self, started: Sequence[_Update], others: Iterator[_Update]) -> Iterator[int]:
         """Yield the queries whose family changed; the others may leave the search.
 
         Args:
@@ -261,43 +272,15 @@ class _Iterations:
             others: the other updates, which start when they are taken; a thread takes them.
         """
         settings = self._search.settings
-        completed: SimpleQueue[Update | None] = SimpleQueue()
-
-        def watch(update: Update) -> None:
-            update[2].add_done_callback(lambda done: completed.put(update))
-
-        def start_others() -> int:
-            count = 0
-            for update in others:
-                watch(update)
-                count += 1
-            return count
-
-        thread = ThreadPoolExecutor(1, "last results")
-        try:
-            for update in started:
-                watch(update)
-            num_others = thread.submit(start_others)
-            num_others.add_done_callback(lambda done: completed.put(None))
-            remaining, all_started = len(started), False
-            while remaining or not all_started:
-                update_or_end = completed.get()
-                if update_or_end is None:
-                    remaining, all_started = remaining + num_others.result(), True
-                    continue
-                # negative as long as the number of the others is not known
-                remaining -= 1
-                k, result, new = update_or_end
-                family = new.result()
-                if family is not None:
-                    self._families[k] = family
-                    yield k
-                elif settings.evalue <= settings.e_profile:
-                    hits = result.hits.subset(result.hits.evalues <= settings.evalue)
-                    capped = hits.capped and len(hits) == len(result.hits)
-                    self._final_hits[k] = replace(hits, capped=capped)
-        finally:
-            thread.shutdown()
+        for update in in_order_of_completion(started, others):
+            k, hits, family = update.query, update.result.hits, update.future.result()
+            if family is not None:
+                self._families[k] = family
+                yield k
+            elif settings.evalue <= settings.e_profile:
+                passing = hits.subset(hits.evalues <= settings.evalue)
+                capped = hits.capped and len(passing) == len(hits)
+                self._final_hits[k] = replace(passing, capped=capped)
 
     def _search_queries(self, indices: Sequence[int], max_evalue: float) -> Iterator[tuple[int, QueryHits]]:
         """Search once with each of the given queries, in order.
