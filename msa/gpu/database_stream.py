@@ -31,7 +31,7 @@ from msa.gpu.devices import GpuUnavailable
 from msa.gpu.memory import Allocate, allocate_on_gpu, free_bytes
 from msa.gpu.pinned_memory import PINNED_BYTES, PinnedBuffer
 from msa.gpu.target_sample import TargetSample, draw_sample
-from msa.gpu.target_upload import BLOCK_BYTES, TargetUploader, block_indices
+from msa.gpu.target_upload import ALIGNMENT, BLOCK_BYTES, TargetUploader, block_indices
 
 _COPY_THREADS = 4
 """Threads that fill pinned buffers; a single one copies 7 GB/s."""
@@ -45,8 +45,6 @@ _MAX_SAMPLE_DIVISOR = 4
 """The sample may use the budget divided by this."""
 
 _OFFSET_AND_LENGTH_BYTES = 8 + 4
-_PADDING = 4
-"""Targets start at multiples of this many bytes."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +198,7 @@ class DatabaseStream:
         Raises:
             GpuUnavailable: chunks cannot be smaller.
         """
-        if self._chunk_bytes <= _PADDING:
+        if self._chunk_bytes <= ALIGNMENT:
             raise GpuUnavailable(
                 f"the GPU has no memory left for a single target: {requested_bytes} bytes are needed, "
                 f"{free_bytes()} are free"
@@ -209,7 +207,7 @@ class DatabaseStream:
         self._sampled = self._sampled[:0]
         self.release()
         self._resident = False
-        self._chunk_bytes = max(min(self._chunk_bytes, stop - start) // 2, _PADDING)
+        self._chunk_bytes = max(min(self._chunk_bytes, stop - start) // 2, ALIGNMENT)
 
     def release(self) -> None:
         """Release all GPU memory; the next pass copies the targets again."""

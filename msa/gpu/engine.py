@@ -85,10 +85,6 @@ class GpuEngine:
         """True."""
         return True
 
-    def load(self, targets: SequenceArrays) -> None:
-        """Start to copy the targets of the next run to the GPUs."""
-        self._groups_for(targets)
-
     def prepare(self, lengths: Sequence[int]) -> None:
         """Compile the kernels for all these query lengths at once, when the next search begins."""
         self._announced = lengths

@@ -20,7 +20,8 @@ from cuda.alignment.top_k import (
     read_rows,
     row_size,
 )
-from msa.gpu.database_stream import Chunk
+from msa.database.sequence_arrays import SequenceArrays
+from msa.gpu.database_stream import Chunk, resident_bytes
 from msa.gpu.interface import BestTargets, FilterLimits
 from msa.gpu.memory import Allocate, is_out_of_memory
 from msa.gpu.target_sample import TargetSample, predicting_rank
@@ -33,8 +34,14 @@ small kernels that follow take as long for several queries as for one."""
 FILTER_BYTES_PER_TARGET = SELECTED_QUERIES * TopKSelector.bytes_per_target
 """GPU memory that the filter needs for each target of a chunk."""
 
+
 _MAX_ROW_SETS, _ROW_BYTES = 8, 4 * 2**20
 """Maximum number of batches whose rows are allocated at once, and maximum bytes for more than one."""
+
+
+def resident_database_bytes(targets: SequenceArrays) -> int:
+    """Return the GPU memory of a database that stays on a GPU, including the filter's."""
+    return resident_bytes(targets, (0, len(targets)), FILTER_BYTES_PER_TARGET)
 
 
 @dataclass(frozen=True)

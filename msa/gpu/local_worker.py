@@ -20,13 +20,14 @@ from cuda.alignment.device import SIMULATED, new_stream, release_unused
 from cuda.alignment.gapless import TableUploader
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.alignment import AlignmentContext, BatchAligner
-from msa.gpu.database_stream import DEFAULT_CHUNK_BYTES, DatabaseStream, resident_bytes
+from msa.gpu.database_stream import DEFAULT_CHUNK_BYTES, DatabaseStream
 from msa.gpu.devices import Gpu
 from msa.gpu.filtering import (
     FILTER_BYTES_PER_TARGET,
     BatchFilter,
     PendingFilter,
     UploadedQueries,
+    resident_database_bytes,
     upload_queries,
 )
 from msa.gpu.interface import ALIGNMENT_THREADS, BestTargets, FilterLimits, GpuSettings
@@ -103,8 +104,7 @@ class LocalWorker:
 
     def fits(self, targets: SequenceArrays) -> bool:
         """Return whether a whole database can stay on the GPU."""
-        size = resident_bytes(targets, (0, len(targets)), FILTER_BYTES_PER_TARGET)
-        return size <= self.database_budget
+        return resident_database_bytes(targets) <= self.database_budget
 
     def load(self, targets: SequenceArrays, part: tuple[int, int]) -> "Future[None]":
         """Use these targets from now on."""

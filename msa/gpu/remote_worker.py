@@ -45,7 +45,7 @@ def start_remote_workers(
         gpus: their numbers.
         settings: of each GPU.
         compile_progress: called with the kernels compiled and to compile, summed over all processes.
-        command: see `start_process`.
+        command: see `take_process`.
     """
     progress = _SummedProgress(len(gpus), compile_progress)
     processes = [GpuProcess(gpu, command, partial(progress, index)) for index, gpu in enumerate(gpus)]
@@ -181,7 +181,7 @@ class GpuProcess:
 
     Args:
         gpu: number of its GPU.
-        command: see `start_process`.
+        command: see `take_process`.
         compile_progress: called with kernels compiled and to compile.
     """
 

@@ -13,7 +13,7 @@ from msa.gpu.pinned_memory import PINNED_BYTES, PinnedBuffer
 BLOCK_BYTES = 64
 """Targets are copied in blocks of this size: a line of the processor's cache."""
 
-_ALIGNMENT = 4
+ALIGNMENT = 4
 """On the GPU, targets start at multiples of this many bytes."""
 _BUFFERS = 2
 """Pinned buffers: one is filled while the other is sent."""
@@ -44,7 +44,7 @@ class TargetUploader:
             The targets in this order, with what surrounds them in their blocks. A block of zeros follows.
         """
         starts = targets.offsets[indices]
-        if np.any(starts % _ALIGNMENT):
+        if np.any(starts % ALIGNMENT):
             arrays = targets.gather(indices, BLOCK_BYTES)
             return DeviceSequences(
                 *(gpu.to_device(each, stream) for each in (arrays.residues, arrays.offsets, arrays.lengths))

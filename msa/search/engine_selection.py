@@ -50,7 +50,8 @@ def create_engine(
             the machine's GPU cannot be used.
         compile_progress: called with the number of GPU kernels compiled so far and the number known to be
             needed; may be called from other threads.
-        targets: the sequences that will be searched, if they are known; their copy to the GPU starts at once.
+        targets: the sequences that will be searched, if they are known. If `max_database_bytes` shows that
+            they cannot stay on the GPU, the process that streams them starts at once.
 
     Raises:
         GpuUnavailable: a requested GPU cannot be used.
@@ -79,12 +80,8 @@ def _single_gpu_engine(
     gpu_settings = _gpu_settings(settings)
     try:
         if targets is not None and _exceeds(targets, settings.max_database_bytes):
-            engine = _streaming_engine(number, gpu_settings, compile_progress)
-        else:
-            engine = _resident_engine(number, gpu_settings, compile_progress)
-        if targets is not None:
-            engine.load(targets)
-        return engine
+            return _streaming_engine(number, gpu_settings, compile_progress)
+        return _resident_engine(number, gpu_settings, compile_progress)
     except GpuUnavailable as error:
         if settings.device != "auto":
             raise
@@ -97,13 +94,12 @@ def _exceeds(targets: SequenceArrays, max_bytes: int | None) -> bool:
     """Return whether targets cannot stay on a GPU on which they may use `max_bytes`, None for no limit."""
     if max_bytes is None:
         return False
-    from msa.gpu.database_stream import resident_bytes
-    from msa.gpu.filtering import FILTER_BYTES_PER_TARGET
+    from msa.gpu.filtering import resident_database_bytes
 
-    return resident_bytes(targets, (0, len(targets)), FILTER_BYTES_PER_TARGET) > max_bytes
+    return resident_database_bytes(targets) > max_bytes
 
 
-def _streaming_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> GpuEngine:
+def _streaming_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
     """Create the engine for one GPU in a process of its own."""
     from msa.gpu.remote_worker import start_remote_workers  # imports multiprocessing
 
@@ -113,7 +109,7 @@ def _streaming_engine(number: int, settings: GpuSettings, compile_progress: Comp
     return GpuEngine(workers)
 
 
-def _resident_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> GpuEngine:
+def _resident_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
     """Create the engine for one GPU in this process, unless its database turns out not to fit."""
     open_in_background(f"cuda:{number}")
     with without_collection():

@@ -10,8 +10,6 @@ Requests are the arguments of `FamilyBuilder.update`; answers are families, or e
 import contextlib
 import os
 import signal
-import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +18,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from msa.child_process import start_process
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.search.family import Family
@@ -96,16 +95,9 @@ class _Process:
     """One process; serves one request at a time."""
 
     def __init__(self, database: TargetDatabase, settings: SearchSettings) -> None:
-        own, other = socket.socketpair()
-        with own, other:
-            self._process = subprocess.Popen(
-                [*_COMMAND, str(other.fileno()), *sys.path],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[other.fileno()],
-                # interrupts from the terminal are handled by this process alone
-                start_new_session=True,
-            )
+        started = start_process(_COMMAND)
+        self._process = started.process
+        with started.socket as own:
             self._connection = Connection(os.dup(own.fileno()))
         with contextlib.suppress(OSError):
             self._connection.send((database.path.resolve(), database.manifest, settings))

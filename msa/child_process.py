@@ -1,0 +1,38 @@
+"""Processes of this package that exchange messages with the process that starts them.
+
+Neither this module nor its imports need numpy.
+"""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StartedProcess:
+    """A process, and this process's end of the socket between them; it ends when that is closed."""
+
+    process: "subprocess.Popen[bytes]"
+    socket: socket.socket
+
+
+def start_process(command: Sequence[str], *arguments: str) -> StartedProcess:
+    """Start a process that serves a socket.
+
+    Args:
+        command: the program.
+        arguments: follow the file descriptor of the socket; Python's search path follows them.
+    """
+    own, other = socket.socketpair()
+    with other:
+        process = subprocess.Popen(
+            [*command, str(other.fileno()), *arguments, *sys.path],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[other.fileno()],
+            # interrupts from the terminal are handled by this process alone
+            start_new_session=True,
+        )
+    return StartedProcess(process, own)
