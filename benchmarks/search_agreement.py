@@ -85,7 +85,7 @@ def mmseqs(folder: Path, threads: int, plain: bool) -> Results:
 
 def foldcli(folder: Path, queries: list[FastaRecord], threads: int, plain: bool) -> Results:
     database = TargetDatabase.open(folder / ("plain" if plain else "masked"))
-    settings = SearchSettings(comp_bias_corr=not plain, threads=threads)
+    settings = SearchSettings(matrix="BLOSUM62", gap_open=11, comp_bias_corr=not plain, threads=threads)
     return {
         query.id: {hit.id: Row(hit.score, hit.bits) for hit in search(query, database, settings)}
         for query in queries

@@ -57,8 +57,12 @@ class TemplateSettings:
 
     @property
     def search(self) -> SearchSettings:
-        """Settings of the search."""
-        return SearchSettings(evalue=self.evalue, threads=self.threads)
+        """Settings of the search.
+
+        Alignments with BLOSUM62 end closer to the end of a domain than those with CONTEXT, whose scores for
+        flexible linkers and tails are hardly negative. Coordinates should not be copied to such residues.
+        """
+        return SearchSettings(evalue=self.evalue, matrix="BLOSUM62", gap_open=11, threads=self.threads)
 
 
 @dataclass(frozen=True)

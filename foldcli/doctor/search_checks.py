@@ -63,7 +63,7 @@ def _search(engine: Engine) -> list[tuple[str, int, str, float, int, int]]:
         fasta, database = Path(folder, "targets.fasta"), Path(folder, "db")
         fasta.write_text(f">ubiquitin\n{UBIQUITIN}\n>nedd8\n{NEDD8}\n>lysozyme\n{LYSOZYME}\n")
         build_database([fasta], database, BuildSettings(mask=False, threads=1))
-        settings = SearchSettings(comp_bias_corr=False, threads=1)
+        settings = SearchSettings(matrix="BLOSUM62", gap_open=11, comp_bias_corr=False, threads=1)
         query, targets = FastaRecord("query", UBIQUITIN), TargetDatabase.open(database)
         hits = search(query, targets, settings, engine=engine)
         return [(hit.id, hit.score, hit.cigar, hit.evalue, hit.qstart, hit.tstart) for hit in hits]

@@ -37,7 +37,7 @@ from msa.io.compression import SUFFIXES, read_bytes
 from msa.io.fasta import UTF8_BOM, FastaRecord, JoinedRecord, read_records, unique_names
 from msa.io.mmseqs_files import is_mmseqs
 from msa.io.saved_profiles import is_profile_archive, parse_profiles, read_profiles
-from msa.profile.matrices import DEFAULT_MATRIX
+from msa.profile.matrices import BLOSUM62
 from msa.profile.pssm import ProfileQuery
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _warn(reason: str, query_ids: Sequence[str]) -> None:
 
 
 def read_queries(
-    path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
+    path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = BLOSUM62
 ) -> list[Query]:
     """Read the queries in a file; compression is recognised by content.
 
@@ -219,7 +219,7 @@ def split_complexes(records: Iterable[Query]) -> list[Query]:
 
 
 def query_from_alignment(
-    alignment: Alignment, comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
+    alignment: Alignment, comp_bias_corr: bool = True, matrix: str = BLOSUM62
 ) -> FastaRecord:
     """Convert an alignment to a query: its first row, with a profile of all rows as in an iterated search.
 

@@ -75,22 +75,23 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
         click.option(
             "--matrix",
             metavar="NAME",
-            default="BLOSUM62",
+            default="CONTEXT",
             show_default=True,
-            help="Substitution matrix: BLOSUM45, 50, 62, 80 or 90, VTML80, PAM30 or PAM70.",
+            help="Scores: CONTEXT, which depend on a residue's neighbours, or a substitution matrix: "
+            "BLOSUM45, 50, 62, 80 or 90, VTML80, PAM30 or PAM70.",
         ),
         click.option(
             "--gap-open",
             type=click.IntRange(1),
             metavar="N",
-            show_default="the matrix's default, 11 for BLOSUM62; one less for family profiles",
+            show_default="12 for CONTEXT, 11 for BLOSUM62; 10 for family profiles with either",
             help="Cost of a gap's first residue.",
         ),
         click.option(
             "--gap-extend",
             type=click.IntRange(1),
             metavar="N",
-            show_default="the matrix's default, 1 for BLOSUM62",
+            show_default="1 for CONTEXT and BLOSUM62",
             help="Cost of each further residue of a gap.",
         ),
         click.option(

@@ -23,7 +23,7 @@ from msa.io.fasta import FastaRecord, clean_header, read_records
 from msa.io.fasta_blocks import MAX_RECORD_BYTES, FastaBlock, ParsedBlock, parse_block
 from msa.io.mmseqs_database import FORBIDDEN, Entries, EntryReader, HeaderLookup, open_mmseqs
 from msa.io.mmseqs_files import PADDED, PADDED_LETTERS, PADDED_MASK, PROFILES, entry_type
-from msa.profile.matrices import DEFAULT_MATRIX, background
+from msa.profile.matrices import BLOSUM62, background
 from msa.profile.pssm import ProfileQuery, profile_from_frequencies
 
 _HEADER_MARK, _LINE_END, _SPACE = ord(">"), ord("\n"), ord(" ")
@@ -142,7 +142,7 @@ class MmseqsSource:
 
 
 def read_mmseqs_queries(
-    path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
+    path: str | os.PathLike[str], comp_bias_corr: bool = True, matrix: str = BLOSUM62
 ) -> Iterator[FastaRecord]:
     """Read the entries of a database as queries, in the order of their keys.
 

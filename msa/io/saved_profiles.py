@@ -22,7 +22,7 @@ from msa.errors import InputError
 from msa.io.array_archive import read_array, write_array
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, clean_header
-from msa.profile.matrices import DEFAULT_MATRIX, PROFILE_COLUMNS
+from msa.profile.matrices import BLOSUM62, PROFILE_COLUMNS
 from msa.profile.pssm import ProfileQuery
 from msa.search.engine import QueryProfile
 
@@ -45,7 +45,7 @@ class ProfileWriter:
         matrix: substitution matrix that defines the unit of the scores.
     """
 
-    def __init__(self, stream: IO[bytes], matrix: str = DEFAULT_MATRIX) -> None:
+    def __init__(self, stream: IO[bytes], matrix: str = BLOSUM62) -> None:
         self._matrix = matrix
         self._archive = zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED)
         self._entries: list[dict[str, Any]] = []
@@ -86,7 +86,7 @@ class ProfileWriter:
         self._entries.append(entry | {"sha256": _checksum(entry, profile.codes, scores)})
 
 
-def read_profiles(path: str | os.PathLike[str], matrix: str = DEFAULT_MATRIX) -> list[ProfileQuery]:
+def read_profiles(path: str | os.PathLike[str], matrix: str = BLOSUM62) -> list[ProfileQuery]:
     """Read the profiles of a file.
 
     Args:
@@ -103,7 +103,7 @@ def read_profiles(path: str | os.PathLike[str], matrix: str = DEFAULT_MATRIX) ->
     return list(parse_profiles(data, os.fspath(path), matrix))
 
 
-def parse_profiles(data: bytes, name: str, matrix: str = DEFAULT_MATRIX) -> Iterator[ProfileQuery]:
+def parse_profiles(data: bytes, name: str, matrix: str = BLOSUM62) -> Iterator[ProfileQuery]:
     """Parse the content of a file, called `name` in errors; see `read_profiles`."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

@@ -3,15 +3,17 @@
 Sequence weights are position-based (Henikoff & Henikoff, J. Mol. Biol. 243:574, 1994), so that many similar
 rows count no more than a few. Pseudocounts are the residue frequencies that the substitution matrix predicts
 from the observed residues; their share decreases with the number of different residues observed around the
-position, as in HH-suite (Steinegger et al., BMC Bioinformatics 20:473, 2019).
+position, as in HH-suite (Steinegger et al., BMC Bioinformatics 20:473, 2019). With CONTEXT, the context model
+predicts them from the residues observed around the position.
 """
 
 import numpy as np
 
 from msa.alphabet import GAP, STANDARD
 from msa.jit import kernel
+from msa.profile.context import family_context_frequencies
 from msa.profile.gumbel import GUMBEL_TABLES
-from msa.profile.matrices import DEFAULT_MATRIX, background, substitution_matrix
+from msa.profile.matrices import BLOSUM62, CONTEXT, background, substitution_matrix
 from msa.profile.pssm import profile_from_frequencies
 
 MAX_MEMBER_IDENTITY = 0.95
@@ -92,7 +94,7 @@ def _count_differences(row, other, limit):  # type: ignore[no-untyped-def]
     return differences
 
 
-def family_profile(rows: np.ndarray, comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX) -> np.ndarray:
+def family_profile(rows: np.ndarray, comp_bias_corr: bool = True, matrix: str = BLOSUM62) -> np.ndarray:
     """Compute the profile of a family.
 
     Args:
@@ -105,11 +107,14 @@ def family_profile(rows: np.ndarray, comp_bias_corr: bool = True, matrix: str = 
     """
     observed = _weighted_frequencies(rows)
     share = _pseudocount_share(observed)[:, None]
-    predicted = observed @ _conditional_probabilities(matrix).T
+    if matrix == CONTEXT:
+        predicted = family_context_frequencies(observed)
+    else:
+        predicted = observed @ conditional_probabilities(matrix).T
     return profile_from_frequencies((1 - share) * observed + share * predicted, comp_bias_corr, matrix)
 
 
-def _conditional_probabilities(matrix: str) -> np.ndarray:
+def conditional_probabilities(matrix: str) -> np.ndarray:
     """Compute the probabilities of residue a given residue b, float64 [20, 20]; columns sum to 1."""
     frequencies = background()[:_RESIDUE_COUNT]
     scores = substitution_matrix(matrix)[:_RESIDUE_COUNT, :_RESIDUE_COUNT]

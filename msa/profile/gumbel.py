@@ -4,11 +4,15 @@ The tables of BLOSUM and PAM matrices are NCBI's (src/algo/blast/core/blast_stat
 costs are named as in blastp: existence and extension. The table of VTML80 was computed by
 benchmarks/gumbel_parameters.py. Default gap costs are those that NCBI recommends for each matrix, and for
 VTML80 those of Pearson (Curr. Protoc. Bioinformatics 43:3.5.1, 2013).
+
+The table of CONTEXT was computed by the same script, for sequences and the search's own gap costs, where the
+first residue of a gap costs `gap open`. For family profiles, whose scores are on BLOSUM62's scale,
+BLOSUM62's table is used.
 """
 
 from dataclasses import dataclass
 
-from msa.profile.matrices import DEFAULT_MATRIX
+from msa.profile.matrices import BLOSUM62, CONTEXT
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class GumbelParameters:
         return 2.0 * self.gap * (self.ungapped_alpha - self.sigma)
 
 
-def gumbel_parameters(gap_open: int, gap_extend: int, matrix: str = DEFAULT_MATRIX) -> GumbelParameters:
+def gumbel_parameters(gap_open: int, gap_extend: int, matrix: str = BLOSUM62) -> GumbelParameters:
     """Return the parameters of a matrix with given gap costs.
 
     Raises:
@@ -88,7 +92,24 @@ def gumbel_parameters(gap_open: int, gap_extend: int, matrix: str = DEFAULT_MATR
     )
 
 
+def family_matrix(matrix: str) -> str:
+    """Return the name of the matrix whose parameters are those of family profiles."""
+    return BLOSUM62 if matrix == CONTEXT else matrix
+
+
 GUMBEL_TABLES = {
+    CONTEXT: GumbelTable(
+        ungapped_lambda=0.3176,
+        ungapped_a=1.1494,
+        ungapped_alpha=10.2583,
+        default_gap_costs=(12, 1),
+        gapped={
+            (11, 2): (0.2591, 0.0388, 2.552, 92.704, 92.349),
+            (10, 2): (0.2374, 0.0254, 3.244, 145.162, 144.613),
+            (13, 1): (0.2625, 0.0379, 2.602, 94.305, 93.231),
+            (12, 1): (0.2410, 0.0236, 3.660, 198.896, 196.952),
+        },
+    ),
     "BLOSUM62": GumbelTable(
         ungapped_lambda=0.3176,
         ungapped_a=0.7916,

@@ -19,9 +19,14 @@ from msa.alphabet import LETTERS, STANDARD
 PROFILE_COLUMNS = 32
 """Width of a matrix or profile row: one column for each value of the five letter bits."""
 
-DEFAULT_MATRIX = "BLOSUM62"
+BLOSUM62 = "BLOSUM62"
+"""Name of the matrix whose frequencies are the background, and whose unit is half-bits."""
 
-MATRICES = ("BLOSUM62", "BLOSUM45", "BLOSUM50", "BLOSUM80", "BLOSUM90", "PAM30", "PAM70", "VTML80")
+CONTEXT = "CONTEXT"
+"""Name of the scores of msa.profile.context, which depend on a residue's neighbours. Their unit is that of
+BLOSUM62, whose scores those of single residues are."""
+
+MATRICES = (CONTEXT, BLOSUM62, "BLOSUM45", "BLOSUM50", "BLOSUM80", "BLOSUM90", "PAM30", "PAM70", "VTML80")
 """Names of the substitution matrices."""
 
 _SAME_AS = {"U": "C", "O": "K"}
@@ -95,7 +100,7 @@ the twenty standard residues.
 
 
 @functools.cache
-def substitution_matrix(name: str = DEFAULT_MATRIX) -> np.ndarray:
+def substitution_matrix(name: str = BLOSUM62) -> np.ndarray:
     """Return a substitution matrix over the residue alphabet.
 
     Args:
@@ -110,6 +115,7 @@ def substitution_matrix(name: str = DEFAULT_MATRIX) -> np.ndarray:
     """
     if name not in MATRICES:
         raise ValueError(f"unknown matrix {name!r}: choose from {', '.join(MATRICES)}")
+    name = BLOSUM62 if name == CONTEXT else name
     published = _parse_table(_SCORES[name] if name in _SCORES else _read_biopython_table(name))
 
     def score(a: str, b: str) -> int:

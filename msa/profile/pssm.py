@@ -5,6 +5,7 @@ query positions, columns are letter codes of the target. Scores are integers, co
 all engines compute the same sums.
 """
 
+import functools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,17 +13,24 @@ import numpy as np
 from msa.alphabet import LETTERS, STANDARD
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
+from msa.profile.context import UNKNOWN, context_frequencies
 from msa.profile.gumbel import GUMBEL_TABLES
-from msa.profile.matrices import DEFAULT_MATRIX, PROFILE_COLUMNS, background, substitution_matrix
+from msa.profile.matrices import BLOSUM62, CONTEXT, PROFILE_COLUMNS, background, substitution_matrix
 
 MAX_PROFILE_SCORE = 1000
 """Largest absolute score that is accepted in a profile; real profiles stay below a hundred."""
 
 _BIAS_WINDOW = 20
 """Half width of the neighbourhood of a position, in residues."""
+_CACHED_PROFILES = 64
 _RESIDUE_COUNT = len(STANDARD)
 _STANDS_FOR = {"B": "ND", "Z": "QE", "J": "IL", "U": "C", "O": "K"}
 """The standard residues that each of the other letters may represent."""
+_REPLACED = np.arange(PROFILE_COLUMNS, dtype=np.uint8)
+"""The code of the standard residue that a letter replaces, or the letter's own, by code."""
+for _letter, _residues in _STANDS_FOR.items():
+    if len(_residues) == 1:
+        _REPLACED[LETTERS.index(_letter)] = STANDARD.index(_residues)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +64,11 @@ class ProfileQuery(FastaRecord):
             )
 
 
-def query_profile(codes: np.ndarray, comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX) -> np.ndarray:
+def query_profile(codes: np.ndarray, comp_bias_corr: bool = True, matrix: str = BLOSUM62) -> np.ndarray:
     """Compute the profile of a single sequence: the matrix's rows, shifted by the composition correction.
+
+    With CONTEXT, scores are log odds of the frequencies that the context model predicts, corrected as those
+    of a family. U and O count as C and K; other letters have the rows of BLOSUM62.
 
     The correction is rounded to the nearest integer, halves away from zero, and applies to all columns of a
     row, X included.
@@ -70,6 +81,8 @@ def query_profile(codes: np.ndarray, comp_bias_corr: bool = True, matrix: str = 
     Returns:
         int16 [length, 32], C-contiguous.
     """
+    if matrix == CONTEXT:
+        return _context_profile(codes.tobytes(), comp_bias_corr).copy()
     profile = substitution_matrix(matrix)[codes]
     if comp_bias_corr:
         bias = composition_bias(codes, matrix)
@@ -77,7 +90,21 @@ def query_profile(codes: np.ndarray, comp_bias_corr: bool = True, matrix: str = 
     return np.ascontiguousarray(profile, np.int16)
 
 
-def composition_bias(codes: np.ndarray, matrix: str = DEFAULT_MATRIX) -> np.ndarray:
+# a search computes the profile of a query twice
+@functools.lru_cache(_CACHED_PROFILES)
+def _context_profile(letters: bytes, comp_bias_corr: bool) -> np.ndarray:
+    codes = np.frombuffer(letters, np.uint8)
+    replaced = _REPLACED[codes]
+    unknown = replaced >= UNKNOWN
+    frequencies = context_frequencies(replaced)
+    # they add nothing to the correction of their neighbours
+    frequencies = np.where(unknown[:, None], _standard_background(), frequencies)
+    profile = profile_from_frequencies(frequencies, comp_bias_corr, CONTEXT)
+    profile[unknown] = substitution_matrix()[codes[unknown]]
+    return profile
+
+
+def composition_bias(codes: np.ndarray, matrix: str = BLOSUM62) -> np.ndarray:
     """Compute the shift of each position's scores that reduces the weight of locally common residues.
 
     A residue that resembles its neighbours (in a charged stretch, a coiled coil, a repeat) matches unrelated
@@ -107,7 +134,7 @@ def composition_bias(codes: np.ndarray, matrix: str = DEFAULT_MATRIX) -> np.ndar
 
 
 def profile_from_frequencies(
-    frequencies: np.ndarray, comp_bias_corr: bool = True, matrix: str = DEFAULT_MATRIX
+    frequencies: np.ndarray, comp_bias_corr: bool = True, matrix: str = BLOSUM62
 ) -> np.ndarray:
     """Compute a profile from residue frequencies: log odds against the background, in the matrix's unit.
 

@@ -30,7 +30,7 @@ RELIABLE_EVALUE = 1e-3
 """Largest E-value of a reliable hit; all others are doubtful. A doubtful member stays doubtful in later
 iterations, because every profile finds its own members. Doubtful hits are members only if the profile of the
 reliable members alone confirms them."""
-CONFIRMATION_EVALUE = 0.1
+CONFIRMATION_EVALUE = 0.01
 """Largest E-value that confirms a doubtful hit."""
 UNCONFIRMED_EVALUE = 0.01
 """Largest E-value of a doubtful hit that joins if there are no reliable members."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from msa.alphabet import encode
 from msa.io.fasta import FastaRecord
-from msa.profile.gumbel import GumbelParameters, gumbel_parameters
+from msa.profile.gumbel import GumbelParameters, family_matrix, gumbel_parameters
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.search.engine import QueryProfile
 from msa.search.hits import Hits
@@ -38,7 +38,8 @@ class Family:
 
 def family_settings(settings: SearchSettings) -> SearchSettings:
     """Return the settings of a search with family profiles."""
-    return replace(settings, gap_open=settings.profile_gap_open)
+    matrix = family_matrix(settings.matrix)
+    return replace(settings, matrix=matrix, gap_open=settings.profile_gap_open)
 
 
 def family_parameters(settings: SearchSettings) -> GumbelParameters:

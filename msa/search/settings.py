@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from msa.errors import InputError
-from msa.profile.gumbel import GUMBEL_TABLES, gumbel_parameters
-from msa.profile.matrices import DEFAULT_MATRIX
+from msa.profile.gumbel import GUMBEL_TABLES, family_matrix, gumbel_parameters
+from msa.profile.matrices import CONTEXT
 
 MIN_CANDIDATES = 10_000
 """Number of targets that are aligned, if as many pass the gapless filter and `max_seqs` is not larger. It is
@@ -50,9 +50,9 @@ def default_gap_costs(matrix: str) -> tuple[int, int, int]:
     Gaps cost less with a family profile, which predicts the positions of gaps better than a single sequence.
     For an unknown matrix, the costs of the default matrix are returned; SearchSettings reports the error.
     """
-    table = GUMBEL_TABLES.get(matrix, GUMBEL_TABLES[DEFAULT_MATRIX])
-    gap_open, gap_extend = table.default_gap_costs
-    return gap_open, gap_extend, gap_open - 1
+    matrix = matrix if matrix in GUMBEL_TABLES else CONTEXT
+    gap_open, gap_extend = GUMBEL_TABLES[matrix].default_gap_costs
+    return gap_open, gap_extend, GUMBEL_TABLES[family_matrix(matrix)].default_gap_costs[0] - 1
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class SearchSettings:
         max_seqs: maximum number of hits of a query; for a long query, of each region (see
             msa.search.windows). In a clustered database, only cluster representatives count.
         min_ungapped_score: smallest gapless score that passes the filter.
-        matrix: substitution matrix; defines the unit of scores and gap costs, half-bits for the default.
+        matrix: substitution matrix, or CONTEXT for scores that depend on the neighbours of a residue; defines
+            the unit of scores and gap costs, half-bits for the default.
         gap_open: cost of a gap's first residue.
         gap_extend: cost of each further residue.
         profile_gap_open: `gap_open` of searches with a family profile.
@@ -84,8 +85,8 @@ class SearchSettings:
     evalue: float = 1e-3
     max_seqs: int = 300
     min_ungapped_score: int = 15
-    matrix: str = "BLOSUM62"
-    gap_open: int = 11
+    matrix: str = CONTEXT
+    gap_open: int = 12
     gap_extend: int = 1
     profile_gap_open: int = 10
     comp_bias_corr: bool = True
@@ -102,7 +103,7 @@ class SearchSettings:
         try:
             gumbel_parameters(self.gap_open, self.gap_extend, self.matrix)
             if self.num_iterations > 1:
-                gumbel_parameters(self.profile_gap_open, self.gap_extend, self.matrix)
+                gumbel_parameters(self.profile_gap_open, self.gap_extend, family_matrix(self.matrix))
         except ValueError as error:
             raise InputError(str(error)) from None
 

@@ -88,7 +88,7 @@ def test_files_contain_the_query_and_the_warning_about_untrained_networks(finish
     a3m = (finished / f"{finished.name}.a3m").read_text().splitlines()
     assert a3m[1] == GB1
     rows = [line for line in a3m if not line.startswith(">")]
-    assert len(rows) >= 4, "GB1 finds its family in demo.fasta"
+    assert len(rows) >= 3, "GB1 finds its family in demo.fasta"
     assert {sum(not c.islower() for c in row) for row in rows} == {len(GB1)}
 
 
@@ -120,7 +120,7 @@ def test_done_json_has_the_cost_of_each_stage(finished: Path) -> None:
         assert stage["seconds"] >= 0
         assert stage["peak_memory_bytes"] > 10**7
     assert done["facts"]["residues"] == len(GB1)
-    assert done["facts"]["alignment_rows"] >= 4
+    assert done["facts"]["alignment_rows"] >= 3
     assert any("UNTRAINED" in warning for warning in done["warnings"])
     assert set(done["versions"]) >= {"foldcli", "python", "torch", "numpy", "numba"}
 

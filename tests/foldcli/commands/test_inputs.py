@@ -57,7 +57,7 @@ def test_all_formats_give_the_same_hits_and_unsupported_jobs_are_reported(
     # of a homodimer, after ColabFold's first line
     alignments["complex"] = alignments["complex"].removeprefix(">101\n")
     assert set(alignments) == {"table", "json", "c", "complex"}
-    assert len(set(alignments.values())) == 1 and alignments["c"].count(">") >= 3
+    assert len(set(alignments.values())) == 1 and alignments["c"].count(">") >= 2
     failed = {
         each["target"]: each for each in map(json.loads, (out / "failures.jsonl").read_text().splitlines())
     }

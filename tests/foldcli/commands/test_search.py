@@ -224,11 +224,11 @@ def test_single_alignment_goes_to_standard_output(folder: Path) -> None:
         (["queries.fasta", "db.fasta", "-o", "x", "--format", "a3m", "--format-output", "query"], "m8 only"),
         (
             ["queries.fasta", "db.fasta", "-o", "x", "--gap-open", "5"],
-            "no E-value statistics for BLOSUM62 with gap costs 5/1",
+            "no E-value statistics for CONTEXT with gap costs 5/1",
         ),
         (
             ["queries.fasta", "db.fasta", "-o", "x", "--matrix", "PAM250"],
-            "unknown matrix 'PAM250': choose from BLOSUM62, BLOSUM45, BLOSUM50, ",
+            "unknown matrix 'PAM250': choose from CONTEXT, BLOSUM62, BLOSUM45, ",
         ),
         (
             ["queries.fasta", "db.fasta", "-o", "x", "--matrix", "pam30", "--gap-open", "11"],

@@ -21,13 +21,13 @@ PARAMETERS = [{"label": "alphafold2_ptm_model_3", "network": "model_3_ptm", "con
 
 
 def test_fingerprint_of_an_alignment_never_changes() -> None:
-    assert REQUEST.fingerprint(QUERY) == "9f88e5cb248250f3cc14d122cc018fa302b0561238e0e6fcb9fe45c5935c9ace"
+    assert REQUEST.fingerprint(QUERY) == "32a96dc74cd7646d561d307d7ec3c4eb05665dc8b043ab01550459f976b900cc"
 
 
 def test_fingerprint_of_a_prediction_never_changes(tmp_path: Path) -> None:
     identities = TargetIdentities(SOURCES, PARAMETERS, PredictSettings(num_recycles=1), REQUEST)
     assert fingerprint(identities.identity(QUERY)) == (
-        "73d7edb31d213394cec2ece3b7a801efb93928e25e5093ea21e3c90f4f802628"
+        "9e6291af0f2f9fac5e58eed5fa5acd3ea872d07508a2552a76842d50157156fa"
     )
     (tmp_path / "g.a3m").write_text(">q\nMKVLAAGIV\n")
     aligned = AlignmentTarget("g", (str(tmp_path / "g.a3m"),))

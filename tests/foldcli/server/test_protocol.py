@@ -194,7 +194,7 @@ REQUEST = SearchRequest([QUERY], SearchSettings()).message()
         ({"settings": {"evalue": -1}}, "evalue is -1: expected 0"),
         ({"settings": {"coverage": 1.1}}, "coverage is 1.1: expected 0 to 1"),
         ({"settings": {"cov_mode": 3}}, "cov_mode is 3: expected 0 to 2"),
-        ({"settings": {"gap_open": 5}}, "no E-value statistics for BLOSUM62 with gap costs 5/1"),
+        ({"settings": {"gap_open": 5}}, "no E-value statistics for CONTEXT with gap costs 5/1"),
         ({"settings": {"comp_bias_corr": 1}}, "comp_bias_corr: expected true or false, got 1"),
     ],
 )

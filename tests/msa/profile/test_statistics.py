@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msa import interpreted
 from msa.alphabet import STANDARD
 from msa.profile import statistics
-from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, gumbel_parameters
+from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, family_matrix, gumbel_parameters
 from msa.profile.matrices import substitution_matrix
 from msa.profile.statistics import (
     CHANCE_FRACTION,
@@ -127,11 +127,16 @@ def test_ungapped_lambda_solves_karlin_and_altschuls_equation(matrix: str) -> No
     assert frequencies @ odds @ frequencies == pytest.approx(1, abs=1e-3)
 
 
+def test_families_have_the_gap_costs_of_blosum62_with_context_scores() -> None:
+    assert default_gap_costs("CONTEXT") == (12, 1, 10)
+    assert default_gap_costs("BLOSUM62") == (11, 1, 10)
+
+
 @pytest.mark.parametrize("matrix", GUMBEL_TABLES)
 def test_default_gap_costs_have_statistics(matrix: str) -> None:
     gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
-    for cost in (gap_open, profile_gap_open):
-        assert 0 < gumbel_parameters(cost, gap_extend, matrix).lambda_ < GUMBEL_TABLES[matrix].ungapped_lambda
+    for cost, name in ((gap_open, matrix), (profile_gap_open, family_matrix(matrix))):
+        assert 0 < gumbel_parameters(cost, gap_extend, name).lambda_ < GUMBEL_TABLES[matrix].ungapped_lambda
 
 
 @settings(deadline=None)
@@ -158,7 +163,7 @@ def test_evalue_of_long_sequences_equals_karlin_and_altschuls_formula() -> None:
 
 
 def test_unknown_matrix_or_gap_costs_are_rejected() -> None:
-    with pytest.raises(ValueError, match="unknown matrix 'PAM250': choose from BLOSUM62, BLOSUM45, "):
+    with pytest.raises(ValueError, match="unknown matrix 'PAM250': choose from CONTEXT, BLOSUM62, "):
         gumbel_parameters(11, 1, "PAM250")
     with pytest.raises(ValueError, match="for PAM30 with gap costs 11/1: choose from 5/2"):
         gumbel_parameters(11, 1, "PAM30")

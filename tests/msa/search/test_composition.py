@@ -18,7 +18,6 @@ from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, gumbel_parameters
-from msa.profile.matrices import substitution_matrix
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues
 from msa.search import composition
@@ -28,7 +27,7 @@ from msa.search.settings import SearchSettings
 
 STANDARD = "ACDEFGHIKLMNPQRSTVWY"
 COILED = "EEKLKELEEKLKELKEKLEE"
-PARAMETERS = gumbel_parameters(11, 1)
+PARAMETERS = gumbel_parameters(12, 1, "CONTEXT")
 
 
 def expected_excess(profile: np.ndarray, target: np.ndarray, record: list[int], matrix: str) -> float:
@@ -150,16 +149,16 @@ def brute_force(
 ) -> list[tuple[float, int, int]]:
     """Return E-value, negative raw score and index of every target, best first, from the definitions."""
     codes, targets = encode(query.sequence), database.arrays
-    profile, everything = substitution_matrix()[codes], np.arange(len(targets))
-    records = align(profile, codes, targets, everything).records
-    reversed_scores = alignment_scores(np.ascontiguousarray(profile[::-1]), targets, everything)
+    profile, everything = query_profile(codes, False, "CONTEXT"), np.arange(len(targets))
+    records = align(profile, codes, targets, everything, 12, 1).records
+    reversed_scores = alignment_scores(np.ascontiguousarray(profile[::-1]), targets, everything, 12, 1)
     found = []
     for index in everything.tolist():
         score, length = int(records[index, 0]), int(targets.lengths[index])
         pairs = max(parameters.k * len(codes) * length, 0.2 * math.exp(9)) / SEQUENCE_CHANCE_FRACTION
         of_reversed = int(reversed_scores[index]) - math.ceil(math.log(pairs) / parameters.lambda_)
         of_composition = math.floor(
-            expected_excess(profile, targets.codes(index), records[index].tolist(), "BLOSUM62") + 0.5
+            expected_excess(profile, targets.codes(index), records[index].tolist(), "CONTEXT") + 0.5
         )
         corrected = np.array([max(score - max(of_reversed, of_composition, 0), 0)])
         scaled = replace(parameters, k=parameters.k * SEQUENCE_K_FACTOR)

@@ -1,6 +1,7 @@
 """Tests of families: the hits that join a family and those that leave it."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,15 +9,18 @@ import pytest
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.io.fasta import FastaRecord
+from msa.io.fasta import FastaRecord, read_fasta
 from msa.search import families
 from msa.search.families import RELIABLE_EVALUE, FamilyBuilder
 from msa.search.family import Family, initial_profile
 from msa.search.hits import Hit, Hits
 from msa.search.iterations import IteratedSearch
+from msa.search.search import search
 from msa.search.settings import SearchSettings
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
+SETTINGS = SearchSettings(matrix="BLOSUM62", gap_open=11, num_iterations=3)
+"""Random sequences have none of the contexts of real ones."""
 REPLACED = slice(60, 74)
 """Part of the query that all its relatives replace by the same other sequence."""
 
@@ -53,7 +57,7 @@ def iterated_search(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory
     (folder / "targets.fasta").write_text("".join(f">{name}\n{text}\n" for name, text in records))
     build_database([folder / "targets.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
     database = TargetDatabase.open(folder / "db")
-    return IteratedSearch(database, SearchSettings(num_iterations=3), CpuEngine())
+    return IteratedSearch(database, SETTINGS, CpuEngine())
 
 
 def member_hits(iterated_search: IteratedSearch, family: Family | None, query: FastaRecord) -> Hits:
@@ -135,3 +139,15 @@ def test_family_uses_the_matrix_and_gap_costs_of_the_settings(
     assert one is not None and another is not None
     assert not np.array_equal(one.profile.profile, another.profile.profile)
     assert other.family_settings.gap_open == 9
+
+
+def test_chance_hit_does_not_join_the_globins(root: Path, tmp_path: Path) -> None:
+    """SUMO1 resembles a part of myoglobin by chance, with an E-value of about 0.02 in this small database."""
+    build_database([root / "examples/demo.fasta"], tmp_path / "db", BuildSettings(threads=1))
+    (query,) = read_fasta(root / "examples/myoglobin.fasta")
+    database = TargetDatabase.open(tmp_path / "db")
+    once, iterated = (
+        search(query, database, SearchSettings(evalue=0.1, num_iterations=count)) for count in (1, 3)
+    )
+    assert "SUMO1_HUMAN" in {hit.id for hit in once}
+    assert "SUMO1_HUMAN" not in {hit.id for hit in iterated} and len(iterated) > len(once)

@@ -1,6 +1,7 @@
 """Tests of the calibration of family profiles against shuffled targets."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from msa.profile.statistics import corrected_scores, evalues
 from msa.search.null_scores import ShuffledTargets
 from msa.search.settings import SearchSettings
 
-SETTINGS = SearchSettings(gap_open=10)
+SETTINGS = SearchSettings(matrix="BLOSUM62", gap_open=10)
 PARAMETERS = gumbel_parameters(10, 1)
 
 
@@ -93,7 +94,7 @@ def test_shuffling_keeps_residues_and_changes_order() -> None:
 def test_k_factor_does_not_depend_on_threads() -> None:
     targets, profile = random_targets(standard_frequencies()), random_profile(standard_frequencies())
     one, three = (
-        ShuffledTargets(sample(targets)).k_factor(profile, SearchSettings(gap_open=10, threads=n), PARAMETERS)
+        ShuffledTargets(sample(targets)).k_factor(profile, replace(SETTINGS, threads=n), PARAMETERS)
         for n in (1, 3)
     )
     assert one == three

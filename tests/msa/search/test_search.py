@@ -15,7 +15,7 @@ from msa.interpreted import InterpretedBudget
 from msa.io.fasta import FastaRecord
 from msa.profile import statistics
 from msa.profile.gumbel import gumbel_parameters
-from msa.profile.matrices import substitution_matrix
+from msa.profile.pssm import query_profile
 from msa.profile.statistics import bit_scores, evalues
 from msa.search import composition, iterations
 from msa.search.engine import best_targets
@@ -60,7 +60,7 @@ def test_search_finds_the_family_in_order(database: TargetDatabase) -> None:
 
 
 def test_evalues_refer_to_the_whole_database(database: TargetDatabase) -> None:
-    parameters = gumbel_parameters(11, 1)
+    parameters = gumbel_parameters(12, 1, "CONTEXT")
     for hit in search(QUERY, database, SearchSettings(comp_bias_corr=False)):
         score, length = np.array([hit.score]), np.array([hit.target_length])
         assert hit.bits == bit_scores(score, parameters)[0]
@@ -133,7 +133,8 @@ def ids_above_threshold(database: TargetDatabase, max_seqs: int) -> set[str]:
 def test_composition_correction_does_not_change_raw_scores(database: TargetDatabase) -> None:
     corrected, plain = (search(QUERY, database, SearchSettings(comp_bias_corr=on))[0] for on in (True, False))
     codes = encode(UBIQUITIN)
-    assert plain.score == sum(int(substitution_matrix()[code, code]) for code in codes) == corrected.score
+    profile = query_profile(codes, False, "CONTEXT")
+    assert plain.score == profile[np.arange(len(codes)), codes].sum() == corrected.score
     assert corrected.evalue > plain.evalue and corrected.bits < plain.bits
 
 
@@ -182,7 +183,7 @@ def test_shortest_query_is_accepted(database: TargetDatabase) -> None:
 
 
 def test_gap_costs_without_statistics_are_rejected() -> None:
-    with pytest.raises(InputError, match="no E-value statistics for BLOSUM62 with gap costs 5/5"):
+    with pytest.raises(InputError, match="no E-value statistics for CONTEXT with gap costs 5/5"):
         SearchSettings(gap_open=5, gap_extend=5)
 
 

@@ -37,7 +37,8 @@ from msa.search.second_alignments import TargetParts
 from msa.search.settings import SearchSettings
 
 STANDARD = "ACDEFGHIKLMNPQRSTVWY"
-PARAMETERS = gumbel_parameters(11, 1)
+GAP_OPEN = {"CONTEXT": 12, "BLOSUM62": 11}
+PARAMETERS = gumbel_parameters(12, 1, "CONTEXT")
 EVERYTHING = SearchSettings(evalue=1e6, max_seqs=1000, min_ungapped_score=0)
 
 
@@ -65,32 +66,36 @@ class Reference:
         query: residues.
         target: residues.
         database_residues: residues of the whole database.
+        matrix: see SearchSettings.
     """
 
-    def __init__(self, query: str, target: str, database_residues: int) -> None:
+    def __init__(self, query: str, target: str, database_residues: int, matrix: str = "CONTEXT") -> None:
         self.codes, self.target, self.residues = encode(query), encode(target), database_residues
-        self.profile = query_profile(self.codes, False)
+        self.matrix, self.gap_costs = matrix, (GAP_OPEN[matrix], 1)
+        self.parameters = gumbel_parameters(*self.gap_costs, matrix)
+        self.profile = query_profile(self.codes, False, matrix)
         self.best = self.records(self.target)
         lengths, index = np.array([len(target)]), np.array([0])
         sequences = SequenceArrays.concatenate([self.target])
-        scores = alignment_scores(np.ascontiguousarray(self.profile[::-1]), sequences, index)
-        arguments = len(query), lengths, PARAMETERS, SEQUENCE_CHANCE_FRACTION
+        scores = alignment_scores(np.ascontiguousarray(self.profile[::-1]), sequences, index, *self.gap_costs)
+        arguments = len(query), lengths, self.parameters, SEQUENCE_CHANCE_FRACTION
         self.reversed_excess = int(reversed_excess(scores, *arguments)[0])
 
     def records(self, sequence: np.ndarray) -> list[int]:
         """Return the record of the best alignment to a part of the target."""
         sequences = SequenceArrays.concatenate([sequence])
-        records: list[int] = align(self.profile, self.codes, sequences, np.array([0])).records[0].tolist()
+        found = align(self.profile, self.codes, sequences, np.array([0]), *self.gap_costs)
+        records: list[int] = found.records[0].tolist()
         return records
 
     def pair_evalue(self, sequence: np.ndarray, record: list[int]) -> float:
         """Return the E-value of an alignment for a database of the target alone, after all corrections."""
         found = np.array([record], np.int32), SequenceArrays.concatenate([sequence]), np.array([0])
         (composition,) = composition_excess(
-            [self.profile], np.array([0]), *found, "BLOSUM62", PARAMETERS.lambda_
+            [self.profile], np.array([0]), *found, self.matrix, self.parameters.lambda_
         )
         score = max(record[0] - max(int(composition), self.reversed_excess), 0)
-        parameters = replace(PARAMETERS, k=PARAMETERS.k * SEQUENCE_K_FACTOR)
+        parameters = replace(self.parameters, k=self.parameters.k * SEQUENCE_K_FACTOR)
         length = len(self.target)
         return float(evalues(np.array([score]), len(self.codes), np.array([length]), length, parameters)[0])
 
@@ -170,10 +175,12 @@ def test_two_weak_alignments_are_significant_together(
     domains: tuple[str, str], database: TargetDatabase
 ) -> None:
     query = domains[0] + random_sequence(20, np.random.default_rng(13)) + domains[1]
-    hits = {hit.id: hit for hit in search(FastaRecord("query", query), database, SearchSettings(evalue=10))}
+    # random sequences have none of the contexts of real ones
+    criteria = SearchSettings(matrix="BLOSUM62", gap_open=11, evalue=10)
+    hits = {hit.id: hit for hit in search(FastaRecord("query", query), database, criteria)}
     ordered, unordered, repeat, single = (hits[f"t{k}"] for k in range(4))
     for hit in (ordered, unordered, repeat, single):
-        reference = Reference(query, hit.sequence, database.total_residues)
+        reference = Reference(query, hit.sequence, database.total_residues, "BLOSUM62")
         assert hit.evalue == pytest.approx(reference.evalue, rel=1e-12)
         # everything but the E-value is that of the best alignment
         assert (hit.score, hit.tstart - 1, hit.tend - 1) == tuple(reference.best[k] for k in (0, 3, 4))
@@ -181,7 +188,7 @@ def test_two_weak_alignments_are_significant_together(
         assert (hit.evalue < reference.single_evalue / 5) == (hit is not single)
     assert ordered.evalue < 1e-4 < 1e-3 < min(unordered.evalue, repeat.evalue)
     # the limit applies to the sum, although the best alignment alone exceeds it
-    strict = search(FastaRecord("query", query), database, SearchSettings(evalue=1e-3))
+    strict = search(FastaRecord("query", query), database, replace(criteria, evalue=1e-3))
     assert [(hit.id, hit.evalue) for hit in strict] == [(ordered.id, ordered.evalue)]
 
 

@@ -110,15 +110,15 @@ def test_hits_of_a_long_query_equal_brute_force(
     domains, database = domains_and_database
     query, targets = "".join(domains), database.arrays
     options = SearchSettings(max_seqs=max_seqs, comp_bias_corr=comp_bias_corr)
-    parameters, all_targets = gumbel_parameters(11, 1), np.arange(len(database))
+    parameters, all_targets = gumbel_parameters(12, 1, "CONTEXT"), np.arange(len(database))
     k_factor = SEQUENCE_K_FACTOR if comp_bias_corr else 1.0
-    profile = query_profile(encode(query), False)
+    profile = query_profile(encode(query), False, "CONTEXT")
 
     def all_evalues(part: np.ndarray) -> np.ndarray:
-        records = align(part, encode(query)[: len(part)], targets, all_targets).records
+        records = align(part, encode(query)[: len(part)], targets, all_targets, 12, 1).records
         scores = records[:, 0].astype(np.int64)
         if comp_bias_corr:
-            reversed_scores = alignment_scores(part[::-1], targets, all_targets, 11, 1, 1)
+            reversed_scores = alignment_scores(part[::-1], targets, all_targets, 12, 1, 1)
             arguments = len(query), targets.lengths, parameters
             excess = reversed_excess(reversed_scores, *arguments, SEQUENCE_CHANCE_FRACTION)
             # windows select targets before the composition of the aligned regions is known

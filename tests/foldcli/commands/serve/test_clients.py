@@ -135,7 +135,7 @@ def test_connection_serves_several_requests(shared: "Server", connect: Callable[
         hits, end = client.receive_results()
         assert len(hits["hits"]) == count and end["seconds"] > 0
     client.request([GB1], gap_open=5)
-    assert "no E-value statistics for BLOSUM62 with gap costs 5/1" in client.receive_results()[-1]["reason"]
+    assert "no E-value statistics for CONTEXT with gap costs 5/1" in client.receive_results()[-1]["reason"]
     client.request([GB1], evalues=1)
     assert "settings: unknown name 'evalues'" in client.receive_results()[-1]["reason"]
     client.request([GB1])

@@ -37,7 +37,7 @@ def test_tables_equal_those_of_a_local_search(
 def test_alignments_equal_those_of_a_local_search(
     shared: "Server", database: Path, folder: Path, kind: str, search: "Search"
 ) -> None:
-    limits = ("--format", kind, "--gap-open", "10", "--comp-bias-corr", "0", "--min-seq-id", "0.6")
+    limits = ("--format", kind, "--gap-open", "13", "--comp-bias-corr", "0", "--min-seq-id", "0.6")
     assert search("queries.fasta", database, "-o", "local", "--device", "cpu", *limits).returncode == 0
     remote = search("queries.fasta", "--server", shared.path, "-o", "remote", *limits)
     assert remote.returncode == 0, remote.stderr
