@@ -191,7 +191,10 @@ def test_sequence_and_profile_databases_as_queries(folder: Path, mmseqs: RunMmse
 
     sequences = foldcli("search", "plain", "demo.fasta", "-o", "-")
     assert sequences.stdout == foldcli("search", "demo.fasta", "demo.fasta", "-o", "-").stdout
-    profiles = foldcli("search", "profiles", "demo.fasta", "-o", "-", "-v")
+    # the profiles are those of BLOSUM62
+    matrix = ("--matrix", "BLOSUM62")
+    sequences = foldcli("search", "plain", "demo.fasta", "-o", "-", *matrix)
+    profiles = foldcli("search", "profiles", "demo.fasta", "-o", "-", "-v", *matrix)
     assert "UBIQ_HUMAN: searching with the profile of an entry of profiles" in profiles.stderr
     pairs = [{tuple(line.split("\t")[:2]) for line in r.stdout.splitlines()} for r in (profiles, sequences)]
     assert len(pairs[0]) > len(pairs[1]) and len(pairs[1] - pairs[0]) < len(pairs[1]) / 100
