@@ -14,30 +14,33 @@ frequency. Sequences of similar composition thus score no better than others, un
 """
 
 import argparse
-import re
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
-from itertools import groupby
+from dataclasses import dataclass, replace
 from multiprocessing import Pool
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from foldcli.pipeline.searcher import open_search_engine
 from msa.alphabet import GAP, STANDARD, encode
-from msa.io.fasta import read_fasta
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.io.fasta import FastaRecord, first_word, read_fasta
 from msa.profile.context import UNKNOWN
 from msa.profile.family_profile import conditional_probabilities
-from msa.profile.matrices import background
+from msa.profile.matrices import BLOSUM62, background
+from msa.search.alignment_rows import code_rows
+from msa.search.engine import Engine
+from msa.search.hits import Hits
+from msa.search.search import search_many
+from msa.search.settings import SearchSettings
 
 LENGTHS = 60, 900
 """Lengths of the proteins that are searched with."""
-SEARCH = ("--matrix", "BLOSUM62", "--num-iterations", "3", "-e", "1e-3", "--max-seqs", "250")
-COLUMNS = "query,target,qstart,tstart,cigar"
+SEARCH = SearchSettings(matrix=BLOSUM62, gap_open=11, num_iterations=3, evalue=1e-3, max_seqs=250)
+MAX_RELATIVES = 100_000
+"""Proteins that one sequence of --exclude-relatives removes at most."""
 SOURCES = 4
 """Rows of each alignment that windows are taken from; the query is one of them."""
 IDENTITIES = 0.15, 0.45
@@ -52,11 +55,7 @@ GAPLESS = 6
 """Positions on either side of a window's centre at which rows other than the query must have residues."""
 PSEUDOCOUNT = 20.0
 """Weight of the background in the composition of homologs, and of theirs in that of a neighbourhood."""
-CHUNK = 200
-"""Queries that a process takes at once."""
-
 _RESIDUES = len(STANDARD)
-_OPERATION = re.compile(r"(\d+)([MID])")
 
 
 @dataclass(frozen=True)
@@ -105,68 +104,29 @@ class Samples:
         return cls(*(np.concatenate([getattr(part, field) for part in parts]) for field in fields))
 
 
-def run(*command: object) -> None:
-    """Run foldcli."""
-    subprocess.run([sys.executable, "-m", "foldcli", *map(str, command)], check=True)
+def open_database(proteins: dict[str, str], folder: Path) -> TargetDatabase:
+    """Build a database of proteins."""
+    fasta = folder / "proteins.fasta"
+    fasta.write_text("".join(f">{name}\n{sequence}\n" for name, sequence in proteins.items()))
+    build_database([fasta], folder / "db", BuildSettings(overwrite=True))
+    return TargetDatabase.open(folder / "db")
 
 
-def find_homologs(proteins: dict[str, str], queries: list[str], work: Path, device: str) -> Path:
-    """Search with some of the proteins; return the path of the table."""
-    for name, names in (("all", list(proteins)), ("queries", queries)):
-        (work / f"{name}.fasta").write_text("".join(f">{each}\n{proteins[each]}\n" for each in names))
-    return search(
-        work / "queries.fasta", work / "all.fasta", work, device, *SEARCH, "--format-output", COLUMNS
-    )
-
-
-def search(queries: Path, proteins: Path, work: Path, device: str, *options: str) -> Path:
-    """Search in a FASTA file; return the path of the table."""
-    run("createdb", proteins, "-o", work / "db", "--overwrite")
-    run(
-        "search",
-        "-q",
-        queries,
-        work / "db",
-        "-o",
-        work / "hits.m8",
-        "--overwrite",
-        "--device",
-        device,
-        *options,
-    )
-    return work / "hits.m8"
-
-
-def without_relatives(proteins: dict[str, str], fasta: Path, work: Path, device: str) -> dict[str, str]:
-    """Return the proteins that a search with the sequences of a file does not find."""
-    path = work / "all.fasta"
-    path.write_text("".join(f">{name}\n{sequence}\n" for name, sequence in proteins.items()))
-    table = search(fasta, path, work, device, *SEARCH[:-1], "100000", "--format-output", "target")
-    relatives = set(table.read_text().split())
+def without_relatives(
+    proteins: dict[str, str], others: list[FastaRecord], folder: Path, engine: Engine, threads: int
+) -> dict[str, str]:
+    """Return the proteins that a search with other sequences does not find."""
+    settings = replace(SEARCH, max_seqs=MAX_RELATIVES, threads=threads)
+    found = search_many(others, open_database(proteins, folder), settings, engine)
+    relatives = {first_word(header) for _, hits in found for header in hits.headers}
     print(f"{len(relatives):,} of {len(proteins):,} proteins are relatives", flush=True)
     return {name: sequence for name, sequence in proteins.items() if name not in relatives}
 
 
-def read_alignments(table: Path) -> Iterator[tuple[str, list[list[str]]]]:
-    """Yield each query with the other columns of its hits."""
-    with table.open() as lines:
-        for query, hits in groupby((line.rstrip("\n").split("\t") for line in lines), lambda row: row[0]):
-            yield query, [hit[1:] for hit in hits]
-
-
-def alignment(query: str, hits: list[list[str]], codes: dict[str, np.ndarray]) -> np.ndarray:
+def alignment(query: FastaRecord, hits: Hits) -> np.ndarray:
     """Return the rows of an alignment, the query first, uint8 [rows, length]."""
-    rows = np.full((len(hits) + 1, len(codes[query])), GAP, np.uint8)
-    rows[0] = codes[query]
-    for row, (target, query_start, target_start, cigar) in zip(rows[1:], hits, strict=True):
-        i, j = int(query_start) - 1, int(target_start) - 1
-        for length, operation in _OPERATION.findall(cigar):
-            count = int(length)
-            if operation == "M":
-                row[i : i + count] = codes[target][j : j + count]
-            i += count * (operation != "D")
-            j += count * (operation != "I")
-    return rows
+    is_other = np.array([first_word(header) != query.id for header in hits.headers], bool)
+    return code_rows(encode(query.sequence), hits.subset(is_other))
 
 
 def compositions(observed: np.ndarray, is_observed: np.ndarray, neighbours: int) -> np.ndarray:
@@ -184,17 +144,12 @@ def compositions(observed: np.ndarray, is_observed: np.ndarray, neighbours: int)
     return np.asarray((around + PSEUDOCOUNT * overall) / (count + PSEUDOCOUNT))
 
 
-def family_samples(
-    family: tuple[str, list[list[str]]], codes: dict[str, np.ndarray], settings: Settings
-) -> list[Samples]:
-    """Return the samples of one alignment."""
-    query, hits = family
-    hits = [hit for hit in hits if hit[0] != query]
-    if not hits:
-        return []
-    rng = np.random.default_rng(list(query.encode()))
-    rows = alignment(query, hits, codes)
+def family_samples(name: str, rows: np.ndarray, settings: Settings) -> list[Samples]:
+    """Return the samples of one alignment, uint8 [rows, length]; the name of its query seeds their choice."""
     count, length = rows.shape
+    if count == 1:
+        return []
+    rng = np.random.default_rng(list(name.encode()))
     one_hot = (rows[:, :, None] == np.arange(_RESIDUES)).astype(np.float32)
     flat, is_residue = one_hot.reshape(count, -1), one_hot.any(axis=2).astype(np.float32)
     common = is_residue @ is_residue.T
@@ -231,19 +186,11 @@ def family_samples(
     return samples
 
 
-def all_samples(table: Path, codes: dict[str, np.ndarray], settings: Settings, processes: int) -> Samples:
-    """Return the samples of all alignments."""
-    with Pool(processes) as pool:
-        task = partial(family_samples, codes=codes, settings=settings)
-        parts = pool.imap(task, read_alignments(table), CHUNK)
-        return Samples.concatenate([each for family in parts for each in family])
-
-
 def train(samples: Samples, settings: Settings, device: str) -> dict[str, np.ndarray]:
-    """Train the model; return its arrays as `msa.profile.context.ContextModel` reads them."""
+    """Train the model; return its arrays as `msa.profile.context` reads them."""
     torch.manual_seed(0)
     standard = background()[:_RESIDUES]
-    matrix = np.log(conditional_probabilities("BLOSUM62").T)
+    matrix = np.log(conditional_probabilities(BLOSUM62).T)
     odds = np.concatenate([matrix - np.log(standard), np.zeros((1, _RESIDUES))])
 
     def parameter(values: np.ndarray | torch.Tensor) -> torch.nn.Parameter:
@@ -304,17 +251,24 @@ def main() -> None:
     excluded = {record.sequence for record in read_fasta(options.exclude)} if options.exclude else set()
     sequences = [record.sequence for record in read_fasta(options.proteins)]
     proteins = {f"p{k}": each for k, each in enumerate(sequences) if each not in excluded}
-    settings = Settings()
-    with tempfile.TemporaryDirectory() as folder:
+    settings, threads = Settings(), options.processes
+    # processes start before the threads of the engine
+    with tempfile.TemporaryDirectory() as name, Pool(options.processes) as pool:
+        folder, engine = Path(name), open_search_engine(options.device)
         if options.exclude_relatives:
-            arguments = options.exclude_relatives, Path(folder), options.device
-            proteins = without_relatives(proteins, *arguments)
-        candidates = [name for name, each in proteins.items() if LENGTHS[0] <= len(each) <= LENGTHS[1]]
+            others = list(read_fasta(options.exclude_relatives))
+            proteins = without_relatives(proteins, others, folder, engine, threads)
+        candidates = [each for each in proteins if LENGTHS[0] <= len(proteins[each]) <= LENGTHS[1]]
         count = min(options.queries, len(candidates))
-        queries = np.random.default_rng(0).choice(candidates, count, replace=False).tolist()
-        table = find_homologs(proteins, queries, Path(folder), options.device)
-        codes = {name: encode(each) for name, each in proteins.items()}
-        samples = all_samples(table, codes, settings, options.processes)
+        chosen = np.random.default_rng(0).choice(candidates, count, replace=False).tolist()
+        queries = [FastaRecord(each, proteins[each]) for each in chosen]
+        database = open_database(proteins, folder)
+        found = search_many(queries, database, replace(SEARCH, threads=threads), engine)
+        pending = [
+            pool.apply_async(family_samples, (query.id, alignment(query, hits), settings))
+            for query, hits in found
+        ]
+        samples = Samples.concatenate([each for family in pending for each in family.get()])
     print(f"{len(samples.weights):,} samples")
     with options.output.open("wb") as file:
         np.savez_compressed(file, **train(samples, settings, options.device))

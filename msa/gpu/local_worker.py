@@ -362,6 +362,6 @@ class LocalFilteredBatch(LocalAlignmentBatch):
 def _reversed_queries(queries: Sequence[QueryProfile]) -> list[QueryProfile]:
     """Return the queries with residues and profile rows in reverse order."""
     return [
-        QueryProfile(*map(np.ascontiguousarray, (query.codes[::-1], query.profile[::-1])))
+        QueryProfile(np.ascontiguousarray(query.codes[::-1]), np.ascontiguousarray(query.profile[::-1]))
         for query in queries
     ]

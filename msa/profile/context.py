@@ -94,14 +94,13 @@ def family_context_frequencies(observed: np.ndarray) -> np.ndarray:
         of `context_frequencies`.
     """
     model, length = _model(), len(observed)
+    padded = np.zeros((length + 2 * model.neighbours, UNKNOWN + 1))
+    padded[:, UNKNOWN] = 1
+    inside = slice(model.neighbours, model.neighbours + length)
+    padded[inside, :UNKNOWN], padded[inside, UNKNOWN] = observed, 0
     hidden = np.tile(model.bias.astype(np.float64), (length, 1))
     for offset, weights in enumerate(model.float_embedding):
-        shift = offset - model.neighbours
-        first, end = max(0, -shift), min(length, length - shift)
-        if first < end:
-            hidden[first:end] += _product(observed[first + shift : end + shift], weights[:_RESIDUE_COUNT])
-        hidden[: min(first, length)] += weights[UNKNOWN]
-        hidden[max(end, 0) :] += weights[UNKNOWN]
+        hidden += _product(padded[offset : offset + length], weights)
     base = np.log(_product(observed, np.exp(model.base[:_RESIDUE_COUNT])))
     return _frequencies(base + model.output_scores(hidden))
 

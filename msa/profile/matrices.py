@@ -24,12 +24,13 @@ BLOSUM62 = "BLOSUM62"
 
 CONTEXT = "CONTEXT"
 """Name of the scores of msa.profile.context, which depend on a residue's neighbours. Their unit is that of
-BLOSUM62, whose scores those of single residues are."""
+BLOSUM62; residues without neighbours have its scores."""
 
 MATRICES = (CONTEXT, BLOSUM62, "BLOSUM45", "BLOSUM50", "BLOSUM80", "BLOSUM90", "PAM30", "PAM70", "VTML80")
 """Names of the substitution matrices."""
 
-_SAME_AS = {"U": "C", "O": "K"}
+SAME_AS = {"U": "C", "O": "K"}
+"""The standard residues that rare ones count as."""
 _EITHER_OF = {"J": ("I", "L"), "B": ("N", "D"), "Z": ("Q", "E")}
 
 # Marginals of the joint frequencies behind BLOSUM62 (Henikoff & Henikoff 1992), in the order of STANDARD
@@ -119,7 +120,7 @@ def substitution_matrix(name: str = BLOSUM62) -> np.ndarray:
     published = _parse_table(_SCORES[name] if name in _SCORES else _read_biopython_table(name))
 
     def score(a: str, b: str) -> int:
-        a, b = _SAME_AS.get(a, a), _SAME_AS.get(b, b)
+        a, b = SAME_AS.get(a, a), SAME_AS.get(b, b)
         if a in published and b in published[a]:
             return int(published[a][b])
         for first, second in ((a, b), (b, a)):

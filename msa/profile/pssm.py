@@ -5,32 +5,34 @@ query positions, columns are letter codes of the target. Scores are integers, co
 all engines compute the same sums.
 """
 
-import functools
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from msa.alphabet import LETTERS, STANDARD
+from msa.alphabet import LETTERS, STANDARD, encode
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.context import UNKNOWN, context_frequencies
 from msa.profile.gumbel import GUMBEL_TABLES
-from msa.profile.matrices import BLOSUM62, CONTEXT, PROFILE_COLUMNS, background, substitution_matrix
+from msa.profile.matrices import (
+    BLOSUM62,
+    CONTEXT,
+    PROFILE_COLUMNS,
+    SAME_AS,
+    background,
+    substitution_matrix,
+)
 
 MAX_PROFILE_SCORE = 1000
 """Largest absolute score that is accepted in a profile; real profiles stay below a hundred."""
 
 _BIAS_WINDOW = 20
 """Half width of the neighbourhood of a position, in residues."""
-_CACHED_PROFILES = 64
 _RESIDUE_COUNT = len(STANDARD)
-_STANDS_FOR = {"B": "ND", "Z": "QE", "J": "IL", "U": "C", "O": "K"}
+_STANDS_FOR = {"B": "ND", "Z": "QE", "J": "IL", **SAME_AS}
 """The standard residues that each of the other letters may represent."""
-_REPLACED = np.arange(PROFILE_COLUMNS, dtype=np.uint8)
-"""The code of the standard residue that a letter replaces, or the letter's own, by code."""
-for _letter, _residues in _STANDS_FOR.items():
-    if len(_residues) == 1:
-        _REPLACED[LETTERS.index(_letter)] = STANDARD.index(_residues)
+_REPLACED = encode("".join(SAME_AS.get(letter, letter) for letter in LETTERS))
+"""uint8 [26], the code of the standard residue that a letter counts as, or the letter's own, by code."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +84,7 @@ def query_profile(codes: np.ndarray, comp_bias_corr: bool = True, matrix: str = 
         int16 [length, 32], C-contiguous.
     """
     if matrix == CONTEXT:
-        return _context_profile(codes.tobytes(), comp_bias_corr).copy()
+        return _context_profile(codes, comp_bias_corr)
     profile = substitution_matrix(matrix)[codes]
     if comp_bias_corr:
         bias = composition_bias(codes, matrix)
@@ -90,10 +92,7 @@ def query_profile(codes: np.ndarray, comp_bias_corr: bool = True, matrix: str = 
     return np.ascontiguousarray(profile, np.int16)
 
 
-# a search computes the profile of a query twice
-@functools.lru_cache(_CACHED_PROFILES)
-def _context_profile(letters: bytes, comp_bias_corr: bool) -> np.ndarray:
-    codes = np.frombuffer(letters, np.uint8)
+def _context_profile(codes: np.ndarray, comp_bias_corr: bool) -> np.ndarray:
     replaced = _REPLACED[codes]
     unknown = replaced >= UNKNOWN
     frequencies = context_frequencies(replaced)

@@ -54,15 +54,10 @@ def initial_profile(query: FastaRecord, settings: SearchSettings) -> QueryProfil
     A query's own profile is replaced if it is that of its sequence, without the correction that iterated
     searches make.
     """
-    codes = encode(query.sequence)
+    codes, matrix = encode(query.sequence), settings.matrix
     if isinstance(query, ProfileQuery):
-        profile = QueryProfile(codes, query.profile)
-        if query.of_family or settings.corrects_alignments or not is_uncorrected(profile, settings.matrix):
-            return profile
-    comp_bias_corr = settings.comp_bias_corr and not settings.corrects_alignments
-    return QueryProfile(codes, query_profile(codes, comp_bias_corr, settings.matrix))
-
-
-def is_uncorrected(profile: QueryProfile, matrix: str) -> bool:
-    """Return whether a profile is that of its sequence, without correction for composition."""
-    return np.array_equal(profile.profile, query_profile(profile.codes, False, matrix))
+        is_own = not query.of_family and np.array_equal(query.profile, query_profile(codes, False, matrix))
+        if settings.corrects_alignments or not is_own:
+            return QueryProfile(codes, query.profile, is_own)
+    corrects_profile = settings.comp_bias_corr and not settings.corrects_alignments
+    return QueryProfile(codes, query_profile(codes, corrects_profile, matrix), not corrects_profile)

@@ -24,7 +24,6 @@ from msa.search.family import (
     Family,
     family_parameters,
     family_settings,
-    is_uncorrected,
 )
 from msa.search.hits import Hits, QueryHits
 from msa.search.pair_statistics import PairStatistics, QueryStatistics
@@ -187,7 +186,7 @@ class ProfileSearch:
             profile, k_factor = (each.profile, each.k_factor) if isinstance(each, Family) else (each, 1.0)
             fraction, long_target = CHANCE_FRACTION, math.inf
             # a saved profile may have been corrected already
-            if self._corrects_alignments and is_uncorrected(profile, self._settings.matrix):
+            if self._corrects_alignments and profile.is_uncorrected:
                 fraction, long_target, k_factor = SEQUENCE_CHANCE_FRACTION, LONG_TARGET, SEQUENCE_K_FACTOR
                 self._uncorrected[len(self._queries)] = profile
             k = self._base.k * k_factor
