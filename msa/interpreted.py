@@ -1,7 +1,7 @@
 """The choice between kernels that numba compiles and slower code that does not need numba.
 
-Importing numba and loading the kernels takes as long as the slower code for a few hundred queries. Results
-are equal in every bit.
+Importing numba and loading the kernels takes as long as the slower code for a few hundred queries. E-values
+are equal in every bit, and so are profiles, whose scores are rounded.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ class InterpretedBudget:
     def __init__(self) -> None:
         self._count = 0
         self._loading: threading.Thread | None = None
+        self._lock = threading.Lock()
 
     def take(self, count: int) -> bool:
         """Count further values, and return whether they should be computed without numba."""
@@ -39,11 +40,12 @@ class InterpretedBudget:
             with contextlib.suppress(Exception):
                 load()
 
-        if self._loading is None:
-            thread = threading.Thread(target=load_ignoring_errors, name="kernels", daemon=True)
-            # a thread that has not started is not alive
-            thread.start()
-            self._loading = thread
+        with self._lock:
+            if self._loading is None:
+                thread = threading.Thread(target=load_ignoring_errors, name="kernels", daemon=True)
+                # a thread that has not started is not alive
+                thread.start()
+                self._loading = thread
 
 
 budget = InterpretedBudget()

@@ -11,11 +11,13 @@ The first layer has integer weights, so that its sums are the same on all machin
 
 import functools
 import importlib.resources
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from msa.alphabet import STANDARD
+from msa.interpreted import budget
 from msa.profile.matrices import background
 
 UNKNOWN = len(STANDARD)
@@ -23,8 +25,10 @@ UNKNOWN = len(STANDARD)
 
 _FILE = "context_model.npz"
 _RESIDUE_COUNT = len(STANDARD)
-_SINGLE_THREAD_SIZE = 2**18
-"""Number of multiplications up to which OpenBLAS, numpy's BLAS, uses one thread."""
+_BLOCK = 48
+"""Positions that are computed at once. Their sums stay in the cache of a core, and their matrices are small
+enough for OpenBLAS, numpy's BLAS, to use one thread: several would compete with other threads and processes
+that do the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +36,8 @@ class _Model:
     """The weights of the network.
 
     Args:
-        embedding: int16 [window, 21, hidden], by position in the window and residue code.
-        bias: int32 [hidden].
+        embedding: float32 [window, 21, hidden], by position in the window and residue code; integers.
+        bias: float32 [hidden], integers.
         output: float64 [hidden, 20], nats.
         base: float64 [21, 20], log odds of each residue given the central one, nats.
     """
@@ -44,7 +48,7 @@ class _Model:
     base: np.ndarray
 
     @functools.cached_property
-    def float_embedding(self) -> np.ndarray:
+    def float64_embedding(self) -> np.ndarray:
         """The embedding in float64."""
         return self.embedding.astype(np.float64)
 
@@ -53,16 +57,31 @@ class _Model:
         """Number of positions on either side of the central one."""
         return len(self.embedding) // 2
 
-    def output_scores(self, hidden: np.ndarray) -> np.ndarray:
-        """Return the change of the log odds, float64 [length, 20], due to the hidden layer's sums."""
-        return _product(np.maximum(hidden, 0).astype(np.float64), self.output)
+    def log_odds_changes(self, length: int, term: Callable[[int, slice], np.ndarray]) -> np.ndarray:
+        """Return the changes of the log odds that neighbours cause, float64 [length, 20], nats.
+
+        Args:
+            length: number of positions.
+            term: returns what one position of the window adds to the sums of the hidden layer, [n, hidden],
+                given its index and the n rows of a sequence with `neighbours` more positions at each end.
+        """
+        changes = np.empty((length, _RESIDUE_COUNT))
+        for first in range(0, length, _BLOCK):
+            end = min(first + _BLOCK, length)
+            hidden = term(0, slice(first, end)) + self.bias
+            for offset in range(1, len(self.embedding)):
+                hidden += term(offset, slice(first + offset, end + offset))
+            np.matmul(np.maximum(hidden, 0), self.output, out=changes[first:end])
+        return changes
 
 
 @functools.cache
 def _model() -> _Model:
     with importlib.resources.files("msa.profile").joinpath(_FILE).open("rb") as file, np.load(file) as arrays:
+        # sums of these integers are exact in float32
+        embedding, bias = arrays["embedding"].astype(np.float32), arrays["bias"].astype(np.float32)
         output, base = arrays["output"].astype(np.float64), arrays["base"].astype(np.float64)
-        return _Model(arrays["embedding"], arrays["bias"], output, base)
+        return _Model(embedding, bias, output, base)
 
 
 def context_frequencies(codes: np.ndarray) -> np.ndarray:
@@ -76,11 +95,18 @@ def context_frequencies(codes: np.ndarray) -> np.ndarray:
         that their neighbours predict.
     """
     model, codes = _model(), np.minimum(codes, UNKNOWN)
-    padded = np.pad(codes, model.neighbours, constant_values=UNKNOWN)
-    hidden = np.tile(model.bias, (len(codes), 1))
-    for offset, weights in enumerate(model.embedding):
-        hidden += weights[padded[offset : offset + len(codes)]]
-    return _frequencies(model.base[codes] + model.output_scores(hidden))
+    padded = np.pad(codes.astype(np.int64), model.neighbours, constant_values=UNKNOWN)
+
+    def term(offset: int, rows: slice) -> np.ndarray:
+        return model.embedding[offset].take(padded[rows], axis=0)
+
+    if budget.take(len(codes)):
+        return _frequencies(model.base[codes] + model.log_odds_changes(len(codes), term))
+    from msa.profile import compiled_context  # imports numba
+
+    log_odds = model.base[codes]
+    compiled_context.add_changes(model.embedding, model.bias, model.output, padded, log_odds)
+    return _frequencies(log_odds)
 
 
 def family_context_frequencies(observed: np.ndarray) -> np.ndarray:
@@ -98,23 +124,13 @@ def family_context_frequencies(observed: np.ndarray) -> np.ndarray:
     padded[:, UNKNOWN] = 1
     inside = slice(model.neighbours, model.neighbours + length)
     padded[inside, :UNKNOWN], padded[inside, UNKNOWN] = observed, 0
-    hidden = np.tile(model.bias.astype(np.float64), (length, 1))
-    for offset, weights in enumerate(model.float_embedding):
-        hidden += _product(padded[offset : offset + length], weights)
-    base = np.log(_product(observed, np.exp(model.base[:_RESIDUE_COUNT])))
-    return _frequencies(base + model.output_scores(hidden))
 
+    def term(offset: int, rows: slice) -> np.ndarray:
+        return np.asarray(padded[rows] @ model.float64_embedding[offset])
 
-def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Multiply matrices in one thread.
-
-    Threads of BLAS would compete with other threads and processes that do the same.
-    """
-    product = np.empty((len(a), b.shape[1]))
-    rows = max(_SINGLE_THREAD_SIZE // b.size, 1)
-    for first in range(0, len(a), rows):
-        np.matmul(a[first : first + rows], b, out=product[first : first + rows])
-    return product
+    # einsum does not use BLAS
+    base = np.log(np.einsum("ij,jk", observed, np.exp(model.base[:_RESIDUE_COUNT])))
+    return _frequencies(base + model.log_odds_changes(length, term))
 
 
 def _frequencies(log_odds: np.ndarray) -> np.ndarray:

@@ -8,9 +8,10 @@ corrected for finite lengths as in blastp (Park, Sheetlin, Ma, Madden & Spouge, 
 The compiled formulas are imported, with numba, only once many values are needed; see msa/interpreted.py.
 """
 
+import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +32,8 @@ _ROUNDING = 1 - 1e-9
 MAX_TABULATED_SCORE = 255
 """Largest score in the result of `longest_targets`; hardly any threshold requires more."""
 _ANY_LENGTH = 2**31
+_TABULATED_LENGTHS = np.unique(np.ceil(2.0 ** np.arange(0.0, 17.0, 0.25)).astype(np.int64))
+"""Lengths of targets between which `longest_targets` chooses."""
 
 
 def bit_scores(scores: np.ndarray, parameters: GumbelParameters) -> np.ndarray:
@@ -198,17 +201,51 @@ def longest_targets(
         int64 [MAX_TABULATED_SCORE + 1], by score: longer targets have larger E-values, shorter ones may have.
         The last number applies to all higher scores, too.
     """
-    p, scores = parameters, np.arange(MAX_TABULATED_SCORE + 1)
-    mean_lengths = p.a * scores + p.b
-    # the lower bound of the E-value is this, times the share of the target that such an alignment leaves
-    limits = _ROUNDING * np.maximum(query_length - mean_lengths, 0.0) * p.k * np.exp(-p.lambda_ * scores)
-    limits *= _ROUNDING * database_residues
-    exceeding = limits > max_evalue
-    lengths = np.full(len(scores), _ANY_LENGTH)
-    shares = limits[exceeding] / (limits[exceeding] - max_evalue)
-    lengths[exceeding] = np.clip(np.ceil(shares * mean_lengths[exceeding]), 0, _ANY_LENGTH).astype(np.int64)
+    p, scores, table = (
+        parameters,
+        np.arange(MAX_TABULATED_SCORE + 1),
+        _start_bounds(replace(parameters, k=1.0)),
+    )
+    query_starts = table.in_query(query_length)
+    factors = _ROUNDING * query_starts * p.k * np.exp(-p.lambda_ * scores) * database_residues
+    exceeding = factors[:, None] * table.target_shares > max_evalue
+    lengths = np.where(exceeding.any(axis=1), _TABULATED_LENGTHS[exceeding.argmax(axis=1)] - 1, _ANY_LENGTH)
     lengths[-1] = _ANY_LENGTH
     return lengths
+
+
+@dataclass(frozen=True, eq=False)
+class _StartBounds:
+    """Lower bounds of the expected number of positions at which an alignment can start.
+
+    Args:
+        starts: float64 [scores, tabulated lengths], numbers for sequences of these lengths.
+        fits: float64 [scores, tabulated lengths], their slopes, which are probabilities.
+        target_shares: float64 [scores, tabulated lengths], bounds for targets of at least each length, as a
+            share of the target's residues; increase along rows.
+    """
+
+    starts: np.ndarray
+    fits: np.ndarray
+    target_shares: np.ndarray
+
+    def in_query(self, length: int) -> np.ndarray:
+        """Return bounds for a sequence, float64 [scores]."""
+        column = int(np.searchsorted(_TABULATED_LENGTHS, length, "right")) - 1
+        # the number is a convex function of the length, and thus above its tangents
+        return self.starts[:, column] + self.fits[:, column] * (length - _TABULATED_LENGTHS[column])
+
+
+@functools.lru_cache(8)
+def _start_bounds(parameters: GumbelParameters) -> _StartBounds:
+    lengths, scores = _TABULATED_LENGTHS, np.arange(MAX_TABULATED_SCORE + 1)
+    means, deviations, _ = (each[:, None] for each in _alignment_lengths(scores, parameters))
+    pairs = (each.ravel() for each in np.broadcast_arrays(lengths, means, deviations))
+    shape = len(scores), len(lengths)
+    starts, fits = (_ROUNDING * each.reshape(shape) for each in _start_positions(*pairs))
+    # start positions increase with the length, up to the next of which a bound applies
+    shares = np.concatenate([starts[:, :-1] / lengths[1:], 1.0 - means / lengths[-1]], axis=1)
+    return _StartBounds(starts, fits, np.minimum.accumulate(shares[:, ::-1], axis=1)[:, ::-1])
 
 
 def _for_each(value: float | np.ndarray, count: int, dtype: type) -> np.ndarray:

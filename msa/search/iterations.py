@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _MIN_COMPILED_QUERIES = 256
 """Minimum number of queries, counted once for each iteration, of a search that loads the compiled kernels for
 scores; for fewer, it would take longer than what it saves."""
+_COMPILING_SECONDS = 1.0
+"""Seconds without results after which such a search loads the compiled kernels anyway."""
 _MAX_FAMILY_PROCESSES, _MIN_PROCESS_QUERIES = 4, 128
 """Maximum number of processes that build families, and minimum number of queries for which they are started;
 each takes a second of CPU time to start."""
@@ -322,11 +324,19 @@ class _Iterations:
                 self._progress(self._reported_pairs)
 
         compiles = len(self._queries) * self._search.settings.num_iterations >= _MIN_COMPILED_QUERIES
-        for result in self._search.search_once(profiles(), of_families, max_evalue, progress):
-            if compiles:
-                # not earlier, so that the first results are not delayed
-                budget.load_in_background(call_scoring_kernels)
-            yield taken.popleft(), result
+        # by then, the first results would be known, if no kernels had to be compiled for the GPU first
+        timer = threading.Timer(_COMPILING_SECONDS, budget.load_in_background, [call_scoring_kernels])
+        timer.daemon = True
+        if compiles:
+            timer.start()
+        try:
+            for result in self._search.search_once(profiles(), of_families, max_evalue, progress):
+                if compiles:
+                    # not earlier, so that the first results are not delayed
+                    budget.load_in_background(call_scoring_kernels)
+                yield taken.popleft(), result
+        finally:
+            timer.cancel()
 
     def _profile(self, k: int) -> QueryProfile:
         """Return the current profile of a query."""

@@ -147,8 +147,11 @@ def fail_in_session(port: int, way: str) -> tuple[str, bool] | str:
     try:
         session = RankSession(store, assignment, identity, fail, stall_seconds=0.6)
     except RankMismatch as error:
-        # rank 0 holds the store
-        time.sleep(0.5)
+        # rank 0 holds the store, which the others may not have reached yet
+        answered = store.add("answered", 1)
+        while rank == 0 and answered < size:
+            time.sleep(0.01)
+            answered = store.add("answered", 0)
         return str(error)
     group = session.open_group("cpu")
     with session.predicting():

@@ -199,11 +199,15 @@ def test_compiled_formulas_give_the_same_bits(seed: int, query: int, gap_costs: 
 
 @settings(deadline=None, max_examples=25)
 @given(
-    st.integers(0, 2**32), st.integers(2, 5000), st.integers(-12, 4), st.sampled_from(sorted(GUMBEL_TABLES))
+    st.integers(0, 2**32),
+    st.integers(2, 200_000),
+    st.integers(-12, 4),
+    st.sampled_from(sorted(GUMBEL_TABLES)),
 )
 def test_only_evalues_above_the_limit_are_infinite(seed: int, query: int, exponent: int, matrix: str) -> None:
     rng = np.random.default_rng(seed)
-    scores, lengths = rng.integers(1, 400, 300), rng.integers(2, 3000, 300).astype(np.int32)
+    longest_target = rng.choice([500, 3000, 10**6])
+    scores, lengths = rng.integers(1, 400, 300), rng.integers(2, longest_target, 300).astype(np.int32)
     for gap_costs in GUMBEL_TABLES[matrix].gapped:
         parameters, limit = gumbel_parameters(*gap_costs, matrix), 10.0**exponent
         values = evalues(scores, query, lengths, 10**9, parameters)
@@ -275,6 +279,18 @@ def test_long_targets_need_high_scores() -> None:
     # for 1,000 residues, E is about 10 at a score of 80, and 1e-3 at 110
     assert (longest[:90] < 400).all() and (np.diff(longest) >= 0).all() and longest[130] > 10**6
     assert (longest_targets(200, 10**9, DEFAULT, math.inf) > 10**6).all()
+
+
+@pytest.mark.parametrize("matrix", ["BLOSUM62", "CONTEXT"])
+def test_longest_targets_are_hardly_longer_than_necessary(matrix: str) -> None:
+    """Also where alignments of mean length are longer than the query."""
+    parameters = gumbel_parameters(*GUMBEL_TABLES[matrix].default_gap_costs, matrix)
+    scores, lengths = np.meshgrid(np.arange(30, 150), np.geomspace(30, 3000, 80).astype(np.int64))
+    scores, lengths = scores.ravel(), lengths.ravel()
+    for query in (60, 150, 400):
+        values = evalues(scores, query, lengths, 10**9, parameters)
+        may_pass = lengths <= longest_targets(query, 10**9, parameters, 1.0)[scores]
+        assert 0 <= may_pass.sum() - (values <= 1).sum() < 0.05 * len(scores)
 
 
 @settings(deadline=None)

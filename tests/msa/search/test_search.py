@@ -1,6 +1,9 @@
 """Tests of a single search: the hits, their order, and their scores."""
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +16,13 @@ from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.interpreted import InterpretedBudget
 from msa.io.fasta import FastaRecord
-from msa.profile import statistics
+from msa.profile import context, statistics
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import bit_scores, evalues
 from msa.search import composition, iterations
 from msa.search.engine import best_targets
+from msa.search.hits import QueryHits
 from msa.search.search import search, search_many
 from msa.search.settings import SearchSettings
 
@@ -156,7 +160,7 @@ def test_searches_with_many_queries_load_compiled_kernels(
 ) -> None:
     monkeypatch.setattr(iterations, "_MIN_COMPILED_QUERIES", 3 * num_iterations)
     budget = InterpretedBudget()
-    for module in (iterations, statistics, composition):
+    for module in (iterations, statistics, composition, context):
         monkeypatch.setattr(module, "budget", budget)
     criteria = SearchSettings(num_iterations=num_iterations)
     expected = search(QUERY, database, criteria)
@@ -170,6 +174,24 @@ def test_searches_with_many_queries_load_compiled_kernels(
     assert not budget.take(0)
     for _, hits in found:
         assert hits.evalues.tolist() == expected.evalues.tolist()
+
+
+def test_kernels_are_loaded_while_a_search_waits_for_its_first_results(
+    database: TargetDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iterations, "_MIN_COMPILED_QUERIES", 2)
+    monkeypatch.setattr(iterations, "_COMPILING_SECONDS", 0.0)
+    started, budget = threading.Event(), InterpretedBudget()
+    monkeypatch.setattr(iterations, "budget", budget)
+    monkeypatch.setattr(iterations, "call_scoring_kernels", started.set)
+    search_once = iterations.IteratedSearch.search_once
+
+    def delayed(*arguments: Any) -> Iterator[QueryHits]:
+        assert started.wait(30)
+        yield from search_once(*arguments)
+
+    monkeypatch.setattr(iterations.IteratedSearch, "search_once", delayed)
+    assert len(list(search_many([QUERY] * 2, database))) == 2
 
 
 @pytest.mark.parametrize(("sequence", "message"), [("", "no residues"), ("M", "1 residue")])
