@@ -35,8 +35,9 @@ _MIN_QUERIES, _STREAMED_MIN_QUERIES = 4, 8
 another pass over the database. If the database is resident, the first batch has this size, and each further
 one twice the size of the one before, so that the GPU starts sooner."""
 
-_ALIGNED_PAIRS = 8192
-"""Target pairs of a batch that is aligned without a filter; a single query may have more."""
+_ALIGNED_QUERIES, _ALIGNED_PAIRS = 48, 8192
+"""Maximum queries and target pairs of a batch that is aligned without a filter; a single query may have more
+pairs."""
 
 _MANY_PAIRS = 2_000_000
 """Minimum number of alignments of a search for which the kernels for many pairs are compiled, in 15 s of CPU
@@ -214,7 +215,7 @@ def _alignment_batches(
     for query, targets in pairs:
         batch.append((query, targets))
         count += len(targets)
-        if len(batch) >= _BATCH_QUERIES or count >= _ALIGNED_PAIRS:
+        if len(batch) >= _ALIGNED_QUERIES or count >= _ALIGNED_PAIRS:
             yield batch
             batch, count = [], 0
     if batch:

@@ -1,5 +1,6 @@
 """The interface of the search engines. The CPU and GPU engines return bitwise identical results."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -54,6 +55,11 @@ class EvalueFunction(Protocol):
                 compute E-values without the correction that needs them.
         """
         ...
+
+
+def evalues_of_passing(passes: np.ndarray) -> np.ndarray:
+    """Return 0 for candidates that pass, bool [n], and infinity for others, as `EvalueFunction` allows."""
+    return np.where(passes, 0.0, math.inf)
 
 
 @dataclass(frozen=True)

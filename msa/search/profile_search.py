@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,22 +18,24 @@ from msa.search.composition import (
     SEQUENCE_K_FACTOR,
     composition_excess,
 )
-from msa.search.engine import Candidates, Engine, EngineRequest, QueryProfile, Selection
+from msa.search.engine import (
+    Candidates,
+    Engine,
+    EngineRequest,
+    QueryProfile,
+    Selection,
+    evalues_of_passing,
+)
 from msa.search.family import (
     MEMBER_CORRECTION_WEIGHT,
     Family,
     family_parameters,
     family_settings,
 )
+from msa.search.further_alignments import MAX_EVALUE, FurtherAlignments
 from msa.search.hits import Hits, QueryHits
 from msa.search.pair_statistics import PairStatistics, QueryStatistics
-from msa.search.second_alignments import (
-    MAX_EVALUE,
-    MAX_PAIR_EVALUE,
-    MIN_EVALUE,
-    TargetParts,
-    summed_evalues,
-)
+from msa.search.scored_batch import ScoredBatch
 from msa.search.settings import SearchSettings
 from msa.search.windows import best_hits
 
@@ -41,40 +43,8 @@ _BATCH_CANDIDATES = 2**16
 """Number of aligned candidates from which a batch of queries is scored, although more are ready."""
 
 _BATCHES_AHEAD = 3
-"""Number of batches that are scored while an earlier one is, if GPUs align: second alignments of a batch take
-about as long as its filter, and mostly wait for the GPU."""
-
-
-@dataclass(frozen=True, eq=False)
-class _ScoredBatch:
-    """The aligned candidates of several queries, with corrected scores and E-values.
-
-    Args:
-        queries: indices of the queries.
-        candidates: of each query, from the engine.
-        ends: index after the last candidate of each query.
-        owners: int64 [n], index in `queries` of each candidate's query.
-        targets: int64 [n].
-        raw_scores: int32 [n].
-        records: int32 [n, 8], records of the alignments; see AlignmentPaths.
-        excess: int64 [n], ≥ 0, subtracted from the scores.
-        reversed_excess: int64 [n], the part of it that is due to the reversed profile alone.
-        evalues: float64 [n].
-        is_member: bool [n], True for candidates that may join the family of their query; all False if there
-            are no families.
-    """
-
-    queries: Sequence[int]
-    candidates: Sequence[Candidates]
-    ends: Sequence[int]
-    owners: np.ndarray
-    targets: np.ndarray
-    raw_scores: np.ndarray
-    records: np.ndarray
-    excess: np.ndarray
-    reversed_excess: np.ndarray
-    evalues: np.ndarray
-    is_member: np.ndarray
+"""Number of batches that are scored while an earlier one is, if GPUs align: further alignments of a batch
+take about as long as its filter, and mostly wait for the GPU."""
 
 
 class ProfileSearch:
@@ -108,7 +78,8 @@ class ProfileSearch:
             self._settings = settings
             self._base = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
         self._corrects_alignments = settings.corrects_alignments and not of_families
-        # a second alignment may lower the E-value of candidates
+        self._further = FurtherAlignments(self._targets, self._settings, engine, self._pairs)
+        # further alignments may lower the E-value of candidates
         self._max_candidate_evalue = max(max_evalue, MAX_EVALUE) if self._corrects_alignments else max_evalue
         # identity and coverage are known only after the alignment, so that candidates which fail these
         # thresholds would take the place of others; so is the composition of the aligned regions
@@ -140,7 +111,7 @@ class ProfileSearch:
             for k in range(len(scored.queries)):
                 yield self._hits(scored, k)
 
-    def _scored_batches(self, found: Iterable[Candidates]) -> Iterator[_ScoredBatch]:
+    def _scored_batches(self, found: Iterable[Candidates]) -> Iterator[ScoredBatch]:
         """Yield the candidates of all queries in scored batches.
 
         With a GPU, batches are scored ahead of the caller, which need not wait for others to get the first.
@@ -148,7 +119,7 @@ class ProfileSearch:
         if not self._engine.drives_gpus:
             yield from map(self._evaluate, self._batches(found))
             return
-        scored: deque[Future[_ScoredBatch]] = deque()
+        scored: deque[Future[ScoredBatch]] = deque()
         ahead = 0
         threads = ThreadPoolExecutor(_BATCHES_AHEAD, "scores")
         try:
@@ -175,10 +146,10 @@ class ProfileSearch:
             yield batch
             batch, count = [], 0
 
-    def _evaluate(self, batch: Sequence[tuple[int, Candidates]]) -> _ScoredBatch:
-        """Score a batch, with second alignments where they count."""
+    def _evaluate(self, batch: Sequence[tuple[int, Candidates]]) -> ScoredBatch:
+        """Score a batch, with further alignments where they count."""
         scored = self._score(batch)
-        return self._with_second_alignments(scored) if self._corrects_alignments else scored
+        return self._further.add_to(scored, self._uncorrected) if self._corrects_alignments else scored
 
     def _take(self, profiles: Iterable[QueryProfile | Family]) -> Iterator[QueryProfile]:
         """Yield the profiles for the engine, and keep what their E-values depend on."""
@@ -220,12 +191,12 @@ class ProfileSearch:
         if self._limits_early:
             return pairs.evalues(scores, limit)
         if reversed_scores is None:
-            return _without_values(pairs.are_evalues_at_most(limit, scores))
+            return evalues_of_passing(pairs.are_evalues_at_most(limit, scores))
         # the others have passed before
         passes, changed = np.ones(len(targets), bool), np.flatnonzero(excess)
         pairs = self._pairs(queries[changed], targets[changed])
         passes[changed] = pairs.are_evalues_at_most(limit, scores[changed])
-        return _without_values(passes)
+        return evalues_of_passing(passes)
 
     def _longest_targets(self, query: int) -> np.ndarray:
         statistics, residues = self._queries[query], self._database.total_residues
@@ -260,7 +231,7 @@ class ProfileSearch:
         )  # fmt: skip
         return excess
 
-    def _score(self, batch: Sequence[tuple[int, Candidates]]) -> _ScoredBatch:
+    def _score(self, batch: Sequence[tuple[int, Candidates]]) -> ScoredBatch:
         """Correct the scores of the aligned candidates of several queries, and compute their E-values."""
         queries, candidates = [query for query, _ in batch], [each for _, each in batch]
         counts = [len(each.aligned) for each in candidates]
@@ -281,84 +252,11 @@ class ProfileSearch:
             limit, member_scores = self._settings.e_profile, raw - MEMBER_CORRECTION_WEIGHT * excess
             is_member = pairs.evalues(np.maximum(member_scores, 0), limit) <= limit
         ends = np.cumsum(counts).tolist()
-        return _ScoredBatch(
+        return ScoredBatch(
             queries, candidates, ends, owners, targets, raw, records, excess, of_reversed, values, is_member
         )
 
-    def _with_second_alignments(self, scored: _ScoredBatch) -> _ScoredBatch:
-        """Return the candidates with E-values that include second alignments."""
-        is_corrected = np.array([query in self._uncorrected for query in scored.queries])
-        values = scored.evalues
-        rows = np.flatnonzero(is_corrected[scored.owners] & (values >= MIN_EVALUE) & (values <= MAX_EVALUE))
-        if not len(rows):
-            return scored
-        targets = scored.targets[rows]
-        parts = TargetParts.beside(self._targets, targets, scored.records[rows])
-        # the rows of each query are consecutive
-        ends = np.searchsorted(rows, scored.ends)
-        spans = zip(scored.queries, [0, *ends.tolist()], ends.tolist(), strict=False)
-        selected = [(query, first, end) for query, first, end in spans if first < end]
-
-        def pairs() -> Iterator[tuple[QueryProfile, np.ndarray]]:
-            for query, first, end in selected:
-                yield self._uncorrected[query], parts.non_empty(first, end)
-
-        numbers = np.array([query for query, _, _ in selected])
-
-        def pair_evalues(
-            indices: np.ndarray,
-            of_parts: np.ndarray,
-            scores: np.ndarray,
-            reversed_scores: np.ndarray | None = None,
-        ) -> np.ndarray:
-            statistics = self._pairs(numbers[indices], targets[of_parts // 2])
-            return _without_values(statistics.are_pair_evalues_at_most(MAX_PAIR_EVALUE, scores))
-
-        selection = Selection(pair_evalues, MAX_PAIR_EVALUE)
-        request = EngineRequest(parts.sequences, self._settings, None, selection)
-        found = list(self._engine.align(pairs(), request))
-        of_parts = np.concatenate([second.targets[second.aligned] for second in found])
-        raw = np.concatenate([second.scores[second.aligned] for second in found])
-        records = np.concatenate([second.alignments.records for second in found])
-        return self._with_sums(scored, rows, parts, of_parts, raw, records)
-
-    def _with_sums(
-        self,
-        scored: _ScoredBatch,
-        rows: np.ndarray,
-        parts: TargetParts,
-        of_parts: np.ndarray,
-        raw: np.ndarray,
-        records: np.ndarray,
-    ) -> _ScoredBatch:
-        """Return the candidates with E-values that include some second alignments.
-
-        Args:
-            scored: the candidates.
-            rows: int64, indices of the candidates that have been divided.
-            parts: the parts of their targets.
-            of_parts: int64 [n], the part of each second alignment.
-            raw: int32 [n], scores of the second alignments.
-            records: int32 [n, 8], their records.
-        """
-        row = rows[of_parts // 2]
-        owners, queries = scored.owners[row], scored.queries
-        of_composition = self._composition_excess(queries, owners, parts.sequences, of_parts, records)
-        excess = np.maximum(of_composition, scored.reversed_excess[row])
-        pairs = self._pairs(np.array(queries)[owners], scored.targets[row])
-        second_evalues = pairs.pair_evalues(np.maximum(raw - excess, 0))
-        best_scores = np.maximum(scored.raw_scores - scored.excess, 0)[row]
-        sums = summed_evalues(
-            scored.evalues[row],
-            pairs.pair_evalues(best_scores),
-            second_evalues,
-            parts.are_ordered(of_parts, records),
-        )
-        values, passes = scored.evalues.copy(), second_evalues <= MAX_PAIR_EVALUE
-        np.minimum.at(values, row[passes], sums[passes])
-        return replace(scored, evalues=values)
-
-    def _hits(self, scored: _ScoredBatch, k: int) -> QueryHits:
+    def _hits(self, scored: ScoredBatch, k: int) -> QueryHits:
         """Return the hits among the aligned candidates of query `k` of a batch, best first."""
         query, candidates = scored.queries[k], scored.candidates[k]
         rows = slice(scored.ends[k] - len(candidates.aligned), scored.ends[k])
@@ -424,8 +322,3 @@ class ProfileSearch:
         if kept.all():
             return order, False
         return order[np.isin(representatives, targets[best[kept]])], True
-
-
-def _without_values(passes: np.ndarray) -> np.ndarray:
-    """Return 0 for candidates that pass, bool [n], and infinity for others, as `Selection` allows."""
-    return np.where(passes, 0.0, math.inf)

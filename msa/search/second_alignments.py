@@ -12,9 +12,6 @@ import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
 
-MIN_EVALUE, MAX_EVALUE = 1e-12, 1.0
-"""Smallest and largest E-value of a best alignment for which a second one is computed. Smaller ones need
-none, and larger ones are hardly ever significant with one."""
 MAX_PAIR_EVALUE = 0.05
 """Largest E-value of a second alignment, for a database of its target alone; others add no evidence."""
 
@@ -28,11 +25,11 @@ but the scores of copies that match the same residues are not independent; see d
 
 @dataclass(frozen=True)
 class TargetParts:
-    """The parts of targets before and after their best alignments.
+    """The parts of targets before and after their best alignments, and the whole targets.
 
     Args:
-        sequences: [2 n]: of alignment k, the part before it (2 k) and the part after it (2 k + 1). They start
-            at any byte, and are followed by other residues.
+        sequences: [3 n]: of alignment k, the part before it (2 k), the part after it (2 k + 1), and the whole
+            target (2 n + k). They start at any byte, and are followed by other residues.
         records: int32 [n, 8], records of the best alignments; see AlignmentPaths.
     """
 
@@ -52,11 +49,16 @@ class TargetParts:
         first, after = records[:, 3], records[:, 4] + 1
         starts = np.stack([offsets, offsets + after], axis=1).reshape(-1)
         part_lengths = np.stack([first, lengths - after], axis=1).reshape(-1)
+        starts, part_lengths = np.concatenate([starts, offsets]), np.concatenate([part_lengths, lengths])
         return cls(SequenceArrays(targets.residues, starts, part_lengths), records)
 
     def non_empty(self, first: int, end: int) -> np.ndarray:
         """Return the indices of the parts of alignments `first` to `end` (exclusive) with residues."""
         return 2 * first + np.flatnonzero(self.sequences.lengths[2 * first : 2 * end])
+
+    def whole(self, first: int, end: int) -> np.ndarray:
+        """Return the indices of the whole targets of alignments `first` to `end` (exclusive)."""
+        return 2 * len(self.records) + np.arange(first, end)
 
     def are_ordered(self, parts: np.ndarray, records: np.ndarray) -> np.ndarray:
         """Return whether second alignments have the same order as the best ones in query and target.

@@ -1,7 +1,6 @@
-"""E-values of targets with two aligned regions equal those of a reference that follows docs/search.md."""
+"""E-values with second alignments and a second matrix equal those of a reference; see docs/search.md."""
 
 import itertools
-import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,8 +13,6 @@ from hypothesis import strategies as st
 
 from msa.alphabet import encode
 from msa.cpu.engine import CpuEngine
-from msa.cpu.smith_waterman import align
-from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
@@ -23,21 +20,20 @@ from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, query_profile
-from msa.profile.statistics import evalues, reversed_excess
+from msa.profile.statistics import evalues
 from msa.search import profile_search
 from msa.search.composition import (
     LONG_TARGET,
-    SEQUENCE_CHANCE_FRACTION,
-    SEQUENCE_K_FACTOR,
-    composition_excess,
 )
 from msa.search.engine import Candidates, EngineRequest, QueryProfile
 from msa.search.search import search, search_many
 from msa.search.second_alignments import TargetParts
+from msa.search.second_matrix import combined_evalues
 from msa.search.settings import SearchSettings
+from tests.msa.search.evalue_reference import Reference
+from tests.msa.search.test_repeats import TROPOMYOSIN, coil
 
 STANDARD = "ACDEFGHIKLMNPQRSTVWY"
-GAP_OPEN = {"CONTEXT": 12, "BLOSUM62": 11}
 PARAMETERS = gumbel_parameters(12, 1, "CONTEXT")
 EVERYTHING = SearchSettings(evalue=1e6, max_seqs=1000, min_ungapped_score=0)
 
@@ -57,72 +53,6 @@ def build(folder: Path, sequences: Sequence[str]) -> TargetDatabase:
     (folder / "t.fasta").write_text("".join(f">t{k}\n{text}\n" for k, text in enumerate(sequences)))
     build_database([folder / "t.fasta"], folder / "db", BuildSettings(mask=False, threads=1))
     return TargetDatabase.open(folder / "db")
-
-
-class Reference:
-    """The E-value of one target, computed from the rules in docs/search.md.
-
-    Args:
-        query: residues.
-        target: residues.
-        database_residues: residues of the whole database.
-        matrix: see SearchSettings.
-    """
-
-    def __init__(self, query: str, target: str, database_residues: int, matrix: str = "CONTEXT") -> None:
-        self.codes, self.target, self.residues = encode(query), encode(target), database_residues
-        self.matrix, self.gap_costs = matrix, (GAP_OPEN[matrix], 1)
-        self.parameters = gumbel_parameters(*self.gap_costs, matrix)
-        self.profile = query_profile(self.codes, False, matrix)
-        self.best = self.records(self.target)
-        lengths, index = np.array([len(target)]), np.array([0])
-        sequences = SequenceArrays.concatenate([self.target])
-        scores = alignment_scores(np.ascontiguousarray(self.profile[::-1]), sequences, index, *self.gap_costs)
-        arguments = len(query), lengths, self.parameters, SEQUENCE_CHANCE_FRACTION
-        self.reversed_excess = int(reversed_excess(scores, *arguments)[0])
-
-    def records(self, sequence: np.ndarray) -> list[int]:
-        """Return the record of the best alignment to a part of the target."""
-        sequences = SequenceArrays.concatenate([sequence])
-        found = align(self.profile, self.codes, sequences, np.array([0]), *self.gap_costs)
-        records: list[int] = found.records[0].tolist()
-        return records
-
-    def pair_evalue(self, sequence: np.ndarray, record: list[int]) -> float:
-        """Return the E-value of an alignment for a database of the target alone, after all corrections."""
-        found = np.array([record], np.int32), SequenceArrays.concatenate([sequence]), np.array([0])
-        (composition,) = composition_excess(
-            [self.profile], np.array([0]), *found, self.matrix, self.parameters.lambda_
-        )
-        score = max(record[0] - max(int(composition), self.reversed_excess), 0)
-        parameters = replace(self.parameters, k=self.parameters.k * SEQUENCE_K_FACTOR)
-        length = len(self.target)
-        return float(evalues(np.array([score]), len(self.codes), np.array([length]), length, parameters)[0])
-
-    @property
-    def single_evalue(self) -> float:
-        """The E-value of the best alignment."""
-        length = len(self.target)
-        evalue = self.pair_evalue(self.target, self.best) * self.residues / length
-        return evalue * max(length / 800, 1)
-
-    @property
-    def evalue(self) -> float:
-        """The smallest E-value with and without a second alignment."""
-        smallest = single = self.single_evalue
-        _, first, last, target_first, target_last = self.best[:5]
-        if not 1e-12 <= single <= 1:
-            return single
-        for side, part in enumerate((self.target[:target_first], self.target[target_last + 1 :])):
-            record = self.records(part) if len(part) else [0]
-            if not record[0]:
-                continue
-            pair, second = self.pair_evalue(self.target, self.best), self.pair_evalue(part, record)
-            if second <= 0.05:
-                is_ordered = record[2] < first if side == 0 else record[1] > last
-                factor = 0.5 if is_ordered else 5.0
-                smallest = min(smallest, single * second * -math.log(pair * second) * factor)
-        return smallest
 
 
 @settings(deadline=None, max_examples=25)
@@ -150,6 +80,24 @@ def test_evalues_equal_the_reference(tmp_path_factory: pytest.TempPathFactory, s
             expected = reference.evalue, score, first + 1, last + 1
             assert found[f"t{k}"] == (pytest.approx(expected[0], rel=1e-12), *expected[1:])
     assert [hit.evalue for hit in hits] == sorted(hit.evalue for hit in hits)
+
+
+def test_evalues_of_coiled_coils_equal_the_reference(tmp_path: Path) -> None:
+    """Their scores with either matrix are corrected by the reversed query."""
+    database = build(tmp_path, [coil(k) for k in range(60)])
+    hits = search(FastaRecord("query", TROPOMYOSIN), database, SearchSettings(evalue=100))
+    references = [Reference(TROPOMYOSIN, hit.sequence, database.total_residues) for hit in hits]
+    for hit, reference in zip(hits, references, strict=True):
+        assert hit.evalue == pytest.approx(reference.evalue, rel=1e-12)
+    near = [each for each in references if 1e-12 <= each.single_evalue <= 1]
+    assert any(each.reversed_excess and 1 < each.other_evalue < 100 for each in near)
+
+
+def test_second_evalues_are_evidence_up_to_a_limit() -> None:
+    others = np.array([0.0, 1e-9, 1e-3, 99.0, 101.0, float("inf")])
+    found = combined_evalues(np.full(6, 1e-2), others)
+    expected = [0, 0.9 / (75 + 0.25e9), 0.9 / (75 + 250), 0.9 / (75 + 0.25 / 99), 0.9 / 75, 0.9 / 75]
+    assert found.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-300)
 
 
 @pytest.fixture(scope="module")
@@ -226,16 +174,21 @@ def test_parts_are_what_alignments_leave(seed: int) -> None:
     for record, index in zip(records, indices.tolist(), strict=True):
         record[3:5] = np.sort(rng.integers(0, len(codes[index]), 2))
     parts = TargetParts.beside(targets, indices, records)
-    assert len(parts.sequences) == 2 * len(indices)
+    assert len(parts.sequences) == 3 * len(indices)
     expected = [
         each
         for record, index in zip(records, indices.tolist(), strict=True)
         for each in (codes[index][: record[3]], codes[index][record[4] + 1 :])
     ]
-    assert [parts.sequences.codes(k).tolist() for k in range(len(expected))] == [e.tolist() for e in expected]
+    expected += [codes[index] for index in indices]
+    assert [each.tolist() for each in map(parts.sequences.codes, range(len(expected)))] == [
+        each.tolist() for each in expected
+    ]
     first = len(indices) // 2
-    chosen = [k for k in range(2 * first, len(expected)) if len(expected[k])]
+    chosen = [k for k in range(2 * first, 2 * len(indices)) if len(expected[k])]
     assert parts.non_empty(first, len(indices)).tolist() == chosen
+    whole = list(range(2 * len(indices) + first, 3 * len(indices)))
+    assert parts.whole(first, len(indices)).tolist() == whole
 
 
 class AllReady(CpuEngine):

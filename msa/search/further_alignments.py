@@ -1,0 +1,215 @@
+"""Further alignments of candidates near the limit, and what they change in the E-values.
+
+Second alignments (msa.search.second_alignments) and those with a second matrix (msa.search.second_matrix) are
+computed in one call, because most of the time is spent waiting for the GPU.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from msa.database.sequence_arrays import SequenceArrays
+from msa.search.composition import SEQUENCE_K_FACTOR, composition_excess
+from msa.search.engine import (
+    Candidates,
+    Engine,
+    EngineRequest,
+    QueryProfile,
+    Selection,
+    evalues_of_passing,
+)
+from msa.search.pair_statistics import PairStatistics
+from msa.search.scored_batch import ScoredBatch
+from msa.search.second_alignments import MAX_PAIR_EVALUE, TargetParts, summed_evalues
+from msa.search.second_matrix import (
+    MAX_OTHER_EVALUE,
+    SECOND_MATRIX,
+    combined_evalues,
+    second_parameters,
+    second_profile,
+)
+from msa.search.settings import SearchSettings
+
+MIN_EVALUE, MAX_EVALUE = 1e-12, 1.0
+"""Smallest and largest E-value of a best alignment for which further ones are computed. Smaller ones need
+none, and larger ones are hardly ever significant with them."""
+
+
+class FurtherAlignments:
+    """Further alignments of the candidates of sequences whose alignments are corrected for composition.
+
+    Args:
+        targets: sequences of the database.
+        settings: of the search.
+        engine: aligns.
+        pairs: returns the statistics of pairs, given int64 [n] indices of queries, ascending, and of targets.
+    """
+
+    def __init__(
+        self,
+        targets: SequenceArrays,
+        settings: SearchSettings,
+        engine: Engine,
+        pairs: Callable[[np.ndarray, np.ndarray], PairStatistics],
+    ) -> None:
+        self._targets, self._settings, self._engine, self._pairs = targets, settings, engine, pairs
+        self._second_parameters = second_parameters(settings)
+
+    def add_to(self, scored: ScoredBatch, profiles: Mapping[int, QueryProfile]) -> ScoredBatch:
+        """Return a batch of candidates with E-values that include further alignments.
+
+        Args:
+            scored: the batch.
+            profiles: of the queries whose candidates may have further alignments, by index.
+        """
+        has_profile = np.array([query in profiles for query in scored.queries])
+        values = scored.evalues
+        rows = np.flatnonzero(has_profile[scored.owners] & (values >= MIN_EVALUE) & (values <= MAX_EVALUE))
+        if not len(rows):
+            return scored
+        targets = scored.targets[rows]
+        parts = TargetParts.beside(self._targets, targets, scored.records[rows])
+        # the rows of each query are consecutive
+        ends = np.searchsorted(rows, scored.ends)
+        spans = zip(scored.queries, [0, *ends.tolist()], ends.tolist(), strict=False)
+        selected = [(query, first, end) for query, first, end in spans if first < end]
+        own = {query: profiles[query] for query, _, _ in selected}
+        second: dict[int, QueryProfile] = {}
+        requested = [(own[query], parts.non_empty(first, end)) for query, first, end in selected]
+        if self._second_parameters is not None:
+            second = {query: second_profile(profile) for query, profile in own.items()}
+            requested += [(second[query], parts.whole(first, end)) for query, first, end in selected]
+        selection = Selection(self._evalues([query for query, _, _ in selected], targets), 0.0)
+        request = EngineRequest(parts.sequences, self._settings, None, selection)
+        found = list(self._engine.align(requested, request))
+        scored = self._with_sums(scored, rows, parts, own, found[: len(selected)])
+        return self._with_second_matrix(scored, rows, second, found[len(selected) :]) if second else scored
+
+    def _second_pairs(self, queries: np.ndarray, targets: np.ndarray) -> PairStatistics:
+        """Return the statistics of pairs for scores with the second matrix."""
+        assert self._second_parameters is not None
+        k = np.full(len(queries), self._second_parameters.k * SEQUENCE_K_FACTOR)
+        return replace(self._pairs(queries, targets), parameters=self._second_parameters, k=k)
+
+    def _evalues(self, queries: Sequence[int], targets: np.ndarray) -> Callable[..., np.ndarray]:
+        """Return the function that decides which alignments count; see `msa.search.engine.EvalueFunction`.
+
+        Args:
+            queries: indices of the queries that are aligned to parts of targets, and then to whole targets.
+            targets: int64 [n], the targets.
+        """
+        numbers = np.array(queries)
+
+        def evalues(
+            indices: np.ndarray,
+            aligned: np.ndarray,
+            scores: np.ndarray,
+            reversed_scores: np.ndarray | None = None,
+        ) -> np.ndarray:
+            count = int(np.searchsorted(indices, len(numbers)))
+            pairs = self._pairs(numbers[indices[:count]], targets[aligned[:count] // 2])
+            passes = [pairs.are_pair_evalues_at_most(MAX_PAIR_EVALUE, scores[:count])]
+            if count < len(indices):
+                of_targets = targets[aligned[count:] - 2 * len(targets)]
+                pairs = self._second_pairs(numbers[indices[count:] - len(numbers)], of_targets)
+                passes.append(pairs.are_evalues_at_most(MAX_OTHER_EVALUE, scores[count:]))
+            return evalues_of_passing(np.concatenate(passes))
+
+        return evalues
+
+    def _with_sums(
+        self,
+        scored: ScoredBatch,
+        rows: np.ndarray,
+        parts: TargetParts,
+        profiles: Mapping[int, QueryProfile],
+        found: Sequence[Candidates],
+    ) -> ScoredBatch:
+        """Return the candidates with E-values that include some second alignments.
+
+        Args:
+            scored: the candidates.
+            rows: int64, indices of the candidates that have been divided.
+            parts: the parts of their targets.
+            profiles: of the queries.
+            found: the second alignments of each query.
+        """
+        of_parts, raw, records = _combined(found)
+        row = rows[of_parts // 2]
+        owners, queries = scored.owners[row], scored.queries
+        settings, pairs = self._settings, self._pairs(np.array(queries)[owners], scored.targets[row])
+        of_composition = _composition_excess(
+            queries, owners, profiles, records, parts.sequences, of_parts,
+            settings.matrix, pairs.parameters.lambda_,
+        )  # fmt: skip
+        excess = np.maximum(of_composition, scored.reversed_excess[row])
+        second_evalues = pairs.pair_evalues(np.maximum(raw - excess, 0))
+        best_scores = np.maximum(scored.raw_scores - scored.excess, 0)[row]
+        sums = summed_evalues(
+            scored.evalues[row],
+            pairs.pair_evalues(best_scores),
+            second_evalues,
+            parts.are_ordered(of_parts, records),
+        )
+        values, passes = scored.evalues.copy(), second_evalues <= MAX_PAIR_EVALUE
+        np.minimum.at(values, row[passes], sums[passes])
+        return replace(scored, evalues=values)
+
+    def _with_second_matrix(
+        self,
+        scored: ScoredBatch,
+        rows: np.ndarray,
+        profiles: Mapping[int, QueryProfile],
+        found: Sequence[Candidates],
+    ) -> ScoredBatch:
+        """Return the candidates with E-values that include scores with the second matrix.
+
+        Args:
+            scored: the candidates.
+            rows: int64, indices of the candidates that have been aligned.
+            profiles: of the queries, with the second matrix.
+            found: the alignments of each query.
+        """
+        whole, raw, records = _combined(found)
+        aligned = whole - 2 * len(rows)
+        row = rows[aligned]
+        owners, targets, queries = scored.owners[row], scored.targets[row], scored.queries
+        pairs = self._second_pairs(np.array(queries)[owners], targets)
+        of_composition = _composition_excess(
+            queries, owners, profiles, records, self._targets, targets,
+            SECOND_MATRIX, pairs.parameters.lambda_,
+        )  # fmt: skip
+        excess = np.maximum(of_composition, scored.reversed_excess[row])
+        others, values = np.full(len(rows), math.inf), scored.evalues.copy()
+        others[aligned] = pairs.evalues(np.maximum(raw - excess, 0))
+        values[rows] = combined_evalues(values[rows], others)
+        return replace(scored, evalues=values)
+
+
+def _combined(found: Sequence[Candidates]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Combine the alignments of all queries.
+
+    Returns:
+        Their targets, int64 [n], scores, int32 [n], and records, int32 [n, 8].
+    """
+    targets = np.concatenate([each.targets[each.aligned] for each in found])
+    scores = np.concatenate([each.scores[each.aligned] for each in found])
+    return targets, scores, np.concatenate([each.alignments.records for each in found])
+
+
+def _composition_excess(
+    queries: Sequence[int],
+    owners: np.ndarray,
+    profiles: Mapping[int, QueryProfile],
+    records: np.ndarray,
+    sequences: SequenceArrays,
+    indices: np.ndarray,
+    matrix: str,
+    lambda_: float,
+) -> np.ndarray:
+    """Return the part of scores that the composition explains; `owners` are indices in `queries`."""
+    numbers, of_profile = np.unique(owners, return_inverse=True)
+    used = [profiles[queries[k]].profile for k in numbers.tolist()]
+    return composition_excess(used, of_profile, records, sequences, indices, matrix, lambda_)

@@ -1,0 +1,107 @@
+"""The E-value of one target, computed from the rules in docs/search.md."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from msa.alphabet import decode, encode
+from msa.cpu.smith_waterman import align
+from msa.cpu.smith_waterman_scores import alignment_scores
+from msa.database.sequence_arrays import SequenceArrays
+from msa.profile.gumbel import gumbel_parameters
+from msa.profile.pssm import query_profile
+from msa.profile.statistics import evalues, reversed_excess
+from msa.search.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, composition_excess
+
+GAP_OPEN = {"CONTEXT": 12, "BLOSUM62": 11}
+
+
+class Reference:
+    """The E-value of one target in a search with one iteration.
+
+    Args:
+        query: residues.
+        target: residues.
+        database_residues: residues of the whole database.
+        matrix: see SearchSettings.
+        gap_open: see SearchSettings; by default that of the matrix.
+    """
+
+    def __init__(
+        self,
+        query: str,
+        target: str,
+        database_residues: int,
+        matrix: str = "CONTEXT",
+        gap_open: int | None = None,
+    ) -> None:
+        self.query, self.residues, self.matrix = query, database_residues, matrix
+        self.codes, self.target = encode(query), encode(target)
+        self.gap_costs = GAP_OPEN[matrix] if gap_open is None else gap_open, 1
+        self.parameters = gumbel_parameters(*self.gap_costs, matrix)
+        self.profile = query_profile(self.codes, False, matrix)
+        self.best = self.record(self.target)
+        lengths, index = np.array([len(target)]), np.array([0])
+        sequences = SequenceArrays.concatenate([self.target])
+        scores = alignment_scores(np.ascontiguousarray(self.profile[::-1]), sequences, index, *self.gap_costs)
+        arguments = len(query), lengths, self.parameters, SEQUENCE_CHANCE_FRACTION
+        self.reversed_excess = int(reversed_excess(scores, *arguments)[0])
+
+    def record(self, sequence: np.ndarray) -> list[int]:
+        """Return the record of the best alignment to a part of the target."""
+        sequences = SequenceArrays.concatenate([sequence])
+        found = align(self.profile, self.codes, sequences, np.array([0]), *self.gap_costs)
+        record: list[int] = found.records[0].tolist()
+        return record
+
+    def pair_evalue(self, sequence: np.ndarray, record: list[int]) -> float:
+        """Return the E-value of an alignment for a database of the target alone, after all corrections."""
+        found = np.array([record], np.int32), SequenceArrays.concatenate([sequence]), np.array([0])
+        (composition,) = composition_excess(
+            [self.profile], np.array([0]), *found, self.matrix, self.parameters.lambda_
+        )
+        score = max(record[0] - max(int(composition), self.reversed_excess), 0)
+        parameters = replace(self.parameters, k=self.parameters.k * SEQUENCE_K_FACTOR)
+        length = len(self.target)
+        return float(evalues(np.array([score]), len(self.codes), np.array([length]), length, parameters)[0])
+
+    @property
+    def single_evalue(self) -> float:
+        """The E-value of the best alignment."""
+        length = len(self.target)
+        evalue = self.pair_evalue(self.target, self.best) * self.residues / length
+        return evalue * max(length / 800, 1)
+
+    @property
+    def summed_evalue(self) -> float:
+        """The smallest E-value with and without a second alignment."""
+        smallest = single = self.single_evalue
+        _, first, last, target_first, target_last = self.best[:5]
+        for side, part in enumerate((self.target[:target_first], self.target[target_last + 1 :])):
+            record = self.record(part) if len(part) else [0]
+            if not record[0]:
+                continue
+            pair, second = self.pair_evalue(self.target, self.best), self.pair_evalue(part, record)
+            if second <= 0.05:
+                is_ordered = record[2] < first if side == 0 else record[1] > last
+                factor = 0.5 if is_ordered else 5.0
+                smallest = min(smallest, single * second * -math.log(pair * second) * factor)
+        return smallest
+
+    @property
+    def other_evalue(self) -> float:
+        """The E-value with BLOSUM62 and the correction for the reversed query of this matrix."""
+        other = Reference(self.query, decode(self.target), self.residues, "BLOSUM62", self.gap_costs[0])
+        other.reversed_excess = self.reversed_excess
+        return other.single_evalue if other.best[0] else math.inf
+
+    @property
+    def evalue(self) -> float:
+        """The E-value that a search reports."""
+        if not 1e-12 <= self.single_evalue <= 1:
+            return self.single_evalue
+        if self.matrix != "CONTEXT":
+            return self.summed_evalue
+        other = self.other_evalue
+        return 0.9 / (0.75 / self.summed_evalue + (0.25 / other if other <= 100 else 0))
