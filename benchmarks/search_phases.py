@@ -45,9 +45,9 @@ FUNCTIONS = {
     },
     "msa.search.profile_search": {
         "ProfileSearch._score": "E-values of aligned candidates",
-        "ProfileSearch._with_second_alignments": "second alignments",
         "ProfileSearch._hits": "hits of a query",
     },
+    "msa.search.further_alignments": {"FurtherAlignments.add_to": "further alignments"},
     "msa.gpu.alignment": {"BatchAligner.scores": "scores aligned", "BatchAligner.paths": "paths traced"},
     "msa.search.families": {"FamilyBuilder.update": "family updated"},
     "msa.profile.pssm": {"query_profile": "profile of a query"},
