@@ -4,7 +4,6 @@ Second alignments (msa.search.second_alignments) and those with a second matrix 
 computed in one call, because most of the time is spent waiting for the GPU.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,7 +23,6 @@ from msa.search.pair_statistics import PairStatistics
 from msa.search.scored_batch import ScoredBatch
 from msa.search.second_alignments import MAX_PAIR_EVALUE, TargetParts, summed_evalues
 from msa.search.second_matrix import (
-    MAX_OTHER_EVALUE,
     SECOND_MATRIX,
     combined_evalues,
     second_parameters,
@@ -85,7 +83,10 @@ class FurtherAlignments:
         request = EngineRequest(parts.sequences, self._settings, None, selection)
         found = list(self._engine.align(requested, request))
         scored = self._with_sums(scored, rows, parts, own, found[: len(selected)])
-        return self._with_second_matrix(scored, rows, second, found[len(selected) :]) if second else scored
+        if not second:
+            return scored
+        scores = np.concatenate([each.scores for each in found[len(selected) :]])
+        return self._with_second_matrix(scored, rows, second, scores)
 
     def _second_pairs(self, queries: np.ndarray, targets: np.ndarray) -> PairStatistics:
         """Return the statistics of pairs for scores with the second matrix."""
@@ -94,7 +95,7 @@ class FurtherAlignments:
         return replace(self._pairs(queries, targets), parameters=self._second_parameters, k=k)
 
     def _evalues(self, queries: Sequence[int], targets: np.ndarray) -> Callable[..., np.ndarray]:
-        """Return the function that decides which alignments count; see `msa.search.engine.EvalueFunction`.
+        """Return the function that decides which paths are needed; see `msa.search.engine.EvalueFunction`.
 
         Args:
             queries: indices of the queries that are aligned to parts of targets, and then to whole targets.
@@ -108,14 +109,11 @@ class FurtherAlignments:
             scores: np.ndarray,
             reversed_scores: np.ndarray | None = None,
         ) -> np.ndarray:
-            count = int(np.searchsorted(indices, len(numbers)))
-            pairs = self._pairs(numbers[indices[:count]], targets[aligned[:count] // 2])
-            passes = [pairs.are_pair_evalues_at_most(MAX_PAIR_EVALUE, scores[:count])]
-            if count < len(indices):
-                of_targets = targets[aligned[count:] - 2 * len(targets)]
-                pairs = self._second_pairs(numbers[indices[count:] - len(numbers)], of_targets)
-                passes.append(pairs.are_evalues_at_most(MAX_OTHER_EVALUE, scores[count:]))
-            return evalues_of_passing(np.concatenate(passes))
+            # only the scores of whole targets are needed
+            passes, of_parts = np.zeros(len(indices), bool), np.flatnonzero(indices < len(numbers))
+            pairs = self._pairs(numbers[indices[of_parts]], targets[aligned[of_parts] // 2])
+            passes[of_parts] = pairs.are_pair_evalues_at_most(MAX_PAIR_EVALUE, scores[of_parts])
+            return evalues_of_passing(passes)
 
         return evalues
 
@@ -158,33 +156,25 @@ class FurtherAlignments:
         return replace(scored, evalues=values)
 
     def _with_second_matrix(
-        self,
-        scored: ScoredBatch,
-        rows: np.ndarray,
-        profiles: Mapping[int, QueryProfile],
-        found: Sequence[Candidates],
+        self, scored: ScoredBatch, rows: np.ndarray, profiles: Mapping[int, QueryProfile], scores: np.ndarray
     ) -> ScoredBatch:
         """Return the candidates with E-values that include scores with the second matrix.
 
         Args:
             scored: the candidates.
-            rows: int64, indices of the candidates that have been aligned.
+            rows: int64 [n], indices of those that have been aligned.
             profiles: of the queries, with the second matrix.
-            found: the alignments of each query.
+            scores: int32 [n], with the second matrix.
         """
-        whole, raw, records = _combined(found)
-        aligned = whole - 2 * len(rows)
-        row = rows[aligned]
-        owners, targets, queries = scored.owners[row], scored.targets[row], scored.queries
+        owners, targets, queries = scored.owners[rows], scored.targets[rows], scored.queries
         pairs = self._second_pairs(np.array(queries)[owners], targets)
         of_composition = _composition_excess(
-            queries, owners, profiles, records, self._targets, targets,
+            queries, owners, profiles, scored.records[rows], self._targets, targets,
             SECOND_MATRIX, pairs.parameters.lambda_,
         )  # fmt: skip
-        excess = np.maximum(of_composition, scored.reversed_excess[row])
-        others, values = np.full(len(rows), math.inf), scored.evalues.copy()
-        others[aligned] = pairs.evalues(np.maximum(raw - excess, 0))
-        values[rows] = combined_evalues(values[rows], others)
+        excess = np.maximum(of_composition, scored.reversed_excess[rows])
+        values = scored.evalues.copy()
+        values[rows] = combined_evalues(values[rows], pairs.evalues(np.maximum(scores - excess, 0)))
         return replace(scored, evalues=values)
 
 

@@ -1,7 +1,7 @@
 """E-values of candidates that include scores with a second matrix.
 
 Context scores find more relatives than a substitution matrix, but not all that the matrix finds. Candidates
-near the limit are therefore aligned with BLOSUM62 as well. Their E-value becomes the weighted harmonic mean
+near the limit are therefore scored with BLOSUM62 as well. Their E-value becomes the weighted harmonic mean
 of both, which controls errors even if tests depend on each other (Wilson, PNAS 116:1195, 2019), times a
 factor. docs/sensitivity.md compares other combinations.
 """

@@ -91,10 +91,11 @@ class Reference:
 
     @property
     def other_evalue(self) -> float:
-        """The E-value with BLOSUM62 and the correction for the reversed query of this matrix."""
+        """The E-value with BLOSUM62, corrected for the region and the reversed query of this matrix."""
         other = Reference(self.query, decode(self.target), self.residues, "BLOSUM62", self.gap_costs[0])
         other.reversed_excess = self.reversed_excess
-        return other.single_evalue if other.best[0] else math.inf
+        other.best[1:] = self.best[1:]
+        return other.single_evalue
 
     @property
     def evalue(self) -> float:
