@@ -18,6 +18,7 @@ from msa.profile.gumbel import GUMBEL_TABLES, gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues
+from msa.search.second_matrix import SECOND_MATRIX
 
 sequences = st.text(alphabet=STANDARD, min_size=1, max_size=60)
 
@@ -139,3 +140,7 @@ def test_chance_scores_are_as_frequent_as_the_statistics_say() -> None:
     found = np.concatenate(values)
     for limit in (0.02, 0.1):
         assert 0.75 < (found <= limit).mean() / limit < 1.25
+
+
+def test_all_gap_costs_have_statistics_for_the_second_matrix_too() -> None:
+    assert set(GUMBEL_TABLES["CONTEXT"].gapped) <= set(GUMBEL_TABLES[SECOND_MATRIX].gapped)
