@@ -26,9 +26,9 @@ UNKNOWN = len(STANDARD)
 _FILE = "context_model.npz"
 _RESIDUE_COUNT = len(STANDARD)
 _BLOCK = 48
-"""Positions that are computed at once. Their sums stay in the cache of a core, and their matrices are small
-enough for OpenBLAS, numpy's BLAS, to use one thread: several would compete with other threads and processes
-that do the same."""
+"""Positions that are computed at once. Their sums stay in the cache of a core. With 256 hidden units, matrix
+products have fewer than the 2¹⁸ multiplications from which OpenBLAS, numpy's BLAS, uses several threads, which
+would compete with other threads and processes that do the same."""
 
 
 @dataclass(frozen=True, eq=False)
