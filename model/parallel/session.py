@@ -31,7 +31,7 @@ DEAD_SECONDS = 15.0
 JOIN_SECONDS = 300.0
 # backends by type of device; with GPUs, features are sent from CPU to CPU
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
-# time for the other ranks to leave after the last prediction
+# time for the other ranks to leave after the last prediction, or because ranks differ
 LEAVE_SECONDS = 10.0
 # time between the end of a prediction on rank 0 and on the other ranks
 END_SECONDS = 3.0
@@ -220,12 +220,7 @@ class RankSession:
         self._thread.join()
         if self.assignment.rank == 0:
             self._store.set("end", "")
-            keys = [f"left/{rank}" for rank in range(1, self.assignment.size)]
-            deadline = time.monotonic() + LEAVE_SECONDS
-            while not self._store.check(keys) and time.monotonic() < deadline:
-                time.sleep(POLL_SECONDS)
-        else:
-            self._store.set(f"left/{self.assignment.rank}", "")
+        self._wait_for_others("left")
 
     def abandon(self) -> None:
         """Leave the run in the middle of a prediction; the other ranks end without a message."""
@@ -249,10 +244,21 @@ class RankSession:
             self.hosts[rank] = rank_identity["host"]
             for name in identity:
                 if rank_identity.get(name) != first.get(name):
+                    self._wait_for_others("mismatch")
                     raise RankMismatch(
                         f"rank {rank} on {rank_identity['host']} has {name} {rank_identity.get(name)}, "
                         f"rank 0 on {first['host']} has {first.get(name)}"
                     )
+
+    def _wait_for_others(self, event: str) -> None:
+        """Tell rank 0 that this rank has noticed an event, or wait on rank 0, which holds the store."""
+        if self.assignment.rank:
+            self._store.set(f"{event}/{self.assignment.rank}", "")
+            return
+        keys = [f"{event}/{rank}" for rank in range(1, self.assignment.size)]
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while not self._store.check(keys) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
 
     def _watch(self) -> None:
         detector = _FailureDetector(self._watch_store, self.assignment, self.hosts, self._stall_seconds)

@@ -27,8 +27,8 @@ _FILE = "context_model.npz"
 _RESIDUE_COUNT = len(STANDARD)
 _BLOCK = 48
 """Positions that are computed at once. Their sums stay in the cache of a core. With 256 hidden units, matrix
-products have fewer than the 2¹⁸ multiplications from which OpenBLAS, numpy's BLAS, uses several threads, which
-would compete with other threads and processes that do the same."""
+products have fewer than the 2¹⁸ multiplications from which OpenBLAS, numpy's BLAS, uses several threads;
+these would compete with other threads and processes that do the same."""
 
 
 @dataclass(frozen=True, eq=False)
