@@ -8,7 +8,7 @@ small prior probability: weak biases cost nothing, and strong ones cost little l
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from msa.cpu.threads import chunks_of_equal_work
 from msa.database.sequence_arrays import SequenceArrays
 from msa.interpreted import budget
 from msa.profile.gumbel import GUMBEL_TABLES
+from msa.search.engine import QueryProfile
 
 SEQUENCE_K_FACTOR = 2.5
 """Factor of the published K for scores of single sequences with this correction. The first residue of a gap
@@ -36,6 +37,39 @@ _RESIDUES_PER_VALUE = 50
 """Residues that are counted without numba in the time of one E-value."""
 _MAX_RESIDUES = 2**17
 """Maximum number of residues of targets that are processed at once, unless a single region has more."""
+
+
+def excess_of_queries(
+    queries: Sequence[int],
+    owners: np.ndarray,
+    profiles: Mapping[int, QueryProfile],
+    records: np.ndarray,
+    targets: SequenceArrays,
+    indices: np.ndarray,
+    matrix: str,
+    lambda_: float,
+) -> np.ndarray:
+    """Compute `composition_excess` of the alignments of queries that have a profile; 0 for others.
+
+    Args:
+        queries: indices of queries.
+        owners: int64 [n], index in `queries` of each alignment's query.
+        profiles: profiles without composition correction, by the index of a query.
+        records: see `composition_excess`.
+        targets: see `composition_excess`.
+        indices: see `composition_excess`.
+        matrix: see `composition_excess`.
+        lambda_: see `composition_excess`.
+    """
+    corrected = [k for k in np.unique(owners).tolist() if queries[k] in profiles]
+    excess, numbers = np.zeros(len(owners), np.int64), np.full(len(queries), -1)
+    numbers[corrected] = np.arange(len(corrected))
+    rows = np.flatnonzero(numbers[owners] >= 0)
+    used = [profiles[queries[k]].profile for k in corrected]
+    excess[rows] = composition_excess(
+        used, numbers[owners[rows]], records[rows], targets, indices[rows], matrix, lambda_
+    )
+    return excess
 
 
 def composition_excess(

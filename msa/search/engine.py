@@ -227,6 +227,17 @@ class Candidates:
         )
 
 
+def all_alignments(found: Sequence[Candidates]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Combine the alignments of several queries.
+
+    Returns:
+        Their targets, int64 [n], scores, int32 [n], and records, int32 [n, 8]; see AlignmentPaths.
+    """
+    targets = np.concatenate([each.targets[each.aligned] for each in found])
+    scores = np.concatenate([each.scores[each.aligned] for each in found])
+    return targets, scores, np.concatenate([each.alignments.records for each in found])
+
+
 @dataclass(frozen=True)
 class EngineRequest:
     """The arguments of one engine call that apply to all of its queries.

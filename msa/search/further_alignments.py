@@ -10,13 +10,14 @@ from dataclasses import replace
 import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
-from msa.search.composition import SEQUENCE_K_FACTOR, composition_excess
+from msa.search.composition import SEQUENCE_K_FACTOR, excess_of_queries
 from msa.search.engine import (
     Candidates,
     Engine,
     EngineRequest,
     QueryProfile,
     Selection,
+    all_alignments,
     evalues_of_passing,
 )
 from msa.search.pair_statistics import PairStatistics
@@ -73,16 +74,15 @@ class FurtherAlignments:
         ends = np.searchsorted(rows, scored.ends)
         spans = zip(scored.queries, [0, *ends.tolist()], ends.tolist(), strict=False)
         selected = [(query, first, end) for query, first, end in spans if first < end]
-        own = {query: profiles[query] for query, _, _ in selected}
         second: dict[int, QueryProfile] = {}
-        requested = [(own[query], parts.non_empty(first, end)) for query, first, end in selected]
+        requested = [(profiles[query], parts.non_empty(first, end)) for query, first, end in selected]
         if self._second_parameters is not None:
-            second = {query: second_profile(profile) for query, profile in own.items()}
+            second = {query: second_profile(profiles[query]) for query, _, _ in selected}
             requested += [(second[query], parts.whole(first, end)) for query, first, end in selected]
         selection = Selection(self._evalues([query for query, _, _ in selected], targets), 0.0)
         request = EngineRequest(parts.sequences, self._settings, None, selection)
         found = list(self._engine.align(requested, request))
-        scored = self._with_sums(scored, rows, parts, own, found[: len(selected)])
+        scored = self._with_sums(scored, rows, parts, profiles, found[: len(selected)])
         if not second:
             return scored
         scores = np.concatenate([each.scores for each in found[len(selected) :]])
@@ -131,14 +131,14 @@ class FurtherAlignments:
             scored: the candidates.
             rows: int64, indices of the candidates that have been divided.
             parts: the parts of their targets.
-            profiles: of the queries.
+            profiles: of the queries, by index.
             found: the second alignments of each query.
         """
-        of_parts, raw, records = _combined(found)
+        of_parts, raw, records = all_alignments(found)
         row = rows[of_parts // 2]
         owners, queries = scored.owners[row], scored.queries
         settings, pairs = self._settings, self._pairs(np.array(queries)[owners], scored.targets[row])
-        of_composition = _composition_excess(
+        of_composition = excess_of_queries(
             queries, owners, profiles, records, parts.sequences, of_parts,
             settings.matrix, pairs.parameters.lambda_,
         )  # fmt: skip
@@ -163,12 +163,12 @@ class FurtherAlignments:
         Args:
             scored: the candidates.
             rows: int64 [n], indices of those that have been aligned.
-            profiles: of the queries, with the second matrix.
+            profiles: of the queries with the second matrix, by index.
             scores: int32 [n], with the second matrix.
         """
         owners, targets, queries = scored.owners[rows], scored.targets[rows], scored.queries
         pairs = self._second_pairs(np.array(queries)[owners], targets)
-        of_composition = _composition_excess(
+        of_composition = excess_of_queries(
             queries, owners, profiles, scored.records[rows], self._targets, targets,
             SECOND_MATRIX, pairs.parameters.lambda_,
         )  # fmt: skip
@@ -176,30 +176,3 @@ class FurtherAlignments:
         values = scored.evalues.copy()
         values[rows] = combined_evalues(values[rows], pairs.evalues(np.maximum(scores - excess, 0)))
         return replace(scored, evalues=values)
-
-
-def _combined(found: Sequence[Candidates]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Combine the alignments of all queries.
-
-    Returns:
-        Their targets, int64 [n], scores, int32 [n], and records, int32 [n, 8].
-    """
-    targets = np.concatenate([each.targets[each.aligned] for each in found])
-    scores = np.concatenate([each.scores[each.aligned] for each in found])
-    return targets, scores, np.concatenate([each.alignments.records for each in found])
-
-
-def _composition_excess(
-    queries: Sequence[int],
-    owners: np.ndarray,
-    profiles: Mapping[int, QueryProfile],
-    records: np.ndarray,
-    sequences: SequenceArrays,
-    indices: np.ndarray,
-    matrix: str,
-    lambda_: float,
-) -> np.ndarray:
-    """Return the part of scores that the composition explains; `owners` are indices in `queries`."""
-    numbers, of_profile = np.unique(owners, return_inverse=True)
-    used = [profiles[queries[k]].profile for k in numbers.tolist()]
-    return composition_excess(used, of_profile, records, sequences, indices, matrix, lambda_)

@@ -9,14 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from msa.database.database import TargetDatabase
-from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
 from msa.search.composition import (
     LONG_TARGET,
     SEQUENCE_CHANCE_FRACTION,
     SEQUENCE_K_FACTOR,
-    composition_excess,
+    excess_of_queries,
 )
 from msa.search.engine import (
     Candidates,
@@ -24,6 +23,7 @@ from msa.search.engine import (
     EngineRequest,
     QueryProfile,
     Selection,
+    all_alignments,
     evalues_of_passing,
 )
 from msa.search.family import (
@@ -139,7 +139,7 @@ class ProfileSearch:
         count = 0
         for query, candidates in enumerate(found):
             batch.append((query, candidates))
-            # several queries take little longer than one, and on GPUs, so do their second alignments
+            # several queries take little longer than one, and on GPUs, so do their further alignments
             count += len(candidates.aligned)
             if candidates.more_are_ready and count < _BATCH_CANDIDATES:
                 continue
@@ -203,48 +203,21 @@ class ProfileSearch:
         parameters = replace(self._base, k=statistics.k)
         return longest_targets(statistics.length, residues, parameters, self._max_candidate_evalue)
 
-    def _composition_excess(
-        self,
-        queries: Sequence[int],
-        owners: np.ndarray,
-        sequences: SequenceArrays,
-        indices: np.ndarray,
-        records: np.ndarray,
-    ) -> np.ndarray:
-        """Return the part of scores that the composition of the aligned regions explains, int64 [n], ≥ 0.
-
-        Args:
-            queries: indices of queries.
-            owners: int64 [n], index in `queries` of each alignment's query.
-            sequences: the aligned sequences.
-            indices: int64 [n], index in `sequences` of each alignment's target.
-            records: int32 [n, 8], records of the alignments.
-        """
-        corrected = [k for k, query in enumerate(queries) if query in self._uncorrected]
-        excess, numbers = np.zeros(len(owners), np.int64), np.full(len(queries), -1)
-        numbers[corrected] = np.arange(len(corrected))
-        rows = np.flatnonzero(numbers[owners] >= 0)
-        profiles = [self._uncorrected[queries[k]].profile for k in corrected]
-        excess[rows] = composition_excess(
-            profiles, numbers[owners[rows]], records[rows], sequences, indices[rows],
-            self._settings.matrix, self._base.lambda_,
-        )  # fmt: skip
-        return excess
-
     def _score(self, batch: Sequence[tuple[int, Candidates]]) -> ScoredBatch:
         """Correct the scores of the aligned candidates of several queries, and compute their E-values."""
         queries, candidates = [query for query, _ in batch], [each for _, each in batch]
         counts = [len(each.aligned) for each in candidates]
         owners = np.repeat(np.arange(len(batch)), counts)
-        targets = np.concatenate([each.targets[each.aligned] for each in candidates])
-        raw = np.concatenate([each.scores[each.aligned] for each in candidates])
-        records = np.concatenate([each.alignments.records for each in candidates])
+        targets, raw, records = all_alignments(candidates)
         pairs = self._pairs(np.array(queries)[owners], targets)
         of_reversed = np.zeros(len(targets), np.int64)
         if self._settings.comp_bias_corr:
             reversed_scores = np.concatenate([each.reversed_scores for each in candidates])
             of_reversed = pairs.reversed_excess(reversed_scores)
-        of_composition = self._composition_excess(queries, owners, self._targets, targets, records)
+        of_composition = excess_of_queries(
+            queries, owners, self._uncorrected, records, self._targets, targets,
+            self._settings.matrix, self._base.lambda_,
+        )  # fmt: skip
         excess = np.maximum(of_reversed, of_composition)
         values = pairs.evalues(np.maximum(raw - excess, 0))
         is_member = np.zeros(len(targets), bool)

@@ -18,7 +18,7 @@ from msa.search.settings import SearchSettings
 
 SECOND_MATRIX = BLOSUM62
 """Name of the second matrix."""
-MAX_OTHER_EVALUE = 100.0
+_MAX_OTHER_EVALUE = 100.0
 """Largest E-value with the second matrix that counts as evidence."""
 
 _WEIGHT = 0.25
@@ -42,7 +42,7 @@ def second_profile(query: QueryProfile) -> QueryProfile:
 
 def combined_evalues(evalues: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Combine E-values, float64 [n], > 0, with those of the second matrix, ≥ 0."""
-    others = np.where(others <= MAX_OTHER_EVALUE, others, math.inf)
+    others = np.where(others <= _MAX_OTHER_EVALUE, others, math.inf)
     # 0 has no inverse
     smallest = np.finfo(np.float64).tiny
     return np.asarray(_FACTOR / ((1 - _WEIGHT) / evalues + _WEIGHT / np.maximum(others, smallest)))
