@@ -17,6 +17,9 @@ from model.embedders import MSA_FEATURES, TARGET_FEATURES, Features
 from model.kernels import Kernels
 from model.multimer.inputs import TARGET_CODES
 
+SHORT_RESIDUES = 240
+"""Proteins of up to this many residues need none of the kernels for long rows."""
+
 # numbers of residues: a multiple of the padding, one that is not, one that fills a tile of positions, and one
 # that needs the attention kernel for long rows
 ALIGNED, UNALIGNED, WHOLE_TILE, LONG = 16, 17, 128, 384
@@ -24,58 +27,71 @@ ALIGNED, UNALIGNED, WHOLE_TILE, LONG = 16, 17, 128, 384
 SHALLOW, DEEP = 4, 513
 
 
-def network_launches(
-    config: ModelConfig, dtype: torch.dtype, kernels: Kernels
-) -> Iterator[Callable[[], object]]:
-    """Yield calls that together launch every kernel of a network, those that take longest to compile first.
+class NetworkLaunches:
+    """Calls that together launch every kernel of a network, those that take longest to compile first.
 
     Args:
         config: the network's architecture.
         dtype: dtype of the trunk.
         kernels: implementation of the heavy operations, which must accept tensors on the CPU.
     """
-    network = _small_network(config, dtype, kernels)
-    trunk = network.evoformer
-    main, extra = trunk.evoformer_iteration[0], trunk.extra_msa_stack[0]
-    stacks = [(main, config.evoformer), (extra, config.extra_msa)]
-    pair_blocks = [(block, stack.pair.channels) for block, stack in stacks]
-    if config.template is not None:
-        stack_name = "template_pair_stack" if config.multimer is None else "template_embedding_iteration"
-        template_block = trunk.get_submodule(f"template_embedding.single_template_embedding.{stack_name}.0")
-        pair_blocks.append((template_block, config.template.pair.channels))
 
-    def zeros(*shape: int) -> torch.Tensor:
-        return torch.zeros(shape, dtype=dtype)
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, kernels: Kernels) -> None:
+        self._config, self._dtype = config, dtype
+        self._network = _small_network(config, dtype, kernels)
+        trunk = self._network.evoformer
+        self._main, self._extra = trunk.evoformer_iteration[0], trunk.extra_msa_stack[0]
+        self._stacks = [(self._main, config.evoformer), (self._extra, config.extra_msa)]
+        self._pair_blocks = [(block, stack.pair.channels) for block, stack in self._stacks]
+        if config.template is not None:
+            stack_name = "template_pair_stack" if config.multimer is None else "template_embedding_iteration"
+            template_block = trunk.get_submodule(
+                f"template_embedding.single_template_embedding.{stack_name}.0"
+            )
+            self._pair_blocks.append((template_block, config.template.pair.channels))
 
-    def call(block: nn.Module, operation: str, *arguments: tuple[int, ...] | torch.Tensor | None) -> object:
-        tensors = (zeros(*value) if isinstance(value, tuple) else value for value in arguments)
+    def for_all_lengths(self) -> Iterator[Callable[[], object]]:
+        """Yield calls that launch all kernels which proteins of up to SHORT_RESIDUES residues need."""
+        config, main = self._config, self._main
+        # a target with few sequences has an extra MSA of one masked row
+        msa = self._zeros(1, UNALIGNED, config.extra_msa.msa.channels)
+        pair = self._zeros(UNALIGNED, UNALIGNED, config.extra_msa.pair.channels)
+        yield partial(self._extra, msa, pair, torch.ones(1, UNALIGNED), None)
+        yield partial(self._call, main, "msa_transition", (1, UNALIGNED, config.evoformer.msa.channels))
+        yield from self._multiplications(ALIGNED)
+        for block, stack in self._stacks:
+            rows, small_pair = (DEEP, ALIGNED, stack.msa.channels), (ALIGNED, ALIGNED, stack.pair.channels)
+            yield partial(self._call, block, "outer_product_mean", small_pair, rows, None)
+            # template rows need a mask, and then all rows have one
+            if config.template is not None and block is main:
+                mask = torch.ones(DEEP, ALIGNED)
+                yield partial(self._call, block, "outer_product_mean", small_pair, rows, mask)
+        for templates in [0] if config.template is None else [0, 1]:
+            yield partial(self._network, _features(config, UNALIGNED, templates))
+        yield from self._multiplications(WHOLE_TILE)
+
+    def for_long_rows(self) -> Iterator[Callable[[], object]]:
+        """Yield calls that launch the other kernels."""
+        for block, stack in self._stacks:
+            row, pair = (1, LONG, stack.msa.channels), (LONG, LONG, stack.pair.channels)
+            yield partial(self._call, block, "msa_row_attention_with_pair_bias", row, pair, None)
+        for block, channels in self._pair_blocks:
+            pair = LONG, LONG, channels
+            yield partial(self._call, block, "triangle_attention_starting_node", pair, None)
+
+    def _multiplications(self, residues: int) -> Iterator[Callable[[], object]]:
+        for block, channels in self._pair_blocks:
+            pair = residues, residues, channels
+            yield partial(self._call, block, "triangle_multiplication_outgoing", pair, None)
+
+    def _call(
+        self, block: nn.Module, operation: str, *arguments: tuple[int, ...] | torch.Tensor | None
+    ) -> object:
+        tensors = (self._zeros(*value) if isinstance(value, tuple) else value for value in arguments)
         return block.get_submodule(operation)(*tensors)
 
-    def multiplications(residues: int) -> Iterator[Callable[[], object]]:
-        for block, channels in pair_blocks:
-            pair = residues, residues, channels
-            yield partial(call, block, "triangle_multiplication_outgoing", pair, None)
-
-    # a target with few sequences has an extra MSA of one masked row
-    msa = zeros(1, UNALIGNED, config.extra_msa.msa.channels)
-    pair = zeros(UNALIGNED, UNALIGNED, config.extra_msa.pair.channels)
-    yield partial(extra, msa, pair, torch.ones(1, UNALIGNED), None)
-    yield partial(call, main, "msa_transition", (1, UNALIGNED, config.evoformer.msa.channels))
-    yield from multiplications(ALIGNED)
-    for block, stack in stacks:
-        row, long_pair = (1, LONG, stack.msa.channels), (LONG, LONG, stack.pair.channels)
-        yield partial(call, block, "msa_row_attention_with_pair_bias", row, long_pair, None)
-    for block, channels in pair_blocks:
-        yield partial(call, block, "triangle_attention_starting_node", (LONG, LONG, channels), None)
-    for block, stack in stacks:
-        rows, small_pair = (DEEP, ALIGNED, stack.msa.channels), (ALIGNED, ALIGNED, stack.pair.channels)
-        yield partial(call, block, "outer_product_mean", small_pair, rows, None)
-        # template rows need a mask, and then all rows have one
-        if config.template is not None and block is main:
-            yield partial(call, block, "outer_product_mean", small_pair, rows, torch.ones(DEEP, ALIGNED))
-    for templates in [0] if config.template is None else [0, 1]:
-        yield partial(network, _features(config, UNALIGNED, templates))
-    yield from multiplications(WHOLE_TILE)
+    def _zeros(self, *shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=self._dtype)
 
 
 def _small_network(config: ModelConfig, dtype: torch.dtype, kernels: Kernels) -> AlphaFold:

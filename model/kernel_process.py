@@ -2,22 +2,31 @@
 
 It never initialises CUDA, because a process that has done so cannot be forked. It reads a `KernelRequest`
 from standard input, and writes a `CompilationStatus` as a line of JSON to standard output after each change.
+It may be started before anybody knows whether there is something to compile: it first imports what it needs,
+and ends if there is no request.
 """
 
 import ctypes
 import gc
+import heapq
 import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING
 
-from cuda.fused.toolchain import load_toolchain
+from cuda.fused.toolchain import build_driver_extension, load_toolchain
 from model.kernel_request import CompilationStatus, KernelRequest
+
+if TYPE_CHECKING:
+    from cuda.fused.compilation import KernelVariant
 
 # from <linux/prctl.h>
 _PR_SET_PDEATHSIG = 1
@@ -25,45 +34,56 @@ _PR_SET_PDEATHSIG = 1
 _NICENESS = 10
 # torch's operations between the kernels are tiny
 _TORCH_THREADS = 2
+# kernels that take more than a second of processor time, which are compiled first
+_SLOW_KERNELS = (
+    "attend_blocks",
+    "attention_kernel",
+    "finish_kernel",
+    "outer_product_kernel",
+    "transition_kernel",
+)
 
 
 def main() -> None:
     """Compile the kernels of the request on standard input."""
     # the process and its workers end soon
     gc.disable()
-    request = KernelRequest.from_json(sys.stdin.readline())
     with ThreadPoolExecutor(1) as background:
         toolchain = background.submit(load_toolchain)
         # importing torch takes as long, and is the work here
         import torch
 
-        from cuda.fused.compilation import KernelVariant, compile_variant, record_variants
+        from cuda.fused.compilation import compile_variant, record_variants
         from cuda.fused.gpu_model import GpuModel, assume_gpu
-        from model.kernel_launches import network_launches
+        from model.kernel_launches import NetworkLaunches
         from model.kernels import select_kernels
 
-        gpu = GpuModel(request.gpu_name, request.capability)
-        with assume_gpu(gpu):
-            kernels = select_kernels("fused", "cpu")
         toolchain.result()
+    line = sys.stdin.readline()
+    if not line:
+        return
+    request = KernelRequest.from_json(line)
+    gpu = GpuModel(request.gpu_name, request.capability)
+    with assume_gpu(gpu):
+        kernels = select_kernels("fused", "cpu")
     progress = _Progress()
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(request.processes, context, _set_up_worker) as pool:
         # fork all workers now: later this thread holds locks that they would inherit
-        pool.submit(int)
-
-        def submit(variant: KernelVariant) -> None:
-            progress.add()
-            try:
-                pool.submit(compile_variant, variant, gpu).add_done_callback(progress.finish)
-            except BrokenProcessPool as error:
-                progress.fail(error)
-
+        pool.submit(build_driver_extension)
+        queue = _SlowestFirst(
+            lambda variant: pool.submit(compile_variant, variant, gpu), request.processes, progress
+        )
         torch.set_num_threads(_TORCH_THREADS)
         dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[request.precision]
-        with record_variants(gpu, submit), torch.inference_mode():
-            for network in request.networks:
-                for launch in network_launches(network, dtype, kernels):
+        with record_variants(gpu, queue.put), torch.inference_mode():
+            networks = [NetworkLaunches(network, dtype, kernels) for network in request.networks]
+            for network in networks:
+                for launch in network.for_all_lengths():
+                    launch()
+            queue.begin_long()
+            for network in networks:
+                for launch in network.for_long_rows():
                     launch()
         if not progress.wait():
             for process in multiprocessing.active_children():
@@ -77,33 +97,91 @@ def _set_up_worker() -> None:
     os.nice(_NICENESS)
 
 
+class _SlowestFirst:
+    """A queue of kernels to compile, from which workers get those for all lengths first, then slow ones.
+
+    Args:
+        submit: compiles a kernel in a worker.
+        workers: number of workers.
+        progress: counts the kernels.
+    """
+
+    def __init__(
+        self, submit: "Callable[[KernelVariant], Future[bool]]", workers: int, progress: "_Progress"
+    ) -> None:
+        self._submit, self._free, self._progress = submit, workers, progress
+        # a compilation that has already finished calls `_finish` from `_fill_workers`
+        self._changed = threading.RLock()
+        self._waiting: list[tuple[bool, bool, int, KernelVariant]] = []
+        self._count, self._long = 0, False
+
+    def put(self, variant: "KernelVariant") -> None:
+        """Queue a kernel."""
+        self._progress.add(self._long)
+        with self._changed:
+            heapq.heappush(
+                self._waiting, (self._long, variant.name not in _SLOW_KERNELS, self._count, variant)
+            )
+            self._count += 1
+        self._fill_workers()
+
+    def begin_long(self) -> None:
+        """Say that the following kernels are for long proteins alone."""
+        self._long = True
+        self._progress.end_short()
+
+    def _fill_workers(self, finished: int = 0) -> None:
+        with self._changed:
+            self._free += finished
+            while self._free and self._waiting:
+                long, _, _, variant = heapq.heappop(self._waiting)
+                try:
+                    compilation = self._submit(variant)
+                except BrokenProcessPool as error:
+                    self._progress.fail(error, long)
+                    continue
+                self._free -= 1
+                compilation.add_done_callback(partial(self._finish, long))
+
+    def _finish(self, long: bool, compilation: "Future[bool]") -> None:
+        self._progress.finish(compilation, long)
+        self._fill_workers(finished=1)
+
+
 class _Progress:
     """The status of the compilation, written whenever it changes; the pool's thread reports results."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._status = CompilationStatus()
+        # kernels for all lengths that are not done, and 1 as long as not all of them are found
+        self._short_left = 1
         self._abandoned = False
 
-    def add(self) -> None:
-        """Count a kernel to compile."""
-        self._update(total=1)
+    def add(self, long: bool) -> None:
+        """Count a kernel to compile, for long proteins alone or for all."""
+        self._update(total=1, short_left=int(not long))
 
-    def finish(self, compilation: "Future[bool]") -> None:
+    def end_short(self) -> None:
+        """Say that all kernels that are not for long proteins alone are counted."""
+        self._update(short_left=-1)
+
+    def finish(self, compilation: "Future[bool]", long: bool) -> None:
         """Count a kernel that is in the cache now, or could not be compiled."""
         error = compilation.exception()
         if error is not None:
-            self.fail(error)
+            self.fail(error, long)
         else:
-            self._update(done=1, compiled=int(compilation.result()))
+            self._update(done=1, compiled=int(compilation.result()), short_left=-int(not long))
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException, long: bool) -> None:
         """Count a kernel that could not be compiled."""
         if isinstance(error, BrokenProcessPool):
             # all unfinished kernels fail with this error
-            self._update(done=1, error="the compiler has crashed")
+            message = "the compiler has crashed"
         else:
-            self._update(done=1, error=f"{type(error).__name__}: {error}".splitlines()[0])
+            message = f"{type(error).__name__}: {error}".splitlines()[0]
+        self._update(done=1, error=message, short_left=-int(not long))
 
     def wait(self) -> bool:
         """Wait until all kernels are done; return False if the process that reads the status has ended."""
@@ -111,11 +189,18 @@ class _Progress:
             self._changed.wait_for(lambda: self._abandoned or self._status.done == self._status.total)
             return not self._abandoned
 
-    def _update(self, done: int = 0, total: int = 0, compiled: int = 0, error: str = "") -> None:
+    def _update(
+        self, done: int = 0, total: int = 0, compiled: int = 0, error: str = "", short_left: int = 0
+    ) -> None:
         with self._changed:
             old = self._status
+            self._short_left += short_left
             self._status = CompilationStatus(
-                old.done + done, old.total + total, old.compiled + compiled, old.error or error
+                old.done + done,
+                old.total + total,
+                old.compiled + compiled,
+                old.error or error,
+                self._short_left == 0,
             )
             try:
                 print(json.dumps(asdict(self._status)), flush=True)

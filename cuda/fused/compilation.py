@@ -22,7 +22,7 @@ from triton.backends.nvidia import driver
 from triton.runtime import JITFunction
 
 from cuda.fused.gpu_model import GpuModel, assume_gpu
-from cuda.fused.toolchain import provide_driver_library
+from cuda.fused.toolchain import build_driver_extension
 
 _PACKAGE = "cuda.fused."
 # the state of Triton that recording changes is global
@@ -193,6 +193,5 @@ def _describe_arguments(source: Any) -> Iterator[str]:
 
 def _build_launcher(kernel: Any) -> None:
     """Build the C extensions that load and launch a kernel, unless they are in the cache."""
-    provide_driver_library()
-    driver.CudaUtils()
+    build_driver_extension()
     driver.CudaLauncher(kernel.src, kernel.metadata)

@@ -21,13 +21,18 @@ _DRIVER_FUNCTION = re.compile(r"\bcu[A-Z]\w+")
 
 
 def load_toolchain() -> None:
-    """Load what all compilations need: the driver library, Triton's checksum, and its driver extension.
+    """Load what all compilations need: the driver library and Triton's checksum.
 
-    It takes about a second, during which torch can be imported. Processes forked later inherit the results.
-    CUDA is not initialised.
+    It takes about half a second, during which torch can be imported. Processes forked later inherit the
+    results. CUDA is not initialised.
     """
     provide_driver_library()
     triton_key()
+
+
+def build_driver_extension() -> None:
+    """Build and load the C extension that launchers call, unless it is in Triton's cache."""
+    provide_driver_library()
     driver.CudaUtils()
 
 

@@ -107,11 +107,12 @@ def run_predictions(
     """
     from concurrent.futures import wait
 
+    from foldcli.params.parameters import TEMPLATE
     from foldcli.paths import cache_dir, make_writable_folder
     from foldcli.pipeline.cpu_kernels import ALIGNMENTS, FEATURES, ITERATIONS, compile_cpu_kernels
     from foldcli.pipeline.defaults import with_default_method
     from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.kernels import compile_search_ahead
+    from foldcli.pipeline.kernels import compile_search_ahead, start_process_ahead
     from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
     from foldcli.pipeline.startup import needed_kinds, start
     from foldcli.pipeline.worker_start import start_predicting_worker
@@ -125,6 +126,8 @@ def run_predictions(
         from foldcli.pipeline.rank_server import serve_rank
 
         return serve_rank(network, threads, assignment)
+    if not dry_run and network.params != TEMPLATE:
+        start_process_ahead(network.device, network.kernels)
     template_options = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings.from_options(option_values)
     output = OutputSettings.from_options(option_values)

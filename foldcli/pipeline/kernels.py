@@ -4,6 +4,7 @@ A mark in the kernels' cache says that all kernels of a network are compiled for
 start no process.
 """
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from model.config import ModelConfig
 from model.kernel_request import CompilationStatus, KernelRequest
 from msa.errors import MissingError
 from msa.gpu.devices import name_and_capability
-from msa.gpu.hardware import gpu_numbers
+from msa.gpu.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.kernel_compiler import KernelCompiler
 
 # each process that compiles needs memory of its own
@@ -44,7 +45,41 @@ _COMMAND = (
     "import sys; sys.path[:] = sys.argv[1:]; from model.kernel_process import main; main()",
 )
 
+# begins the names of the files that mark kernels as compiled
+_MARK = "compiled"
+
 ReportProgress = Callable[[int, int], None]
+
+_started_ahead: list["subprocess.Popen[str]"] = []
+
+
+def start_process_ahead(device: str, kernels: str) -> None:
+    """Start the process that compiles kernels, if this run will probably need it: if none are compiled.
+
+    The process imports torch while this one looks for parameters and the driver starts. It ends if this
+    process ends or needs no kernels.
+
+    Args:
+        device: value of `--device`.
+        kernels: value of `--kernels`.
+    """
+    if device == "cpu" or kernels == "reference" or not triton_version() or not has_nvidia_hardware():
+        return
+    if not any(set_triton_cache_folder().glob(f"{_MARK}-{_sources_digest()}-*")):
+        _started_ahead.append(_start_process())
+
+
+def _start_process() -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*_COMMAND, *sys.path],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def _end_process_started_ahead() -> None:
+    while _started_ahead:
+        # closes its standard input
+        run_in_background(_started_ahead.pop().communicate)
 
 
 class KernelCompilation:
@@ -58,14 +93,13 @@ class KernelCompilation:
 
     def __init__(self, request: KernelRequest, marks: Sequence[Path], progress: ReportProgress) -> None:
         self.status = CompilationStatus()
+        self._short_done = threading.Event()
         self._marks, self._progress = marks, progress
-        self._process = subprocess.Popen(
-            [*_COMMAND, *sys.path],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        self._process = _started_ahead.pop() if _started_ahead else _start_process()
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{request.to_json()}\n")
-        self._process.stdin.close()
+        # if the process has ended, `_follow` finds the reason
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as requests:
+            requests.write(f"{request.to_json()}\n")
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
@@ -74,13 +108,26 @@ class KernelCompilation:
         self._thread.join()
         return self.status
 
+    def wait_for_short(self) -> None:
+        """Wait until the kernels are compiled that short proteins need; see `CompilationStatus`."""
+        self._short_done.wait()
+
     def _follow(self) -> None:
+        try:
+            self._read_status()
+        finally:
+            self._short_done.set()
+
+    def _read_status(self) -> None:
         process = self._process
         assert process.stdout is not None and process.stderr is not None
         self._progress(0, 1)
         for line in process.stdout:
             self.status = CompilationStatus(**json.loads(line))
             self._progress(self.status.done, self.status.total)
+            if self.status.short_done and not self._short_done.is_set():
+                log_time_since_start("the kernels for short proteins are compiled")
+                self._short_done.set()
         messages = process.stderr.read().strip().splitlines()
         if process.wait() and not self.status.error:
             reason = messages[-1] if messages else f"exit code {process.returncode}"
@@ -117,6 +164,7 @@ def compile_for_run(
     """
     found = name_and_capability(gpu)
     if found is None:
+        _end_process_started_ahead()
         return None
     return compile_for_gpu(networks, precision, *found, progress)
 
@@ -141,6 +189,7 @@ def compile_for_gpu(
     marks = {_mark(network, precision, gpu_name, capability): network for network in networks}
     missing = {mark: network for mark, network in marks.items() if not mark.exists()}
     if not triton_version() or not missing:
+        _end_process_started_ahead()
         return None
     processes = min(available_cores(), MAX_PROCESSES)
     request = KernelRequest(gpu_name, capability, tuple(missing.values()), precision, processes)
@@ -211,7 +260,6 @@ def _mark(network: ModelConfig, precision: str, gpu_name: str, capability: tuple
         del sizes[name]
     made_for = {
         "foldcli": VERSION,
-        "sources": _sources_digest(),
         "triton": triton_version(),
         "python": sys.implementation.cache_tag,
         "gpu": gpu_name,
@@ -219,18 +267,18 @@ def _mark(network: ModelConfig, precision: str, gpu_name: str, capability: tuple
         "precision": precision,
         "sizes": sizes,
     }
-    return set_triton_cache_folder() / f"compiled-{fingerprint(made_for)[:16]}"
+    return set_triton_cache_folder() / f"{_MARK}-{_sources_digest()}-{fingerprint(made_for)[:16]}"
 
 
 @cache
 def _sources_digest() -> str:
-    """Return a digest of the sources that kernels and their launches depend on."""
+    """Return a short digest of the sources that kernels and their launches depend on."""
     digest = sha256()
     for package in ("cuda/fused", "model"):
         for path in sorted((_PACKAGES / package).rglob("*.*")):
             if path.suffix in (".py", ".json"):
                 digest.update(path.read_bytes())
-    return digest.hexdigest()
+    return digest.hexdigest()[:16]
 
 
 @cache

@@ -43,6 +43,7 @@ from foldcli.pipeline.warm_up import ended_at_blocks, warm_up_sample
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
 from model.errors import OutOfMemory
+from model.kernel_launches import SHORT_RESIDUES
 from model.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
@@ -121,7 +122,7 @@ class Predictor:
         settings: settings of the predictions.
         memory: the device, and the memory that may be used there.
         arrays: future arrays of the first source's file, if it is being read already.
-        compilation: future compilation of the kernels, which the first prediction waits for.
+        compilation: future compilation of the kernels, which predictions wait for.
     """
 
     stage = "predict"
@@ -224,8 +225,11 @@ class Predictor:
         try:
             network = self.network(source)
             log_time_since_start("the network is loaded")
-            sample = warm_up_sample(self.warm_up_residues, source.is_multimer)
-            self.wait_for_kernels()
+            residues = self.warm_up_residues
+            if self._wait_for_compilation() is not None:
+                residues = min(residues, SHORT_RESIDUES)
+            sample = warm_up_sample(residues, source.is_multimer)
+            self.wait_for_kernels(residues)
         finally:
             self._prepared.set()
         self._warm_up_with(source, network, sample)
@@ -290,7 +294,7 @@ class Predictor:
         """
         self.end_warm_up()
         network = self.network(job.source)
-        self.wait_for_kernels()
+        self.wait_for_kernels(sample["aatype"].shape[-1])
         if not self._started and logger.isEnabledFor(logging.DEBUG):
             _log_first_block(network)
         self._started = True
@@ -309,11 +313,23 @@ class Predictor:
     def _start(self, work: NetworkJob) -> Callable[[], Prediction]:
         return start_within(self.memory, work.name, work.network, work.sample, work.recycling, work.progress)
 
-    def wait_for_kernels(self) -> None:
-        """Wait until the kernels are compiled; may be called by any thread."""
-        compilation = None if self._compilation is None else self._compilation.result()
-        if compilation is not None:
+    def wait_for_kernels(self, residues: int | None = None) -> None:
+        """Wait until the kernels are compiled; may be called by any thread.
+
+        Args:
+            residues: number of residues of a protein, if only the kernels that it needs are needed.
+        """
+        compilation = self._wait_for_compilation()
+        if compilation is None:
+            return
+        if residues is not None and residues <= SHORT_RESIDUES:
+            compilation.wait_for_short()
+        else:
             compilation.wait()
+
+    def _wait_for_compilation(self) -> KernelCompilation | None:
+        """Wait until it is known whether kernels have to be compiled, and return the compilation."""
+        return None if self._compilation is None else self._compilation.result()
 
     def _origin(self, name: str, job: Job, num_recycles: int) -> ModelOrigin:
         network = (

@@ -127,7 +127,11 @@ def open_predictor(
         MissingError: see `create_predictor` and `create_ranked_predictor`.
     """
     if options.gpus_per_target == 1 or runs_elsewhere:
-        yield create_predictor(options, startup, threads)
+        single = create_predictor(options, startup, threads)
+        yield single
+        if isinstance(single, Predictor):
+            # later runs then start with all kernels
+            single.wait_for_kernels()
         return
     predictor = create_ranked_predictor(options, startup, threads, assignment)
     close = predictor.close

@@ -235,11 +235,16 @@ def recompute_blocks(
     begin = tl.program_id(0) * CHECKED_BLOCKS
     index = begin + tl.arange(0, CHECKED_BLOCKS)
     if tl.sum(tl.load(out_of_range + index, mask=index < blocks, other=0), 0) > 0:
+        blocks_of_row = tl.cdiv(length, QUERIES) * HEADS
         for block in range(begin, tl.minimum(begin + CHECKED_BLOCKS, blocks)):
             if tl.load(out_of_range + block) > 0:
-                _attend_block(
-                    block, projected, projected_row, projected_position, gating_bias, mask, mask_row,
-                    mask_position, pair_bias, bias_head, bias_query, gated, gated_row, gated_position,
-                    batch, length, maximum, total, bias_rows, bias_batch, RUNNING_MAX, RUNNING_MAX,
-                    HEADS, WIDTH, PADDED, SUMS, ROWS, QUERIES, KEYS, STAGES, PRECISION,
-                )  # fmt: skip
+                # row by row: this is rare, and a kernel for several rows takes four times as long to compile
+                first = block // blocks_of_row * ROWS
+                for row in range(first, tl.minimum(first + ROWS, batch)):
+                    _attend_block(
+                        row * blocks_of_row + block % blocks_of_row, projected, projected_row,
+                        projected_position, gating_bias, mask, mask_row, mask_position, pair_bias, bias_head,
+                        bias_query, gated, gated_row, gated_position, batch, length, maximum, total,
+                        bias_rows, bias_batch, RUNNING_MAX, RUNNING_MAX,
+                        HEADS, WIDTH, PADDED, SUMS, 1, QUERIES, KEYS, STAGES, PRECISION,
+                    )  # fmt: skip

@@ -11,8 +11,9 @@ pytest.importorskip("triton")
 
 SCRIPT = """
 import sys
-from cuda.fused.toolchain import load_toolchain
+from cuda.fused.toolchain import build_driver_extension, load_toolchain
 load_toolchain()
+build_driver_extension()
 print("torch" in sys.modules)
 """
 

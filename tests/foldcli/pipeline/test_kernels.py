@@ -1,5 +1,6 @@
 """Tests of the compilation of kernels before a run's first target."""
 
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,14 @@ import pytest
 from foldcli.commands.prediction import _first_lengths
 from foldcli.inputs.complexes import Complex
 from foldcli.pipeline import kernels
-from foldcli.pipeline.kernels import compile_search_ahead
+from foldcli.pipeline.kernels import (
+    KernelCompilation,
+    compile_for_run,
+    compile_search_ahead,
+    start_process_ahead,
+)
+from model.config import model_config
+from model.kernel_request import CompilationStatus, KernelRequest
 from msa.gpu.kernel_compiler import KernelCompiler
 from msa.io.fasta import FastaRecord
 
@@ -66,3 +74,68 @@ def test_kernels_are_compiled_for_the_first_batch_of_unfinished_targets(tmp_path
     targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(30, 50)]
     # three of the eight shortest are finished or have an alignment
     assert _first_lengths(targets, Output()) >= {3, 5, 6, 20, 21, 22}  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list["subprocess.Popen[str]"]:
+    """Return the processes that compile kernels, which start on this machine as if it had a GPU."""
+    pytest.importorskip("triton")
+    started: list[subprocess.Popen[str]] = []
+    start = kernels._start_process
+
+    def start_process() -> "subprocess.Popen[str]":
+        started.append(start())
+        return started[-1]
+
+    monkeypatch.setattr(kernels, "_start_process", start_process)
+    monkeypatch.setattr(kernels, "has_nvidia_hardware", lambda: True)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    return started
+
+
+def test_process_that_compiles_starts_before_the_request(
+    started: list["subprocess.Popen[str]"], tmp_path: Path
+) -> None:
+    start_process_ahead("auto", "fused")
+    assert len(started) == 1
+    request = KernelRequest("NVIDIA H200", (9, 0), (), "bf16", 1)
+    compilation = KernelCompilation(request, [tmp_path / "marks" / "a"], lambda done, total: None)
+    compilation.wait_for_short()
+    assert compilation.wait() == CompilationStatus(short_done=True)
+    assert len(started) == 1 and started[0].wait() == 0 and (tmp_path / "marks" / "a").exists()
+    KernelCompilation(request, [], lambda done, total: None).wait()
+    assert len(started) == 2, "each process compiles once"
+
+
+def test_process_without_work_ends(
+    started: list["subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_process_ahead("auto", "auto")
+    monkeypatch.setattr(kernels, "name_and_capability", lambda number: None)
+    assert compile_for_run([model_config("model_1_ptm")], None, 0) is None
+    assert started[0].wait(60) == 0
+
+
+def test_no_process_starts_in_vain(
+    started: list["subprocess.Popen[str]"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_process_ahead("cpu", "auto")
+    start_process_ahead("auto", "reference")
+    monkeypatch.setattr(kernels, "has_nvidia_hardware", lambda: False)
+    start_process_ahead("auto", "auto")
+    monkeypatch.setattr(kernels, "has_nvidia_hardware", lambda: True)
+    kernels._mark(model_config("model_1_ptm"), "bf16", "NVIDIA H200", (9, 0)).touch()
+    start_process_ahead("auto", "auto")
+    assert not started
+
+
+def test_process_that_has_ended_is_an_error_of_the_compilation(
+    started: list["subprocess.Popen[str]"],
+) -> None:
+    start_process_ahead("auto", "auto")
+    started[0].kill()
+    started[0].wait()
+    request = KernelRequest("NVIDIA H200", (9, 0), (), "bf16", 1)
+    compilation = KernelCompilation(request, [], lambda done, total: None)
+    compilation.wait_for_short()
+    assert compilation.wait().error == "exit code -9"

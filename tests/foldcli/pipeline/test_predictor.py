@@ -3,6 +3,7 @@
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.settings import PredictSettings
 from foldcli.pipeline.template_stage import TargetTemplates
 from model.config import ModelConfig, model_config
+from model.kernel_launches import SHORT_RESIDUES
 from model.parameters import random_parameters
 from msa.io.alignments import parse_alignment
 from tests.networks import tiny_network, tiny_parameters, write_packaged_network
@@ -125,3 +127,35 @@ def test_later_work_does_not_wait_on_a_cpu() -> None:
     predictor = Predictor(sources, PredictSettings(num_recycles=0), NetworkMemory("cpu"))
     predictor.warm_up(sources[0])
     predictor.wait_until_prepared()
+
+
+class Compilation:
+    """A compilation of kernels that goes on until the test ends it."""
+
+    def __init__(self) -> None:
+        self.short, self.all = Event(), Event()
+
+    def wait(self) -> None:
+        assert self.all.wait(60)
+
+    def wait_for_short(self) -> None:
+        assert self.short.wait(60)
+
+
+def test_short_proteins_wait_only_for_the_kernels_that_they_need() -> None:
+    compilation, future = Compilation(), Future[Any]()
+    future.set_result(compilation)
+    sources = find_parameters(tiny_parameters(), (3,), "auto")
+    predictor = Predictor(sources, PredictSettings(num_recycles=0), NetworkMemory("cpu"), compilation=future)
+
+    def waiting(residues: int | None) -> Event:
+        waited = Event()
+        Thread(target=lambda: (predictor.wait_for_kernels(residues), waited.set()), daemon=True).start()
+        return waited
+
+    short, longer, unknown = waiting(SHORT_RESIDUES), waiting(SHORT_RESIDUES + 1), waiting(None)
+    assert not short.wait(0.1)
+    compilation.short.set()
+    assert short.wait(60) and not longer.wait(0.1) and not unknown.is_set()
+    compilation.all.set()
+    assert longer.wait(60) and unknown.wait(60)
