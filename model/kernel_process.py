@@ -53,7 +53,7 @@ def main() -> None:
         # importing torch takes as long, and is the work here
         import torch
 
-        from cuda.fused.compilation import compile_variant, record_variants
+        from cuda.fused.compilation import compile_variant, load_compiler, record_variants
         from cuda.fused.gpu_model import GpuModel, assume_gpu
         from model.kernel_launches import NetworkLaunches
         from model.kernels import select_kernels
@@ -66,6 +66,7 @@ def main() -> None:
     gpu = GpuModel(request.gpu_name, request.capability)
     with assume_gpu(gpu):
         kernels = select_kernels("fused", "cpu")
+    load_compiler(gpu)
     progress = _Progress()
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(request.processes, context, _set_up_worker) as pool:

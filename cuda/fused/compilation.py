@@ -19,7 +19,9 @@ from typing import Any
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver
+from triton.compiler.compiler import make_backend
 from triton.runtime import JITFunction
+from triton.runtime.build import platform_key
 
 from cuda.fused.gpu_model import GpuModel, assume_gpu
 from cuda.fused.toolchain import build_driver_extension
@@ -135,6 +137,18 @@ def compile_variant(variant: KernelVariant, gpu: GpuModel) -> bool:
         triton.knobs.compilation.listener = previous
     _build_launcher(kernel)
     return bool(compiled)
+
+
+def load_compiler(gpu: GpuModel) -> None:
+    """Find the versions of the compilers, which are part of all keys in Triton's cache.
+
+    Triton starts a process for each of them, once in each process. Those forked later inherit the results.
+
+    Args:
+        gpu: the model of GPU to compile for.
+    """
+    make_backend(_TargetDriver(gpu).get_current_target()).hash()
+    platform_key()
 
 
 def compute_cache_keys(module: ModuleType) -> None:
