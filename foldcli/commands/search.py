@@ -140,7 +140,7 @@ def command(
         from foldcli.pipeline.gpu_opening import open_gpu_ahead
 
         # while everything else is imported
-        open_gpu_ahead(db, device)
+        open_gpu_ahead(db, device, [*inputs, *profiles])
     with without_collection():
         from foldcli.inputs.queries import QuerySources
         from foldcli.paths import default_feature_cache

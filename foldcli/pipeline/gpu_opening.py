@@ -1,31 +1,47 @@
 """The GPU of a search is opened while other modules are imported; this module does not import numpy."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from foldcli.options.common import parse_size
 from msa.database.file_names import CLUSTERS, RESIDUES
 from msa.errors import InputError
-from msa.gpu.hardware import gpu_numbers
+from msa.gpu.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.opening import open_in_background
 from msa.gpu.process_start import start_ahead
 
+# of about 300 proteins, whose search in this process takes as long as one in another with its start
+_MANY_QUERY_BYTES = 50_000
 
-def open_gpu_ahead(db: str, device: str) -> None:
-    """Open the only GPU of a device: in this process, or in another if that will stream the database.
+
+def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> None:
+    """Open the only GPU of a device: in this process, or in another if that is faster.
+
+    Another is faster for a database that is streamed, and for many queries: it works while this process holds
+    the interpreter's lock. For a few queries, its start would take longer than the search.
 
     Args:
         db: see DatabaseSource.
         device: value of `--device`.
+        queries: paths of the queries.
 
     Raises:
         InputError: see `max_gpu_bytes`.
     """
     numbers = gpu_numbers(device)
-    if device != "cpu" and len(numbers) == 1 and _exceeds(Path(db), max_gpu_bytes()):
-        start_ahead(numbers[0])
-    else:
-        open_in_background(device)
+    if device != "cpu" and len(numbers) == 1:
+        wants_process = _exceeds(Path(db), max_gpu_bytes()) or _total_bytes(queries) >= _MANY_QUERY_BYTES
+        if wants_process and has_nvidia_hardware():
+            start_ahead(numbers[0])
+            return
+    open_in_background(device)
+
+
+def _total_bytes(queries: Sequence[str]) -> int:
+    """Return the size of the files among some paths."""
+    files = [path for path in map(Path, queries) if path.is_file()]
+    return sum(path.stat().st_size for path in files)
 
 
 def _exceeds(database: Path, max_bytes: int | None) -> bool:

@@ -27,6 +27,11 @@ def start_ahead(gpu: int) -> None:
     _started_ahead[gpu] = start_process(COMMAND, str(gpu))
 
 
+def is_started_ahead(gpu: int) -> bool:
+    """Return whether `take_process` would return a process that was started ahead."""
+    return gpu in _started_ahead
+
+
 def take_process(gpu: int, command: Sequence[str] = COMMAND) -> StartedProcess:
     """Return the process that was started ahead for a GPU, or start one.
 

@@ -13,6 +13,7 @@ from msa.gpu.engine import GpuEngine
 from msa.gpu.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.interface import GpuSettings, GpuWorker
 from msa.gpu.opening import open_in_background
+from msa.gpu.process_start import is_started_ahead
 from msa.gpu.process_state import without_collection
 from msa.progress import CompileProgress
 from msa.search.engine import Engine
@@ -53,6 +54,8 @@ def create_engine(
         targets: the sequences that will be searched, if they are known. If `max_database_bytes` shows that
             they cannot stay on the GPU, the process that streams them starts at once.
 
+    A process that was started ahead (`msa.gpu.process_start`) drives the GPU.
+
     Raises:
         GpuUnavailable: a requested GPU cannot be used.
     """
@@ -75,12 +78,12 @@ def _single_gpu_engine(
 
     Streaming a database takes many more kernel launches, each of which would wait for the interpreter lock
     while other threads merge and write, so a separate process is faster. For a database that fits in GPU
-    memory, starting that process would take too long.
+    memory, starting that process takes too long, unless it was started ahead.
     """
     gpu_settings = _gpu_settings(settings)
     try:
-        if targets is not None and _exceeds(targets, settings.max_database_bytes):
-            return _streaming_engine(number, gpu_settings, compile_progress)
+        if is_started_ahead(number) or _exceeds(targets, settings.max_database_bytes):
+            return _process_engine(number, gpu_settings, compile_progress)
         return _resident_engine(number, gpu_settings, compile_progress)
     except GpuUnavailable as error:
         if settings.device != "auto":
@@ -90,16 +93,21 @@ def _single_gpu_engine(
         return None
 
 
-def _exceeds(targets: SequenceArrays, max_bytes: int | None) -> bool:
-    """Return whether targets cannot stay on a GPU on which they may use `max_bytes`, None for no limit."""
-    if max_bytes is None:
+def _exceeds(targets: SequenceArrays | None, max_bytes: int | None) -> bool:
+    """Return whether targets are known not to stay on a GPU on which they may use `max_bytes`.
+
+    Args:
+        targets: None if they are unknown.
+        max_bytes: None for no limit.
+    """
+    if targets is None or max_bytes is None:
         return False
     from msa.gpu.filtering import resident_database_bytes
 
     return resident_database_bytes(targets) > max_bytes
 
 
-def _streaming_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
+def _process_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
     """Create the engine for one GPU in a process of its own."""
     from msa.gpu.remote_worker import start_remote_workers  # imports multiprocessing
 

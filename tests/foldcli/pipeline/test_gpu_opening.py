@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from foldcli.pipeline import gpu_opening
-from foldcli.pipeline.gpu_opening import open_gpu_ahead
+from foldcli.pipeline.gpu_opening import _MANY_QUERY_BYTES, open_gpu_ahead
 from msa.database.build import BuildSettings, build_database
 from msa.database.file_names import RESIDUES
 from msa.errors import InputError
@@ -17,6 +17,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
     monkeypatch.setattr(gpu_opening, "start_ahead", lambda gpu: calls.append(f"process of GPU {gpu}"))
     monkeypatch.setattr(gpu_opening, "open_in_background", lambda device: calls.append(device))
+    monkeypatch.setattr(gpu_opening, "has_nvidia_hardware", lambda: True)
     return calls
 
 
@@ -59,3 +60,24 @@ def test_databases_with_clusters_may_need_less_memory(
     monkeypatch.setenv("FOLDCLI_GPU_MEMORY", "1")
     open_gpu_ahead(str(database(tmp_path, "a\ta\na\tb\n")), "cuda")
     assert opened == ["cuda"]
+
+
+def test_process_is_started_for_many_queries(
+    tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "few.fasta").write_bytes(bytes(_MANY_QUERY_BYTES - 1))
+    (tmp_path / "one.fasta").write_bytes(b"A")
+    (tmp_path / "folder").mkdir()
+    db, few, one = (str(tmp_path / name) for name in ("db", "few.fasta", "one.fasta"))
+    for queries in ([few], [one, one], ["-", str(tmp_path / "folder"), str(tmp_path / "missing"), few]):
+        open_gpu_ahead(db, "cuda", queries)
+        assert opened.pop() == "cuda" and not opened
+    for device in ("auto", "cuda:0"):
+        open_gpu_ahead(db, device, [few, one])
+        assert opened.pop() == "process of GPU 0" and not opened
+    for device in ("cpu", "cuda:0,1"):
+        open_gpu_ahead(db, device, [few, one])
+        assert opened.pop() == device
+    monkeypatch.setattr(gpu_opening, "has_nvidia_hardware", lambda: False)
+    open_gpu_ahead(db, "auto", [few, one])
+    assert opened.pop() == "auto"

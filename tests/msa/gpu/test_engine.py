@@ -18,6 +18,7 @@ from msa.gpu.engine import GpuEngine
 from msa.gpu.interface import GpuSettings
 from msa.gpu.local_worker import LocalWorker
 from msa.gpu.memory import Allocate, allocate_on_gpu
+from msa.gpu.process_start import is_started_ahead, start_ahead
 from msa.gpu.remote_worker import RemoteWorker
 from msa.io.fasta import FastaRecord
 from msa.search import windows
@@ -157,7 +158,7 @@ def test_streamed_database_is_searched_in_a_separate_process() -> None:
     gpu_engine.close()
 
 
-def test_process_of_a_streamed_database_starts_at_once() -> None:
+def test_process_of_a_streamed_database_or_started_ahead_is_used() -> None:
     targets = tiny_search().database.arrays
     kernels = Path(FOLDER.name) / "kernels"
     kinds = {None: LocalWorker, 150: RemoteWorker, 2**20: LocalWorker}
@@ -167,6 +168,12 @@ def test_process_of_a_streamed_database_starts_at_once() -> None:
         assert isinstance(gpu_engine, GpuEngine)
         assert [type(worker) for worker in gpu_engine.workers] == [kind]
         gpu_engine.close()
+    start_ahead(0)
+    gpu_engine = create_engine(EngineSettings("cuda", kernels), print)
+    assert isinstance(gpu_engine, GpuEngine)
+    assert [type(worker) for worker in gpu_engine.workers] == [RemoteWorker]
+    gpu_engine.close()
+    assert not is_started_ahead(0)
     # the simulator has a single GPU
     messages: list[str] = []
     missing = EngineSettings("cuda:1", kernels, max_database_bytes=150)
