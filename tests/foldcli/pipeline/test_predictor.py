@@ -17,7 +17,9 @@ from foldcli.params.parameters import ParameterSource, find_parameters
 from foldcli.pipeline.device import NetworkMemory
 from foldcli.pipeline.identity import Job
 from foldcli.pipeline.predictor import Predictor
-from foldcli.pipeline.settings import PredictSettings
+from foldcli.pipeline.ranks import open_predictor
+from foldcli.pipeline.settings import NetworkOptions, PredictSettings
+from foldcli.pipeline.startup import Startup
 from foldcli.pipeline.template_stage import TargetTemplates
 from model.config import ModelConfig, model_config
 from model.kernel_launches import SHORT_RESIDUES
@@ -159,3 +161,20 @@ def test_short_proteins_wait_only_for_the_kernels_that_they_need() -> None:
     assert short.wait(60) and not longer.wait(0.1) and not unknown.is_set()
     compilation.all.set()
     assert longer.wait(60) and unknown.wait(60)
+
+
+def test_run_ends_when_all_kernels_are_compiled() -> None:
+    compilation, future, ended = Compilation(), Future[Any](), Event()
+    future.set_result(compilation)
+    options = NetworkOptions(tiny_parameters(), (3,), "auto", "cpu", None, None, "auto", PredictSettings())
+    startup = Startup(find_parameters(tiny_parameters(), (3,), "auto"), compilation=future)
+
+    def run() -> None:
+        with open_predictor(options, startup, 1, None, False):
+            compilation.short.set()
+        ended.set()
+
+    Thread(target=run, daemon=True).start()
+    assert compilation.short.wait(60) and not ended.wait(0.2)
+    compilation.all.set()
+    assert ended.wait(60)
