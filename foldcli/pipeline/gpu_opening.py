@@ -1,5 +1,6 @@
 """The GPU of a search is opened while other modules are imported; this module does not import numpy."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,9 +40,12 @@ def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> None:
 
 
 def _total_bytes(queries: Sequence[str]) -> int:
-    """Return the size of the files among some paths."""
-    files = [path for path in map(Path, queries) if path.is_file()]
-    return sum(path.stat().st_size for path in files)
+    """Return the size of the files among some paths; those that cannot be read are reported later."""
+    total = 0
+    for path in map(Path, queries):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
 
 
 def _exceeds(database: Path, max_bytes: int | None) -> bool:
