@@ -28,7 +28,7 @@ SHALLOW, DEEP = 4, 513
 
 
 class NetworkLaunches:
-    """Calls that together launch every kernel of a network, those that take longest to compile first.
+    """Calls that together launch every kernel of a network.
 
     Args:
         config: the network's architecture.

@@ -116,6 +116,8 @@ def open_predictor(
 ) -> Iterator[Predictor | TemplateCopier]:
     """Create the predictor of a run, and the other ranks if there are several; they end with the context.
 
+    Unless an error ends the context, it waits until all kernels are compiled, so that later runs find them.
+
     Args:
         options: options of the network.
         startup: from `foldcli.pipeline.startup.start`.
@@ -130,13 +132,13 @@ def open_predictor(
         single = create_predictor(options, startup, threads)
         yield single
         if isinstance(single, Predictor):
-            # later runs then start with all kernels
             single.wait_for_kernels()
         return
     predictor = create_ranked_predictor(options, startup, threads, assignment)
     close = predictor.close
     try:
         yield predictor
+        predictor.wait_for_kernels()
     except (KeyboardInterrupt, Terminated):
         close = predictor.abandon
         raise

@@ -1,12 +1,14 @@
 """Tests of the networks of a run."""
 
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 import pytest
+from torch import distributed
 
 from features.deterministic import make_features
 from features.residues import ATOM37
@@ -19,7 +21,7 @@ from foldcli.pipeline.identity import Job
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.ranks import open_predictor
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
-from foldcli.pipeline.startup import Startup
+from foldcli.pipeline.startup import start
 from foldcli.pipeline.template_stage import TargetTemplates
 from model.config import ModelConfig, model_config
 from model.kernel_launches import SHORT_RESIDUES
@@ -163,14 +165,17 @@ def test_short_proteins_wait_only_for_the_kernels_that_they_need() -> None:
     assert longer.wait(60) and unknown.wait(60)
 
 
-def test_run_ends_when_all_kernels_are_compiled() -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_run_ends_when_all_kernels_are_compiled(ranks: int) -> None:
     compilation, future, ended = Compilation(), Future[Any](), Event()
     future.set_result(compilation)
-    options = NetworkOptions(tiny_parameters(), (3,), "auto", "cpu", None, None, "auto", PredictSettings())
-    startup = Startup(find_parameters(tiny_parameters(), (3,), "auto"), compilation=future)
+    options = NetworkOptions(
+        tiny_parameters(), (3,), "auto", "cpu", None, None, "auto", PredictSettings(), gpus_per_target=ranks
+    )
+    startup = start(options, rank_threads=ranks if ranks > 1 else None)
 
     def run() -> None:
-        with open_predictor(options, startup, 1, None, False):
+        with open_predictor(options, replace(startup, compilation=future), ranks, None, False):
             compilation.short.set()
         ended.set()
 
@@ -178,3 +183,5 @@ def test_run_ends_when_all_kernels_are_compiled() -> None:
     assert compilation.short.wait(60) and not ended.wait(0.2)
     compilation.all.set()
     assert ended.wait(60)
+    if ranks > 1:
+        distributed.destroy_process_group()
