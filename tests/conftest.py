@@ -12,10 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from foldcli.process_state import make_cpu_products_reproducible
 
 ROOT = Path(__file__).resolve().parents[1]
+# no test may fail because the machine is busy
+settings.register_profile("foldcli", deadline=None)
+settings.load_profile("foldcli")
 # as commands do; before any test imports torch
 make_cpu_products_reproducible()
 # environment of processes that simulate a GPU
