@@ -1,6 +1,7 @@
 """Kill `foldcli fold` at any point, run it again, and compare the files with those of an uninterrupted run.
 
     python benchmarks/interruptions.py [--parts points,random,concurrent] [--every 1] [--random 200]
+        [--search-process]
 
     points      kill before each rename, link, unlink, rmdir, mkdir and fsync in the folder of results, a run
                 per operation, in six situations: a first run, a run that adds a model, one that replaces
@@ -19,7 +20,8 @@ All points divided among 16 cores:
     wait
 
 Runs are forked from one process that has loaded all libraries, which makes thousands of them affordable. The
-processes that write the results are started as usual.
+processes that write the results are started as usual. With `--search-process`, a further process searches, as
+in runs on a GPU.
 """
 
 import argparse
@@ -48,7 +50,9 @@ from foldcli import __main__ as foldcli_main
 from foldcli.commands import fold as fold_command
 from foldcli.params import verify
 from foldcli.pipeline import estimates, run, searcher
+from foldcli.pipeline import search_process as searching
 from msa.cpu import engine
+from msa.database.build import BuildSettings, build_database
 from msa.io.alignments import parse_alignment
 from tests.networks import tiny_parameters
 
@@ -111,9 +115,10 @@ class Runner:
 
     Args:
         folder: for the inputs, the database and the caches.
+        search_process: let a process search.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, search_process: bool) -> None:
         self.folder = folder
         sequences = {"one": {"a": UBIQUITIN[:14]}, "two": {"a": GB1[20:32]}}
         sequences["complex"] = {"a": f"{UBIQUITIN[:14]}:{GB1[20:32]}"}
@@ -121,7 +126,13 @@ class Runner:
         for name, records in sequences.items():
             text = "".join(f">{target}\n{sequence}\n" for target, sequence in records.items())
             (folder / f"{name}.fasta").write_text(text)
-        (folder / "db.fasta").write_text(f">ubq\n{UBIQUITIN}\n>gb1\n{GB1}\n")
+        self._database = folder / "db.fasta"
+        self._database.write_text(f">ubq\n{UBIQUITIN}\n>gb1\n{GB1}\n")
+        if search_process:
+            build_database([self._database], folder / "db", BuildSettings(threads=1))
+            self._database = folder / "db"
+            # without a GPU, the process searches on the CPU
+            searching.helps = lambda *arguments: True
         (folder / "hook").mkdir()
         (folder / "hook" / "sitecustomize.py").write_text(HOOK)
         path = f"{folder / 'hook'}:{Path(foldcli_main.__file__).parents[1]}"
@@ -140,7 +151,7 @@ class Runner:
             kill_at: kill the run before this operation (1-based); 0 only counts them.
         """
         inputs = [str(self.folder / text) if text.endswith(".fasta") else text for text in arguments]
-        command = ["foldcli", "fold", *inputs, *OPTIONS, "--db", str(self.folder / "db.fasta")]
+        command = ["foldcli", "fold", *inputs, *OPTIONS, "--db", str(self._database)]
         # in the folder of the results, so that it is part of what is killed and compared
         command += ["--cache", str(out / "cache"), "-o", str(out)]
         counter = self.folder / "counter"
@@ -341,6 +352,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=5, help="of the times of random kills")
     parser.add_argument("--random", type=int, default=200, help="random kills")
     parser.add_argument("--trials", type=int, default=6, help="trials of concurrent runs")
+    parser.add_argument("--search-process", action="store_true", help="let a process search")
     options = parser.parse_args()
     multiprocessing.set_executable(sys.executable)
     load_everything()
@@ -355,7 +367,7 @@ def main() -> None:
         Scenario("complex", None, ("complex.fasta", "--models", "3")),
     ]
     with tempfile.TemporaryDirectory() as folder:
-        runner = Runner(Path(folder))
+        runner = Runner(Path(folder), options.search_process)
         parts: list[Callable[[], str]] = []
         if "points" in options.parts:
             parts += [lambda s=s: kill_at_points(runner, s, options.first, options.every) for s in scenarios]  # type: ignore[misc]

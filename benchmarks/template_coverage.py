@@ -21,7 +21,7 @@ from features.templates.library import EMBEDDED, StructureLibrary
 from features.templates.search import alignment_query, search_templates_many
 from features.templates.settings import TemplateSettings
 from foldcli.pipeline.alignment_settings import AlignmentSettings
-from foldcli.pipeline.alignment_stores import write_alignment
+from foldcli.pipeline.hit_texts import write_alignment
 from foldcli.pipeline.searcher import DatabaseSource, open_search_engine
 from msa.io.alignments import parse_alignment
 from msa.io.fasta import FastaRecord

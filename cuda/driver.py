@@ -57,8 +57,11 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
 returns one. All return a CUresult."""
 
 # numbers of attributes, as in cuda.h
-MULTIPROCESSOR_COUNT, CAPABILITY_MAJOR, CAPABILITY_MINOR, MAX_SHARED_BYTES_OPTIN = 16, 75, 76, 97
+MULTIPROCESSOR_COUNT, COMPUTE_MODE = 16, 20
+CAPABILITY_MAJOR, CAPABILITY_MINOR, MAX_SHARED_BYTES_OPTIN = 75, 76, 97
 """Attributes of devices."""
+SHARED_MODE = 0
+"""Value of COMPUTE_MODE that allows several processes."""
 LOCAL_SIZE_BYTES, MAX_DYNAMIC_SHARED_BYTES, PREFERRED_SHARED_CARVEOUT = 3, 8, 9
 """Attributes of kernels."""
 NON_BLOCKING = 1

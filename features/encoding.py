@@ -15,7 +15,6 @@ import numpy as np
 import zstandard
 
 from features.residues import NUM_CODES
-from msa.jit import kernel
 
 # docs/features.md has the measurements behind these settings
 _ALIGNMENT_SETTINGS = {"strategy": zstandard.STRATEGY_LAZY2, "min_match": 7}
@@ -154,13 +153,15 @@ def unrank_residues(packed_ranks: np.ndarray, escaped_ranks: np.ndarray, profile
     """
     if profile.shape != (len(profile), NUM_CODES) or packed_ranks.shape[1] != (len(profile) + 1) // 2:
         raise ValueError("the alignment does not match its profile")
+    from features import compiled_encoding  # imports numba, which writers do not need
+
     codes = _codes_by_rank(profile)
     msa = np.empty((len(packed_ranks), len(profile)), np.int8)
-    _decode_ranks(packed_ranks, _codes_of_rank_pairs(codes), msa)
-    positions = _find_escapes(msa.reshape(-1))
+    compiled_encoding.decode_ranks(packed_ranks, _codes_of_rank_pairs(codes), msa)
+    positions = compiled_encoding.find_escapes(msa.reshape(-1))
     if len(positions) != len(escaped_ranks) or (len(escaped_ranks) and escaped_ranks.max() >= NUM_CODES):
         raise ValueError("the list of high ranks does not match the alignment")
-    _fill_escapes(msa.reshape(-1), positions, escaped_ranks, codes)
+    compiled_encoding.fill_escapes(msa.reshape(-1), positions, escaped_ranks, codes)
     return msa
 
 
@@ -176,49 +177,6 @@ def _codes_of_rank_pairs(codes: np.ndarray) -> np.ndarray:
     padded[:columns] = codes[:, :16]
     padded[:columns, _ESCAPE_RANK] = _ESCAPE_CODE
     return (padded[0::2, None, :] | padded[1::2, :, None] << 8).reshape(-1, 256)
-
-
-@kernel
-def _decode_ranks(packed_ranks: np.ndarray, codes: np.ndarray, msa: np.ndarray) -> None:
-    # each lookup gives the codes of two residues
-    columns = msa.shape[1]
-    last = len(codes) - 1
-    for row in range(len(packed_ranks)):
-        for pair in range(columns // 2):
-            both = codes[pair, packed_ranks[row, pair]]
-            msa[row, 2 * pair] = np.int8(both & 255)
-            msa[row, 2 * pair + 1] = np.int8(both >> 8)
-        if columns % 2:
-            msa[row, columns - 1] = np.int8(codes[last, packed_ranks[row, last]] & 255)
-
-
-@kernel
-def _find_escapes(residues: np.ndarray) -> np.ndarray:
-    """Return the positions of escape codes, which are negative as int8: int64, ascending."""
-    # Eight residues at a time and without unpredictable branches: each position is written, and overwritten
-    # by the next one unless it is an escape.
-    words = residues[: len(residues) // 8 * 8].view(np.uint64)
-    found, count = np.empty(len(words) + 1, np.int64), 0
-    for word in range(len(words)):
-        found[count] = word
-        count += (words[word] & np.uint64(0x8080808080808080)) != 0
-    positions, escapes = np.empty(8 * count + 9, np.int64), 0
-    for word in found[:count]:
-        for position in range(8 * word, 8 * word + 8):
-            positions[escapes] = position
-            escapes += residues[position] < 0
-    for position in range(8 * len(words), len(residues)):
-        positions[escapes] = position
-        escapes += residues[position] < 0
-    return positions[:escapes]
-
-
-@kernel
-def _fill_escapes(
-    residues: np.ndarray, positions: np.ndarray, escaped_ranks: np.ndarray, codes: np.ndarray
-) -> None:
-    for number in range(len(positions)):
-        residues[positions[number]] = codes[positions[number] % len(codes), escaped_ranks[number]]
 
 
 def encode_sparse(positions: np.ndarray, values: np.ndarray) -> bytes:
@@ -247,20 +205,8 @@ def decode_sparse(stream: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ends = len(stream) - np.count_nonzero(stream == _CONTINUED)
     if ends % 2 or (len(stream) and stream[-1] == _CONTINUED):
         raise ValueError("a sparse list is truncated")
+    from features import compiled_encoding  # imports numba
+
     numbers = np.empty((2, ends // 2), np.int64)
-    _decode_numbers(stream, numbers.reshape(-1), ends // 2)
+    compiled_encoding.decode_numbers(stream, numbers.reshape(-1), ends // 2, _CONTINUED)
     return numbers[0], numbers[1]
-
-
-@kernel
-def _decode_numbers(stream: np.ndarray, numbers: np.ndarray, count: int) -> None:
-    end, number, position = 0, 0, 0
-    for byte in stream:
-        number += byte
-        if byte != _CONTINUED:
-            if end < count:
-                position += number
-                number = position
-            numbers[end] = number
-            number = 0
-            end += 1

@@ -9,16 +9,13 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from features.residues import GAP, MASK, NUM_MASKED_CODES
+from features.residues import MASK, NUM_MASKED_CODES
 from features.schema import UNCHANGED, UNCHANGED_TEMPLATES
-from msa.jit import kernel
 
 # probabilities of replacing a masked position by a uniformly drawn residue, by one drawn from the profile, or
 # by itself; otherwise it gets the mask code
 _UNIFORM, _PROFILE, _SAME = 0.1, 0.1, 0.1
 MSA_FEAT_CHANNELS = 2 * NUM_MASKED_CODES + 3
-# maximum number of columns for which a one-byte counter of matches cannot overflow
-_COUNTED_COLUMNS = 255
 
 # returns memory for an array, given its name, shape and dtype
 Allocate: TypeAlias = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
@@ -259,30 +256,13 @@ def assign_to_clusters(centres: np.ndarray, others: np.ndarray) -> np.ndarray:
     Returns:
         Indices of centres, int64 [U].
     """
+    from features import compiled_sampling  # imports numba, which processes that only use samples do not need
+
     assignment = np.empty(len(others), np.int64)
     # transposed, so that one instruction compares a residue with many centres
     columns = np.ascontiguousarray(centres.T, np.int8)
-    _assign(columns, np.ascontiguousarray(others, np.int8), assignment)
+    compiled_sampling.assign(columns, np.ascontiguousarray(others, np.int8), assignment)
     return assignment
-
-
-@kernel
-def _assign(centres: np.ndarray, others: np.ndarray, assignment: np.ndarray) -> None:
-    columns, size = centres.shape
-    total = np.empty(size, np.int32)
-    part = np.empty(size, np.uint8)
-    for row in range(len(others)):
-        total[:] = 0
-        for start in range(0, columns, _COUNTED_COLUMNS):
-            part[:] = 0
-            for column in range(start, min(columns, start + _COUNTED_COLUMNS)):
-                code = others[row, column]
-                if code < GAP:
-                    for centre in range(size):
-                        part[centre] += np.uint8(centres[column, centre] == code)
-            for centre in range(size):
-                total[centre] += part[centre]
-        assignment[row] = np.argmax(total)
 
 
 def summarize_clusters(
@@ -304,26 +284,17 @@ def summarize_clusters(
     Returns:
         `cluster_profile` float32 [S, R, 23] and `cluster_deletion_mean` float32 [S, R].
     """
+    from features import compiled_sampling  # imports numba
+
     clusters, length = centres.shape
     counts = np.zeros((clusters, length, NUM_MASKED_CODES), np.float32)
     counts[np.arange(clusters)[:, None], np.arange(length), centres] = 1
     sums = deletions.astype(np.int64)
-    _add_members(others, other_deletions, assignment, counts, sums)
+    compiled_sampling.add_members(others, other_deletions, assignment, counts, sums)
     # DeepMind's code adds 1e-6 in single precision against division by zero
     sizes = np.float32(1e-6) + np.float32(1) + np.bincount(assignment, minlength=clusters).astype(np.float32)
     counts /= sizes[:, None, None]
     return counts, sums.astype(np.float32) / sizes[:, None]
-
-
-@kernel
-def _add_members(
-    others: np.ndarray, deletions: np.ndarray, assignment: np.ndarray, counts: np.ndarray, sums: np.ndarray
-) -> None:
-    for row in range(len(others)):
-        cluster = assignment[row]
-        for column in range(others.shape[1]):
-            counts[cluster, column, others[row, column]] += np.float32(1)
-            sums[cluster, column] += np.int64(deletions[row, column])
 
 
 def _target_feat(between_segments: np.ndarray, aatype: np.ndarray) -> np.ndarray:
@@ -345,26 +316,14 @@ def _msa_feat(
 
     Channels: code (23), has deletion, deletion value, cluster profile (23), mean deletion.
     """
+    from features import compiled_sampling  # imports numba
+
     if feat is None:
         feat = np.empty((*msa.shape, MSA_FEAT_CHANNELS), np.float32)
-    _fill_msa_feat(feat, msa, _scale_counts(deletions), profile, _scale_deletions(deletion_mean))
+    compiled_sampling.fill_msa_feat(
+        feat, msa, _scale_counts(deletions), profile, _scale_deletions(deletion_mean)
+    )
     return feat
-
-
-@kernel
-def _fill_msa_feat(
-    feat: np.ndarray, msa: np.ndarray, deletions: np.ndarray, profile: np.ndarray, deletion_mean: np.ndarray
-) -> None:
-    codes = profile.shape[2]
-    for row in range(len(msa)):
-        for column in range(msa.shape[1]):
-            position = feat[row, column]
-            position[:codes] = 0
-            position[msa[row, column]] = 1
-            position[codes] = deletions[row, column] > 0
-            position[codes + 1] = deletions[row, column]
-            position[codes + 2 : 2 * codes + 2] = profile[row, column]
-            position[2 * codes + 2] = deletion_mean[row, column]
 
 
 def _scale_counts(deletions: np.ndarray) -> np.ndarray:

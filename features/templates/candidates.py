@@ -6,10 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from features.templates.chains import TemplateChain
-from msa.jit import kernel
 from msa.search.hits import OPERATIONS, Hits
-
-_PAIR, _QUERY_ONLY, _TARGET_ONLY = (OPERATIONS.index(letter) for letter in "MID")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,28 +66,11 @@ class TemplateHits:
 
 def aligned_pairs(hits: Hits) -> list[np.ndarray]:
     """Return the aligned residues of query and target of each hit, from 0: int64 [pairs, 2]."""
+    from features.templates import compiled_pairs  # imports numba, which runs without templates do not need
+
     alignments = hits.alignments
-    is_pair = alignments.runs & 3 == _PAIR
+    is_pair = alignments.runs & 3 == OPERATIONS.index("M")
     pairs = np.empty((int((alignments.runs[is_pair] >> 2).sum()), 2), np.int64)
     ends = np.empty(len(hits), np.int64)
-    _list_pairs(alignments.records, alignments.runs, alignments.run_offsets, pairs, ends)
+    compiled_pairs.list_pairs(alignments.records, alignments.runs, alignments.run_offsets, pairs, ends)
     return np.split(pairs, ends)[:-1]
-
-
-@kernel
-def _list_pairs(records, runs, run_offsets, pairs, ends):  # type: ignore[no-untyped-def]
-    """List the pairs of alignments, one alignment after another; `ends` are the ends of each one's pairs."""
-    count = 0
-    for k in range(len(records)):
-        i, j = records[k, 1], records[k, 3]
-        for run in runs[run_offsets[k] : run_offsets[k + 1]]:
-            length, operation = run >> 2, run & 3
-            if operation == _PAIR:
-                for step in range(length):
-                    pairs[count, 0], pairs[count, 1] = i + step, j + step
-                    count += 1
-            if operation != _TARGET_ONLY:
-                i += length
-            if operation != _QUERY_ONLY:
-                j += length
-        ends[k] = count

@@ -15,7 +15,6 @@ from features.templates.template_features import make_template_features
 from msa.alphabet import GAP, encode
 from msa.io.alignments import Alignment
 from msa.io.fasta import FastaRecord
-from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
 from msa.profile.pssm import ProfileQuery
 from msa.search.engine import Engine, QueryProfile
 from msa.search.search import search_many
@@ -51,6 +50,9 @@ def features_query(features: Mapping[str, np.ndarray], name: str = "query") -> P
 
 def _profile_query(rows: np.ndarray, sequence: str, name: str) -> ProfileQuery:
     """Return a query with the profile of rows, uint8 [n, length], letter codes or GAP."""
+    # imports numba, which runs without templates do not need
+    from msa.profile.family_profile import MAX_MEMBER_IDENTITY, distinct_rows, family_profile
+
     rows = distinct_rows(rows, MAX_MEMBER_IDENTITY)
     settings = SearchSettings()
     profile = family_profile(rows, settings.comp_bias_corr, settings.matrix)

@@ -18,7 +18,6 @@ from features.templates.homology import copy_template
 from features.templates.library import StructureLibrary, parse_header
 from features.templates.settings import TemplateSettings
 from msa.alphabet import LETTER_BITS
-from msa.cpu.posterior import expected_correct_pairs
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.search.engine import QueryProfile
 from msa.search.hits import Hits
@@ -146,6 +145,10 @@ def _expected_pairs(
     settings: TemplateSettings,
 ) -> list[float]:
     """Return the expected number of correctly aligned pairs of each candidate."""
+    from msa.cpu.posterior import (
+        expected_correct_pairs,
+    )  # imports numba, which runs without templates do not need
+
     search = settings.search
     return expected_correct_pairs(
         profile.profile,

@@ -15,11 +15,16 @@ if TYPE_CHECKING:
     from foldcli.pipeline.alignment_settings import AlignmentSettings
     from foldcli.pipeline.dry_run import PlanHeading
     from foldcli.pipeline.failures import Failures
+    from foldcli.pipeline.search_process import SearchProcess
     from foldcli.pipeline.search_stage import SearchStage
     from foldcli.pipeline.settings import OutputSettings
 
 # given the feature cache and the failures of the run, returns names and targets
 FindTargets: TypeAlias = "Callable[[Path, Failures], Sequence[tuple[str, TargetInput]]]"
+
+
+# largest share of a GPU's memory that searches use; the network needs the rest
+_GPU_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -60,23 +65,33 @@ class SearchOptions:
         request = None if database is None else AlignmentRequest.to_database(database, self.alignment)
         return request, database_heading(self.database, database)
 
-    def open(self, device: str) -> "tuple[SearchStage, str]":
+    def start_process(self, device: str) -> "SearchProcess":
+        """Start a process for the searches; see `foldcli.pipeline.search_process`."""
+        from foldcli.pipeline.search_process import SearchProcess
+
+        assert self.database is not None
+        return SearchProcess(self.database, device, _GPU_SHARE)
+
+    def open(self, device: str, process: "SearchProcess | None") -> "tuple[SearchStage, str]":
         """Open the database for searches; return the search stage and a description of the database.
 
         Args:
             device: value of `--device`.
+            process: from `start_process`; None to search in this process.
 
         Raises:
             InputError, MissingError: see `DatabaseSource.open`.
         """
+        from functools import partial
+
         from foldcli.pipeline.search_stage import SearchStage
         from foldcli.pipeline.searcher import DatabaseSource
 
         assert self.database is not None
         source = DatabaseSource(self.database, device)
         database = source.open()
-        # the network needs the other half of the GPU's memory
-        searcher = source.make_searcher(database, gpu_share=0.5)
+        open_here = partial(source.make_searcher, database, _GPU_SHARE)
+        searcher = open_here() if process is None else process.open(database, open_here)
         description = f"{self.database} of {database.manifest.sequences:,} sequences"
         return SearchStage(searcher, self.alignment, show_progress=False), description
 
@@ -109,10 +124,12 @@ def run_predictions(
 
     from foldcli.params.parameters import TEMPLATE
     from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline.cpu_kernels import ALIGNMENTS, FEATURES, ITERATIONS, compile_cpu_kernels
+    from foldcli.pipeline.cpu_kernels import compile_for_first_target
     from foldcli.pipeline.defaults import with_default_method
     from foldcli.pipeline.failures import Failures
+    from foldcli.pipeline.first_searches import first_lengths, first_queries
     from foldcli.pipeline.kernels import compile_search_ahead, start_process_ahead
+    from foldcli.pipeline.search_process import helps
     from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
     from foldcli.pipeline.startup import needed_kinds, start
     from foldcli.pipeline.worker_start import start_predicting_worker
@@ -161,26 +178,32 @@ def run_predictions(
     worker_devices = devices[: min(len(devices) // ranks, len(selected)) * ranks] if in_workers else ()
     kinds = needed_kinds(network, targets if dry_run else selected)
     network = with_default_method(network, template_options, kinds)
+    search_process, cpu_kernels = None, None
+    has_work = not (dry_run or _are_finished(selected, output))
     if search is not None:
         search = search.with_database()
-        if not dry_run:
-            compile_search_ahead(network.device, _first_lengths(selected, output))
-    alignments = () if search is None else ALIGNMENTS
-    iterations = () if search is None or search.alignment.search.num_iterations == 1 else ITERATIONS
-    cpu_kernels = compile_cpu_kernels(() if dry_run else (*iterations, *FEATURES, *alignments))
+        predicts_here = not in_workers and ranks == 1 and network.params != TEMPLATE
+        if has_work and helps(network.device, predicts_here, str(search.database)):
+            search_process = search.start_process(network.device)
+    if not dry_run:
+        iterates = search is not None and search.alignment.search.num_iterations > 1
+        cpu_kernels = compile_for_first_target(network.device, search is not None, iterates)
+        if search is not None:
+            kernels = cpu_kernels, compile_search_ahead(network.device, first_lengths(selected, output))
+            if search_process is not None:
+                search_process.search_ahead(first_queries(selected, output), search.alignment, kernels)
     if network.predict.refine and not dry_run:
         from foldcli.pipeline.refinement import compile_refinement
 
         compile_refinement()
     starts_ranks = ranks > 1 and assignment is None and not (dry_run or in_workers)
     rank_threads = threads if starts_ranks else None
-    has_work = not (dry_run or _are_finished(selected, output))
     # other ranks get their features from the first one
     samples = has_work and (assignment is None or assignment.rank == 0)
     sampling = rank_options.sampling_processes(network.device, len(worker_devices) // ranks) if samples else 0
     startup = start(
         network, not dry_run, worker_devices, kinds, cpu_kernels, rank_threads, sampling,
-        start_predicting_worker,
+        start_predicting_worker, reads_features=search_process is None,
     )  # fmt: skip
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.ranks import open_predictor
@@ -217,14 +240,14 @@ def run_predictions(
             return None
         stage, description = None, None
         if search is not None:
-            stage, description = search.open(network.device)
+            stage, description = search.open(network.device, search_process)
             identities = replace(identities, request=stage.request)
         workers = worker_settings(network, predictor, threads) if in_workers else ()
         settings = RunSettings(
             output, features, predictor, identities, stage, templates, description, workers, ranks,
             startup.worker_pools, startup.sampling,
         )  # fmt: skip
-        wait([cpu_kernels])
+        wait([] if cpu_kernels is None else [cpu_kernels])
         run_targets(selected, settings, failures, as_json)
     return None
 
@@ -232,26 +255,3 @@ def run_predictions(
 def _are_finished(targets: "Sequence[tuple[str, TargetInput]]", output: "OutputSettings") -> bool:
     """Return True if all targets have results."""
     return all(output.files(name).path("done").exists() for name, _ in targets)
-
-
-def _first_lengths(targets: "Sequence[tuple[str, TargetInput]]", output: "OutputSettings") -> set[int]:
-    """Return the residues of the sequences, and of the chains of complexes, that a run searches first.
-
-    Args:
-        targets: names and inputs of the targets.
-        output: settings of the results; finished targets need no search.
-    """
-    from foldcli.inputs.complexes import Complex
-    from foldcli.pipeline.alignment_settings import FIRST_BATCH
-    from foldcli.pipeline.target_order import in_run_order
-    from msa.io.fasta import FastaRecord
-
-    unfinished = [
-        target
-        for name, target in in_run_order(targets)
-        if isinstance(target, FastaRecord | Complex) and not output.files(name).path("done").exists()
-    ]
-    chains = [
-        target.chains if isinstance(target, Complex) else (target,) for target in unfinished[:FIRST_BATCH]
-    ]
-    return {len(chain.sequence) for each in chains for chain in each}

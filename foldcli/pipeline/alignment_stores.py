@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from features.complexes.a3m import write_paired_a3m
 from foldcli.inputs.complexes import Complex
@@ -17,25 +17,19 @@ from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import link_file
 from foldcli.pipeline.alignment_request import AlignmentRequest
-from foldcli.pipeline.alignment_settings import AlignmentSettings
+from foldcli.pipeline.hit_texts import FoundHits, alignment_text, table_text
 from foldcli.pipeline.target_run import TargetRun
 from msa.errors import InputError
-from msa.io.a3m import write_a3m
 from msa.io.atomic import atomic_write
 from msa.io.digests import file_sha256
 from msa.io.fasta import FastaRecord
 from msa.io.json_files import read_json
-from msa.io.m8 import DEFAULT_COLUMNS, write_m8
-from msa.io.stockholm import write_stockholm
 from msa.io.temporary_names import remove_abandoned_files
-from msa.search.alignment_filter import alignment_hits
-from msa.search.hits import Hit, Hits
 
 SEARCH_RECORD = "search.json"
 """Name of the record of a finished search in a target's work folder."""
 SEARCH_FILES: tuple[FileKind, ...] = ("alignment", "hits")
 """The files that a search writes."""
-_WRITERS = {"a3m": write_a3m, "sto": write_stockholm}
 
 
 class ComplexStore(Protocol):
@@ -48,30 +42,6 @@ class ComplexStore(Protocol):
             OSError: a file cannot be written.
         """
         ...
-
-
-def write_alignment(
-    stream: IO[str],
-    query: FastaRecord,
-    hits: Sequence[Hit],
-    settings: AlignmentSettings,
-    file_format: str = "a3m",
-) -> int:
-    """Write the alignment of a query's hits.
-
-    Args:
-        stream: text stream.
-        query: the first row.
-        hits: best first.
-        settings: the settings, whose filter selects the rows.
-        file_format: "a3m", or "sto" for Stockholm.
-
-    Returns:
-        The number of rows after the query.
-    """
-    rows = alignment_hits(query, hits, settings.row_filter, settings.search.threads)
-    _WRITERS[file_format](stream, query, rows)
-    return len(rows)
 
 
 @dataclass(frozen=True)
@@ -97,15 +67,13 @@ class CacheStore:
         """Return True if an earlier run stored this alignment."""
         return not self.overwrite and self.path(name, query).is_file()
 
-    def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
+    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
         """Write the alignment of a query's hits.
 
         Raises:
             OSError: the cache cannot be written.
         """
-        text = io.StringIO()
-        write_alignment(text, query, hits, self.request.settings)
-        self.write_file(self.path(name, query), text.getvalue())
+        self.write_file(self.path(name, query), alignment_text(query, hits, self.request.settings))
 
     def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
         """Write the alignment of a complex; see `ComplexStore`."""
@@ -159,7 +127,7 @@ class TargetStore:
         if not replace(self, overwrite=False).is_finished(name, query):
             raise InputError("another run searches it in the same folder with other settings", name)
 
-    def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
+    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
         """Write the hits, their alignment, and the record of the search.
 
         Raises:
@@ -168,11 +136,11 @@ class TargetStore:
         target = self.targets[name]
         files = target.files
         with atomic_write(files.staged_path("hits")) as stream:
-            write_m8(stream, query, hits, DEFAULT_COLUMNS)
+            stream.write(table_text(query, hits))
         with atomic_write(files.staged_path("alignment")) as stream:
             if files.layout == "colabfold":
                 stream.write(colabfold_layout.first_line(len(query.sequence)))
-            write_alignment(stream, query, hits, self.request.settings)
+            stream.write(alignment_text(query, hits, self.request.settings))
         record = {
             "fingerprint": self.request.fingerprint(query),
             "hits": len(hits),

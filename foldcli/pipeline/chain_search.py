@@ -5,7 +5,6 @@ find them. While a run searches a chain, it holds the chain's lock.
 """
 
 import contextlib
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +16,12 @@ from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.pipeline.alignment_request import chain_query
 from foldcli.pipeline.alignment_stores import CacheStore, ComplexStore
+from foldcli.pipeline.hit_texts import FoundHits, table_text
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.search_stage import SEARCH_BATCH, SearchResult, SearchStage
 from foldcli.pipeline.target_run import measured_stage
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
-from msa.io.m8 import DEFAULT_COLUMNS, write_m8
-from msa.search.hits import Hits
 from msa.search.search import check_query
 
 T = TypeVar("T")
@@ -51,15 +49,13 @@ class ChainStore:
         """Return True if a chain has been searched; the name does not matter."""
         return self.store.is_finished(_NAME, query) and self._table(query).is_file()
 
-    def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
+    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
         """Write a chain's hits and their alignment; the name appears in messages only.
 
         Raises:
             OSError: the cache cannot be written.
         """
-        table = io.StringIO()
-        write_m8(table, query, hits, DEFAULT_COLUMNS)
-        self.store.write_file(self._table(query), table.getvalue())
+        self.store.write_file(self._table(query), table_text(query, hits))
         self.store.write(_NAME, query, hits)
         if hits.capped:
             limit = self.store.request.settings.search.max_seqs

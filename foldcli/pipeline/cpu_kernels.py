@@ -21,6 +21,7 @@ from foldcli.paths import cache_dir
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.fingerprints import fingerprint
 from foldcli.process_state import set_up_worker_process
+from msa.gpu.hardware import has_nvidia_hardware
 from msa.io.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -32,8 +33,10 @@ FEATURES = ("prepare_features",)
 """Names of the functions here that call the kernels of features."""
 ALIGNMENTS = ("call_filter_kernels",)
 """Names of those that call the kernels which make alignments of hits."""
-ITERATIONS = ("call_alignment_kernels", "call_family_kernels", "call_score_kernels")
-"""Names of those that call the kernels which searches need between their iterations, the slowest first."""
+ITERATIONS = ("call_family_kernels", "call_score_kernels")
+"""Names of those that call the kernels which searches need between their iterations."""
+PATHS = ("call_alignment_kernels",)
+"""Names of those that call the kernels which the CPU engine needs, and the GPU engine hardly ever."""
 
 REFINEMENT = ("call_refinement_kernels",)
 """Names of those that call the kernels which refine structures."""
@@ -48,17 +51,37 @@ _COMMAND = (
 _WITH_KERNELS = "msa", "features", "model/refinement"
 # longer than the blocks in which kernels compare rows
 _SEQUENCE = "MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFKDLGEENFKALVLIAFAQYLQQCPFEDHVKLVNEVTEFAKTCVADES"
+_LOWEST_PRIORITY = 19
 # as many as are scored together
 _MANY_TARGETS = 64
 
 
-def compile_cpu_kernels(calls: Sequence[str]) -> "Future[None]":
+def compile_for_first_target(device: str, searches: bool, iterates: bool) -> "Future[None]":
+    """Compile the kernels that the first target of a run needs; see `compile_cpu_kernels`.
+
+    Args:
+        device: value of `--device`.
+        searches: whether the run searches.
+        iterates: whether its searches have several iterations.
+    """
+    calls = (*FEATURES, *ALIGNMENTS) if searches else FEATURES
+    if iterates:
+        calls = (*ITERATIONS, *calls)
+        if device == "cpu" or not has_nvidia_hardware():
+            calls = (*PATHS, *calls)
+        else:
+            compile_cpu_kernels(PATHS, niceness=_LOWEST_PRIORITY)
+    return compile_cpu_kernels(calls)
+
+
+def compile_cpu_kernels(calls: Sequence[str], niceness: int = 0) -> "Future[None]":
     """Compile kernels in processes, unless that has been done; the first use should wait for the result.
 
     Errors are ignored here; the first use compiles what is missing.
 
     Args:
         calls: names of functions of this module, each of which is called in a process.
+        niceness: of the processes.
     """
 
     def compile_missing() -> None:
@@ -67,7 +90,7 @@ def compile_cpu_kernels(calls: Sequence[str]) -> "Future[None]":
         if not missing:
             return
         process = subprocess.run(
-            [*_COMMAND, *sys.path], input="\n".join(missing), text=True,
+            [*_COMMAND, *sys.path], input="\n".join([str(niceness), *missing]), text=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         log_time_since_start("the CPU kernels are compiled")
@@ -110,8 +133,12 @@ def _is_marked(call: str, state: str) -> bool:
 
 
 def main() -> None:
-    """Call the functions named on standard input, each in a process; exit with 1 if one fails."""
-    names = sys.stdin.read().split()
+    """Call the functions that standard input names after a niceness, each in a process.
+
+    Exits with 1 if one fails.
+    """
+    niceness, *names = sys.stdin.read().split()
+    os.nice(int(niceness))
     set_up_worker_process(os.getppid(), lambda number, frame: os._exit(1))
     # once, before the process forks: these take a large share of the time of a compilation
     import numba

@@ -52,7 +52,10 @@ def take_parameters(file: Path) -> "Future[dict[str, np.ndarray]]":
 
 
 def start_preloading(
-    device: str, parameters: Path | None, cpu_kernels: "Future[None] | None" = None
+    device: str,
+    parameters: Path | None,
+    cpu_kernels: "Future[None] | None" = None,
+    reads_features: bool = True,
 ) -> "Future[dict[str, np.ndarray]] | None":
     """Prepare features and the GPU, and read the parameters, each in a background thread.
 
@@ -62,6 +65,7 @@ def start_preloading(
         device: value of `--device`.
         parameters: file of the first network; None if it has none.
         cpu_kernels: see `start`.
+        reads_features: see `start`.
 
     Returns:
         The future arrays of the file, as `model.parameter_files.read_arrays` returns them.
@@ -69,7 +73,8 @@ def start_preloading(
     # imported before the threads start, because all of them import it
     import numpy  # noqa: F401
 
-    run_in_background(partial(prepare_features_after, cpu_kernels))
+    if reads_features:
+        run_in_background(partial(prepare_features_after, cpu_kernels))
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
     return None if parameters is None else run_in_background(lambda: _read_parameters(parameters))

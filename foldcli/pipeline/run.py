@@ -285,7 +285,7 @@ class _Run:
             targets, search, self._target_store, state.locks, begin_target, state.fail, state.progress.show,
             self._settings.predictor.wait_until_prepared,
         )  # fmt: skip
-        return run_ahead(searched, _SEARCHES_AHEAD, state.stop)
+        return run_ahead(_and_close(searched, search), _SEARCHES_AHEAD, state.stop)
 
     def _search_chains(self, search: SearchStage, chain_store: ChainStore) -> Iterator[TargetRun]:
         """Yield the unfinished targets; complexes come once all their chains have been searched."""
@@ -318,6 +318,12 @@ class _Run:
             reason = "; ".join(target.relax_failures)
             self._state.failures.record(target.name, NotRelaxed(f"{reason}; the unrelaxed structure is kept"))
         self._state.progress.target_done(target.name)
+
+
+def _and_close(targets: Iterator[TargetRun], search: SearchStage) -> Iterator[TargetRun]:
+    """Yield targets, and then close the search, so that the network gets its memory."""
+    yield from targets
+    search.close()
 
 
 def _log_result(target: TargetRun, record: DoneRecord, untrained: bool) -> None:

@@ -22,9 +22,10 @@ from foldcli.inputs.queries import Query, read_named_queries
 from foldcli.logs import logger
 from foldcli.paths import make_writable_folder
 from foldcli.pipeline.alignment_request import AlignmentRequest, chain_query
-from foldcli.pipeline.alignment_stores import CacheStore, write_alignment
+from foldcli.pipeline.alignment_stores import CacheStore
 from foldcli.pipeline.chain_search import ChainStore, search_complexes
 from foldcli.pipeline.failures import Failures
+from foldcli.pipeline.hit_texts import FoundHits, write_alignment
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.search_run import SearchRun, profile_file
 from foldcli.pipeline.search_stage import SearchResult, SearchStage
@@ -77,12 +78,14 @@ class FolderStore:
         profile = self.profile_path(name)
         return profile is None or (profile.is_file() and record.get("profile") == file_sha256(profile))
 
-    def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
+    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
         """Write the alignment of a query's hits, then its record.
 
         Raises:
             OSError: a file cannot be written.
         """
+        # only runs have another process make texts
+        assert isinstance(hits, Hits)
 
         def write_rows(stream: IO[str]) -> int:
             return write_alignment(stream, query, hits, self.request.settings, self.file_format)

@@ -10,6 +10,8 @@ from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
 from foldcli.pipeline.alignment_request import AlignmentRequest
 from foldcli.pipeline.alignment_settings import AlignmentSettings
+from foldcli.pipeline.hit_texts import FoundHits
+from foldcli.pipeline.search_process import ProcessSearcher
 from foldcli.progress import Progress, progress_bar
 from msa.io.fasta import FastaRecord
 from msa.search.engine import ProfileCallback
@@ -46,7 +48,7 @@ class AlignmentStore(Protocol):
         """Return True if an earlier run stored this alignment."""
         ...
 
-    def write(self, name: str, query: FastaRecord, hits: Hits) -> None:
+    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
         """Store the alignment of a query's hits."""
         ...
 
@@ -76,13 +78,13 @@ class SearchStage:
     """Searches of one database with the same settings.
 
     Args:
-        searcher: the database.
+        searcher: the database; a process for the searches of a run only stores alignments (`run`).
         settings: settings of the searches and alignments.
         log_level: level of the log line with each query's number of hits.
         show_progress: draw a progress bar.
     """
 
-    searcher: Searcher
+    searcher: Searcher | ProcessSearcher
     settings: AlignmentSettings
     log_level: int = logging.DEBUG
     show_progress: bool = True
@@ -91,6 +93,11 @@ class SearchStage:
     def request(self) -> AlignmentRequest:
         """The request that the alignments of this stage answer."""
         return AlignmentRequest(self.searcher.checksums, self.settings)
+
+    def close(self) -> None:
+        """Release the GPU memory of a process that searches; no search may follow."""
+        if isinstance(self.searcher, ProcessSearcher):
+            self.searcher.close()
 
     def search(
         self,
@@ -118,8 +125,24 @@ class SearchStage:
         progress: Progress | None,
     ) -> Iterator[tuple[str, FastaRecord, Hits]]:
         records = [query for _, query in queries]
+        assert not isinstance(self.searcher, ProcessSearcher)
         results = self.searcher.search_many(records, self.settings.search, progress, on_profile)
         for (name, _), (query, hits) in zip(queries, results, strict=True):
+            logger.log(self.log_level, "%s: %d hits", name, len(hits))
+            yield name, query, hits
+
+    def _found(
+        self,
+        queries: Sequence[tuple[str, FastaRecord]],
+        on_profile: ProfileCallback | None,
+        progress: Progress | None,
+    ) -> Iterator[tuple[str, FastaRecord, FoundHits]]:
+        """Yield name, query and hits of each query as `search` does; a process makes texts of the hits."""
+        if not isinstance(self.searcher, ProcessSearcher):
+            yield from self.search(queries, on_profile, progress)
+            return
+        results = self.searcher.search_texts([query for _, query in queries], self.settings, progress)
+        for (name, query), hits in zip(queries, results, strict=True):
             logger.log(self.log_level, "%s: %d hits", name, len(hits))
             yield name, query, hits
 
@@ -147,7 +170,7 @@ class SearchStage:
         while queries:
             searched = 0
             try:
-                for name, query, hits in self.search(queries, on_profile, progress):
+                for name, query, hits in self._found(queries, on_profile, progress):
                     searched += 1
                     yield _store_alignment(store, name, query, hits)
             except ServerLost:
@@ -160,7 +183,7 @@ class SearchStage:
             queries = queries[searched:]
 
 
-def _store_alignment(store: AlignmentStore, name: str, query: FastaRecord, hits: Hits) -> SearchResult:
+def _store_alignment(store: AlignmentStore, name: str, query: FastaRecord, hits: FoundHits) -> SearchResult:
     try:
         store.write(name, query, hits)
     except Exception as error:

@@ -68,6 +68,7 @@ def start(
     rank_threads: int | None = None,
     sampling_processes: int = 0,
     start_worker: Callable[[NetworkOptions, ParameterSource], None] | None = None,
+    reads_features: bool = True,
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
 
@@ -82,6 +83,8 @@ def start(
         sampling_processes: number of processes that sample features; 0 to sample in this process.
         start_worker: function of a module that each of the workers calls when it starts, with the options of
             its network, which name its device, and the model of its first job.
+        reads_features: False if this process probably neither reads features from the cache nor samples any,
+            so that numba, which compiles the kernels for that, need not be imported soon.
 
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
@@ -109,7 +112,7 @@ def start(
         sampling = SamplingProcesses(sampling_processes)
         sampling.start()
     rank_processes = None if rank_threads is None else RankProcesses(options, rank_threads, file)
-    arrays = start_preloading(options.device, file, cpu_kernels) if preload else None
+    arrays = start_preloading(options.device, file, cpu_kernels, reads_features) if preload else None
     with without_collection():
         import torch  # noqa: F401
     log_time_since_start("torch is imported")

@@ -403,7 +403,7 @@ class _ResultPipe:
         try:
             value = make()
         except Exception as raised:
-            error, trace = _picklable(raised), "".join(traceback.format_exception(raised)).rstrip()
+            error, trace = picklable(raised), "".join(traceback.format_exception(raised)).rstrip()
         if isinstance(value, Unfinished):
             return value
         result = pickle.dumps((value, error, trace, self._recorder.take()), pickle.HIGHEST_PROTOCOL)
@@ -413,7 +413,7 @@ class _ResultPipe:
         return None
 
 
-def _picklable(error: Exception) -> Exception:
+def picklable(error: Exception) -> Exception:
     """Return the error if it survives pickling, else a RuntimeError with its class name and message."""
     try:
         pickle.loads(pickle.dumps(error))

@@ -8,6 +8,7 @@ from typing import Any
 
 from msa import alphabet
 from msa.database.file_names import CLUSTERS as CLUSTERS
+from msa.database.file_names import MANIFEST as MANIFEST
 from msa.database.file_names import RESIDUES as RESIDUES
 from msa.errors import InputError
 
@@ -16,7 +17,6 @@ FORMAT_VERSION = 3
 """The newest version that can be read. A part of a split database has version 3, any other database with
 clusters has version 2, and all others have version 1."""
 PLAIN_VERSION, CLUSTERS_VERSION = 1, 2
-MANIFEST = "manifest.json"
 SPLIT = "split.json"
 """The description of a split database, next to the folders of its parts."""
 OFFSETS, LENGTHS = "offsets.i64", "lengths.i32"

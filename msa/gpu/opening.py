@@ -33,3 +33,14 @@ def create_context(number: int) -> bool:
     except (driver.DriverError, OSError, AttributeError):
         return False
     return True
+
+
+def allows_several_processes(number: int) -> bool:
+    """Start the driver; return whether several processes may use a GPU, False also if it does not start."""
+    try:
+        driver.call("cuInit", 0)
+        device = driver.number("cuDeviceGet", number)
+        mode = driver.number("cuDeviceGetAttribute", driver.COMPUTE_MODE, device)
+    except (driver.DriverError, OSError, AttributeError):
+        return False
+    return mode == driver.SHARED_MODE

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from features.residues import ATOM37, CA, CB
-from features.templates.backbone_geometry import C_N, CA_C, N_CA, close_loop, place_beta, place_oxygen
+from features.templates.backbone_geometry import close_loop, place_beta, place_oxygen
+from features.templates.bonds import C_N, CA_C, N_CA
 from features.templates.chains import TemplateChain
 from features.templates.structure_files import read_chains
 

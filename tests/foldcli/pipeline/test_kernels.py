@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from foldcli.commands.prediction import _first_lengths
 from foldcli.inputs.complexes import Complex
 from foldcli.pipeline import kernels
+from foldcli.pipeline.first_searches import first_lengths
 from foldcli.pipeline.kernels import (
     KernelCompilation,
     compile_for_run,
@@ -68,12 +68,12 @@ def test_kernels_are_compiled_for_the_first_batch_of_unfinished_targets(tmp_path
         ("pair", Complex("pair", (FastaRecord("a", "ACDEFG"), FastaRecord("b", "ACDEF")))),
         ("cached", cached),
     ]
-    assert _first_lengths(targets, Output()) == {3, 5, 6}  # type: ignore[arg-type]
+    assert first_lengths(targets, Output()) == {3, 5, 6}  # type: ignore[arg-type]
     targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(20, 30)]
-    assert _first_lengths(targets, Output()) == set(range(22, 30)), "the longest eight"  # type: ignore[arg-type]
+    assert first_lengths(targets, Output()) == set(range(22, 30)), "the longest eight"  # type: ignore[arg-type]
     targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(30, 50)]
     # three of the eight shortest are finished or have an alignment
-    assert _first_lengths(targets, Output()) >= {3, 5, 6, 20, 21, 22}  # type: ignore[arg-type]
+    assert first_lengths(targets, Output()) >= {3, 5, 6, 20, 21, 22}  # type: ignore[arg-type]
 
 
 @pytest.fixture

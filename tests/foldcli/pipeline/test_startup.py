@@ -120,3 +120,25 @@ def test_modules_that_must_load_quickly_do_not_import_slow_ones(modules: str, ab
     code = f"import sys, {modules}; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
     assert not absent & set(result.stdout.split())
+
+
+def test_runs_import_numba_only_to_read_or_sample_features(tmp_path: Path) -> None:
+    """If other processes search and sample, numba would only delay the start of the run."""
+    code = f"""
+import sys
+from pathlib import Path
+import foldcli.pipeline.ranks, foldcli.pipeline.run, foldcli.pipeline.searcher
+import foldcli.pipeline.template_stage
+from features.cache import FeatureCache
+from foldcli.pipeline.preloading import start_preloading
+from msa.io.alignments import parse_alignment
+
+start_preloading("cpu", None, reads_features=False)
+cache = FeatureCache(Path({str(tmp_path)!r}))
+alignment = [parse_alignment(b">a\\nACDE\\n>b\\nAC-E\\n")]
+cache.load_or_make(alignment)
+assert "numba" not in sys.modules
+cache.load_or_make(alignment)
+assert "numba" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
