@@ -32,7 +32,7 @@ these would compete with other threads and processes that do the same."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Model:
+class ContextModel:
     """The weights of the network.
 
     Args:
@@ -76,12 +76,13 @@ class _Model:
 
 
 @functools.cache
-def _model() -> _Model:
+def context_model() -> ContextModel:
+    """Return the network."""
     with importlib.resources.files("msa.profile").joinpath(_FILE).open("rb") as file, np.load(file) as arrays:
         # sums of these integers are exact in float32
         embedding, bias = arrays["embedding"].astype(np.float32), arrays["bias"].astype(np.float32)
         output, base = arrays["output"].astype(np.float64), arrays["base"].astype(np.float64)
-        return _Model(embedding, bias, output, base)
+        return ContextModel(embedding, bias, output, base)
 
 
 def context_frequencies(codes: np.ndarray) -> np.ndarray:
@@ -94,7 +95,7 @@ def context_frequencies(codes: np.ndarray) -> np.ndarray:
         float64 [length, 20], rows summing to 1. Letters other than the standard twenty get the frequencies
         that their neighbours predict.
     """
-    model, codes = _model(), np.minimum(codes, UNKNOWN)
+    model, codes = context_model(), np.minimum(codes, UNKNOWN)
     padded = np.pad(codes.astype(np.int64), model.neighbours, constant_values=UNKNOWN)
 
     def term(offset: int, rows: slice) -> np.ndarray:
@@ -119,7 +120,7 @@ def family_context_frequencies(observed: np.ndarray) -> np.ndarray:
         float64 [length, 20], rows summing to 1. With one residue at each position, these are the frequencies
         of `context_frequencies`.
     """
-    model, length = _model(), len(observed)
+    model, length = context_model(), len(observed)
     padded = np.zeros((length + 2 * model.neighbours, UNKNOWN + 1))
     padded[:, UNKNOWN] = 1
     inside = slice(model.neighbours, model.neighbours + length)

@@ -5,14 +5,16 @@ query positions, columns are letter codes of the target. Scores are integers, co
 all engines compute the same sums.
 """
 
+import functools
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from msa.alphabet import LETTERS, STANDARD, encode
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.context import UNKNOWN, context_frequencies
+from msa.profile.context import UNKNOWN, context_frequencies, context_model
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import (
     BLOSUM62,
@@ -154,6 +156,48 @@ def profile_from_frequencies(
     if comp_bias_corr:
         scores += _frequency_bias(scores, frequencies)[:, None]
     return _add_other_letters(scores)
+
+
+class ContextTables(NamedTuple):
+    """The arrays from which compiled code computes context profiles without composition correction.
+
+    Attributes:
+        embedding: see `msa.profile.context.ContextModel`.
+        bias: see `msa.profile.context.ContextModel`.
+        output: see `msa.profile.context.ContextModel`.
+        base: see `msa.profile.context.ContextModel`.
+        replaced: uint8 [26], the code that each letter counts as.
+        background: float64 [20], of the standard residues.
+        lambda_: nats per unit of score.
+        unknown_rows: int16 [26, 26], rows of letters other than the standard twenty.
+        stands_for: int64 [26, 2], the standard residues whose scores' mean is that of a letter; -1 for none.
+    """
+
+    embedding: np.ndarray
+    bias: np.ndarray
+    output: np.ndarray
+    base: np.ndarray
+    replaced: np.ndarray
+    background: np.ndarray
+    lambda_: float
+    unknown_rows: np.ndarray
+    stands_for: np.ndarray
+
+
+@functools.cache
+def context_tables() -> ContextTables:
+    """Return the arrays of the context model."""
+    model, lambda_ = context_model(), GUMBEL_TABLES[CONTEXT].ungapped_lambda
+    stands_for = np.full((len(LETTERS), 2), -1)
+    for letter, residues in _STANDS_FOR.items():
+        stands_for[LETTERS.index(letter)] = [
+            STANDARD.index(residue) for residue in (residues[0], residues[-1])
+        ]
+    unknown_rows = np.ascontiguousarray(substitution_matrix()[:, : len(LETTERS)])
+    return ContextTables(
+        model.embedding, model.bias, model.output, model.base, _REPLACED,
+        np.ascontiguousarray(_standard_background()), lambda_, unknown_rows, stands_for,
+    )  # fmt: skip
 
 
 def _standard_background() -> np.ndarray:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
+from msa.search import forward
 from msa.search.composition import SEQUENCE_K_FACTOR, excess_of_queries
 from msa.search.engine import (
     Candidates,
@@ -86,7 +87,8 @@ class FurtherAlignments:
         if not second:
             return scored
         scores = np.concatenate([each.scores for each in found[len(selected) :]])
-        return self._with_second_matrix(scored, rows, second, scores)
+        others = self._second_evalues(scored, rows, second, scores)
+        return self._with_other_evidence(scored, rows, others, profiles)
 
     def _second_pairs(self, queries: np.ndarray, targets: np.ndarray) -> PairStatistics:
         """Return the statistics of pairs for scores with the second matrix."""
@@ -155,10 +157,10 @@ class FurtherAlignments:
         np.minimum.at(values, row[passes], sums[passes])
         return replace(scored, evalues=values)
 
-    def _with_second_matrix(
+    def _second_evalues(
         self, scored: ScoredBatch, rows: np.ndarray, profiles: Mapping[int, QueryProfile], scores: np.ndarray
-    ) -> ScoredBatch:
-        """Return the candidates with E-values that include scores with the second matrix.
+    ) -> np.ndarray:
+        """Return the E-values of scores with the second matrix, float64 [n].
 
         Args:
             scored: the candidates.
@@ -173,6 +175,32 @@ class FurtherAlignments:
             SECOND_MATRIX, pairs.parameters.lambda_,
         )  # fmt: skip
         excess = np.maximum(of_composition, scored.reversed_excess[rows])
-        values = scored.evalues.copy()
-        values[rows] = combined_evalues(values[rows], pairs.evalues(np.maximum(scores - excess, 0)))
+        return pairs.evalues(np.maximum(scores - excess, 0))
+
+    def _with_other_evidence(
+        self,
+        scored: ScoredBatch,
+        rows: np.ndarray,
+        others: np.ndarray,
+        profiles: Mapping[int, QueryProfile],
+    ) -> ScoredBatch:
+        """Return the candidates with E-values that include the second matrix and Forward scores.
+
+        Args:
+            scored: the candidates.
+            rows: int64 [n], indices of those that have been scored with the second matrix.
+            others: float64 [n], their E-values.
+            profiles: of the queries, by index.
+        """
+        evalues, values = scored.evalues[rows], scored.evalues.copy()
+        values[rows] = combined_evalues(evalues, others)
+        near = np.flatnonzero((evalues >= forward.MIN_EVALUE) & (evalues <= forward.MAX_EVALUE))
+        if len(near):
+            row = rows[near]
+            queries, targets = np.array(scored.queries)[scored.owners[row]], scored.targets[row]
+            of_forward = forward.forward_evalues(
+                profiles, queries, self._targets, targets, scored.records[row], scored.excess[row],
+                self._pairs(queries, targets), self._settings.threads,
+            )  # fmt: skip
+            values[row] = forward.combined_evalues(evalues[near], others[near], of_forward)
         return replace(scored, evalues=values)

@@ -73,7 +73,7 @@ class PairStatistics:
         return cls(parameters, residues, lengths[owners], k, fractions, long_targets, target_lengths)
 
     @property
-    def _length_factors(self) -> np.ndarray:
+    def length_factors(self) -> np.ndarray:
         """The factors of E-values that are due to the lengths of the targets, float64 [n]."""
         return np.asarray(np.maximum(self.target_lengths / self.long_targets, 1.0))
 
@@ -89,11 +89,11 @@ class PairStatistics:
         """
         lengths, residues = self.target_lengths, self.database_residues
         values = evalues(scores, self.query_lengths, lengths, residues, self.parameters, max_evalue, self.k)
-        return np.asarray(values * self._length_factors)
+        return np.asarray(values * self.length_factors)
 
     def are_evalues_at_most(self, max_evalue: float, scores: np.ndarray) -> np.ndarray:
         """Return whether the E-values of scores, int [n], are at most a limit, bool [n]."""
-        return self._are_at_most(max_evalue, self._length_factors, scores, self.database_residues)
+        return self._are_at_most(max_evalue, self.length_factors, scores, self.database_residues)
 
     def pair_evalues(self, scores: np.ndarray) -> np.ndarray:
         """Compute the E-values of scores, int [n], for databases of each target alone, float64 [n]."""

@@ -7,6 +7,7 @@ factor. docs/sensitivity.md compares other combinations.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -42,7 +43,17 @@ def second_profile(query: QueryProfile) -> QueryProfile:
 
 def combined_evalues(evalues: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Combine E-values, float64 [n], > 0, with those of the second matrix, ≥ 0."""
-    others = np.where(others <= _MAX_OTHER_EVALUE, others, math.inf)
+    return weighted_mean(_FACTOR, (1 - _WEIGHT, _WEIGHT), (evalues, evidence(others)))
+
+
+def evidence(others: np.ndarray) -> np.ndarray:
+    """Return E-values with the second matrix, or infinity for those that are no evidence, float64 [n]."""
+    return np.where(others <= _MAX_OTHER_EVALUE, others, math.inf)
+
+
+def weighted_mean(factor: float, weights: Sequence[float], evalues: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the weighted harmonic mean of E-values, float64 [n], ≥ 0, times a factor."""
     # 0 has no inverse
     smallest = np.finfo(np.float64).tiny
-    return np.asarray(_FACTOR / ((1 - _WEIGHT) / evalues + _WEIGHT / np.maximum(others, smallest)))
+    inverse = sum(weight / np.maximum(each, smallest) for weight, each in zip(weights, evalues, strict=True))
+    return np.asarray(factor / inverse)
