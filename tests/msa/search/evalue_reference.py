@@ -14,7 +14,27 @@ from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues, reversed_excess
 from msa.search.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, composition_excess
 
+GAP_OPEN_WEIGHT, GAP_EXTEND_WEIGHT = 0.01, 0.6
+"""Weights of gaps in Forward scores."""
 GAP_OPEN = {"CONTEXT": 12, "BLOSUM62": 11}
+
+
+def sum_of_alignments(weights: np.ndarray) -> float:
+    """Sum the weights of all local alignments, given those of pairs, float64 [query, target].
+
+    Gaps of each length are added one by one, in either sequence, but not in both between two pairs.
+    """
+    rows, columns = weights.shape
+    pairs = np.zeros((rows + 1, columns + 1))
+    gaps = GAP_OPEN_WEIGHT * GAP_EXTEND_WEIGHT ** np.arange(max(rows, columns) + 1)
+    distances = np.subtract.outer(np.arange(columns), np.arange(columns))
+    in_target = np.where(distances > 0, gaps[np.maximum(distances - 1, 0)], 0)
+    for row in range(rows):
+        before = pairs[row, :-1]
+        # the residues of the query since an earlier pair are opposite a gap
+        in_query = gaps[:row][::-1] @ pairs[:row, :-1]
+        pairs[row + 1, 1:] = weights[row] * (1 + before + in_query + in_target @ before)
+    return float(pairs.sum())
 
 
 class Reference:
@@ -55,13 +75,17 @@ class Reference:
         record: list[int] = found.records[0].tolist()
         return record
 
-    def pair_evalue(self, sequence: np.ndarray, record: list[int]) -> float:
-        """Return the E-value of an alignment for a database of the target alone, after all corrections."""
+    def excess(self, sequence: np.ndarray, record: list[int]) -> int:
+        """Return the correction of an alignment's score."""
         found = np.array([record], np.int32), SequenceArrays.concatenate([sequence]), np.array([0])
         (composition,) = composition_excess(
             [self.profile], np.array([0]), *found, self.matrix, self.parameters.lambda_
         )
-        score = max(record[0] - max(int(composition), self.reversed_excess), 0)
+        return max(int(composition), self.reversed_excess)
+
+    def pair_evalue(self, sequence: np.ndarray, record: list[int]) -> float:
+        """Return the E-value of an alignment for a database of the target alone, after all corrections."""
+        score = max(record[0] - self.excess(sequence, record), 0)
         parameters = replace(self.parameters, k=self.parameters.k * SEQUENCE_K_FACTOR)
         length = len(self.target)
         return float(evalues(np.array([score]), len(self.codes), np.array([length]), length, parameters)[0])
@@ -98,11 +122,31 @@ class Reference:
         return other.single_evalue
 
     @property
+    def forward_evalue(self) -> float:
+        """The E-value of the Forward score of the target's profile near the best alignment."""
+        first, end = max(self.best[3] - 100, 0), self.best[4] + 101
+        profile = query_profile(self.target, False, "CONTEXT")[first:end].astype(np.float64)
+        weights = np.exp(0.3176 * profile.T)[self.codes] / 1.05
+        score, of_reversed = (
+            round(math.log(sum_of_alignments(each)), 6) for each in (weights, weights[::-1])
+        )
+        cells = max(len(self.query) * len(self.target), 1e5)
+        excess = max(
+            self.excess(self.target, self.best) * self.parameters.lambda_,
+            of_reversed - math.log(10 * cells / 0.04),
+        )
+        evalue = 10 * len(self.query) * self.residues * math.exp(excess - score)
+        return evalue * max(len(self.target) / 800, 1)
+
+    @property
     def evalue(self) -> float:
         """The E-value that a search reports."""
         if not 1e-12 <= self.single_evalue <= 1:
             return self.single_evalue
         if self.matrix != "CONTEXT":
             return self.summed_evalue
-        other = self.other_evalue
-        return 0.9 / (0.75 / self.summed_evalue + (0.25 / other if other <= 100 else 0))
+        first, other = self.summed_evalue, self.other_evalue
+        second = 1 / other if other <= 100 else 0
+        if 1e-4 <= first <= 0.3:
+            return 0.65 / (0.4 / first + 0.2 * second + 0.4 / self.forward_evalue)
+        return 0.9 / (0.75 / first + 0.25 * second)
