@@ -343,7 +343,7 @@ def _interpreted_evalues(alignments: _Alignments, residues: int, parameters: Gum
     query_starts, query_fits = _start_positions(alignments.query_lengths, mean_lengths, deviations)
     target_starts, target_fits = _start_positions(lengths, mean_lengths, deviations)
     areas = query_starts * target_starts + covariances * query_fits * target_fits
-    return areas * alignments.k * _map(math.exp, -parameters.lambda_ * scores) * residues / lengths
+    return areas * alignments.k * map_numbers(math.exp, -parameters.lambda_ * scores) * residues / lengths
 
 
 def _alignment_lengths(
@@ -369,11 +369,11 @@ def _start_positions(
     """Return the expected number of start positions, and the probability that the alignment fits."""
     free = lengths - mean_lengths
     z = free / deviations
-    fits = 0.5 * _map(math.erfc, -z / _ROOT_OF_2)
-    densities = _map(math.exp, -0.5 * z * z) / _ROOT_OF_2_PI
+    fits = 0.5 * map_numbers(math.erfc, -z / _ROOT_OF_2)
+    densities = map_numbers(math.exp, -0.5 * z * z) / _ROOT_OF_2_PI
     return free * fits + deviations * densities, fits
 
 
-def _map(function: Callable[[float], float], arguments: np.ndarray) -> np.ndarray:
+def map_numbers(function: Callable[[float], float], arguments: np.ndarray) -> np.ndarray:
     """Apply a function of Python's math module, which calls the C library, to each number."""
     return np.array(list(map(function, arguments.tolist())))

@@ -192,71 +192,40 @@ def fill_forward_scores(tables, table, gap_open, gap_extend, residues, windows, 
 
 
 @kernel
-def find_copies(residues, windows, owners, order, representatives):  # type: ignore[no-untyped-def]
-    """Find the windows whose residues are those of another window of the same query.
+def find_copies(residues, windows, owners, representatives):  # type: ignore[no-untyped-def]
+    """Find the windows whose residues are those of an earlier window of the same query.
 
     Args:
         residues: uint8, residue bytes of the database.
         windows: see `fill_forward_scores`.
         owners: int64 [n], query of each window.
-        order: int64 [n], the windows in an order in which copies follow each other.
-        representatives: int64 [n], written: the index of the first copy in this order.
+        representatives: int64 [n], written: the index of the first copy.
     """
-    representative = -1
-    for k in order:
-        if representative < 0 or not _are_copies(residues, windows, owners, representative, k):
-            representative = k
-        representatives[k] = representative
-
-
-@kernel
-def _are_copies(residues, windows, owners, first, second):  # type: ignore[no-untyped-def]
-    """Return whether two windows have the same query, lengths and letters."""
-    if owners[first] != owners[second]:
-        return False
-    start, other = windows[first, 0], windows[second, 0]
-    for k in range(1, windows.shape[1]):
-        if windows[first, k] - start != windows[second, k] - other:
-            return False
-    for k in range(windows[first, 3] - start):
-        if (residues[start + k] ^ residues[other + k]) & LETTER_BITS:
-            return False
-    return True
-
-
-@kernel
-def fill_hashes(residues, windows, hashes):  # type: ignore[no-untyped-def]
-    """Write a hash of the letters of each window; see `find_copies`.
-
-    Args:
-        residues: uint8, residue bytes of the database.
-        windows: see `fill_forward_scores`.
-        hashes: uint64 [n], written.
-    """
+    # a hash table with linear probing
+    size = 2
+    while size < 2 * len(windows):
+        size *= 2
+    entries = np.full(size, -1)
     for k in range(len(windows)):
-        # Fowler, Noll and Vo's
-        value = np.uint64(14695981039346656037)
-        for position in range(windows[k, 0], windows[k, 3]):
+        start, first, end, end_read = windows[k]
+        # Fowler, Noll and Vo's hash
+        value = np.uint64(14695981039346656037) ^ np.uint64(owners[k])
+        for position in range(start, end_read):
             value = (value ^ np.uint64(residues[position] & LETTER_BITS)) * np.uint64(1099511628211)
-        hashes[k] = value
-
-
-@kernel
-def fill_evalues(scores, excess, query_lengths, target_lengths, factors, evalues):  # type: ignore[no-untyped-def]
-    """Write E-values; see `msa.search.forward.forward_evalues`.
-
-    Args:
-        scores: float64 [n, 2], for the query and the reversed query.
-        excess: float64 [n], nats.
-        query_lengths: int64 [n], residues.
-        target_lengths: int32 [n], residues.
-        factors: K; the number of pairs and the fraction of chance pairs of the correction by the reversed
-            query; and the number of residues of the database.
-        evalues: float64 [n], written.
-    """
-    k, min_pairs, chance_fraction, residues = factors
-    for i in range(len(scores)):
-        pairs = max(np.float64(query_lengths[i]) * target_lengths[i], min_pairs)
-        of_reversed = scores[i, 1] - math.log(k * pairs / chance_fraction)
-        score = scores[i, 0] - max(excess[i], of_reversed)
-        evalues[i] = k * query_lengths[i] * residues * math.exp(-score)
+        slot = np.int64((value ^ (value >> np.uint64(32))) & np.uint64(size - 1))
+        while entries[slot] >= 0:
+            other = entries[slot]
+            shift = windows[other, 0] - start
+            is_copy = owners[other] == owners[k] and windows[other, 1] - first == shift
+            is_copy = is_copy and windows[other, 2] - end == shift and windows[other, 3] - end_read == shift
+            if is_copy:
+                for position in range(start, end_read):
+                    if (residues[position] ^ residues[position + shift]) & LETTER_BITS:
+                        is_copy = False
+                        break
+            if is_copy:
+                break
+            slot = (slot + 1) % size
+        if entries[slot] < 0:
+            entries[slot] = k
+        representatives[k] = entries[slot]

@@ -20,10 +20,8 @@ def call_scoring_kernels() -> None:
     tables, indices, windows = context_tables(), np.zeros(1, np.int64), np.array([[0, 0, 1, 1]])
     padded, log_odds = np.zeros(len(tables.embedding), np.int64), np.zeros((1, tables.output.shape[1]))
     compiled_context.add_changes(tables.embedding, tables.bias, tables.output, padded, log_odds)
-    compiled_forward.fill_hashes(residues, windows, np.zeros(1, np.uint64))
-    compiled_forward.find_copies(residues, windows, indices, indices, indices.copy())
-    scores, queries, lengths = np.zeros((1, 2)), np.array([[0, 1]]), np.ones(1, np.int32)
+    compiled_forward.find_copies(residues, windows, indices, indices.copy())
     compiled_forward.fill_forward_scores(
-        tables, np.ones(256), 0.5, 0.5, residues, windows, residues.copy(), queries, scores
-    )
-    compiled_forward.fill_evalues(scores, numbers, integers, lengths, (1.0,) * 4, numbers)
+        tables, np.ones(256), 0.5, 0.5, residues, windows, residues.copy(), np.array([[0, 1]]),
+        np.zeros((1, 2)),
+    )  # fmt: skip

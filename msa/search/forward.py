@@ -21,6 +21,7 @@ from msa.profile.context import context_model
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import CONTEXT
 from msa.profile.pssm import context_tables
+from msa.profile.statistics import map_numbers
 from msa.search.composition import SEQUENCE_CHANCE_FRACTION
 from msa.search.engine import QueryProfile
 from msa.search.pair_statistics import PairStatistics
@@ -86,15 +87,13 @@ def forward_evalues(
     Returns:
         float64 [n].
     """
-    from msa.search import compiled_forward  # imports numba
-
-    scores = _forward_scores(profiles, queries, targets, _windows(targets, indices, records), threads)
-    factors = _K, _MIN_PAIRS, SEQUENCE_CHANCE_FRACTION, float(pairs.database_residues)
-    evalues = np.empty(len(queries))
-    compiled_forward.fill_evalues(
-        scores, excess * pairs.parameters.lambda_, pairs.query_lengths, pairs.target_lengths, factors, evalues
-    )
-    return evalues * pairs.length_factors
+    windows = _windows(targets, indices, records)
+    scores = _forward_scores(profiles, queries, targets, windows, threads)
+    cells = np.maximum(pairs.query_lengths * pairs.target_lengths.astype(np.float64), _MIN_PAIRS)
+    of_reversed = scores[:, 1] - map_numbers(math.log, _K * cells / SEQUENCE_CHANCE_FRACTION)
+    corrected = scores[:, 0] - np.maximum(excess * pairs.parameters.lambda_, of_reversed)
+    starts = _K * pairs.query_lengths * float(pairs.database_residues)
+    return np.asarray(starts * map_numbers(math.exp, -corrected) * pairs.length_factors)
 
 
 def _windows(targets: SequenceArrays, indices: np.ndarray, records: np.ndarray) -> np.ndarray:
@@ -125,7 +124,8 @@ def _forward_scores(
     codes = [profiles[query].codes for query in used.tolist()]
     ends = np.cumsum([len(each) for each in codes])
     spans = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1)[owners]
-    representatives = _representatives(targets.residues, windows, owners)
+    representatives = np.empty(len(windows), np.int64)
+    compiled_forward.find_copies(targets.residues, windows, owners, representatives)
     computed, copies = np.unique(representatives, return_inverse=True)
     windows, spans = windows[computed], spans[computed]
     scores = np.empty((len(computed), 2))
@@ -140,18 +140,6 @@ def _forward_scores(
     cells = (windows[:, 2] - windows[:, 1]) * (spans[:, 1] - spans[:, 0])
     run_in_threads(compute, chunks_of_equal_work(cells, _CHUNK_CELLS), threads)
     return np.round(scores, _DECIMALS)[copies]
-
-
-def _representatives(residues: np.ndarray, windows: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """Return, for each window, a copy of it with the same query, int64 [n]; all copies have the same one."""
-    from msa.search import compiled_forward  # imports numba
-
-    hashes = np.empty(len(windows), np.uint64)
-    compiled_forward.fill_hashes(residues, windows, hashes)
-    representatives = np.empty(len(windows), np.int64)
-    order = np.lexsort((hashes, owners))
-    compiled_forward.find_copies(residues, windows, owners, order, representatives)
-    return representatives
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """Further alignments of candidates near the limit, and what they change in the E-values.
 
 Second alignments (msa.search.second_alignments) and those with a second matrix (msa.search.second_matrix) are
-computed in one call, because most of the time is spent waiting for the GPU.
+computed in one call, because most of the time is spent waiting for the GPU. Forward scores
+(msa.search.forward) follow.
 """
 
 from collections.abc import Callable, Mapping, Sequence

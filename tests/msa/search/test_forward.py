@@ -15,11 +15,13 @@ from msa.cpu.engine import CpuEngine
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
 from msa.profile.compiled_context import fill_profile
+from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, context_tables, query_profile
 from msa.search import compiled_forward, forward
 from msa.search.compiled_forward import LANES, forward_score
 from msa.search.engine import QueryProfile
 from msa.search.further_alignments import FurtherAlignments
+from msa.search.pair_statistics import PairStatistics
 from msa.search.scored_batch import ScoredBatch
 from msa.search.search import search
 from msa.search.second_matrix import combined_evalues
@@ -174,22 +176,34 @@ def pairs() -> Pairs:
     return Pairs()
 
 
-@pytest.mark.parametrize("equal_hashes", [False, True])
-def test_copies_of_a_window_are_computed_once(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch, equal_hashes: bool
-) -> None:
+def test_copies_of_a_window_are_computed_once(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = np.concatenate([pairs.scores(slice(k, k + 1)) for k in range(len(pairs.queries))])
     counts: list[int] = []
     fill = compiled_forward.fill_forward_scores
     monkeypatch.setattr(
         compiled_forward, "fill_forward_scores", lambda *each: counts.append(len(each[5])) or fill(*each)
     )
-    if equal_hashes:
-        monkeypatch.setattr(compiled_forward, "fill_hashes", lambda residues, windows, hashes: hashes.fill(0))
     np.testing.assert_array_equal(pairs.scores(), expected)
     # targets 0, 1 and 2 have equal windows, and so have 3 and 4, but their neighbours differ
     assert sum(counts) == 2 * 5
     assert len(np.unique(expected[:, 0])) == 2 * 5
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32), st.integers(1, 200))
+def test_first_copies_equal_those_of_a_dictionary(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    residues = rng.integers(0, 2, 60).astype(np.uint8)
+    starts, owners = rng.integers(0, 50, count), rng.integers(0, 3, count)
+    lengths = rng.integers(0, 3, (count, 3)).cumsum(axis=1)
+    windows = np.concatenate([starts[:, None], starts[:, None] + lengths], axis=1)
+    found, first = np.empty(count, np.int64), {}
+    masked = residues | (MASK_BIT * rng.integers(0, 2, 60)).astype(np.uint8)
+    compiled_forward.find_copies(masked, windows, owners, found)
+    for k in range(count):
+        start, end = starts[k], windows[k, 3]
+        key = owners[k], *lengths[k], residues[start:end].tobytes()
+        assert found[k] == first.setdefault(key, k)
 
 
 def test_scores_equal_the_reference(pairs: Pairs) -> None:
@@ -208,16 +222,22 @@ def test_threads_do_not_affect_scores(pairs: Pairs, monkeypatch: pytest.MonkeyPa
         np.testing.assert_array_equal(pairs.scores(threads=threads), expected)
 
 
-def test_sequences_that_match_their_reverse_are_corrected() -> None:
-    factors = 10.0, 1e5, 0.04, 1e6
-    lengths = np.array([200, 2000]), np.array([300, 300], np.int32)
-    for of_reversed, excess in ((0.0, 3.0), (20.0, 3.0), (40.0, 3.0), (40.0, 30.0)):
-        found = np.empty(2)
+def test_sequences_that_match_their_reverse_are_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = gumbel_parameters(12, 1, "CONTEXT")
+    lengths, factors = np.array([200, 2000]), np.ones(2)
+    statistics = PairStatistics(
+        parameters, 10**6, lengths, factors, factors, 800 * factors, np.array([300, 1600])
+    )
+    targets = SequenceArrays.concatenate([np.zeros(9, np.uint8)])
+    indices, records = np.zeros(2, np.int64), np.zeros((2, 8), np.int32)
+    for of_reversed, excess in ((0.0, 3), (20.0, 3), (40.0, 3), (40.0, 200)):
         scores = np.array([[50.0, of_reversed]] * 2)
-        compiled_forward.fill_evalues(scores, np.full(2, excess), *lengths, factors, found)
-        for k, cells in enumerate((1e5, 6e5)):
-            correction = max(excess, of_reversed - math.log(10 * cells / 0.04))
-            expected = 10 * lengths[0][k] * 1e6 * math.exp(correction - 50)
+        monkeypatch.setattr(forward, "_forward_scores", lambda *_, scores=scores: scores)
+        corrections = np.full(2, excess)
+        found = forward.forward_evalues({}, indices, targets, indices, records, corrections, statistics, 1)
+        for k, (cells, factor) in enumerate(((1e5, 1), (2000 * 1600, 2))):
+            correction = max(0.241 * excess, of_reversed - math.log(10 * cells / 0.04))
+            expected = 10 * lengths[k] * 1e6 * math.exp(correction - 50) * factor
             assert found[k] == pytest.approx(expected, rel=1e-12)
 
 
