@@ -29,7 +29,8 @@ def add_changes(embedding, bias, output, codes, log_odds):  # type: ignore[no-un
     # about a seventh of the hidden units are active; four of them are added at once
     active, units = np.empty(_HIDDEN + 4), np.zeros(_HIDDEN + 4, np.int64)
     for position in range(len(log_odds)):
-        hidden[:] = bias
+        for k in range(_HIDDEN):
+            hidden[k] = bias[k]
         for offset in range(0, _WINDOW, 7):
             a = embedding[offset, codes[position + offset]]
             b = embedding[offset + 1, codes[position + offset + 1]]
@@ -44,8 +45,10 @@ def add_changes(embedding, bias, output, codes, log_odds):  # type: ignore[no-un
         for k in range(_HIDDEN):
             units[count], active[count] = k, hidden[k]
             count += hidden[k] > 0
-        active[count : count + 4] = 0
-        changes[:] = 0
+        for k in range(count, count + 4):
+            active[k] = 0
+        for residue in range(_RESIDUES):
+            changes[residue] = 0
         for k in range(0, count, 4):
             i, j, m, n = units[k], units[k + 1], units[k + 2], units[k + 3]
             of_i, of_j, of_m, of_n = active[k], active[k + 1], active[k + 2], active[k + 3]
@@ -76,12 +79,14 @@ def fill_profile(tables, codes, profile):  # type: ignore[no-untyped-def]
     neighbours = _WINDOW // 2
     log_odds = np.empty((len(profile), _RESIDUES))
     for position in range(len(profile)):
-        log_odds[position] = tables.base[replaced[position + neighbours]]
+        for residue in range(_RESIDUES):
+            log_odds[position, residue] = tables.base[replaced[position + neighbours], residue]
     add_changes(tables.embedding, tables.bias, tables.output, replaced, log_odds)
     background, stands_for, scale = tables.background, tables.stands_for, 1 / tables.lambda_
     for position in range(len(profile)):
         if replaced[position + neighbours] == _RESIDUES:
-            profile[position] = tables.unknown_rows[codes[position + neighbours]]
+            for letter in range(profile.shape[1]):
+                profile[position, letter] = tables.unknown_rows[codes[position + neighbours], letter]
             continue
         largest, total, mean = -np.inf, 0.0, 0.0
         for residue in range(_RESIDUES):

@@ -131,28 +131,37 @@ _next_row: Any = intrinsic(_next_row_typing)
 
 
 @kernel
-def forward_score(weights, letters, step, gap_open, gap_extend):  # type: ignore[no-untyped-def]
+def forward_score(weights, letters, is_reversed, gap_open, gap_extend):  # type: ignore[no-untyped-def]
     """Return the logarithm of the sum of the weights of all local alignments.
 
     Args:
         weights: float64 [26, vectors, 8], of a pair of each letter and column; 0 after the last column.
         letters: uint8 [length ≥ 1], letter codes of the rows.
-        step: 1, or -1 to read the letters backwards.
+        is_reversed: whether to read the letters backwards.
         gap_open: weight of a gap's first residue.
         gap_extend: weight of each further residue.
     """
     cells, sums = np.zeros((weights.shape[1], 3, LANES)), np.zeros(LANES)
     start, scale = 1.0, 0
     for row in range(len(letters)):
-        letter = letters[row] if step > 0 else letters[len(letters) - 1 - row]
+        letter = letters[len(letters) - 1 - row] if is_reversed else letters[row]
         _next_row(weights[letter], cells, sums, start, gap_open, gap_extend)
-        if row % _ROWS_BETWEEN_CHECKS == 0 and sums.max() > _LARGE:
+        if row % _ROWS_BETWEEN_CHECKS == 0 and _sum(sums) > _LARGE:
             # powers of two change no digits
             cells /= _LARGE
             sums /= _LARGE
             start /= _LARGE
             scale += 1
-    return math.log(sums.sum()) + scale * math.log(_LARGE)
+    return math.log(_sum(sums)) + scale * math.log(_LARGE)
+
+
+@kernel
+def _sum(numbers):  # type: ignore[no-untyped-def]
+    """Return the sum of numbers; numba's own takes longer to compile."""
+    total = 0.0
+    for number in numbers:
+        total += number
+    return total
 
 
 @kernel
@@ -175,7 +184,9 @@ def fill_forward_scores(tables, table, gap_open, gap_extend, residues, windows, 
     for k in range(len(windows)):
         first_read, first, end, end_read = windows[k]
         length = end - first
-        codes = np.full(length + 2 * neighbours, X, np.uint8)
+        codes = np.empty(length + 2 * neighbours, np.uint8)
+        for position in range(len(codes)):
+            codes[position] = X
         for position in range(first_read, end_read):
             letter = residues[position] & LETTER_BITS
             codes[position - first + neighbours] = min(letter, len(LETTERS) - 1)
@@ -187,8 +198,8 @@ def fill_forward_scores(tables, table, gap_open, gap_extend, residues, windows, 
                 score = max(profile[position, letter], -128)
                 weights[letter, position // LANES, position % LANES] = table[score + 128]
         query = letters[queries[k, 0] : queries[k, 1]]
-        scores[k, 0] = forward_score(weights, query, 1, gap_open, gap_extend)
-        scores[k, 1] = forward_score(weights, query, -1, gap_open, gap_extend)
+        for direction in range(2):
+            scores[k, direction] = forward_score(weights, query, direction == 1, gap_open, gap_extend)
 
 
 @kernel
@@ -205,7 +216,9 @@ def find_copies(residues, windows, owners, representatives):  # type: ignore[no-
     size = 2
     while size < 2 * len(windows):
         size *= 2
-    entries = np.full(size, -1)
+    entries = np.empty(size, np.int64)
+    for slot in range(size):
+        entries[slot] = -1
     for k in range(len(windows)):
         start, first, end, end_read = windows[k]
         # Fowler, Noll and Vo's hash
