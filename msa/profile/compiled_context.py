@@ -27,7 +27,7 @@ def add_changes(embedding, bias, output, codes, log_odds):  # type: ignore[no-un
     """
     hidden, changes = np.empty(_HIDDEN, np.float32), np.empty(_RESIDUES)
     # about a seventh of the hidden units are active; four of them are added at once
-    active, units = np.empty(_HIDDEN + 4), np.zeros(_HIDDEN + 4, np.int64)
+    active, units = np.empty(_HIDDEN + 3), np.zeros(_HIDDEN + 3, np.int64)
     for position in range(len(log_odds)):
         for k in range(_HIDDEN):
             hidden[k] = bias[k]
@@ -45,7 +45,7 @@ def add_changes(embedding, bias, output, codes, log_odds):  # type: ignore[no-un
         for k in range(_HIDDEN):
             units[count], active[count] = k, hidden[k]
             count += hidden[k] > 0
-        for k in range(count, count + 4):
+        for k in range(count, count + 3):
             active[k] = 0
         for residue in range(_RESIDUES):
             changes[residue] = 0
