@@ -217,8 +217,8 @@ def find_copies(residues, windows, owners, representatives):  # type: ignore[no-
     while size < 2 * len(windows):
         size *= 2
     entries = np.empty(size, np.int64)
-    for slot in range(size):
-        entries[slot] = -1
+    for k in range(size):
+        entries[k] = -1
     for k in range(len(windows)):
         start, first, end, end_read = windows[k]
         # Fowler, Noll and Vo's hash

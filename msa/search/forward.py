@@ -47,6 +47,8 @@ _FACTOR = 0.65
 _LOWEST_SCORE, _SCORE_COUNT = -128, 256
 _DECIMALS = 6
 """Decimals of Forward scores: logarithms may differ in the last bit between machines."""
+_MAX_EXPONENT = 600.0
+"""Largest argument of exp, far from an overflow; larger E-values are no evidence, either."""
 _CHUNK_CELLS = 2**22
 """Cells of the matrices of a chunk that a thread computes, which takes about 10 ms."""
 
@@ -93,7 +95,8 @@ def forward_evalues(
     of_reversed = scores[:, 1] - map_numbers(math.log, _K * cells / SEQUENCE_CHANCE_FRACTION)
     corrected = scores[:, 0] - np.maximum(excess * pairs.parameters.lambda_, of_reversed)
     starts = _K * pairs.query_lengths * float(pairs.database_residues)
-    return np.asarray(starts * map_numbers(math.exp, -corrected) * pairs.length_factors)
+    chances = map_numbers(math.exp, np.minimum(-corrected, _MAX_EXPONENT))
+    return np.asarray(starts * chances * pairs.length_factors)
 
 
 def _windows(targets: SequenceArrays, indices: np.ndarray, records: np.ndarray) -> np.ndarray:
