@@ -117,6 +117,7 @@ def test_first_search_begins_before_it_is_asked_for(folder: Path, monkeypatch: p
     monkeypatch.setattr(process, "_send", None)
     assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
     assert not process._unread
+    assert process._take_ahead() is None, "it is used once"
 
 
 @pytest.mark.parametrize("change", ["queries", "settings"])
