@@ -10,7 +10,7 @@ import pytest
 
 from foldcli.inputs.complexes import Complex
 from foldcli.pipeline import kernels
-from foldcli.pipeline.first_searches import first_lengths
+from foldcli.pipeline.first_searches import first_lengths, first_queries
 from foldcli.pipeline.kernels import (
     KernelCompilation,
     compile_for_run,
@@ -54,12 +54,41 @@ def test_no_search_kernels_are_compiled_in_vain(device: str, lengths: set[int], 
     assert not calls
 
 
-def test_kernels_are_compiled_for_the_first_batch_of_unfinished_targets(tmp_path: Path) -> None:
-    class Output:
-        @staticmethod
-        def files(name: str) -> Any:
-            return SimpleNamespace(path=lambda kind: tmp_path / f"{name}.{kind}")
+class Output:
+    """Settings of results in a folder, with the files that tests look at."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def files(self, name: str) -> Any:
+        return SimpleNamespace(
+            path=lambda kind: self._folder / f"{name}.{kind}", search_folder=self._folder / f"{name}.search"
+        )
+
+
+def test_first_queries_are_those_of_the_first_batch_that_is_searched(tmp_path: Path) -> None:
+    output: Any = Output(tmp_path)
+    (tmp_path / "finished.done").touch()
+    (tmp_path / "searched.search").touch()
+    targets: list[tuple[str, Any]] = [
+        (name, FastaRecord(name, sequence))
+        for name, sequence in (
+            ("finished", "ACDEFG"),
+            ("short", "ACD"),
+            ("searched", "ACDEF"),
+            ("long", "ACDE"),
+        )
+    ]
+    targets.append(("cached", SimpleNamespace(content=b">a\nAC\n")))
+    assert [query.id for query in first_queries(targets, output)] == ["long", "short"]
+    targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(20, 30)]
+    assert [len(query.sequence) for query in first_queries(targets, output)] == list(range(29, 21, -1))
+    pair = Complex("pair", (FastaRecord("a", "ACDEFG"), FastaRecord("b", "ACDEF")))
+    assert first_queries([*targets, ("pair", pair)], output) == [], "chains of complexes come first"
+
+
+def test_kernels_are_compiled_for_the_first_batch_of_unfinished_targets(tmp_path: Path) -> None:
+    output: Any = Output(tmp_path)
     (tmp_path / "finished.done").touch()
     cached: Any = SimpleNamespace(content=b">a\nAC\n")
     targets = [
@@ -68,12 +97,12 @@ def test_kernels_are_compiled_for_the_first_batch_of_unfinished_targets(tmp_path
         ("pair", Complex("pair", (FastaRecord("a", "ACDEFG"), FastaRecord("b", "ACDEF")))),
         ("cached", cached),
     ]
-    assert first_lengths(targets, Output()) == {3, 5, 6}  # type: ignore[arg-type]
+    assert first_lengths(targets, output) == {3, 5, 6}
     targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(20, 30)]
-    assert first_lengths(targets, Output()) == set(range(22, 30)), "the longest eight"  # type: ignore[arg-type]
+    assert first_lengths(targets, output) == set(range(22, 30)), "the longest eight"
     targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(30, 50)]
     # three of the eight shortest are finished or have an alignment
-    assert first_lengths(targets, Output()) >= {3, 5, 6, 20, 21, 22}  # type: ignore[arg-type]
+    assert first_lengths(targets, output) >= {3, 5, 6, 20, 21, 22}
 
 
 @pytest.fixture

@@ -189,6 +189,7 @@ def test_signals_of_schedulers_do_not_end_the_process_before_its_owner(folder: P
     for number in signal.SIGTERM, signal.SIGINT:
         os.kill(process._process.pid, number)
     assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+    assert process._process.poll() is None
 
 
 def test_process_ends_with_its_owner_and_in_the_middle_of_a_search(folder: Path) -> None:
@@ -262,6 +263,13 @@ if __name__ == "__main__":
             print(len(queries), file=stream)
         sent(self, queries, settings)
     searching.SearchProcess._send = send
+    # after the last search
+    closed = searching.ProcessSearcher.close
+    def close(self):
+        with open(sys.argv[2] + ".sent", "a") as stream:
+            print("closed", file=stream)
+        closed(self)
+    searching.ProcessSearcher.close = close
     main()
 """
 
@@ -295,7 +303,7 @@ def test_run_with_a_search_process_gives_the_same_files(folder: Path, tmp_path: 
         paths = [path for path in out.glob("t*/*") if not path.name.endswith(".done.json")]
         files.append({str(path.relative_to(out)): path.read_bytes() for path in paths})
     assert files[0] == files[1] and len(files[0]) >= 40
-    assert fasta.with_name("q.fasta.sent").read_text().split() == ["8", "2"]
+    assert fasta.with_name("q.fasta.sent").read_text().split() == ["8", "2", "closed"]
 
 
 def test_only_runs_that_predict_on_the_only_gpu_have_a_process(
