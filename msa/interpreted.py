@@ -1,7 +1,7 @@
 """The choice between kernels that numba compiles and slower code that does not need numba.
 
 Importing numba and loading the kernels takes as long as the slower code for a few hundred queries. E-values
-are equal in every bit, and so are profiles, whose scores are rounded.
+are equal in every bit, and so are profiles and Forward scores, which are rounded.
 """
 
 import contextlib
@@ -23,7 +23,8 @@ class InterpretedBudget:
     def take(self, count: int) -> bool:
         """Count further values, and return whether they should be computed without numba."""
         if self._loading is not None:
-            return self._loading.is_alive()
+            # more values take longer than waiting for the kernels
+            return count <= _MAX_VALUES and self._loading.is_alive()
         self._count += count
         return self._count <= _MAX_VALUES
 

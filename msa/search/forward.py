@@ -17,11 +17,13 @@ import numpy as np
 
 from msa.cpu.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
+from msa.interpreted import budget
 from msa.profile.context import context_model
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import CONTEXT
 from msa.profile.pssm import context_tables
 from msa.profile.statistics import map_numbers
+from msa.search import interpreted_forward
 from msa.search.composition import SEQUENCE_CHANCE_FRACTION
 from msa.search.engine import QueryProfile
 from msa.search.pair_statistics import PairStatistics
@@ -51,6 +53,9 @@ _MAX_EXPONENT = 600.0
 """Largest argument of exp, far from an overflow; larger E-values are no evidence, either."""
 _CHUNK_CELLS = 2**22
 """Cells of the matrices of a chunk that a thread computes, which takes about 10 ms."""
+_CELLS_PER_VALUE, _CELLS_PER_RESIDUE, _CELLS_PER_COLUMN = 14, 150, 1500
+"""Cells that are computed without numba in the time of one E-value, of the profile of one residue of a
+target, and of the operations that compute one column of the matrices of a query."""
 
 
 def combined_evalues(evalues: np.ndarray, others: np.ndarray, of_forward: np.ndarray) -> np.ndarray:
@@ -121,28 +126,48 @@ def _forward_scores(
 
     Copies of a window have the same scores, which are computed once.
     """
-    from msa.search import compiled_forward  # imports numba
-
     used, owners = np.unique(queries, return_inverse=True)
     codes = [profiles[query].codes for query in used.tolist()]
     ends = np.cumsum([len(each) for each in codes])
     spans = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1)[owners]
-    representatives = np.empty(len(windows), np.int64)
-    compiled_forward.find_copies(targets.residues, windows, owners, representatives)
+    is_interpreted = budget.take(_interpreted_values(windows, spans, len(used)))
+    if is_interpreted:
+        representatives = interpreted_forward.find_copies(targets.residues, windows, owners)
+    else:
+        from msa.search import compiled_forward  # imports numba
+
+        representatives = np.empty(len(windows), np.int64)
+        compiled_forward.find_copies(targets.residues, windows, owners, representatives)
     computed, copies = np.unique(representatives, return_inverse=True)
     windows, spans = windows[computed], spans[computed]
-    scores = np.empty((len(computed), 2))
-    letters, table = np.concatenate(codes), _weights()
+    weights = _weights(), _GAP_OPEN, _GAP_EXTEND
+    arguments = targets.residues, windows, np.concatenate(codes), spans
+    if is_interpreted:
+        return np.round(interpreted_forward.forward_scores(*weights, *arguments), _DECIMALS)[copies]
+    scores, tables = np.empty((len(computed), 2)), context_tables()
 
     def compute(first: int, end: int) -> None:
+        residues, _, letters, _ = arguments
         compiled_forward.fill_forward_scores(
-            context_tables(), table, _GAP_OPEN, _GAP_EXTEND, targets.residues,
-            windows[first:end], letters, spans[first:end], scores[first:end],
-        )  # fmt: skip
+            tables, *weights, residues, windows[first:end], letters, spans[first:end], scores[first:end]
+        )
 
     cells = (windows[:, 2] - windows[:, 1]) * (spans[:, 1] - spans[:, 0])
     run_in_threads(compute, chunks_of_equal_work(cells, _CHUNK_CELLS), threads)
     return np.round(scores, _DECIMALS)[copies]
+
+
+def _interpreted_values(windows: np.ndarray, spans: np.ndarray, query_count: int) -> int:
+    """Return the number of values that take as long as Forward scores without numba; see `msa.interpreted`.
+
+    Args:
+        windows: see `_windows`.
+        spans: int64 [n, 2], first letter and end of each window's query.
+        query_count: number of different queries.
+    """
+    lengths, rows = windows[:, 2] - windows[:, 1], spans[:, 1] - spans[:, 0]
+    cells = (lengths * (rows + _CELLS_PER_RESIDUE)).sum() + query_count * lengths.max() * _CELLS_PER_COLUMN
+    return int(cells) // _CELLS_PER_VALUE
 
 
 @functools.cache

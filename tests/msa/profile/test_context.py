@@ -16,7 +16,7 @@ from msa.profile.context import context_frequencies, family_context_frequencies
 from msa.profile.family_profile import family_profile
 from msa.profile.gumbel import GUMBEL_TABLES, gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix
-from msa.profile.pssm import query_profile
+from msa.profile.pssm import interpreted_context_profile, query_profile
 from msa.profile.statistics import evalues
 from msa.search.second_matrix import SECOND_MATRIX
 
@@ -60,6 +60,10 @@ def test_compiled_profiles_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     for codes, profile in zip(queries, expected, strict=True):
         np.testing.assert_array_equal(query_profile(codes, True, "CONTEXT"), profile)
     assert len(calls) == len(queries)
+    np.testing.assert_array_equal(
+        interpreted_context_profile(queries[3]), query_profile(queries[3], False, "CONTEXT")
+    )
+    assert len(calls) == len(queries) + 1
 
 
 @settings(deadline=None, max_examples=30)

@@ -20,7 +20,7 @@ from msa.profile import context, statistics
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import bit_scores, evalues
-from msa.search import composition, iterations
+from msa.search import composition, forward, iterations
 from msa.search.engine import best_targets
 from msa.search.hits import QueryHits
 from msa.search.search import search, search_many
@@ -160,7 +160,7 @@ def test_searches_with_many_queries_load_compiled_kernels(
 ) -> None:
     monkeypatch.setattr(iterations, "_MIN_COMPILED_QUERIES", 3 * num_iterations)
     budget = InterpretedBudget()
-    for module in (iterations, statistics, composition, context):
+    for module in (iterations, statistics, composition, context, forward):
         monkeypatch.setattr(module, "budget", budget)
     criteria = SearchSettings(num_iterations=num_iterations)
     expected = search(QUERY, database, criteria)
