@@ -7,6 +7,7 @@ are equal in every bit, and so are profiles and Forward scores, which are rounde
 import contextlib
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 
 _MAX_VALUES = 1_000_000
 """Number of values that a process computes without numba, which takes about as long as importing numba."""
@@ -18,15 +19,22 @@ class InterpretedBudget:
     def __init__(self) -> None:
         self._count = 0
         self._loading: threading.Thread | None = None
+        self._compilation: Future[None] | None = None
         self._lock = threading.Lock()
 
     def take(self, count: int) -> bool:
         """Count further values, and return whether they should be computed without numba."""
         if self._loading is not None:
-            # more values take longer than waiting for the kernels
-            return count <= _MAX_VALUES and self._loading.is_alive()
+            if count > _MAX_VALUES:
+                # more values take longer than waiting for the kernels
+                self._loading.join()
+            return self._loading.is_alive()
         self._count += count
         return self._count <= _MAX_VALUES
+
+    def load_after(self, compilation: "Future[None]") -> None:
+        """Let `load_in_background` wait until another process has compiled the kernels."""
+        self._compilation = compilation
 
     def load_in_background(self, load: Callable[[], None]) -> None:
         """Load the kernels in a thread, once; they are used as soon as this is done.
@@ -39,6 +47,8 @@ class InterpretedBudget:
 
         def load_ignoring_errors() -> None:
             with contextlib.suppress(Exception):
+                if self._compilation is not None:
+                    wait([self._compilation])
                 load()
 
         with self._lock:

@@ -33,7 +33,9 @@ FEATURES = ("prepare_features",)
 """Names of the functions here that call the kernels of features."""
 ALIGNMENTS = ("call_filter_kernels",)
 """Names of those that call the kernels which make alignments of hits."""
-ITERATIONS = ("call_family_kernels", "call_score_kernels")
+SCORES = ("call_score_kernels",)
+"""Names of those that call the kernels which score many candidates."""
+ITERATIONS = ("call_family_kernels", "call_null_score_kernels", *SCORES)
 """Names of those that call the kernels which searches need between their iterations."""
 PATHS = ("call_alignment_kernels",)
 """Names of those that call the kernels which the CPU engine needs, and the GPU engine hardly ever."""
@@ -191,11 +193,15 @@ def call_family_kernels() -> None:
 
 
 def call_score_kernels() -> None:
-    """Score many targets at once, and correct their scores."""
+    """Correct scores, and compute E-values."""
     from msa.search.compiled_scoring import call_scoring_kernels
 
-    _align(_MANY_TARGETS)
     call_scoring_kernels()
+
+
+def call_null_score_kernels() -> None:
+    """Score many targets at once."""
+    _align(_MANY_TARGETS)
 
 
 def call_alignment_kernels() -> None:

@@ -1,6 +1,7 @@
 """Tests of the choice between compiled kernels and slower code."""
 
 import threading
+from concurrent.futures import Future
 
 import pytest
 
@@ -24,11 +25,22 @@ def test_kernels_are_used_once_they_are_loaded() -> None:
     budget.load_in_background(load)
     budget.load_in_background(load)
     most = interpreted._MAX_VALUES
-    assert [budget.take(count) for count in (most, most, most + 1, most)] == [True, True, False, True]
-    loading.set()
+    assert [budget.take(count) for count in (most, most)] == [True, True]
+    # this many values wait for the kernels
+    threading.Timer(0.2, loading.set).start()
+    assert not budget.take(most + 1) and loading.is_set()
+    assert not budget.take(0) and loads == [1]
+
+
+def test_kernels_are_loaded_after_another_process_has_compiled_them() -> None:
+    budget, compilation, loads = InterpretedBudget(), Future[None](), []
+    budget.load_after(compilation)
+    budget.load_in_background(lambda: loads.append(1))
+    assert budget.take(1) and not loads
+    compilation.set_result(None)
     assert budget._loading is not None
     budget._loading.join()
-    assert not budget.take(0) and loads == [1]
+    assert not budget.take(1) and loads == [1]
 
 
 def test_errors_of_loading_are_left_to_the_first_use() -> None:

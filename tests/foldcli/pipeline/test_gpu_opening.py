@@ -65,6 +65,7 @@ def test_databases_with_clusters_may_need_less_memory(
 def test_process_is_started_for_many_queries(
     tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(gpu_opening, "_compile_scores", lambda: opened.append("scores"))
     (tmp_path / "few.fasta").write_bytes(bytes(_MANY_QUERY_BYTES - 1))
     (tmp_path / "one.fasta").write_bytes(b"A")
     (tmp_path / "folder").mkdir()
@@ -74,7 +75,7 @@ def test_process_is_started_for_many_queries(
         assert opened.pop() == "cuda" and not opened
     for device in ("auto", "cuda:0"):
         open_gpu_ahead(db, device, [few, one])
-        assert opened.pop() == "process of GPU 0" and not opened
+        assert [opened.pop(), opened.pop()] == ["scores", "process of GPU 0"] and not opened
     for device in ("cpu", "cuda:0,1"):
         open_gpu_ahead(db, device, [few, one])
         assert opened.pop() == device
