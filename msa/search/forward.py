@@ -53,6 +53,8 @@ _MAX_EXPONENT = 600.0
 """Largest argument of exp, far from an overflow; larger E-values are no evidence, either."""
 _CHUNK_CELLS = 2**22
 """Cells of the matrices of a chunk that a thread computes, which takes about 10 ms."""
+_FEW_WINDOWS = 1000
+"""Number of windows up to which copies are found without numba, in a few milliseconds."""
 _CELLS_PER_VALUE, _CELLS_PER_RESIDUE, _CELLS_PER_COLUMN = 14, 150, 1500
 """Cells that are computed without numba in the time of one E-value, of the profile of one residue of a
 target, and of the operations that compute one column of the matrices of a query."""
@@ -130,8 +132,8 @@ def _forward_scores(
     codes = [profiles[query].codes for query in used.tolist()]
     ends = np.cumsum([len(each) for each in codes])
     spans = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1)[owners]
-    is_interpreted = budget.take(_interpreted_values(windows, spans, len(used)))
-    if is_interpreted:
+    are_few = len(windows) <= _FEW_WINDOWS
+    if are_few:
         representatives = interpreted_forward.find_copies(targets.residues, windows, owners)
     else:
         from msa.search import compiled_forward  # imports numba
@@ -142,8 +144,10 @@ def _forward_scores(
     windows, spans = windows[computed], spans[computed]
     weights = _weights(), _GAP_OPEN, _GAP_EXTEND
     arguments = targets.residues, windows, np.concatenate(codes), spans
-    if is_interpreted:
+    if are_few and budget.take(_interpreted_values(windows, spans, len(used))):
         return np.round(interpreted_forward.forward_scores(*weights, *arguments), _DECIMALS)[copies]
+    from msa.search import compiled_forward
+
     scores, tables = np.empty((len(computed), 2)), context_tables()
 
     def compute(first: int, end: int) -> None:

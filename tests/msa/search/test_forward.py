@@ -307,13 +307,28 @@ def test_many_pairs_use_compiled_code(pairs: Pairs, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(module, name, lambda *each, n=name, c=compute: calls.append(n) or c(*each))
     monkeypatch.setattr(forward, "budget", InterpretedBudget())
     spans = np.array([[0, 90]] * 6 + [[90, 145]] * 6)
-    values = forward._interpreted_values(pairs.windows, spans, 2)
+    count_values, values = forward._interpreted_values, list[int]()
     # windows have 60 residues
-    assert values == (6 * 60 * (90 + 150 + 55 + 150) + 2 * 60 * 1500) // 14
-    count = 1_000_000 // values
-    for _ in range(count + 1):
+    assert count_values(pairs.windows, spans, 2) == (6 * 60 * (90 + 150 + 55 + 150) + 2 * 60 * 1500) // 14
+    monkeypatch.setattr(
+        forward, "_interpreted_values", lambda *each: values.append(count_values(*each)) or values[-1]
+    )
+    pairs.scores()
+    count = 1_000_000 // values[0]
+    for _ in range(count):
         pairs.scores()
     assert calls == ["forward_scores"] * count + ["fill_forward_scores"]
+    # copies do not count
+    assert values[0] < count_values(pairs.windows, spans, 2)
+
+
+def test_copies_of_many_windows_are_found_by_compiled_code(
+    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = pairs.scores()
+    monkeypatch.setattr(interpreted_forward, "find_copies", None)
+    monkeypatch.setattr(forward, "_FEW_WINDOWS", len(pairs.windows) - 1)
+    assert np.array_equal(pairs.scores(), expected)
 
 
 def test_few_pairs_need_no_numba(root: Path) -> None:
