@@ -124,7 +124,7 @@ def run_predictions(
 
     from foldcli.params.parameters import TEMPLATE
     from foldcli.paths import cache_dir, make_writable_folder
-    from foldcli.pipeline.cpu_kernels import compile_for_first_target
+    from foldcli.pipeline.cpu_kernels import ALIGNMENTS, FEATURES, ITERATIONS, compile_cpu_kernels
     from foldcli.pipeline.defaults import with_default_method
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.first_searches import first_lengths, first_queries
@@ -186,8 +186,9 @@ def run_predictions(
         if has_work and helps(network.device, predicts_here, str(search.database)):
             search_process = search.start_process(network.device)
     if not dry_run:
-        iterates = search is not None and search.alignment.search.num_iterations > 1
-        cpu_kernels = compile_for_first_target(network.device, search is not None, iterates)
+        alignments = () if search is None else ALIGNMENTS
+        iterations = () if search is None or search.alignment.search.num_iterations == 1 else ITERATIONS
+        cpu_kernels = compile_cpu_kernels((*iterations, *FEATURES, *alignments))
         if search is not None:
             kernels = cpu_kernels, compile_search_ahead(network.device, first_lengths(selected, output))
             if search_process is not None:

@@ -21,7 +21,6 @@ from foldcli.paths import cache_dir
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.fingerprints import fingerprint
 from foldcli.process_state import set_up_worker_process
-from msa.gpu.hardware import has_nvidia_hardware
 from msa.io.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -35,10 +34,8 @@ ALIGNMENTS = ("call_filter_kernels",)
 """Names of those that call the kernels which make alignments of hits."""
 SCORES = ("call_score_kernels",)
 """Names of those that call the kernels which score many candidates."""
-ITERATIONS = ("call_family_kernels", "call_null_score_kernels", *SCORES)
-"""Names of those that call the kernels which searches need between their iterations."""
-PATHS = ("call_alignment_kernels",)
-"""Names of those that call the kernels which the CPU engine needs, and the GPU engine hardly ever."""
+ITERATIONS = ("call_alignment_kernels", "call_family_kernels", "call_null_score_kernels", *SCORES)
+"""Names of those that call the kernels which searches need between their iterations, the slowest first."""
 
 REFINEMENT = ("call_refinement_kernels",)
 """Names of those that call the kernels which refine structures."""
@@ -53,37 +50,17 @@ _COMMAND = (
 _WITH_KERNELS = "msa", "features", "model/refinement"
 # longer than the blocks in which kernels compare rows
 _SEQUENCE = "MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFKDLGEENFKALVLIAFAQYLQQCPFEDHVKLVNEVTEFAKTCVADES"
-_LOWEST_PRIORITY = 19
 # as many as are scored together
 _MANY_TARGETS = 64
 
 
-def compile_for_first_target(device: str, searches: bool, iterates: bool) -> "Future[None]":
-    """Compile the kernels that the first target of a run needs; see `compile_cpu_kernels`.
-
-    Args:
-        device: value of `--device`.
-        searches: whether the run searches.
-        iterates: whether its searches have several iterations.
-    """
-    calls = (*FEATURES, *ALIGNMENTS) if searches else FEATURES
-    if iterates:
-        calls = (*ITERATIONS, *calls)
-        if device == "cpu" or not has_nvidia_hardware():
-            calls = (*PATHS, *calls)
-        else:
-            compile_cpu_kernels(PATHS, niceness=_LOWEST_PRIORITY)
-    return compile_cpu_kernels(calls)
-
-
-def compile_cpu_kernels(calls: Sequence[str], niceness: int = 0) -> "Future[None]":
+def compile_cpu_kernels(calls: Sequence[str]) -> "Future[None]":
     """Compile kernels in processes, unless that has been done; the first use should wait for the result.
 
     Errors are ignored here; the first use compiles what is missing.
 
     Args:
         calls: names of functions of this module, each of which is called in a process.
-        niceness: of the processes.
     """
 
     def compile_missing() -> None:
@@ -92,7 +69,7 @@ def compile_cpu_kernels(calls: Sequence[str], niceness: int = 0) -> "Future[None
         if not missing:
             return
         process = subprocess.run(
-            [*_COMMAND, *sys.path], input="\n".join([str(niceness), *missing]), text=True,
+            [*_COMMAND, *sys.path], input="\n".join(missing), text=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         log_time_since_start("the CPU kernels are compiled")
@@ -135,12 +112,8 @@ def _is_marked(call: str, state: str) -> bool:
 
 
 def main() -> None:
-    """Call the functions that standard input names after a niceness, each in a process.
-
-    Exits with 1 if one fails.
-    """
-    niceness, *names = sys.stdin.read().split()
-    os.nice(int(niceness))
+    """Call the functions named on standard input, each in a process; exit with 1 if one fails."""
+    names = sys.stdin.read().split()
     set_up_worker_process(os.getppid(), lambda number, frame: os._exit(1))
     # once, before the process forks: these take a large share of the time of a compilation
     import numba

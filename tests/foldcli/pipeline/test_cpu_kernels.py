@@ -8,15 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from foldcli.pipeline import cpu_kernels
-from foldcli.pipeline.cpu_kernels import (
-    ALIGNMENTS,
-    FEATURES,
-    ITERATIONS,
-    PATHS,
-    compile_cpu_kernels,
-    compile_for_first_target,
-)
+from foldcli.pipeline.cpu_kernels import ALIGNMENTS, FEATURES, ITERATIONS, compile_cpu_kernels
 
 
 def test_kernels_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,27 +37,6 @@ def test_failed_compilations_leave_no_mark(tmp_path: Path, monkeypatch: pytest.M
         assert not list(tmp_path.rglob("compiled-*"))
 
 
-@pytest.mark.parametrize(
-    "device, hardware, waits", [("cpu", True, True), ("auto", False, True), ("cuda", True, False)]
-)
-def test_runs_wait_for_kernels_of_paths_only_on_the_cpu(
-    device: str, hardware: bool, waits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled: list[tuple[tuple[str, ...], int]] = []
-    monkeypatch.setattr(cpu_kernels, "has_nvidia_hardware", lambda: hardware)
-    monkeypatch.setattr(
-        cpu_kernels, "compile_cpu_kernels", lambda calls, niceness=0: compiled.append((calls, niceness))
-    )
-    compile_for_first_target(device, True, True)
-    *others, (calls, niceness) = compiled
-    assert niceness == 0 and set(calls) == {*ITERATIONS, *FEATURES, *ALIGNMENTS, *(PATHS if waits else ())}
-    assert others == ([] if waits else [(PATHS, 19)])
-    compiled.clear()
-    compile_for_first_target(device, True, False)
-    compile_for_first_target(device, False, False)
-    assert compiled == [((*FEATURES, *ALIGNMENTS), 0), (FEATURES, 0)]
-
-
 @pytest.mark.slow
 def test_searches_and_features_compile_no_further_kernels(tmp_path: Path) -> None:
     rng = random.Random(0)
@@ -75,7 +46,7 @@ def test_searches_and_features_compile_no_further_kernels(tmp_path: Path) -> Non
     (tmp_path / "db.fasta").write_text(records)
     (tmp_path / "query.fasta").write_text(f">query\n{query}\n")
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "numba"), "FOLDCLI_CACHE": str(tmp_path / "cache")}
-    calls = (*PATHS, *ITERATIONS, *FEATURES, *ALIGNMENTS)
+    calls = (*ITERATIONS, *FEATURES, *ALIGNMENTS)
     code = f"from foldcli.pipeline.cpu_kernels import *; compile_cpu_kernels({calls}).result()"
     subprocess.run([sys.executable, "-c", code], env=env, check=True)
     ahead = _compiled(tmp_path)
