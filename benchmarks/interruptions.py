@@ -132,7 +132,7 @@ class Runner:
             build_database([self._database], folder / "db", BuildSettings(threads=1))
             self._database = folder / "db"
             # without a GPU, the process searches on the CPU
-            searching.helps = lambda *arguments: True
+            searching.needs_process = lambda *arguments: True
         (folder / "hook").mkdir()
         (folder / "hook" / "sitecustomize.py").write_text(HOOK)
         path = f"{folder / 'hook'}:{Path(foldcli_main.__file__).parents[1]}"

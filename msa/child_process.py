@@ -3,11 +3,16 @@
 Neither this module nor its imports need numpy.
 """
 
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,13 @@ class StartedProcess:
 
     process: "subprocess.Popen[bytes]"
     socket: socket.socket
+
+    def connect(self) -> "Connection":
+        """Return a connection for messages to the process, which replaces the socket."""
+        from multiprocessing.connection import Connection  # not needed before the process works
+
+        with self.socket as own:
+            return Connection(os.dup(own.fileno()))
 
 
 def start_process(command: Sequence[str], *arguments: str) -> StartedProcess:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -82,8 +83,6 @@ class SearchOptions:
         Raises:
             InputError, MissingError: see `DatabaseSource.open`.
         """
-        from functools import partial
-
         from foldcli.pipeline.search_stage import SearchStage
         from foldcli.pipeline.searcher import DatabaseSource
 
@@ -129,9 +128,10 @@ def run_predictions(
     from foldcli.pipeline.failures import Failures
     from foldcli.pipeline.first_searches import first_lengths, first_queries
     from foldcli.pipeline.kernels import compile_search_ahead, start_process_ahead
-    from foldcli.pipeline.search_process import helps
+    from foldcli.pipeline.search_process import needs_process
     from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
     from foldcli.pipeline.startup import needed_kinds, start
+    from foldcli.pipeline.target_order import in_run_order
     from foldcli.pipeline.worker_start import start_predicting_worker
 
     assignment = RankAssignment.from_environment()
@@ -178,21 +178,21 @@ def run_predictions(
     worker_devices = devices[: min(len(devices) // ranks, len(selected)) * ranks] if in_workers else ()
     kinds = needed_kinds(network, targets if dry_run else selected)
     network = with_default_method(network, template_options, kinds)
-    search_process, cpu_kernels = None, None
+    search_process = None
     has_work = not (dry_run or _are_finished(selected, output))
     if search is not None:
         search = search.with_database()
         predicts_here = not in_workers and ranks == 1 and network.params != TEMPLATE
-        if has_work and helps(network.device, predicts_here, str(search.database)):
+        if has_work and needs_process(network.device, predicts_here, str(search.database)):
             search_process = search.start_process(network.device)
-    if not dry_run:
-        alignments = () if search is None else ALIGNMENTS
-        iterations = () if search is None or search.alignment.search.num_iterations == 1 else ITERATIONS
-        cpu_kernels = compile_cpu_kernels((*iterations, *FEATURES, *alignments))
-        if search is not None:
-            kernels = cpu_kernels, compile_search_ahead(network.device, first_lengths(selected, output))
-            if search_process is not None:
-                search_process.search_ahead(first_queries(selected, output), search.alignment, kernels)
+    alignments = () if search is None else ALIGNMENTS
+    iterations = () if search is None or search.alignment.search.num_iterations == 1 else ITERATIONS
+    cpu_kernels = compile_cpu_kernels(() if dry_run else (*iterations, *FEATURES, *alignments))
+    if search is not None and not dry_run:
+        ordered = in_run_order(selected)
+        kernels = cpu_kernels, compile_search_ahead(network.device, first_lengths(ordered, output))
+        if search_process is not None:
+            search_process.search_ahead(first_queries(ordered, output), search.alignment, kernels)
     if network.predict.refine and not dry_run:
         from foldcli.pipeline.refinement import compile_refinement
 
@@ -248,7 +248,7 @@ def run_predictions(
             output, features, predictor, identities, stage, templates, description, workers, ranks,
             startup.worker_pools, startup.sampling,
         )  # fmt: skip
-        wait([] if cpu_kernels is None else [cpu_kernels])
+        wait([cpu_kernels])
         run_targets(selected, settings, failures, as_json)
     return None
 

@@ -8,14 +8,12 @@ Neither this module nor its imports need numpy.
 """
 
 import contextlib
-import os
 import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +26,8 @@ from msa.gpu.hardware import gpu_numbers, has_nvidia_hardware
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from foldcli.pipeline.alignment_settings import AlignmentSettings
     from foldcli.pipeline.hit_texts import FoundHits, HitTexts
     from foldcli.pipeline.searcher import LocalSearcher
@@ -43,7 +43,7 @@ COMMAND = (
 
 @dataclass(frozen=True)
 class Opening:
-    """What the process opens.
+    """The database and the device that the process opens, and the level of its messages.
 
     Args:
         db: folder of the database.
@@ -66,7 +66,7 @@ class SearchProcessEnded(Exception):
     """The process has ended; the message says how."""
 
 
-def helps(device: str, predicts_here: bool, db: str) -> bool:
+def needs_process(device: str, predicts_here: bool, db: str) -> bool:
     """Return whether the searches of a run should have a process: if this one predicts on the same GPU.
 
     Args:
@@ -89,9 +89,7 @@ class SearchProcess:
 
     def __init__(self, db: str, device: str, gpu_share: float) -> None:
         started = start_process(COMMAND)
-        self._process = started.process
-        with started.socket as own:
-            self._connection = Connection(os.dup(own.fileno()))
+        self._process, self._connection = started.process, started.connect()
         self._close = weakref.finalize(self, _end, self._connection, self._process)
         # answers that have not been read yet
         self._unread = 0
@@ -208,7 +206,7 @@ class SearchProcess:
         return f"the process of the searches has ended with exit code {self._process.wait()}"
 
 
-def _end(connection: Connection, process: "subprocess.Popen[bytes]") -> None:
+def _end(connection: "Connection", process: "subprocess.Popen[bytes]") -> None:
     connection.close()
     process.kill()
     process.wait()
@@ -242,8 +240,8 @@ class ProcessSearcher:
 
     def search_texts(
         self, queries: Sequence[FastaRecord], settings: "AlignmentSettings", progress: Progress | None = None
-    ) -> "Iterator[FoundHits]":
-        """Yield the hits of each query as they are found, in order.
+    ) -> "Iterator[tuple[FastaRecord, FoundHits]]":
+        """Yield each query with its hits as they are found, in order.
 
         Args:
             queries: queries.
@@ -258,10 +256,9 @@ class ProcessSearcher:
             try:
                 for texts in self._process.search(queries, settings, progress or ignore):
                     searched += 1
-                    yield texts
+                    yield queries[searched - 1], texts
                 return
             except SearchProcessEnded as error:
                 logger.warning("%s; the main process searches instead", error)
                 self._here = self._open_here()
-        for _, hits in self._here.search_many(queries[searched:], settings.search, progress):
-            yield hits
+        yield from self._here.search_many(queries[searched:], settings.search, progress)

@@ -10,7 +10,7 @@ from foldcli.inputs.complexes import Complex
 from foldcli.logs import logger
 from foldcli.pipeline.alignment_request import AlignmentRequest
 from foldcli.pipeline.alignment_settings import AlignmentSettings
-from foldcli.pipeline.hit_texts import FoundHits
+from foldcli.pipeline.hit_texts import FoundHits, HitTexts
 from foldcli.pipeline.search_process import ProcessSearcher
 from foldcli.progress import Progress, progress_bar
 from msa.io.fasta import FastaRecord
@@ -112,37 +112,28 @@ class SearchStage:
             on_profile: called with a query and its last profile, before its hits are yielded.
             progress: see `msa.search.search`; None draws a bar, if the stage shows one.
         """
-        if progress is None and self.show_progress:
-            with progress_bar("search", "targets") as bar:
-                yield from self._search(queries, on_profile, bar)
-        else:
-            yield from self._search(queries, on_profile, progress)
+        for name, query, found in self._search(queries, on_profile, progress):
+            # only runs have a process, which makes texts
+            assert not isinstance(found, HitTexts)
+            yield name, query, found
 
     def _search(
         self,
         queries: Sequence[tuple[str, FastaRecord]],
         on_profile: ProfileCallback | None,
         progress: Progress | None,
-    ) -> Iterator[tuple[str, FastaRecord, Hits]]:
-        records = [query for _, query in queries]
-        assert not isinstance(self.searcher, ProcessSearcher)
-        results = self.searcher.search_many(records, self.settings.search, progress, on_profile)
-        for (name, _), (query, hits) in zip(queries, results, strict=True):
-            logger.log(self.log_level, "%s: %d hits", name, len(hits))
-            yield name, query, hits
-
-    def _found(
-        self,
-        queries: Sequence[tuple[str, FastaRecord]],
-        on_profile: ProfileCallback | None,
-        progress: Progress | None,
     ) -> Iterator[tuple[str, FastaRecord, FoundHits]]:
-        """Yield name, query and hits of each query as `search` does; a process makes texts of the hits."""
-        if not isinstance(self.searcher, ProcessSearcher):
-            yield from self.search(queries, on_profile, progress)
+        if progress is None and self.show_progress:
+            with progress_bar("search", "targets") as bar:
+                yield from self._search(queries, on_profile, bar)
             return
-        results = self.searcher.search_texts([query for _, query in queries], self.settings, progress)
-        for (name, query), hits in zip(queries, results, strict=True):
+        records = [query for _, query in queries]
+        results: Iterator[tuple[FastaRecord, FoundHits]]
+        if isinstance(self.searcher, ProcessSearcher):
+            results = self.searcher.search_texts(records, self.settings, progress)
+        else:
+            results = self.searcher.search_many(records, self.settings.search, progress, on_profile)
+        for (name, _), (query, hits) in zip(queries, results, strict=True):
             logger.log(self.log_level, "%s: %d hits", name, len(hits))
             yield name, query, hits
 
@@ -170,7 +161,7 @@ class SearchStage:
         while queries:
             searched = 0
             try:
-                for name, query, hits in self._found(queries, on_profile, progress):
+                for name, query, hits in self._search(queries, on_profile, progress):
                     searched += 1
                     yield _store_alignment(store, name, query, hits)
             except ServerLost:

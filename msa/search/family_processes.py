@@ -8,7 +8,6 @@ Requests are the arguments of `FamilyBuilder.update`; answers are families, or e
 """
 
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -96,9 +95,7 @@ class _Process:
 
     def __init__(self, database: TargetDatabase, settings: SearchSettings) -> None:
         started = start_process(_COMMAND)
-        self._process = started.process
-        with started.socket as own:
-            self._connection = Connection(os.dup(own.fileno()))
+        self._process, self._connection = started.process, started.connect()
         with contextlib.suppress(OSError):
             self._connection.send((database.path.resolve(), database.manifest, settings))
 

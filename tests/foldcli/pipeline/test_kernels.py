@@ -17,6 +17,7 @@ from foldcli.pipeline.kernels import (
     compile_search_ahead,
     start_process_ahead,
 )
+from foldcli.pipeline.target_order import in_run_order
 from model.config import model_config
 from model.kernel_request import CompilationStatus, KernelRequest
 from msa.gpu.kernel_compiler import KernelCompiler
@@ -80,11 +81,15 @@ def test_first_queries_are_those_of_the_first_batch_that_is_searched(tmp_path: P
         )
     ]
     targets.append(("cached", SimpleNamespace(content=b">a\nAC\n")))
-    assert [query.id for query in first_queries(targets, output)] == ["long", "short"]
+    assert [query.id for query in first_queries(in_run_order(targets), output)] == ["long", "short"]
     targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(20, 30)]
-    assert [len(query.sequence) for query in first_queries(targets, output)] == list(range(29, 21, -1))
+    assert [len(query.sequence) for query in first_queries(in_run_order(targets), output)] == list(
+        range(29, 21, -1)
+    )
     pair = Complex("pair", (FastaRecord("a", "ACDEFG"), FastaRecord("b", "ACDEF")))
-    assert first_queries([*targets, ("pair", pair)], output) == [], "chains of complexes come first"
+    assert first_queries(in_run_order([*targets, ("pair", pair)]), output) == [], (
+        "chains of complexes come first"
+    )
 
 
 def test_kernels_are_compiled_for_the_first_batch_of_unfinished_targets(tmp_path: Path) -> None:
@@ -97,12 +102,12 @@ def test_kernels_are_compiled_for_the_first_batch_of_unfinished_targets(tmp_path
         ("pair", Complex("pair", (FastaRecord("a", "ACDEFG"), FastaRecord("b", "ACDEF")))),
         ("cached", cached),
     ]
-    assert first_lengths(targets, output) == {3, 5, 6}
+    assert first_lengths(in_run_order(targets), output) == {3, 5, 6}
     targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(20, 30)]
-    assert first_lengths(targets, output) == set(range(22, 30)), "the longest eight"
+    assert first_lengths(in_run_order(targets), output) == set(range(22, 30)), "the longest eight"
     targets += [(f"{length}", FastaRecord(f"{length}", "A" * length)) for length in range(30, 50)]
     # three of the eight shortest are finished or have an alignment
-    assert first_lengths(targets, output) >= {3, 5, 6, 20, 21, 22}
+    assert first_lengths(in_run_order(targets), output) >= {3, 5, 6, 20, 21, 22}
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from foldcli.logs import logger
 from foldcli.pipeline import search_process, search_worker
 from foldcli.pipeline.alignment_settings import AlignmentSettings
 from foldcli.pipeline.hit_texts import FoundHits, HitTexts, alignment_text, table_text
-from foldcli.pipeline.search_process import ProcessSearcher, SearchProcess, SearchProcessEnded, helps
+from foldcli.pipeline.search_process import ProcessSearcher, SearchProcess, SearchProcessEnded, needs_process
 from foldcli.pipeline.search_stage import SearchStage
 from foldcli.pipeline.search_worker import _Answers
 from foldcli.pipeline.searcher import DatabaseSource, LocalSearcher
@@ -70,10 +70,12 @@ def done() -> "Future[None]":
     return future
 
 
-def assert_equal(found: list[FoundHits], folder: Path, queries: list[FastaRecord]) -> None:
+def assert_equal(
+    found: list[tuple[FastaRecord, FoundHits]], folder: Path, queries: list[FastaRecord]
+) -> None:
     expected = list(here(folder).search_many(queries, SETTINGS.search))
-    assert len(found) == len(expected)
-    for hits, (query, reference) in zip(found, expected, strict=True):
+    assert [query for query, _ in found] == [query for query, _ in expected]
+    for (query, hits), (_, reference) in zip(found, expected, strict=True):
         assert len(hits) == len(reference) > 0 and hits.capped == reference.capped
         assert table_text(query, hits) == table_text(query, reference)
         assert alignment_text(query, hits, SETTINGS) == alignment_text(query, reference, SETTINGS)
@@ -92,7 +94,7 @@ def test_hits_are_those_of_a_search_in_this_process(folder: Path) -> None:
     steps: list[tuple[int, int | None]] = []
     found = list(searcher.search_texts(QUERIES, SETTINGS, lambda n, total: steps.append((n, total))))
     assert_equal(found, folder, QUERIES)
-    assert all(isinstance(hits, HitTexts) for hits in found)
+    assert all(isinstance(hits, HitTexts) for _, hits in found)
     assert steps and all(total == 6 for _, total in steps)
     assert_equal(list(searcher.search_texts(QUERIES[1:], SETTINGS)), folder, QUERIES[1:])
 
@@ -255,7 +257,7 @@ import foldcli.pipeline.search_process as searching
 from foldcli.__main__ import main
 
 if __name__ == "__main__":
-    searching.helps = lambda *arguments: True
+    searching.needs_process = lambda *arguments: True
     # the first batch is searched ahead, and the second one on request
     sent = searching.SearchProcess._send
     def send(self, queries, settings):
@@ -310,9 +312,9 @@ def test_only_runs_that_predict_on_the_only_gpu_have_a_process(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_process, "has_nvidia_hardware", lambda: True)
-    assert helps("auto", True, str(folder)) and helps("cuda:1", True, str(folder))
-    assert not helps("cpu", True, str(folder)) and not helps("cuda:0,1", True, str(folder))
-    assert not helps("auto", False, str(folder)), "the network is elsewhere"
-    assert not helps("auto", True, str(folder.parent / "t.fasta")), "it has to be converted first"
+    assert needs_process("auto", True, str(folder)) and needs_process("cuda:1", True, str(folder))
+    assert not needs_process("cpu", True, str(folder)) and not needs_process("cuda:0,1", True, str(folder))
+    assert not needs_process("auto", False, str(folder)), "the network is elsewhere"
+    assert not needs_process("auto", True, str(folder.parent / "t.fasta")), "it has to be converted first"
     monkeypatch.setattr(search_process, "has_nvidia_hardware", lambda: False)
-    assert not helps("auto", True, str(folder))
+    assert not needs_process("auto", True, str(folder))
