@@ -40,8 +40,11 @@ _BLOCK_SHAPES = ((128, 4), (192, 2), (192, 3), (256, 2), (256, 3), (256, 4), (38
 _REGISTERS = 2**16
 # minimum registers of a thread in addition to its cells
 _OVERHEAD_REGISTERS = 34
-# columns per lane from which twice the lanes with half the columns may be faster
-_MANY_COLUMNS = 96
+# fewest lanes per target; exact scores are not computed for whole databases, so few lanes gain nothing
+_FEWEST_LANES: dict[ScoreKind, int] = {"bounds": 1, "exact": 4}
+_LANE_COUNTS = 3
+"""Numbers of lanes to try. The fewer, the less often each residue is fetched, but the longer each target
+takes."""
 
 
 @dataclass(frozen=True)
@@ -150,22 +153,19 @@ def min_seconds(queue: Callable[[], None], repeats: int) -> float:
 
 def candidate_launches(length: int, kind: ScoreKind, device: Device) -> Iterator[Launch]:
     """Yield the launches to try for a query of this length."""
-    tried_more_lanes = False
-    for lanes in (4, 8, 16, 32):
-        entry_bytes = 1 if kind == "bounds" else 2
-        step = 4 * entry_bytes
+    entry_bytes = 1 if kind == "bounds" else 2
+    step = 4 * entry_bytes
+    layouts = []
+    for lanes in (1, 2, 4, 8, 16, 32):
         columns = -(-length // (step * lanes)) * step
-        if columns > 128:
-            continue
-        layout = Layout(lanes, columns, entry_bytes)
+        if lanes >= _FEWEST_LANES[kind] and columns <= 128:
+            layouts.append(Layout(lanes, columns, entry_bytes))
+    for layout in layouts[:_LANE_COUNTS]:
         for threads, blocks in _BLOCK_SHAPES:
             registers = layout.pairs + _OVERHEAD_REGISTERS
             shared = blocks * (layout.table_bytes + 1024)
             if threads * blocks * registers <= _REGISTERS and shared <= device.shared_bytes + 1024:
                 yield Launch(layout, threads, blocks)
-        if tried_more_lanes or columns < _MANY_COLUMNS:
-            return
-        tried_more_lanes = True
 
 
 def tune_launches(

@@ -31,9 +31,8 @@ from cuda.alignment.kernel_cache import compiled_kernel
 
 MIN_SHARED_RESIDUES = 1024
 """Minimum length of a target that the groups of a warp share."""
-MIN_SHARED_QUERIES = 8
-"""Minimum length of such a target in query lengths; each group starts one query length before its share,
-which should be short compared with the share."""
+MIN_SHARE = 1
+"""Minimum length of a group's share in query lengths; each group starts one query length before it."""
 
 BORDER_SPAN = 2**27
 """Size of the range, in residues, in which the targets of one launch start."""
@@ -80,7 +79,8 @@ class GaplessBounder:
             launch = border_launch(launch)
         self._launch = launch
         self._overlap = np.int32((length + 3) // 4 * 4)
-        self._min_shared = max(MIN_SHARED_RESIDUES, MIN_SHARED_QUERIES * length)
+        groups = 1 if launch is None else launch.layout.groups
+        self._min_shared = max(MIN_SHARED_RESIDUES, MIN_SHARE * groups * length)
         self._slack = np.int32(limits.slack)
         self._tables: list[UploadedTable] = []
         self._kernel: PreparedKernel | None = None

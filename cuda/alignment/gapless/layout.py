@@ -124,7 +124,7 @@ class Layout:
     fewer lanes per group the slots repeat the same words, which avoids bank conflicts.
 
     Args:
-        lanes: lanes per target, 4, 8, 16 or 32.
+        lanes: lanes per target, 1, 2, 4, 8, 16 or 32.
         columns: query columns per lane, a multiple of 4 · entry_bytes, at most 128.
         entry_bytes: bytes of a table entry: 2, or 1 with arithmetic "byte".
 
@@ -138,7 +138,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         step = 4 * self.entry_bytes
-        if self.lanes not in (4, 8, 16, 32) or self.columns % step or not step <= self.columns <= 128:
+        if self.lanes not in (1, 2, 4, 8, 16, 32) or self.columns % step or not step <= self.columns <= 128:
             raise ValueError(f"unsupported layout: {self.lanes} lanes × {self.columns} columns")
 
     @property

@@ -250,7 +250,7 @@ def test_invalid_scorer_arguments(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @simulated
-@pytest.mark.parametrize("lanes", [4, 8, 16, 32])
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16, 32])
 def test_bounds_of_every_group_size(tmp_path: Path, lanes: int) -> None:
     rng = np.random.default_rng(lanes)
     targets = [random_target(rng, n) for n in (0, 1, 3, 4, 5, 9)]
@@ -320,17 +320,19 @@ def test_profiles_out_of_range_are_unbounded(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @simulated
-@pytest.mark.parametrize(("lanes", "length"), [(4, 5), (4, 30), (8, 30), (16, 60), (32, 100)])
+@pytest.mark.parametrize(
+    ("lanes", "length"), [(1, 5), (1, 24), (2, 30), (4, 5), (4, 30), (8, 30), (16, 60), (32, 100)]
+)
 def test_bounds_of_targets_shared_by_a_warp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lanes: int, length: int
 ) -> None:
     rng = np.random.default_rng(length)
     targets = [random_target(rng, n) for n in (0, 3, 15, 16, 17, 33, 70)]
     profile = rng.integers(-3, 8, (length, 32)).astype(np.int16)  # long alignments
-    monkeypatch.setattr(bounder, "MIN_SHARED_QUERIES", 0)
+    monkeypatch.setattr(bounder, "MIN_SHARE", 0)
     for shared in (1, 17):
         monkeypatch.setattr(bounder, "MIN_SHARED_RESIDUES", shared)
-        assert_bounded(tmp_path, profile, targets, byte_launch(lanes, 8 if lanes < 32 else 4))
+        assert_bounded(tmp_path, profile, targets, byte_launch(lanes, {1: 24, 2: 16, 32: 4}.get(lanes, 8)))
 
 
 @simulated
@@ -489,7 +491,7 @@ def test_byte_entries_add_at_least_their_score_and_little_more() -> None:
 def test_byte_table_contains_the_profile() -> None:
     """Read the table as the kernel does: every word twice, as it is and shifted by a byte."""
     rng = np.random.default_rng(0)
-    for lanes, columns, length in ((4, 28, 100), (16, 8, 128), (8, 40, 1)):
+    for lanes, columns, length in ((1, 100, 97), (2, 56, 112), (4, 28, 100), (16, 8, 128), (8, 40, 1)):
         layout = Layout(lanes, columns, 1)
         profile = rng.integers(-6, 8, (length, 32)).astype(np.int16)
         expected = np.zeros((27, layout.tile))

@@ -11,7 +11,7 @@ from cuda.alignment.gapless.layout import BYTE, HALF, MAX_SCORE, SHORT, Arithmet
 from cuda.alignment.gapless.runtime import TableUploader, UploadedTable
 from cuda.alignment.gapless.tables import TableSource, profile_limits, write_tables
 
-SHAPES = [(4, 8), (4, 12), (4, 64), (4, 128), (8, 16), (8, 72), (16, 32), (32, 40)]
+SHAPES = [(1, 8), (1, 128), (2, 72), (4, 8), (4, 12), (4, 64), (4, 128), (8, 16), (8, 72), (16, 32), (32, 40)]
 
 
 def random_profile(rng: np.random.Generator, length: int, highest: int) -> np.ndarray:

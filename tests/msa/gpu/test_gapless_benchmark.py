@@ -15,7 +15,13 @@ from cuda.alignment.gapless.launch_table import (
 from cuda.alignment.gapless.runtime import Device
 from msa.gpu import gapless_benchmark
 from msa.gpu.devices import find_gpu
-from msa.gpu.gapless_benchmark import QUERY_LENGTHS, GaplessBenchmark, candidate_launches, table_json
+from msa.gpu.gapless_benchmark import (
+    _LANE_COUNTS,
+    QUERY_LENGTHS,
+    GaplessBenchmark,
+    candidate_launches,
+    table_json,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +63,7 @@ def test_tuned_table_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     before = {kind: launch_table(device, kind) for kind in kinds}
     benchmark = GaplessBenchmark(find_gpu(), tmp_path)
     table = benchmark.tune([20], reported.append, max_targets=1)
-    assert reported.count("bounds:") == 1 and len(reported) == 6
+    assert reported.count("bounds:") == 1 and len(reported) == 2 + 2 * 2 * _LANE_COUNTS
     path = local_table_path(device, tmp_path)
     path.parent.mkdir()
     path.write_text(table_json(table))
