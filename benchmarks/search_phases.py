@@ -44,9 +44,10 @@ FUNCTIONS = {
         "Selection.passing": "candidates that pass",
     },
     "msa.search.profile_search": {
-        "ProfileSearch._score": "E-values of aligned candidates",
         "ProfileSearch._hits": "hits of a query",
     },
+    "msa.search.candidate_scorer": {"CandidateScorer.score": "candidates scored"},
+    "msa.search.scoring_process": {"RemoteScoring.submit": "candidates sent to be scored"},
     "msa.search.further_alignments": {"FurtherAlignments.add_to": "further alignments"},
     "msa.gpu.alignment": {"BatchAligner.scores": "scores aligned", "BatchAligner.paths": "paths traced"},
     "msa.search.families": {"FamilyBuilder.update": "family updated"},

@@ -30,12 +30,13 @@ class StartedProcess:
             return Connection(os.dup(own.fileno()))
 
 
-def start_process(command: Sequence[str], *arguments: str) -> StartedProcess:
+def start_process(command: Sequence[str], *arguments: str, pass_fds: Sequence[int] = ()) -> StartedProcess:
     """Start a process that serves a socket.
 
     Args:
         command: the program.
         arguments: follow the file descriptor of the socket; Python's search path follows them.
+        pass_fds: further file descriptors that the process inherits.
     """
     own, other = socket.socketpair()
     with other:
@@ -43,7 +44,7 @@ def start_process(command: Sequence[str], *arguments: str) -> StartedProcess:
             [*command, str(other.fileno()), *arguments, *sys.path],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            pass_fds=[other.fileno()],
+            pass_fds=[other.fileno(), *pass_fds],
             # interrupts from the terminal are handled by this process alone
             start_new_session=True,
         )

@@ -7,7 +7,6 @@ are equal in every bit, and so are profiles and Forward scores, which are rounde
 import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 
 _MAX_VALUES = 1_000_000
 """Number of values that a process computes without numba, which takes about as long as importing numba."""
@@ -19,7 +18,6 @@ class InterpretedBudget:
     def __init__(self) -> None:
         self._count = 0
         self._loading: threading.Thread | None = None
-        self._compilation: Future[None] | None = None
         self._lock = threading.Lock()
 
     def take(self, count: int) -> bool:
@@ -32,9 +30,10 @@ class InterpretedBudget:
         self._count += count
         return self._count <= _MAX_VALUES
 
-    def load_after(self, compilation: "Future[None]") -> None:
-        """Let `load_in_background` wait until another process has compiled the kernels."""
-        self._compilation = compilation
+    @property
+    def is_mostly_used(self) -> bool:
+        """Whether few further values will be computed without numba."""
+        return self._count > _MAX_VALUES // 2
 
     def load_in_background(self, load: Callable[[], None]) -> None:
         """Load the kernels in a thread, once; they are used as soon as this is done.
@@ -47,8 +46,6 @@ class InterpretedBudget:
 
         def load_ignoring_errors() -> None:
             with contextlib.suppress(Exception):
-                if self._compilation is not None:
-                    wait([self._compilation])
                 load()
 
         with self._lock:

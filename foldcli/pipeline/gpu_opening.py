@@ -11,7 +11,6 @@ from msa.errors import InputError
 from msa.gpu.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.opening import open_in_background
 from msa.gpu.process_start import start_ahead
-from msa.interpreted import budget
 
 # of about 300 proteins, whose search in this process takes as long as one in another with its start
 _MANY_QUERY_BYTES = 50_000
@@ -20,7 +19,7 @@ _MANY_QUERY_BYTES = 50_000
 def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> None:
     """Open the only GPU of a device: in this process, or in another if that is faster.
 
-    For many queries, a further process compiles the CPU kernels that score candidates, if that is necessary.
+    For many queries, a further process scores candidates (`msa.search.scoring_process`).
 
     Another is faster for a database that is streamed, and for many queries: it works while this process holds
     the interpreter's lock. For a few queries, its start would take longer than the search.
@@ -37,18 +36,9 @@ def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> None:
     if device != "cpu" and len(numbers) == 1:
         has_many_queries = _total_bytes(queries) >= _MANY_QUERY_BYTES
         if (has_many_queries or _exceeds(Path(db), max_gpu_bytes())) and has_nvidia_hardware():
-            start_ahead(numbers[0])
-            if has_many_queries:
-                _compile_scores()
+            start_ahead(numbers[0], scores=has_many_queries)
             return
     open_in_background(device)
-
-
-def _compile_scores() -> None:
-    """Compile the kernels that score candidates in a process; numba would hold this one's lock."""
-    from foldcli.pipeline.cpu_kernels import SCORES, compile_cpu_kernels  # a single query does not need it
-
-    budget.load_after(compile_cpu_kernels(SCORES))
 
 
 def _total_bytes(queries: Sequence[str]) -> int:

@@ -20,6 +20,7 @@ class CpuEngine:
 
     seconds: Final[dict[str, float]] = {}
     drives_gpus: Final = False
+    scoring_process: Final = None
 
     def prepare(self, lengths: Sequence[int]) -> None:
         """Do nothing: the CPU's kernels serve queries of all lengths."""

@@ -10,18 +10,24 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.group import AlignmentOptions, BatchRequest, GpuGroup, align_batch
+from msa.gpu.group import AlignmentOptions, BatchRequest, GpuGroup, align_pairs
 from msa.gpu.interface import FilterLimits, GpuWorker
 from msa.gpu.process_state import short_switch_interval
 from msa.search.engine import Candidates, EngineRequest, QueryProfile
 
-_MAX_PENDING = 6
+if TYPE_CHECKING:
+    from msa.search.scoring_process import RemoteScoring
+
+_MAX_PENDING = 12
 """Maximum batches in progress per group: one is aligned, one is filtered, the others wait for the GPU. The
-host needs about as long for a batch as each of four GPUs, and the last batches are small."""
+host needs about as long for a batch as each of four GPUs, the last batches are small, and the GPU should have
+work for a second while the host loads kernels for scores."""
 
 _BATCH_QUERIES, _BATCH_RESIDUES = 24, 6144
 """Maximum queries and residues of a batch if the database is resident: small, so that the host gets the first
@@ -34,10 +40,6 @@ _MIN_QUERIES, _STREAMED_MIN_QUERIES = 4, 8
 """At the end of a search, batches are halved down to this number of queries; smaller ones would not justify
 another pass over the database. If the database is resident, the first batch has this size, and each further
 one twice the size of the one before, so that the GPU starts sooner."""
-
-_ALIGNED_QUERIES, _ALIGNED_PAIRS = 48, 8192
-"""Maximum queries and target pairs of a batch that is aligned without a filter; a single query may have more
-pairs."""
 
 _MANY_PAIRS = 2_000_000
 """Minimum number of alignments of a search for which the kernels for many pairs are compiled, in 15 s of CPU
@@ -55,13 +57,16 @@ class GpuEngine:
         workers: one or several GPUs, owned by the engine from now on.
         replacement_workers: called before a database is searched; returns the workers that replace the
             current ones from this search on, or None.
+        scoring_process: scores candidates beside the only worker; owned by the engine from now on.
     """
 
     def __init__(
         self,
         workers: Sequence[GpuWorker],
         replacement_workers: Callable[[SequenceArrays], Sequence[GpuWorker] | None] = lambda targets: None,
+        scoring_process: "RemoteScoring | None" = None,
     ) -> None:
+        self._scoring_process = scoring_process
         self.workers, self._replacement_workers = workers, replacement_workers
         self._groups: list[GpuGroup] = []
         self._targets: SequenceArrays | None = None
@@ -85,6 +90,11 @@ class GpuEngine:
     def drives_gpus(self) -> bool:
         """True."""
         return True
+
+    @property
+    def scoring_process(self) -> "RemoteScoring | None":
+        """The process that scores candidates, if there is one."""
+        return self._scoring_process
 
     def prepare(self, lengths: Sequence[int]) -> None:
         """Compile the kernels for all these query lengths at once, when the next search begins."""
@@ -112,6 +122,8 @@ class GpuEngine:
             nonlocal filtered_pairs
             count, future = pending.popleft()
             candidates = future.result()
+            if candidates and pending and pending[0][1].done():
+                candidates[-1] = replace(candidates[-1], next_batch_is_ready=True)
             filtered_pairs += count * len(targets)
             if request.progress is not None:
                 request.progress(filtered_pairs)
@@ -149,22 +161,12 @@ class GpuEngine:
         self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
     ) -> Iterator[Candidates]:
         """Align each query to its targets and yield its candidates; split batches over the GPUs."""
-        sequences, settings = request.targets, request.settings
-        gap_costs = settings.gap_open, settings.gap_extend
-        first_query = 0
-        for batch in _alignment_batches(pairs):
-            queries, targets = [query for query, _ in batch], [indices for _, indices in batch]
-            batches = [worker.alignment_batch(queries, sequences) for worker in self.workers]
-            residues = np.repeat([len(query.codes) for query in queries], [len(each) for each in targets])
-            cells = np.cumsum(residues * sequences.lengths[np.concatenate(targets)])
-            # consecutive pairs with the same amount of work for each GPU
-            gpus = len(batches) * cells // (cells[-1:] + 1)
-            options = AlignmentOptions(first_query, gap_costs, request.selection, sequences.lengths)
-            yield from align_batch(batches, targets, gpus, options)
-            first_query += len(batch)
+        return align_pairs(self.workers, pairs, request)
 
     def close(self) -> None:
         """Release the GPUs; nothing may be in progress, and no calls may follow."""
+        if self._scoring_process is not None:
+            self._scoring_process.close()
         for group in self._groups:
             group.close()
         for worker in self.workers:
@@ -204,22 +206,6 @@ def _wait_ignoring_errors(futures: Sequence["Future[None]"]) -> None:
 def _max_replicated_bytes(workers: Sequence[GpuWorker]) -> int:
     """Return the maximum residues of a database that is copied to every GPU, with offsets and lengths."""
     return min(_REPLICATED_BYTES, *(worker.database_budget // 2 for worker in workers), 2**62)
-
-
-def _alignment_batches(
-    pairs: Iterable[tuple[QueryProfile, np.ndarray]],
-) -> Iterator[list[tuple[QueryProfile, np.ndarray]]]:
-    """Group queries and their targets into batches of at least one query."""
-    batch: list[tuple[QueryProfile, np.ndarray]] = []
-    count = 0
-    for query, targets in pairs:
-        batch.append((query, targets))
-        count += len(targets)
-        if len(batch) >= _ALIGNED_QUERIES or count >= _ALIGNED_PAIRS:
-            yield batch
-            batch, count = [], 0
-    if batch:
-        yield batch
 
 
 def _query_batches(

@@ -4,7 +4,7 @@ All GPUs filter each batch of queries, and each GPU aligns the targets that it h
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -12,8 +12,19 @@ import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.interface import ALIGNMENT_THREADS, AlignmentBatch, FilteredBatch, FilterLimits, GpuWorker
-from msa.search.engine import Candidates, QueryProfile, Selection, merge_best_targets
+from msa.gpu.interface import (
+    ALIGNMENT_THREADS,
+    AligningWorker,
+    AlignmentBatch,
+    FilteredBatch,
+    FilterLimits,
+    GpuWorker,
+)
+from msa.search.engine import Candidates, EngineRequest, QueryProfile, Selection, merge_best_targets
+
+_ALIGNED_QUERIES, _ALIGNED_PAIRS = 48, 8192
+"""Maximum queries and target pairs of a batch that is aligned without a filter; a single query may have more
+pairs."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +114,49 @@ class GpuGroup:
             replace(aligned, filtered=of_query)
             for aligned, of_query in zip(candidates, filtered, strict=True)
         ]
+
+
+def align_pairs(
+    workers: Sequence[AligningWorker],
+    pairs: Iterable[tuple[QueryProfile, np.ndarray]],
+    request: EngineRequest,
+) -> Iterator[Candidates]:
+    """Align each query to given targets in batches, which are split over GPUs.
+
+    Args:
+        workers: the GPUs.
+        pairs: see `msa.search.engine.Aligner.align`.
+        request: see `msa.search.engine.Aligner.align`.
+    """
+    sequences, settings = request.targets, request.settings
+    gap_costs = settings.gap_open, settings.gap_extend
+    first_query = 0
+    for batch in _alignment_batches(pairs):
+        queries, targets = [query for query, _ in batch], [indices for _, indices in batch]
+        batches = [worker.alignment_batch(queries, sequences) for worker in workers]
+        residues = np.repeat([len(query.codes) for query in queries], [len(each) for each in targets])
+        cells = np.cumsum(residues * sequences.lengths[np.concatenate(targets)])
+        # consecutive pairs with the same amount of work for each GPU
+        gpus = len(batches) * cells // (cells[-1:] + 1)
+        options = AlignmentOptions(first_query, gap_costs, request.selection, sequences.lengths)
+        yield from align_batch(batches, targets, gpus, options)
+        first_query += len(batch)
+
+
+def _alignment_batches(
+    pairs: Iterable[tuple[QueryProfile, np.ndarray]],
+) -> Iterator[list[tuple[QueryProfile, np.ndarray]]]:
+    """Group queries and their targets into batches of at least one query."""
+    batch: list[tuple[QueryProfile, np.ndarray]] = []
+    count = 0
+    for query, targets in pairs:
+        batch.append((query, targets))
+        count += len(targets)
+        if len(batch) >= _ALIGNED_QUERIES or count >= _ALIGNED_PAIRS:
+            yield batch
+            batch, count = [], 0
+    if batch:
+        yield batch
 
 
 def align_batch(

@@ -120,7 +120,15 @@ class FilteredBatch(AlignmentBatch, Protocol):
         ...
 
 
-class GpuWorker(Protocol):
+class AligningWorker(Protocol):
+    """One GPU, as far as it aligns queries to given targets."""
+
+    def alignment_batch(self, queries: Sequence[QueryProfile], targets: SequenceArrays) -> AlignmentBatch:
+        """Return a batch to align to any targets; they are copied to the GPU as needed."""
+        ...
+
+
+class GpuWorker(AligningWorker, Protocol):
     """One GPU. It executes requests in the order of the calls, for one search at a time."""
 
     @property
@@ -176,10 +184,6 @@ class GpuWorker(Protocol):
             more_follow: whether another batch follows.
             cancelled: once set, no more work of this search is queued, and results are meaningless.
         """
-        ...
-
-    def alignment_batch(self, queries: Sequence[QueryProfile], targets: SequenceArrays) -> AlignmentBatch:
-        """Return a batch to align to any targets; they are copied to the GPU as needed."""
         ...
 
     def drain(self) -> "Future[None]":

@@ -4,10 +4,7 @@ The host needs one or two milliseconds of Python per query and GPU. In a single 
 GPUs would share one interpreter, and four GPUs would be no faster than two.
 """
 
-import contextlib
-import os
 import signal
-import socket
 import subprocess
 import threading
 import weakref
@@ -15,17 +12,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import count
-from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-
-from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.devices import Gpu, GpuUnavailable
+from msa.gpu.devices import Gpu
 from msa.gpu.interface import BestTargets, FilterLimits, GpuSettings
 from msa.gpu.process_start import COMMAND, take_process
-from msa.gpu.worker_process import WorkerFailure, WorkerStatus, share_sequences
+from msa.gpu.requests import RemoteAlignmentBatch, Requests
+from msa.gpu.worker_process import share_sequences
 from msa.progress import CompileProgress
 from msa.search.engine import QueryProfile
 
@@ -76,6 +70,7 @@ class RemoteWorker:
     ) -> None:
         self._process, self._settings, self._lifetime = process, settings, lifetime
         self._opened = process.request("open", process.gpu, settings, share)
+        self._opened.add_done_callback(partial(_note_mode, process))
         self._batch_numbers = count()
 
     @property
@@ -145,29 +140,6 @@ class RemoteWorker:
         self._process.wait()
 
 
-class RemoteAlignmentBatch:
-    """A batch on a GPU of another process; implements msa.gpu.interface.AlignmentBatch.
-
-    Args:
-        process: the process.
-        number: identifies the batch in that process.
-        started: answer to the request that created it.
-    """
-
-    def __init__(self, process: "GpuProcess", number: int, started: "Future[Any]") -> None:
-        self._process, self._number, self._started = process, number, started
-
-    def scores(
-        self, owners: np.ndarray, targets: np.ndarray, gap_costs: tuple[int, int], reverse: bool = False
-    ) -> "Future[np.ndarray]":
-        """Compute alignment scores, int32 [n]."""
-        return self._process.request("scores", self._number, owners, targets, gap_costs, reverse)
-
-    def paths(self, selected: np.ndarray) -> "Future[AlignmentPaths]":
-        """Compute the alignments of some of the scored pairs."""
-        return self._process.request("paths", self._number, selected)
-
-
 class RemoteFilteredBatch(RemoteAlignmentBatch):
     """A batch that is filtered first; implements msa.gpu.interface.FilteredBatch."""
 
@@ -176,8 +148,8 @@ class RemoteFilteredBatch(RemoteAlignmentBatch):
         return self._started
 
 
-class GpuProcess:
-    """A process that runs msa.gpu.worker_process, and the pending requests to it.
+class GpuProcess(Requests):
+    """A process that runs msa.gpu.worker_process.
 
     Args:
         gpu: number of its GPU.
@@ -186,47 +158,11 @@ class GpuProcess:
     """
 
     def __init__(self, gpu: int, command: Sequence[str], compile_progress: CompileProgress) -> None:
-        self.gpu, self._compile_progress = gpu, compile_progress
-        self.status = WorkerStatus(False, {})
-        # separate locks for sending and for pending requests: answers arrive while a request is being sent
-        self._send_lock, self._pending_lock = threading.Lock(), threading.Lock()
-        self._numbers = count()
-        self._pending: dict[int, Future[Any]] = {}
-        self._ended: Exception | None = None
         started = take_process(gpu, command)
-        self.process, self._socket = started.process, started.socket
-        self._connection = Connection(os.dup(self._socket.fileno()))
-        threading.Thread(target=self._receive, name=f"answers of GPU {gpu}", daemon=True).start()
-
-    def request(self, name: str, *arguments: object) -> "Future[Any]":
-        """Send a request and return its future answer.
-
-        The answer raises GpuUnavailable, naming the GPU, if the process has ended.
-        """
-        answer: Future[Any] = Future()
-        with self._send_lock:
-            with self._pending_lock:
-                if self._ended is not None:
-                    answer.set_exception(self._ended)
-                    return answer
-                number = next(self._numbers)
-                self._pending[number] = answer
-            try:
-                self._connection.send((number, name, arguments))
-            except ConnectionError:
-                # the receiving thread notices this, too, and fails all pending requests
-                pass
-            except BaseException:
-                # interrupted: the process would wait for the rest of a partially sent message
-                self.hang_up()
-                raise
-        return answer
-
-    def hang_up(self) -> None:
-        """Close the connection, which ends the process."""
-        # the process may have ended already
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self.process, self._compile_progress = started.process, compile_progress
+        self.is_shared = False
+        """Whether other processes are known to be able to use the GPU at the same time."""
+        super().__init__(gpu, started.socket)
 
     def wait(self) -> None:
         """Wait until the process has ended; kill it after a timeout."""
@@ -235,47 +171,15 @@ class GpuProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._socket.close()
+        super().wait()
 
-    def _receive(self) -> None:
-        """Handle messages until the connection is closed; runs in its own thread."""
-        try:
-            while True:
-                self._handle(self._connection.recv())
-        except (EOFError, OSError):
-            pass
-        finally:
-            self._fail_pending()
+    def reason(self) -> str:
+        """Say how the process has ended."""
+        return f"the process of GPU {self.gpu} has ended: {_exit_reason(self.process.returncode)}"
 
-    def _fail_pending(self) -> None:
-        """Fail all pending requests when the process has ended."""
-        self.wait()
-        error = GpuUnavailable(
-            f"the process of GPU {self.gpu} has ended: {_exit_reason(self.process.returncode)}",
-            "Its own messages are above; the system log (dmesg) may report memory or driver errors.",
-        )
-        with self._pending_lock:
-            self._ended = error
-            pending = list(self._pending.values())
-            self._pending.clear()
-        for answer in pending:
-            answer.set_exception(error)
-        with self._send_lock:
-            self._connection.close()
-
-    def _handle(self, message: tuple[Any, ...]) -> None:
-        """Handle an answer or a progress report."""
-        if message[0] is None:
-            self._compile_progress(*message[1:])
-            return
-        number, failed, value, self.status = message
-        with self._pending_lock:
-            answer = self._pending.pop(number)
-        if failed:
-            failure: WorkerFailure = value
-            answer.set_exception(failure.to_exception(self.gpu))
-        else:
-            answer.set_result(value)
+    def report(self, *message: Any) -> None:
+        """Report the progress of a compilation."""
+        self._compile_progress(*message)
 
 
 class _SharedLifetime:
@@ -301,12 +205,22 @@ class _SummedProgress:
             self._progress(*map(sum, zip(*self._per_process, strict=True)))
 
 
+def _note_mode(process: GpuProcess, opened: "Future[Gpu]") -> None:
+    """Note whether the GPU can be shared, once it has been opened."""
+    process.is_shared = opened.exception() is None and opened.result().is_shared
+
+
 def _end_processes(processes: Sequence[GpuProcess]) -> None:
-    """End all processes in parallel."""
+    """End all processes in parallel.
+
+    The driver needs 0.15 s to free a GPU's memory, for which only the next user of an exclusive GPU would
+    have to wait.
+    """
     for process in processes:
         process.hang_up()
     for process in processes:
-        process.wait()
+        if not process.is_shared:
+            process.wait()
 
 
 def _exit_reason(code: int) -> str:

@@ -2,6 +2,7 @@
 
 It ends when the searching process closes its end of the socket, or ends itself. It ignores SIGINT and
 SIGTERM, which the searching process handles: a server that is terminated finishes its searches first.
+On a second socket, a process that scores candidates may request alignments.
 
 Both processes use the same installation and exchange pickled messages. Requests are (number, method name,
 arguments). Answers are (number, failed, value, WorkerStatus). Progress of compilation is (None, compiled,
@@ -14,7 +15,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -147,12 +148,19 @@ class WorkerFailure:
 
 
 def main() -> None:
-    """Serve the socket whose file descriptor is the first argument; never returns."""
+    """Serve the sockets whose file descriptors are the first argument and the third; never returns.
+
+    The third is empty if there is only one.
+    """
     for number in signal.SIGINT, signal.SIGTERM:
         signal.signal(number, signal.SIG_IGN)
     status = 1
     try:
-        _Server(Connection(int(sys.argv[1]))).run()
+        server = _Server(Connection(int(sys.argv[1])))
+        if sys.argv[3]:
+            aligning = _Server(Connection(int(sys.argv[3])), server.opened)
+            threading.Thread(target=aligning.run, name="alignments", daemon=True).start()
+        server.run()
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -164,13 +172,18 @@ class _Server:
     """A server of requests, each of which names one of its public methods.
 
     Args:
-        connection: to the searching process.
+        connection: to the process that sends them.
+        opened: the GPU, once the searching process has opened it; None for the server of that process.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, opened: "Future[LocalWorker] | None" = None) -> None:
         self._connection = connection
         self._send_lock = threading.Lock()
-        self._worker: LocalWorker | None = None
+        methods: list[Callable[..., Future[Any]]] = [self.alignment_batch, self.scores, self.paths]
+        if opened is None:
+            methods += self.open, self.load, self.prepare, self.filter, self.drain, self.release_unused
+        self._methods = {method.__name__: method for method in methods}
+        self.opened: Future[LocalWorker] = opened or Future()
         self._batches: dict[int, LocalAlignmentBatch] = {}
         # arrays of the loaded database; its files may be replaced while it is searched
         self._mapped: dict[MappedArray, np.ndarray] = {}
@@ -178,18 +191,13 @@ class _Server:
 
     def run(self) -> None:
         """Answer requests until the other end is closed."""
-        methods = (
-            self.open, self.load, self.prepare, self.filter, self.alignment_batch, self.scores, self.paths,
-            self.drain, self.release_unused,
-        )  # fmt: skip
-        by_name = {method.__name__: method for method in methods}
         while True:
             try:
                 number, name, arguments = self._connection.recv()
             except (EOFError, ConnectionError):
                 return
             try:
-                result = by_name[name](*arguments)
+                result = self._methods[name](*arguments)
             except Exception as error:
                 self._send((number, True, WorkerFailure.from_exception(error), self._status))
             else:
@@ -202,7 +210,7 @@ class _Server:
             from msa.gpu.local_worker import LocalWorker  # while the driver starts
 
         found = find_gpu(gpu)
-        self._worker = LocalWorker(found, settings, self._report_compilation, share)
+        self.opened.set_result(LocalWorker(found, settings, self._report_compilation, share))
         opened: Future[Any] = Future()
         opened.set_result(found)
         return opened
@@ -262,13 +270,14 @@ class _Server:
 
     @property
     def _open_worker(self) -> "LocalWorker":
-        assert self._worker is not None
-        return self._worker
+        return self.opened.result()
 
     @property
     def _status(self) -> WorkerStatus:
-        worker = self._worker
-        return WorkerStatus(False, {}) if worker is None else WorkerStatus(worker.resident, worker.seconds)
+        if not self.opened.done():
+            return WorkerStatus(False, {})
+        worker = self.opened.result()
+        return WorkerStatus(worker.resident, worker.seconds)
 
     def _report_compilation(self, compiled: int, needed: int) -> None:
         self._send((None, compiled, needed))

@@ -39,10 +39,9 @@ _MAX_RESIDUES = 2**17
 """Maximum number of residues of targets that are processed at once, unless a single region has more."""
 
 
-def excess_of_queries(
-    queries: Sequence[int],
-    owners: np.ndarray,
+def composition_excess_of_batch(
     profiles: Mapping[int, QueryProfile],
+    owners: np.ndarray,
     records: np.ndarray,
     targets: SequenceArrays,
     indices: np.ndarray,
@@ -52,22 +51,22 @@ def excess_of_queries(
     """Compute `composition_excess` of the alignments of queries that have a profile; 0 for others.
 
     Args:
-        queries: indices of queries.
-        owners: int64 [n], index in `queries` of each alignment's query.
-        profiles: profiles without composition correction, by the index of a query.
+        profiles: profiles without composition correction, by query.
+        owners: int64 [n], the query of each alignment.
         records: see `composition_excess`.
         targets: see `composition_excess`.
         indices: see `composition_excess`.
         matrix: see `composition_excess`.
         lambda_: see `composition_excess`.
     """
-    corrected = [k for k in np.unique(owners).tolist() if queries[k] in profiles]
-    excess, numbers = np.zeros(len(owners), np.int64), np.full(len(queries), -1)
-    numbers[corrected] = np.arange(len(corrected))
-    rows = np.flatnonzero(numbers[owners] >= 0)
-    used = [profiles[queries[k]].profile for k in corrected]
+    queries, numbers = np.unique(owners, return_inverse=True)
+    corrected = [k for k, query in enumerate(queries.tolist()) if query in profiles]
+    excess, positions = np.zeros(len(owners), np.int64), np.full(len(queries), -1)
+    positions[corrected] = np.arange(len(corrected))
+    rows = np.flatnonzero(positions[numbers] >= 0)
+    used = [profiles[int(queries[k])].profile for k in corrected]
     excess[rows] = composition_excess(
-        used, numbers[owners[rows]], records[rows], targets, indices[rows], matrix, lambda_
+        used, positions[numbers[rows]], records[rows], targets, indices[rows], matrix, lambda_
     )
     return excess
 

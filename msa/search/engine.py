@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
 from msa.search.settings import SearchSettings
+
+if TYPE_CHECKING:
+    from msa.search.candidate_scorer import ScoringProcess
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,8 @@ class Candidates:
         capped: whether `Selection.max_aligned` limited the number of aligned targets.
         filtered: the targets that passed the filter, which come first in `targets`; empty without a filter.
         more_are_ready: whether the candidates of the next query follow at once, so that the caller may wait
-            for them.
+            for them; they are of the same batch.
+        next_batch_is_ready: whether those of the next batch follow at once.
     """
 
     targets: np.ndarray
@@ -212,6 +216,7 @@ class Candidates:
         default_factory=lambda: FilteredTargets.of_query(np.empty(0, np.int64), np.empty(0, np.int32))
     )
     more_are_ready: bool = False
+    next_batch_is_ready: bool = False
 
     def followed_by(self, other: "Candidates") -> "Candidates":
         """Append candidates of the same query that were aligned later, and did not come from the filter."""
@@ -224,6 +229,7 @@ class Candidates:
             self.capped,
             self.filtered,
             other.more_are_ready,
+            self.next_batch_is_ready,
         )
 
 
@@ -255,7 +261,28 @@ class EngineRequest:
     selection: Selection | None = None
 
 
-class Engine(Protocol):
+class Aligner(Protocol):
+    """Gapped alignment of queries to given targets."""
+
+    def align(
+        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
+    ) -> Iterator[Candidates]:
+        """Align each query to given targets, without filtering.
+
+        May be called while an iterator returned by `Engine.run` is not exhausted; the targets of that run
+        stay loaded.
+
+        Args:
+            pairs: queries, each with its targets as int64 [n] indices; consumed lazily.
+            request: targets, settings and selection; `progress` is not called.
+
+        Returns:
+            The candidates of each query, in the order of the queries; targets stay in the given order.
+        """
+        ...
+
+
+class Engine(Aligner, Protocol):
     """Gapless filter and gapped alignment of queries against a database."""
 
     @property
@@ -266,6 +293,11 @@ class Engine(Protocol):
     @property
     def drives_gpus(self) -> bool:
         """True if threads of this process drive GPUs, which other Python code would delay."""
+        ...
+
+    @property
+    def scoring_process(self) -> "ScoringProcess | None":
+        """The process that scores candidates and aligns with the same GPU, if there is one."""
         ...
 
     def prepare(self, lengths: Sequence[int]) -> None:
@@ -281,23 +313,6 @@ class Engine(Protocol):
 
         Returns:
             The candidates of each query, in the order of the queries.
-        """
-        ...
-
-    def align(
-        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
-    ) -> Iterator[Candidates]:
-        """Align each query to given targets, without filtering.
-
-        May be called while an iterator returned by `run` is not exhausted; the targets of that run stay
-        loaded.
-
-        Args:
-            pairs: queries, each with its targets as int64 [n] indices; consumed lazily.
-            request: targets, settings and selection; `progress` is not called.
-
-        Returns:
-            The candidates of each query, in the order of the queries; targets stay in the given order.
         """
         ...
 

@@ -13,7 +13,7 @@ from msa.gpu.engine import GpuEngine
 from msa.gpu.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.interface import GpuSettings, GpuWorker
 from msa.gpu.opening import open_in_background
-from msa.gpu.process_start import is_started_ahead
+from msa.gpu.process_start import is_started_ahead, take_scoring_process
 from msa.gpu.process_state import without_collection
 from msa.progress import CompileProgress
 from msa.search.engine import Engine
@@ -112,9 +112,19 @@ def _process_engine(number: int, settings: GpuSettings, compile_progress: Compil
     from msa.gpu.remote_worker import start_remote_workers  # imports multiprocessing
 
     workers = start_remote_workers([number], settings, compile_progress)
-    # raises an exception if the GPU cannot be used
-    workers[0].gpu  # noqa: B018
-    return GpuEngine(workers)
+    scoring = take_scoring_process(number)
+    try:
+        # raises an exception if the GPU cannot be used
+        workers[0].gpu  # noqa: B018
+    except GpuUnavailable:
+        if scoring is not None:
+            scoring.socket.close()
+        raise
+    if scoring is None:
+        return GpuEngine(workers)
+    from msa.search.scoring_process import RemoteScoring
+
+    return GpuEngine(workers, scoring_process=RemoteScoring(scoring, number))
 
 
 def _resident_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:

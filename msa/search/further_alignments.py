@@ -12,10 +12,10 @@ import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
 from msa.search import forward
-from msa.search.composition import SEQUENCE_K_FACTOR, excess_of_queries
+from msa.search.composition import SEQUENCE_K_FACTOR, composition_excess_of_batch
 from msa.search.engine import (
+    Aligner,
     Candidates,
-    Engine,
     EngineRequest,
     QueryProfile,
     Selection,
@@ -23,7 +23,7 @@ from msa.search.engine import (
     evalues_of_passing,
 )
 from msa.search.pair_statistics import PairStatistics
-from msa.search.scored_batch import ScoredBatch
+from msa.search.scored_batch import AlignedBatch, Scores
 from msa.search.second_alignments import MAX_PAIR_EVALUE, TargetParts, summed_evalues
 from msa.search.second_matrix import (
     SECOND_MATRIX,
@@ -44,52 +44,52 @@ class FurtherAlignments:
     Args:
         targets: sequences of the database.
         settings: of the search.
-        engine: aligns.
-        pairs: returns the statistics of pairs, given int64 [n] indices of queries, ascending, and of targets.
+        aligner: aligns.
+        pairs: returns the statistics of pairs, given int64 [n] queries and targets.
     """
 
     def __init__(
         self,
         targets: SequenceArrays,
         settings: SearchSettings,
-        engine: Engine,
+        aligner: Aligner,
         pairs: Callable[[np.ndarray, np.ndarray], PairStatistics],
     ) -> None:
-        self._targets, self._settings, self._engine, self._pairs = targets, settings, engine, pairs
+        self._targets, self._settings, self._aligner, self._pairs = targets, settings, aligner, pairs
         self._second_parameters = second_parameters(settings)
 
-    def add_to(self, scored: ScoredBatch, profiles: Mapping[int, QueryProfile]) -> ScoredBatch:
-        """Return a batch of candidates with E-values that include further alignments.
+    def add_to(self, batch: AlignedBatch, scores: Scores) -> Scores:
+        """Return the scores of a batch with E-values that include further alignments.
 
         Args:
-            scored: the batch.
-            profiles: of the queries whose candidates may have further alignments, by index.
+            batch: the batch; only queries with a profile have further alignments.
+            scores: of the best alignments.
         """
-        has_profile = np.array([query in profiles for query in scored.queries])
-        values = scored.evalues
-        rows = np.flatnonzero(has_profile[scored.owners] & (values >= MIN_EVALUE) & (values <= MAX_EVALUE))
+        has_profile = np.array([query in batch.profiles for query in range(len(batch.queries))])
+        values = scores.evalues
+        rows = np.flatnonzero(has_profile[batch.owners] & (values >= MIN_EVALUE) & (values <= MAX_EVALUE))
         if not len(rows):
-            return scored
-        targets = scored.targets[rows]
-        parts = TargetParts.beside(self._targets, targets, scored.records[rows])
+            return scores
+        targets = batch.targets[rows]
+        parts = TargetParts.beside(self._targets, targets, batch.records[rows])
         # the rows of each query are consecutive
-        ends = np.searchsorted(rows, scored.ends)
-        spans = zip(scored.queries, [0, *ends.tolist()], ends.tolist(), strict=False)
+        ends = np.searchsorted(rows, batch.ends).tolist()
+        spans = zip(range(len(ends)), [0, *ends], ends, strict=False)
         selected = [(query, first, end) for query, first, end in spans if first < end]
         second: dict[int, QueryProfile] = {}
-        requested = [(profiles[query], parts.non_empty(first, end)) for query, first, end in selected]
+        requested = [(batch.profiles[query], parts.non_empty(first, end)) for query, first, end in selected]
         if self._second_parameters is not None:
-            second = {query: second_profile(profiles[query]) for query, _, _ in selected}
+            second = {query: second_profile(batch.profiles[query]) for query, _, _ in selected}
             requested += [(second[query], parts.whole(first, end)) for query, first, end in selected]
         selection = Selection(self._evalues([query for query, _, _ in selected], targets), 0.0)
         request = EngineRequest(parts.sequences, self._settings, None, selection)
-        found = list(self._engine.align(requested, request))
-        scored = self._with_sums(scored, rows, parts, profiles, found[: len(selected)])
+        found = list(self._aligner.align(requested, request))
+        scores = self._with_sums(batch, scores, rows, parts, found[: len(selected)])
         if not second:
-            return scored
-        scores = np.concatenate([each.scores for each in found[len(selected) :]])
-        others = self._second_evalues(scored, rows, second, scores)
-        return self._with_other_evidence(scored, rows, others, profiles)
+            return scores
+        raw = np.concatenate([each.scores for each in found[len(selected) :]])
+        others = self._second_evalues(batch, scores, rows, second, raw)
+        return self._with_other_evidence(batch, scores, rows, others)
 
     def _second_pairs(self, queries: np.ndarray, targets: np.ndarray) -> PairStatistics:
         """Return the statistics of pairs for scores with the second matrix."""
@@ -122,86 +122,88 @@ class FurtherAlignments:
 
     def _with_sums(
         self,
-        scored: ScoredBatch,
+        batch: AlignedBatch,
+        scores: Scores,
         rows: np.ndarray,
         parts: TargetParts,
-        profiles: Mapping[int, QueryProfile],
         found: Sequence[Candidates],
-    ) -> ScoredBatch:
-        """Return the candidates with E-values that include some second alignments.
+    ) -> Scores:
+        """Return the scores with E-values that include some second alignments.
 
         Args:
-            scored: the candidates.
+            batch: the candidates.
+            scores: their scores.
             rows: int64, indices of the candidates that have been divided.
             parts: the parts of their targets.
-            profiles: of the queries, by index.
             found: the second alignments of each query.
         """
         of_parts, raw, records = all_alignments(found)
         row = rows[of_parts // 2]
-        owners, queries = scored.owners[row], scored.queries
-        settings, pairs = self._settings, self._pairs(np.array(queries)[owners], scored.targets[row])
-        of_composition = excess_of_queries(
-            queries, owners, profiles, records, parts.sequences, of_parts,
+        owners = batch.owners[row]
+        settings, pairs = self._settings, self._pairs(owners, batch.targets[row])
+        of_composition = composition_excess_of_batch(
+            batch.profiles, owners, records, parts.sequences, of_parts,
             settings.matrix, pairs.parameters.lambda_,
         )  # fmt: skip
-        excess = np.maximum(of_composition, scored.reversed_excess[row])
+        excess = np.maximum(of_composition, scores.reversed_excess[row])
         second_evalues = pairs.pair_evalues(np.maximum(raw - excess, 0))
-        best_scores = np.maximum(scored.raw_scores - scored.excess, 0)[row]
+        best_scores = np.maximum(batch.raw_scores - scores.excess, 0)[row]
         sums = summed_evalues(
-            scored.evalues[row],
+            scores.evalues[row],
             pairs.pair_evalues(best_scores),
             second_evalues,
             parts.are_ordered(of_parts, records),
         )
-        values, passes = scored.evalues.copy(), second_evalues <= MAX_PAIR_EVALUE
+        values, passes = scores.evalues.copy(), second_evalues <= MAX_PAIR_EVALUE
         np.minimum.at(values, row[passes], sums[passes])
-        return replace(scored, evalues=values)
+        return replace(scores, evalues=values)
 
     def _second_evalues(
-        self, scored: ScoredBatch, rows: np.ndarray, profiles: Mapping[int, QueryProfile], scores: np.ndarray
+        self,
+        batch: AlignedBatch,
+        scores: Scores,
+        rows: np.ndarray,
+        profiles: Mapping[int, QueryProfile],
+        raw: np.ndarray,
     ) -> np.ndarray:
         """Return the E-values of scores with the second matrix, float64 [n].
 
         Args:
-            scored: the candidates.
+            batch: the candidates.
+            scores: their scores.
             rows: int64 [n], indices of those that have been aligned.
-            profiles: of the queries with the second matrix, by index.
-            scores: int32 [n], with the second matrix.
+            profiles: of the queries with the second matrix.
+            raw: int32 [n], scores with the second matrix.
         """
-        owners, targets, queries = scored.owners[rows], scored.targets[rows], scored.queries
-        pairs = self._second_pairs(np.array(queries)[owners], targets)
-        of_composition = excess_of_queries(
-            queries, owners, profiles, scored.records[rows], self._targets, targets,
+        owners, targets = batch.owners[rows], batch.targets[rows]
+        pairs = self._second_pairs(owners, targets)
+        of_composition = composition_excess_of_batch(
+            profiles, owners, batch.records[rows], self._targets, targets,
             SECOND_MATRIX, pairs.parameters.lambda_,
         )  # fmt: skip
-        excess = np.maximum(of_composition, scored.reversed_excess[rows])
-        return pairs.evalues(np.maximum(scores - excess, 0))
+        excess = np.maximum(of_composition, scores.reversed_excess[rows])
+        return pairs.evalues(np.maximum(raw - excess, 0))
 
     def _with_other_evidence(
-        self,
-        scored: ScoredBatch,
-        rows: np.ndarray,
-        others: np.ndarray,
-        profiles: Mapping[int, QueryProfile],
-    ) -> ScoredBatch:
-        """Return the candidates with E-values that include the second matrix and Forward scores.
+        self, batch: AlignedBatch, scores: Scores, rows: np.ndarray, others: np.ndarray
+    ) -> Scores:
+        """Return the scores with E-values that include the second matrix and Forward scores.
 
         Args:
-            scored: the candidates.
-            rows: int64 [n], indices of those that have been scored with the second matrix.
+            batch: the candidates.
+            scores: their scores.
+            rows: int64 [n], indices of the candidates that have been scored with the second matrix.
             others: float64 [n], their E-values.
-            profiles: of the queries, by index.
         """
-        evalues, values = scored.evalues[rows], scored.evalues.copy()
+        evalues, values = scores.evalues[rows], scores.evalues.copy()
         values[rows] = combined_evalues(evalues, others)
         near = np.flatnonzero((evalues >= forward.MIN_EVALUE) & (evalues <= forward.MAX_EVALUE))
         if len(near):
             row = rows[near]
-            queries, targets = np.array(scored.queries)[scored.owners[row]], scored.targets[row]
+            owners, targets = batch.owners[row], batch.targets[row]
             of_forward = forward.forward_evalues(
-                profiles, queries, self._targets, targets, scored.records[row], scored.excess[row],
-                self._pairs(queries, targets), self._settings.threads,
+                batch.profiles, owners, self._targets, targets, batch.records[row], scores.excess[row],
+                self._pairs(owners, targets), self._settings.threads,
             )  # fmt: skip
             values[row] = forward.combined_evalues(evalues[near], others[near], of_forward)
-        return replace(scored, evalues=values)
+        return replace(scores, evalues=values)

@@ -315,6 +315,8 @@ class _Iterations:
                 taken.append(k)
                 self._filtered_pairs += len(self._search.database)
                 yield self._families[k] if of_families else self._profile(k)
+                if has_scoring_process and budget.is_mostly_used:
+                    budget.load_in_background(call_scoring_kernels)
             self._all_taken = True
 
         def progress(pairs: int) -> None:
@@ -323,7 +325,9 @@ class _Iterations:
                 self._reported_pairs = max(self._reported_pairs, before + pairs)
                 self._progress(self._reported_pairs)
 
-        compiles = len(self._queries) * self._search.settings.num_iterations >= _MIN_COMPILED_QUERIES
+        has_scoring_process = self._search.engine.scoring_process is not None
+        many = len(self._queries) * self._search.settings.num_iterations >= _MIN_COMPILED_QUERIES
+        compiles = many and not has_scoring_process
         # by then, the first results would be known, if no kernels had to be compiled for the GPU first
         timer = threading.Timer(_COMPILING_SECONDS, budget.load_in_background, [call_scoring_kernels])
         timer.daemon = True

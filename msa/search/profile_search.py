@@ -4,47 +4,58 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from msa.database.database import TargetDatabase
-from msa.profile.gumbel import gumbel_parameters
 from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
-from msa.search.composition import (
-    LONG_TARGET,
-    SEQUENCE_CHANCE_FRACTION,
-    SEQUENCE_K_FACTOR,
-    excess_of_queries,
-)
+from msa.search.candidate_scorer import CandidateScorer, ScoringProcess, ScoringRules
+from msa.search.composition import LONG_TARGET, SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR
 from msa.search.engine import (
     Candidates,
     Engine,
     EngineRequest,
     QueryProfile,
     Selection,
-    all_alignments,
     evalues_of_passing,
 )
-from msa.search.family import (
-    MEMBER_CORRECTION_WEIGHT,
-    Family,
-    family_parameters,
-    family_settings,
-)
-from msa.search.further_alignments import MAX_EVALUE, FurtherAlignments
+from msa.search.family import Family
+from msa.search.further_alignments import MAX_EVALUE
 from msa.search.hits import Hits, QueryHits
 from msa.search.pair_statistics import PairStatistics, QueryStatistics
-from msa.search.scored_batch import ScoredBatch
+from msa.search.scored_batch import AlignedBatch, Scores
 from msa.search.settings import SearchSettings
 from msa.search.windows import best_hits
+
+ScoresT = TypeVar("ScoresT")
 
 _BATCH_CANDIDATES = 2**16
 """Number of aligned candidates from which a batch of queries is scored, although more are ready."""
 
-_BATCHES_AHEAD = 3
+_BATCHES_AHEAD, _BATCHES_AHEAD_IN_PROCESS = 3, 5
 """Number of batches that are scored while an earlier one is, if GPUs align: further alignments of a batch
-take about as long as its filter, and mostly wait for the GPU."""
+take about as long as its filter, and mostly wait for the GPU. The second number is for batches that another
+process scores, which does not delay this one."""
+
+_MAX_BATCHES_AHEAD = 16
+"""Maximum number of batches that are submitted one after the other, which limits their memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Queries whose candidates are scored together.
+
+    Args:
+        queries: their indices.
+        candidates: of each query, from the engine.
+        aligned: the aligned candidates of all.
+    """
+
+    queries: Sequence[int]
+    candidates: Sequence[Candidates]
+    aligned: AlignedBatch
 
 
 class ProfileSearch:
@@ -72,13 +83,10 @@ class ProfileSearch:
     ) -> None:
         self._database, self._targets, self._engine = database, database.arrays, engine
         self._max_evalue, self._keep_filtered, self._keep_all = max_evalue, keep_filtered, keep_all
-        if of_families:
-            self._settings, self._base = family_settings(settings), family_parameters(settings)
-        else:
-            self._settings = settings
-            self._base = gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
-        self._corrects_alignments = settings.corrects_alignments and not of_families
-        self._further = FurtherAlignments(self._targets, self._settings, engine, self._pairs)
+        self._rules = ScoringRules(settings, of_families, settings.num_iterations > 1 or keep_filtered)
+        self._settings, self._base = self._rules.profile_settings, self._rules.parameters
+        self._corrects_alignments = self._rules.corrects_alignments
+        self._scorer = CandidateScorer(database, self._rules, engine)
         # further alignments may lower the E-value of candidates
         self._max_candidate_evalue = max(max_evalue, MAX_EVALUE) if self._corrects_alignments else max_evalue
         # identity and coverage are known only after the alignment, so that candidates which fail these
@@ -107,33 +115,45 @@ class ProfileSearch:
             self._longest_targets,
         )
         request = EngineRequest(self._targets, settings, progress, selection)
-        for scored in self._scored_batches(self._engine.run(self._take(profiles), request)):
-            for k in range(len(scored.queries)):
-                yield self._hits(scored, k)
+        for batch, scores in self._scored_batches(self._engine.run(self._take(profiles), request)):
+            for k in range(len(batch.queries)):
+                yield self._hits(batch, scores, k)
 
-    def _scored_batches(self, found: Iterable[Candidates]) -> Iterator[ScoredBatch]:
-        """Yield the candidates of all queries in scored batches.
+    def _scored_batches(self, found: Iterable[Candidates]) -> Iterator[tuple[_Batch, Scores]]:
+        """Yield the candidates of all queries in batches, with their scores.
 
         With a GPU, batches are scored ahead of the caller, which need not wait for others to get the first.
         """
         if not self._engine.drives_gpus:
-            yield from map(self._evaluate, self._batches(found))
-            return
-        scored: deque[Future[ScoredBatch]] = deque()
-        ahead = 0
+            yield from ((batch, self._scorer.score(batch.aligned)) for batch in self._batches(found))
+        elif self._engine.scoring_process is not None:
+            yield from self._scored_in_process(found, self._engine.scoring_process)
+        else:
+            yield from self._scored_in_threads(found)
+
+    def _scored_in_threads(self, found: Iterable[Candidates]) -> Iterator[tuple[_Batch, Scores]]:
         threads = ThreadPoolExecutor(_BATCHES_AHEAD, "scores")
         try:
-            for batch in self._batches(found):
-                scored.append(threads.submit(self._evaluate, batch))
-                if len(scored) > ahead:
-                    yield scored.popleft().result()
-                    ahead = _BATCHES_AHEAD
-            while scored:
-                yield scored.popleft().result()
+            submitted = (
+                (batch, threads.submit(self._scorer.score, batch.aligned)) for batch in self._batches(found)
+            )
+            for batch, scores in _ahead(submitted, _BATCHES_AHEAD):
+                yield batch, scores.result()
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def _batches(self, found: Iterable[Candidates]) -> Iterator[list[tuple[int, Candidates]]]:
+    def _scored_in_process(
+        self, found: Iterable[Candidates], process: ScoringProcess
+    ) -> Iterator[tuple[_Batch, Scores]]:
+        submitted = (
+            (batch, process.submit(batch.aligned, self._database, self._rules))
+            for batch in self._batches(found)
+        )
+        for batch, future in _ahead(submitted, _BATCHES_AHEAD_IN_PROCESS):
+            scores = future.result()
+            yield batch, self._scorer.score(batch.aligned) if scores is None else scores
+
+    def _batches(self, found: Iterable[Candidates]) -> Iterator[_Batch]:
         """Group queries, with their candidates, that are scored together."""
         batch: list[tuple[int, Candidates]] = []
         count = 0
@@ -143,13 +163,15 @@ class ProfileSearch:
             count += len(candidates.aligned)
             if candidates.more_are_ready and count < _BATCH_CANDIDATES:
                 continue
-            yield batch
+            yield self._batch(batch)
             batch, count = [], 0
 
-    def _evaluate(self, batch: Sequence[tuple[int, Candidates]]) -> ScoredBatch:
-        """Score a batch, with further alignments where they count."""
-        scored = self._score(batch)
-        return self._further.add_to(scored, self._uncorrected) if self._corrects_alignments else scored
+    def _batch(self, members: Sequence[tuple[int, Candidates]]) -> _Batch:
+        queries, candidates = [query for query, _ in members], [each for _, each in members]
+        uncorrected = self._uncorrected
+        profiles = {k: uncorrected[query] for k, query in enumerate(queries) if query in uncorrected}
+        statistics = [self._queries[query] for query in queries]
+        return _Batch(queries, candidates, AlignedBatch.of_candidates(statistics, profiles, candidates))
 
     def _take(self, profiles: Iterable[QueryProfile | Family]) -> Iterator[QueryProfile]:
         """Yield the profiles for the engine, and keep what their E-values depend on."""
@@ -172,9 +194,7 @@ class ProfileSearch:
             targets: int64 [n].
         """
         first, end = (queries[0], queries[-1] + 1) if len(queries) else (0, 1)
-        lengths, residues = self._targets.lengths[targets], self._database.total_residues
-        statistics = self._queries[first:end]
-        return PairStatistics.of_queries(self._base, residues, statistics, queries - first, lengths)
+        return self._scorer.pairs(self._queries[first:end], queries - first, targets)
 
     def _candidate_evalues(
         self,
@@ -203,38 +223,12 @@ class ProfileSearch:
         parameters = replace(self._base, k=statistics.k)
         return longest_targets(statistics.length, residues, parameters, self._max_candidate_evalue)
 
-    def _score(self, batch: Sequence[tuple[int, Candidates]]) -> ScoredBatch:
-        """Correct the scores of the aligned candidates of several queries, and compute their E-values."""
-        queries, candidates = [query for query, _ in batch], [each for _, each in batch]
-        counts = [len(each.aligned) for each in candidates]
-        owners = np.repeat(np.arange(len(batch)), counts)
-        targets, raw, records = all_alignments(candidates)
-        pairs = self._pairs(np.array(queries)[owners], targets)
-        of_reversed = np.zeros(len(targets), np.int64)
-        if self._settings.comp_bias_corr:
-            reversed_scores = np.concatenate([each.reversed_scores for each in candidates])
-            of_reversed = pairs.reversed_excess(reversed_scores)
-        of_composition = excess_of_queries(
-            queries, owners, self._uncorrected, records, self._targets, targets,
-            self._settings.matrix, self._base.lambda_,
-        )  # fmt: skip
-        excess = np.maximum(of_reversed, of_composition)
-        values = pairs.evalues(np.maximum(raw - excess, 0))
-        is_member = np.zeros(len(targets), bool)
-        if self._settings.num_iterations > 1 or self._keep_filtered:
-            limit, member_scores = self._settings.e_profile, raw - MEMBER_CORRECTION_WEIGHT * excess
-            is_member = pairs.evalues(np.maximum(member_scores, 0), limit) <= limit
-        ends = np.cumsum(counts).tolist()
-        return ScoredBatch(
-            queries, candidates, ends, owners, targets, raw, records, excess, of_reversed, values, is_member
-        )
-
-    def _hits(self, scored: ScoredBatch, k: int) -> QueryHits:
+    def _hits(self, batch: _Batch, scores: Scores, k: int) -> QueryHits:
         """Return the hits among the aligned candidates of query `k` of a batch, best first."""
-        query, candidates = scored.queries[k], scored.candidates[k]
-        rows = slice(scored.ends[k] - len(candidates.aligned), scored.ends[k])
-        targets, raw, excess = scored.targets[rows], scored.raw_scores[rows], scored.excess[rows]
-        hit_evalues, settings, statistics = scored.evalues[rows], self._settings, self._queries[query]
+        query, candidates, aligned = batch.queries[k], batch.candidates[k], batch.aligned
+        rows = slice(aligned.ends[k] - len(candidates.aligned), aligned.ends[k])
+        targets, raw, excess = aligned.targets[rows], aligned.raw_scores[rows], scores.excess[rows]
+        hit_evalues, settings, statistics = scores.evalues[rows], self._settings, self._queries[query]
         # not needed any more, and there may be very many queries
         self._uncorrected.pop(query, None)
         kept, capped = np.arange(len(targets)), candidates.capped
@@ -243,19 +237,19 @@ class ProfileSearch:
         order = kept[np.lexsort((targets[kept], -raw[kept], hit_evalues[kept]))]
         if self._corrects_alignments and not (settings.has_thresholds or self._keep_all):
             order, capped = self._best_hits(order, targets, candidates, statistics.length)
-        scores = np.maximum(raw[order] - excess[order], 0)
+        corrected = np.maximum(raw[order] - excess[order], 0)
         hits = Hits(
             statistics.length,
             self._database,
             targets[order],
             targets[order],
-            bit_scores(scores, replace(self._base, k=statistics.k)),
+            bit_scores(corrected, replace(self._base, k=statistics.k)),
             hit_evalues[order],
             candidates.alignments.subset(order),
             capped,
             candidates.filtered if self._keep_filtered else None,
         )
-        return QueryHits(hits, scored.is_member[rows][order])
+        return QueryHits(hits, scores.is_member[rows][order])
 
     def _passing_hits(self, targets: np.ndarray, passes: np.ndarray) -> np.ndarray:
         """Return the candidates that are hits: those that pass and whose representatives pass.
@@ -295,3 +289,22 @@ class ProfileSearch:
         if kept.all():
             return order, False
         return order[np.isin(representatives, targets[best[kept]])], True
+
+
+def _ahead(
+    submitted: Iterable[tuple[_Batch, Future[ScoresT]]], count: int
+) -> Iterator[tuple[_Batch, Future[ScoresT]]]:
+    """Yield batches in order, each when `count` further ones have been submitted; the first one at once.
+
+    While the engine has others ready, these are submitted first: the caller takes longer for a batch.
+    """
+    waiting: deque[tuple[_Batch, Future[ScoresT]]] = deque()
+    ahead = 0
+    for batch, scores in submitted:
+        waiting.append((batch, scores))
+        if batch.candidates[-1].next_batch_is_ready and len(waiting) < _MAX_BATCHES_AHEAD:
+            continue
+        while len(waiting) > ahead:
+            yield waiting.popleft()
+            ahead = count
+    yield from waiting

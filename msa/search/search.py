@@ -8,6 +8,7 @@ so that results do not depend on the engine, the number of threads or the machin
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from msa.search.engine import Candidates, Engine, EngineRequest, ProfileCallback
 from msa.search.hits import Hits
 from msa.search.settings import SearchSettings
 from msa.search.windows import WindowedEngine, best_hits
+
+if TYPE_CHECKING:
+    from msa.search.candidate_scorer import ScoringProcess
 
 _MAX_HITS_IN_MEMORY = 2**22
 """Maximum number of hits of one block of queries in an iterated search; a hit takes about 100 bytes."""
@@ -205,6 +209,11 @@ class ClusterExpandingEngine:
     def drives_gpus(self) -> bool:
         """True if the wrapped engine drives GPUs."""
         return self._engine.drives_gpus
+
+    @property
+    def scoring_process(self) -> "ScoringProcess | None":
+        """That of the wrapped engine."""
+        return self._engine.scoring_process
 
     def prepare(self, lengths: Sequence[int]) -> None:
         """Announce the queries to the wrapped engine."""

@@ -6,10 +6,14 @@ rules are described in docs/search.md.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from msa.search.engine import Candidates, Engine, EngineRequest, FilteredTargets, QueryProfile, Selection
+
+if TYPE_CHECKING:
+    from msa.search.candidate_scorer import ScoringProcess
 
 WINDOW = 2000
 """Residues of a window; queries of at most this length have none."""
@@ -116,6 +120,11 @@ class WindowedEngine:
         """True if the wrapped engine drives GPUs."""
         return self._engine.drives_gpus
 
+    @property
+    def scoring_process(self) -> "ScoringProcess | None":
+        """That of the wrapped engine."""
+        return self._engine.scoring_process
+
     def prepare(self, lengths: Sequence[int]) -> None:
         """Announce queries and windows to the wrapped engine."""
         has_windows = any(length > WINDOW for length in lengths)
@@ -182,8 +191,11 @@ class WindowedEngine:
         filtered = FilteredTargets.of_windows(
             [whole.filtered, *(replace(each.filtered, passes=_passes(each)) for each in window_candidates)]
         )
-        more_are_ready = window_candidates[-1].more_are_ready
-        candidates = replace(candidates, filtered=filtered, more_are_ready=more_are_ready)
+        last = window_candidates[-1]
+        candidates = replace(
+            candidates, filtered=filtered, more_are_ready=last.more_are_ready,
+            next_batch_is_ready=last.next_batch_is_ready,
+        )  # fmt: skip
         selection = request.selection
         if selection is None or selection.max_aligned is None or self._keep_all:
             return candidates

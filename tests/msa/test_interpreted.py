@@ -1,7 +1,6 @@
 """Tests of the choice between compiled kernels and slower code."""
 
 import threading
-from concurrent.futures import Future
 
 import pytest
 
@@ -32,15 +31,10 @@ def test_kernels_are_used_once_they_are_loaded() -> None:
     assert not budget.take(0) and loads == [1]
 
 
-def test_kernels_are_loaded_after_another_process_has_compiled_them() -> None:
-    budget, compilation, loads = InterpretedBudget(), Future[None](), []
-    budget.load_after(compilation)
-    budget.load_in_background(lambda: loads.append(1))
-    assert budget.take(1) and not loads
-    compilation.set_result(None)
-    assert budget._loading is not None
-    budget._loading.join()
-    assert not budget.take(1) and loads == [1]
+def test_half_of_the_budget_is_noticed() -> None:
+    budget, half = InterpretedBudget(), interpreted._MAX_VALUES // 2
+    assert budget.take(half) and not budget.is_mostly_used
+    assert budget.take(1) and budget.is_mostly_used
 
 
 def test_errors_of_loading_are_left_to_the_first_use() -> None:

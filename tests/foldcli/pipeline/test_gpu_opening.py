@@ -15,7 +15,11 @@ from msa.errors import InputError
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record instead of opening a GPU, which this machine need not have."""
     calls: list[str] = []
-    monkeypatch.setattr(gpu_opening, "start_ahead", lambda gpu: calls.append(f"process of GPU {gpu}"))
+
+    def start_ahead(gpu: int, scores: bool) -> None:
+        calls.append(f"{'processes' if scores else 'process'} of GPU {gpu}")
+
+    monkeypatch.setattr(gpu_opening, "start_ahead", start_ahead)
     monkeypatch.setattr(gpu_opening, "open_in_background", lambda device: calls.append(device))
     monkeypatch.setattr(gpu_opening, "has_nvidia_hardware", lambda: True)
     return calls
@@ -65,7 +69,6 @@ def test_databases_with_clusters_may_need_less_memory(
 def test_process_is_started_for_many_queries(
     tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_opening, "_compile_scores", lambda: opened.append("scores"))
     (tmp_path / "few.fasta").write_bytes(bytes(_MANY_QUERY_BYTES - 1))
     (tmp_path / "one.fasta").write_bytes(b"A")
     (tmp_path / "folder").mkdir()
@@ -75,7 +78,7 @@ def test_process_is_started_for_many_queries(
         assert opened.pop() == "cuda" and not opened
     for device in ("auto", "cuda:0"):
         open_gpu_ahead(db, device, [few, one])
-        assert [opened.pop(), opened.pop()] == ["scores", "process of GPU 0"] and not opened
+        assert opened.pop() == "processes of GPU 0" and not opened
     for device in ("cpu", "cuda:0,1"):
         open_gpu_ahead(db, device, [few, one])
         assert opened.pop() == device

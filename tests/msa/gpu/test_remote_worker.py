@@ -216,7 +216,7 @@ def test_processes_end_with_their_last_reference(tiny: TinySearch, start: Start,
     processes = [worker._process.process for worker in gpu_engine.workers]
     del gpu_engine
     gc.collect()
-    assert [process.returncode for process in processes] == [0, 0]
+    assert [process.wait(60) for process in processes] == [0, 0]
 
 
 @pytest.mark.slow

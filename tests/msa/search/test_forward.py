@@ -26,7 +26,7 @@ from msa.search.compiled_forward import LANES, forward_score
 from msa.search.engine import QueryProfile
 from msa.search.further_alignments import FurtherAlignments
 from msa.search.pair_statistics import PairStatistics
-from msa.search.scored_batch import ScoredBatch
+from msa.search.scored_batch import AlignedBatch, Scores
 from msa.search.search import search
 from msa.search.second_matrix import combined_evalues
 from msa.search.settings import SearchSettings
@@ -387,21 +387,20 @@ def test_only_candidates_near_the_limit_have_forward_scores(monkeypatch: pytest.
     of_forward = np.array([1e-9, 1e-3, 1e-6])
 
     def computed(profiles: object, queries: np.ndarray, targets: object, indices: np.ndarray, *_: object):  # type: ignore[no-untyped-def]
-        assert queries.tolist() == [5] * 3 and indices.tolist() == [12, 13, 14]
+        assert queries.tolist() == [0] * 3 and indices.tolist() == [12, 13, 14]
         return of_forward
 
     monkeypatch.setattr(forward, "forward_evalues", computed)
     rows, numbers = np.arange(count), np.zeros(count, np.int64)
-    scored = ScoredBatch(
-        [5], [], [count], numbers, rows + 10, numbers, np.zeros((count, 8), np.int32), numbers, numbers,
-        evalues, numbers.astype(bool),
-    )  # fmt: skip
+    records = np.zeros((count, 8), np.int32)
+    batch = AlignedBatch([], {}, [count], numbers, rows + 10, numbers, numbers, records)
+    scores = Scores(numbers, numbers, evalues, numbers.astype(bool))
     search_settings = SearchSettings()
     further = FurtherAlignments(
         SequenceArrays.concatenate([]), search_settings, CpuEngine(), lambda queries, targets: None  # type: ignore[arg-type, return-value]
     )  # fmt: skip
     others = np.full(count, 0.5)
-    found = further._with_other_evidence(scored, rows, others, {}).evalues
+    found = further._with_other_evidence(batch, scores, rows, others).evalues
     expected = combined_evalues(evalues, others)
     expected[2:5] = forward.combined_evalues(evalues[2:5], others[2:5], of_forward)
     assert found.tolist() == expected.tolist()

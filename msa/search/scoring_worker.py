@@ -1,0 +1,93 @@
+"""The process that scores candidates; see msa.search.scoring_process.
+
+Messages are (path of a database, its manifest, ScoringRules, number of the search), and requests (number,
+number of the search, AlignedBatch). Answers are (number, failed, Scores or WorkerFailure), with None instead
+of Scores if the database cannot be opened.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from msa.database.database import TargetDatabase
+from msa.database.manifest import DatabaseManifest
+from msa.errors import InputError, MissingError
+from msa.gpu.interface import ALIGNMENT_THREADS
+from msa.gpu.process_state import SWITCH_SECONDS, without_collection
+from msa.gpu.requests import RemoteAligner, Requests
+from msa.gpu.worker_process import WorkerFailure
+from msa.interpreted import budget
+from msa.search.candidate_scorer import CandidateScorer, ScoringRules
+from msa.search.compiled_scoring import call_scoring_kernels
+from msa.search.scored_batch import AlignedBatch, Scores
+
+# batches that are scored at once; each mostly waits for the GPU
+_THREADS = 1 + ALIGNMENT_THREADS
+
+
+def main() -> None:
+    """Serve the socket whose file descriptor is the first argument, until its other end is closed.
+
+    The second argument is the number of the GPU, and the third the file descriptor of a socket to the process
+    that drives it.
+    """
+    for number in signal.SIGINT, signal.SIGTERM:
+        signal.signal(number, signal.SIG_IGN)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    budget.load_in_background(_load_kernels)
+    aligner = RemoteAligner(Requests(int(sys.argv[2]), socket.socket(fileno=int(sys.argv[3]))))
+    _serve(Connection(int(sys.argv[1])), aligner)
+    # do not wait for other threads
+    os._exit(0)
+
+
+def _load_kernels() -> None:
+    with without_collection():
+        call_scoring_kernels()
+
+
+def _serve(connection: Connection, aligner: RemoteAligner) -> None:
+    """Answer requests until the other end is closed."""
+    threads = ThreadPoolExecutor(_THREADS, "scores")
+    send_lock = threading.Lock()
+    scorers: dict[int, CandidateScorer | None] = {}
+
+    def answer(number: int, done: "Future[Scores | None]") -> None:
+        error = done.exception()
+        value: Any = done.result() if error is None else WorkerFailure.from_exception(error)
+        # the loop below notices when the connection is closed
+        with send_lock, contextlib.suppress(OSError):
+            connection.send((number, error is not None, value))
+
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            message = connection.recv()
+            if len(message) == 4:
+                path, manifest, rules, search = message
+                scorers[search] = _open(path, manifest, rules, aligner)
+            else:
+                number, search, batch = message
+                threads.submit(_score, scorers[search], batch).add_done_callback(partial(answer, number))
+
+
+def _open(
+    path: Path, manifest: DatabaseManifest, rules: ScoringRules, aligner: RemoteAligner
+) -> CandidateScorer | None:
+    """Open a database; return None if its folder was replaced after the search had opened it."""
+    try:
+        database = TargetDatabase.open(path)
+    except (InputError, MissingError):
+        return None
+    return CandidateScorer(database, rules, aligner) if database.manifest == manifest else None
+
+
+def _score(scorer: CandidateScorer | None, batch: AlignedBatch) -> Scores | None:
+    return None if scorer is None else scorer.score(batch)
