@@ -72,9 +72,11 @@ def fill_msa_feat(
     for row in range(len(msa)):
         for column in range(msa.shape[1]):
             position = feat[row, column]
-            position[:codes] = 0
+            # assignments to slices would take a second and a half to compile
+            for code in range(codes):
+                position[code] = 0
+                position[codes + 2 + code] = profile[row, column, code]
             position[msa[row, column]] = 1
             position[codes] = deletions[row, column] > 0
             position[codes + 1] = deletions[row, column]
-            position[codes + 2 : 2 * codes + 2] = profile[row, column]
             position[2 * codes + 2] = deletion_mean[row, column]

@@ -32,9 +32,9 @@ FEATURES = ("prepare_features",)
 """Names of the functions here that call the kernels of features."""
 ALIGNMENTS = ("call_filter_kernels",)
 """Names of those that call the kernels which make alignments of hits."""
-SCORES = ("call_score_kernels",)
-"""Names of those that call the kernels which score many candidates."""
-ITERATIONS = ("call_alignment_kernels", "call_family_kernels", "call_null_score_kernels", *SCORES)
+ITERATIONS = (
+    "call_alignment_kernels", "call_family_kernels", "call_score_kernels", "call_null_score_kernels",
+)  # fmt: skip
 """Names of those that call the kernels which searches need between their iterations, the slowest first."""
 
 REFINEMENT = ("call_refinement_kernels",)
@@ -166,10 +166,10 @@ def call_family_kernels() -> None:
 
 
 def call_score_kernels() -> None:
-    """Correct scores, and compute E-values."""
+    """Correct scores, and compute E-values, in an iterated search."""
     from msa.search.compiled_scoring import call_scoring_kernels
 
-    call_scoring_kernels()
+    call_scoring_kernels(with_forward=False)
 
 
 def call_null_score_kernels() -> None:

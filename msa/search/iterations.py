@@ -316,7 +316,7 @@ class _Iterations:
                 self._filtered_pairs += len(self._search.database)
                 yield self._families[k] if of_families else self._profile(k)
                 if has_scoring_process and budget.is_mostly_used:
-                    budget.load_in_background(call_scoring_kernels)
+                    budget.load_in_background(self._load_kernels)
             self._all_taken = True
 
         def progress(pairs: int) -> None:
@@ -329,7 +329,7 @@ class _Iterations:
         many = len(self._queries) * self._search.settings.num_iterations >= _MIN_COMPILED_QUERIES
         compiles = many and not has_scoring_process
         # by then, the first results would be known, if no kernels had to be compiled for the GPU first
-        timer = threading.Timer(_COMPILING_SECONDS, budget.load_in_background, [call_scoring_kernels])
+        timer = threading.Timer(_COMPILING_SECONDS, budget.load_in_background, [self._load_kernels])
         timer.daemon = True
         if compiles:
             timer.start()
@@ -337,10 +337,14 @@ class _Iterations:
             for result in self._search.search_once(profiles(), of_families, max_evalue, progress):
                 if compiles:
                     # not earlier, so that the first results are not delayed
-                    budget.load_in_background(call_scoring_kernels)
+                    budget.load_in_background(self._load_kernels)
                 yield taken.popleft(), result
         finally:
             timer.cancel()
+
+    def _load_kernels(self) -> None:
+        """Load the compiled kernels for scores."""
+        call_scoring_kernels(self._search.settings.corrects_alignments)
 
     def _profile(self, k: int) -> QueryProfile:
         """Return the current profile of a query."""

@@ -51,7 +51,7 @@ def main() -> None:
 
 def _load_kernels() -> None:
     with without_collection():
-        call_scoring_kernels()
+        call_scoring_kernels(with_forward=True)
 
 
 def _serve(connection: Connection, aligner: RemoteAligner) -> None:

@@ -183,7 +183,7 @@ def test_kernels_are_loaded_while_a_search_waits_for_its_first_results(
     monkeypatch.setattr(iterations, "_COMPILING_SECONDS", 0.0)
     started, budget = threading.Event(), InterpretedBudget()
     monkeypatch.setattr(iterations, "budget", budget)
-    monkeypatch.setattr(iterations, "call_scoring_kernels", started.set)
+    monkeypatch.setattr(iterations, "call_scoring_kernels", lambda with_forward: started.set())
     search_once = iterations.IteratedSearch.search_once
 
     def delayed(*arguments: Any) -> Iterator[QueryHits]:
