@@ -20,6 +20,7 @@ from msa.alphabet import LETTER_BITS, LETTERS, X
 from msa.cpu.simd import I64, array_address
 from msa.jit import kernel
 from msa.profile.compiled_context import fill_profile
+from msa.search.interpreted_forward import LOWEST_SCORE
 
 LANES = 8
 """Columns that are computed at once."""
@@ -170,7 +171,7 @@ def fill_forward_scores(tables, table, gap_open, gap_extend, residues, windows, 
 
     Args:
         tables: see `msa.profile.pssm.ContextTables`.
-        table: float64 [256], weight of each score from -128 on.
+        table: float64 [SCORE_COUNT], weight of each score from LOWEST_SCORE on.
         gap_open: weight of a gap's first residue.
         gap_extend: weight of each further residue.
         residues: uint8, residue bytes of the database.
@@ -195,8 +196,8 @@ def fill_forward_scores(tables, table, gap_open, gap_extend, residues, windows, 
         weights = np.zeros((profile.shape[1], (length + LANES - 1) // LANES, LANES))
         for position in range(length):
             for letter in range(profile.shape[1]):
-                score = max(profile[position, letter], -128)
-                weights[letter, position // LANES, position % LANES] = table[score + 128]
+                score = max(profile[position, letter], LOWEST_SCORE)
+                weights[letter, position // LANES, position % LANES] = table[score - LOWEST_SCORE]
         query = letters[queries[k, 0] : queries[k, 1]]
         for direction in range(2):
             scores[k, direction] = forward_score(weights, query, direction == 1, gap_open, gap_extend)

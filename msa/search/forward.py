@@ -26,6 +26,7 @@ from msa.profile.statistics import map_numbers
 from msa.search import interpreted_forward
 from msa.search.composition import SEQUENCE_CHANCE_FRACTION
 from msa.search.engine import QueryProfile
+from msa.search.interpreted_forward import LOWEST_SCORE, SCORE_COUNT
 from msa.search.pair_statistics import PairStatistics
 from msa.search.second_matrix import evidence, weighted_mean
 
@@ -46,7 +47,6 @@ _WEIGHTS = 0.4, 0.2, 0.4
 """Weights of the E-values with context scores, with the second matrix, and of Forward scores."""
 _FACTOR = 0.65
 """Factor of the mean."""
-_LOWEST_SCORE, _SCORE_COUNT = -128, 256
 _DECIMALS = 6
 """Decimals of Forward scores: logarithms may differ in the last bit between machines."""
 _MAX_EXPONENT = 600.0
@@ -181,5 +181,5 @@ def _weights() -> np.ndarray:
     The factor makes the weights of all that can follow a pair, another pair or gaps, 1 in total.
     """
     lambda_, followers = GUMBEL_TABLES[CONTEXT].ungapped_lambda, 1 + 2 * _GAP_OPEN / (1 - _GAP_EXTEND)
-    scores = range(_LOWEST_SCORE, _LOWEST_SCORE + _SCORE_COUNT)
+    scores = range(LOWEST_SCORE, LOWEST_SCORE + SCORE_COUNT)
     return np.array([math.exp(lambda_ * score) / followers for score in scores])

@@ -13,6 +13,9 @@ from msa.alphabet import LETTER_BITS, LETTERS, X
 from msa.profile.context import context_model
 from msa.profile.pssm import interpreted_context_profile
 
+LOWEST_SCORE, SCORE_COUNT = -128, 256
+"""Lowest score that has a weight of its own, and number of weights; lower scores have its weight."""
+
 _COLUMNS_BETWEEN_CHECKS = 16
 """Columns after which sums are scaled if they are large. They grow by less than 2⁸ per column."""
 _LARGE = 2.0**200
@@ -69,7 +72,7 @@ def _weights(table: np.ndarray, residues: np.ndarray, windows: np.ndarray) -> np
         begin = start + first_read - first
         codes[begin : begin + len(part)] = np.minimum(part, len(LETTERS) - 1)
     profile = interpreted_context_profile(codes)[:, : len(LETTERS)]
-    of_positions = table[np.maximum(profile, -128) + 128]
+    of_positions = table[np.maximum(profile, LOWEST_SCORE) - LOWEST_SCORE]
     weights = np.zeros((lengths.max(), len(windows), len(LETTERS)))
     for k, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
         weights[:length, k] = of_positions[start : start + length]
