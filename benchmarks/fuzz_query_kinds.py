@@ -34,8 +34,9 @@ from msa.io.fasta import FastaRecord
 from msa.io.m8 import COLUMNS, write_m8
 from msa.io.part_hits import PartHitsFile, PartHitsWriter
 from msa.io.saved_profiles import ProfileWriter
-from msa.search.engine import FilteredTargets, QueryProfile
+from msa.search.engine import FilteredTargets
 from msa.search.hits import Hits, StoredSequences
+from msa.search.query_profile import QueryProfile
 from msa.search.settings import SearchSettings
 from msa.search.split_search import PartHits, merge_hits
 

@@ -27,8 +27,8 @@ from foldcli.pipeline.searcher import open_search_engine
 from msa.io.alignments import read_alignment
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search.engine import QueryProfile
 from msa.search.families import FamilyBuilder
+from msa.search.query_profile import QueryProfile
 from msa.search.search import search_many
 
 BARS = {"cpu": 300.0, "gpu": 20.0}

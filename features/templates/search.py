@@ -16,7 +16,8 @@ from msa.alphabet import GAP, encode
 from msa.io.alignments import Alignment
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search.engine import Engine, QueryProfile
+from msa.search.engine import Engine
+from msa.search.query_profile import QueryProfile
 from msa.search.search import search_many
 from msa.search.settings import SearchSettings
 

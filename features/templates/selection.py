@@ -19,8 +19,8 @@ from features.templates.library import StructureLibrary, parse_header
 from features.templates.settings import TemplateSettings
 from msa.alphabet import LETTER_BITS
 from msa.profile.gumbel import GUMBEL_TABLES
-from msa.search.engine import QueryProfile
 from msa.search.hits import Hits
+from msa.search.query_profile import QueryProfile
 
 _MIN_ATOMS = 5
 """Minimum number of atoms in the aligned residues: those of alanine, the smallest residue with CB."""

@@ -36,8 +36,9 @@ from msa.io.digests import file_sha256
 from msa.io.fasta import FastaRecord
 from msa.io.json_files import read_json
 from msa.io.temporary_names import remove_abandoned_files
-from msa.search.engine import ProfileCallback, QueryProfile
+from msa.search.engine import ProfileCallback
 from msa.search.hits import Hits
+from msa.search.query_profile import QueryProfile
 from msa.search.search import check_query
 
 QueryType = TypeVar("QueryType", FastaRecord, Complex)

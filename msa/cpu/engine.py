@@ -9,7 +9,8 @@ import numpy as np
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
-from msa.search.engine import Candidates, EngineRequest, FilteredTargets, QueryProfile, best_targets
+from msa.search.engine import Candidates, EngineRequest, FilteredTargets, best_targets
+from msa.search.query_profile import QueryProfile
 
 
 class CpuEngine:

@@ -18,7 +18,7 @@ from msa.gpu.devices import GpuUnavailable
 from msa.gpu.kernel_compiler import KernelCompiler
 from msa.gpu.memory import Allocate, free_bytes, is_out_of_memory
 from msa.gpu.target_upload import TargetUploader
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 
 _INTERMEDIATE_BYTES = 2**30
 """GPU memory for intermediate results."""

@@ -19,7 +19,8 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.group import AlignmentOptions, BatchRequest, GpuGroup, align_pairs
 from msa.gpu.interface import FilterLimits, GpuWorker
 from msa.gpu.process_state import short_switch_interval
-from msa.search.engine import Candidates, EngineRequest, QueryProfile
+from msa.search.engine import Candidates, EngineRequest
+from msa.search.query_profile import QueryProfile
 
 if TYPE_CHECKING:
     from msa.search.scoring_process import RemoteScoring

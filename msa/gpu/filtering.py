@@ -25,7 +25,7 @@ from msa.gpu.database_stream import Chunk, resident_bytes
 from msa.gpu.interface import BestTargets, FilterLimits
 from msa.gpu.memory import Allocate, is_out_of_memory
 from msa.gpu.target_sample import TargetSample, predicting_rank
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 
 SELECTED_QUERIES = 8
 """Maximum number of queries whose targets are selected together. The bounds of a query fill the GPU; the ten

@@ -20,7 +20,8 @@ from msa.gpu.interface import (
     FilterLimits,
     GpuWorker,
 )
-from msa.search.engine import Candidates, EngineRequest, QueryProfile, Selection, merge_best_targets
+from msa.search.engine import Candidates, EngineRequest, Selection, merge_best_targets
+from msa.search.query_profile import QueryProfile
 
 _ALIGNED_QUERIES, _ALIGNED_PAIRS = 48, 8192
 """Maximum queries and target pairs of a batch that is aligned without a filter; a single query may have more

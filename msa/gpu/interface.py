@@ -16,7 +16,7 @@ import numpy as np
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import Gpu
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 
 ALIGNMENT_THREADS = 3
 """Batches that are aligned at once on a GPU. An alignment takes several steps, which wait for blocks of the

@@ -35,7 +35,7 @@ from msa.gpu.kernel_compiler import KernelCompiler
 from msa.gpu.memory import Allocate, allocate_on_gpu, is_out_of_memory
 from msa.gpu.target_upload import TargetUploader
 from msa.progress import CompileProgress
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 
 Result = TypeVar("Result")
 

@@ -21,7 +21,7 @@ from msa.gpu.process_start import COMMAND, take_process
 from msa.gpu.requests import RemoteAlignmentBatch, Requests
 from msa.gpu.worker_process import share_sequences
 from msa.progress import CompileProgress
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 
 _EXIT_SECONDS = 10.0
 """Maximum time for a process to end by itself; the driver needs a fraction of a second to free GPU memory."""

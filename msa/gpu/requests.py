@@ -17,7 +17,8 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.group import align_pairs
 from msa.gpu.worker_process import WorkerFailure, WorkerStatus, share_sequences
-from msa.search.engine import Candidates, EngineRequest, QueryProfile
+from msa.search.engine import Candidates, EngineRequest
+from msa.search.query_profile import QueryProfile
 
 
 class Requests:

@@ -30,7 +30,7 @@ from msa.errors import OutOfGpuMemory
 from msa.gpu.devices import GpuUnavailable, find_gpu
 from msa.gpu.interface import FilterLimits, GpuSettings
 from msa.gpu.process_state import SWITCH_SECONDS, without_collection
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 
 if TYPE_CHECKING:
     from msa.gpu.local_worker import LocalAlignmentBatch, LocalWorker

@@ -24,7 +24,7 @@ from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, clean_header
 from msa.profile.matrices import BLOSUM62, PROFILE_COLUMNS
 from msa.profile.pssm import ProfileQuery
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 
 FORMAT, VERSION = "foldcli profiles", 1
 _MAGIC = b"PK\x03\x04"

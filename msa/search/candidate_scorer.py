@@ -1,9 +1,6 @@
 """Scores of aligned candidates: corrections, E-values, and the evidence of further alignments."""
 
 from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -14,51 +11,21 @@ from msa.search.engine import Aligner
 from msa.search.family import MEMBER_CORRECTION_WEIGHT, family_parameters, family_settings
 from msa.search.further_alignments import FurtherAlignments
 from msa.search.pair_statistics import PairStatistics, QueryStatistics
-from msa.search.scored_batch import AlignedBatch, Scores
+from msa.search.scored_batch import AlignedBatch, Scores, ScoringRules
 from msa.search.settings import SearchSettings
 
 
-@dataclass(frozen=True)
-class ScoringRules:
-    """The rules by which the candidates of one search with profiles are scored.
-
-    Args:
-        settings: of the search.
-        of_families: whether the profiles are those of families.
-        finds_members: whether to find the candidates that may join a family.
-    """
-
-    settings: SearchSettings
-    of_families: bool
-    finds_members: bool
-
-    @property
-    def profile_settings(self) -> SearchSettings:
-        """The settings with the matrix and the gap costs of these profiles."""
-        return family_settings(self.settings) if self.of_families else self.settings
-
-    @property
-    def parameters(self) -> GumbelParameters:
-        """The parameters of chance scores, before the correction of K."""
-        if self.of_families:
-            return family_parameters(self.settings)
-        settings = self.settings
-        return gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
-
-    @property
-    def corrects_alignments(self) -> bool:
-        """Whether scores are corrected for the composition of the aligned regions."""
-        return self.settings.corrects_alignments and not self.of_families
+def profile_settings(rules: ScoringRules) -> SearchSettings:
+    """Return the settings of a search, with the matrix and the gap costs of its profiles."""
+    return family_settings(rules.settings) if rules.of_families else rules.settings
 
 
-class ScoringProcess(Protocol):
-    """Another process, which scores candidates while this one works."""
-
-    def submit(
-        self, batch: AlignedBatch, database: TargetDatabase, rules: ScoringRules
-    ) -> "Future[Scores | None]":
-        """Score candidates of a database; the result is None if the process cannot."""
-        ...
+def profile_parameters(rules: ScoringRules) -> GumbelParameters:
+    """Return the parameters of chance scores, before the correction of K."""
+    settings = rules.settings
+    if rules.of_families:
+        return family_parameters(settings)
+    return gumbel_parameters(settings.gap_open, settings.gap_extend, settings.matrix)
 
 
 class CandidateScorer:
@@ -72,7 +39,7 @@ class CandidateScorer:
 
     def __init__(self, database: TargetDatabase, rules: ScoringRules, aligner: Aligner) -> None:
         self._database, self._rules, self._aligner = database, rules, aligner
-        self._settings, self._parameters = rules.profile_settings, rules.parameters
+        self._settings, self._parameters = profile_settings(rules), profile_parameters(rules)
 
     def score(self, batch: AlignedBatch) -> Scores:
         """Return the scores of a batch; may be called from several threads."""

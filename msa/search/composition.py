@@ -17,7 +17,7 @@ from msa.cpu.threads import chunks_of_equal_work
 from msa.database.sequence_arrays import SequenceArrays
 from msa.interpreted import budget
 from msa.profile.gumbel import GUMBEL_TABLES
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 
 SEQUENCE_K_FACTOR = 2.4
 """Factor of the published K for scores of single sequences with this correction. The first residue of a gap

@@ -3,33 +3,16 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.io.fasta import FastaRecord
+from msa.search.query_profile import QueryProfile
+from msa.search.scored_batch import ScoringProcess
 from msa.search.settings import SearchSettings
-
-if TYPE_CHECKING:
-    from msa.search.candidate_scorer import ScoringProcess
-
-
-@dataclass(frozen=True)
-class QueryProfile:
-    """A query and its profile (PSSM).
-
-    Args:
-        codes: uint8 [length ≥ 1], letter codes.
-        profile: int16 [length, 32], scores in half-bits; column = letter code.
-        is_uncorrected: the profile is that of the sequence, without correction for composition.
-    """
-
-    codes: np.ndarray
-    profile: np.ndarray
-    is_uncorrected: bool = False
-
 
 ProfileCallback = Callable[[FastaRecord, QueryProfile, bool], None]
 """A callback with a query, the profile that it was searched with, and True if this is a family profile."""
@@ -296,7 +279,7 @@ class Engine(Aligner, Protocol):
         ...
 
     @property
-    def scoring_process(self) -> "ScoringProcess | None":
+    def scoring_process(self) -> ScoringProcess | None:
         """The process that scores candidates and aligns with the same GPU, if there is one."""
         ...
 

@@ -14,7 +14,6 @@ from msa.profile.gumbel import GumbelParameters
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import evalues
 from msa.search.alignment_rows import code_rows
-from msa.search.engine import QueryProfile
 from msa.search.family import (
     MEMBER_CORRECTION_WEIGHT,
     Family,
@@ -24,6 +23,7 @@ from msa.search.family import (
 )
 from msa.search.hits import Hits
 from msa.search.null_scores import ShuffledTargets, corrected_alignment_scores
+from msa.search.query_profile import QueryProfile
 from msa.search.settings import SearchSettings
 
 RELIABLE_EVALUE = 1e-3

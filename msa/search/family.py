@@ -8,8 +8,8 @@ from msa.alphabet import encode
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import GumbelParameters, family_matrix, gumbel_parameters
 from msa.profile.pssm import ProfileQuery, query_profile
-from msa.search.engine import QueryProfile
 from msa.search.hits import Hits
+from msa.search.query_profile import QueryProfile
 from msa.search.settings import SearchSettings
 
 MEMBER_CORRECTION_WEIGHT = 2

@@ -25,9 +25,9 @@ from msa.profile.pssm import context_tables
 from msa.profile.statistics import map_numbers
 from msa.search import interpreted_forward
 from msa.search.composition import SEQUENCE_CHANCE_FRACTION
-from msa.search.engine import QueryProfile
 from msa.search.interpreted_forward import LOWEST_SCORE, SCORE_COUNT
 from msa.search.pair_statistics import PairStatistics
+from msa.search.query_profile import QueryProfile
 from msa.search.second_matrix import evidence, weighted_mean
 
 MIN_EVALUE, MAX_EVALUE = 1e-4, 0.3

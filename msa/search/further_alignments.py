@@ -17,12 +17,12 @@ from msa.search.engine import (
     Aligner,
     Candidates,
     EngineRequest,
-    QueryProfile,
     Selection,
     all_alignments,
     evalues_of_passing,
 )
 from msa.search.pair_statistics import PairStatistics
+from msa.search.query_profile import QueryProfile
 from msa.search.scored_batch import AlignedBatch, Scores
 from msa.search.second_alignments import MAX_PAIR_EVALUE, TargetParts, summed_evalues
 from msa.search.second_matrix import (

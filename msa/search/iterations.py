@@ -16,11 +16,12 @@ from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.compiled_scoring import call_scoring_kernels
 from msa.search.completion import in_order_of_completion
-from msa.search.engine import Engine, ProfileCallback, QueryProfile
+from msa.search.engine import Engine, ProfileCallback
 from msa.search.family import Family, initial_profile
 from msa.search.family_processes import FamilyProcesses, family_processes
 from msa.search.hits import Hits, QueryHits
 from msa.search.profile_search import ProfileSearch
+from msa.search.query_profile import QueryProfile
 from msa.search.settings import SearchSettings
 
 if TYPE_CHECKING:

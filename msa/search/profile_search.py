@@ -11,21 +11,22 @@ import numpy as np
 
 from msa.database.database import TargetDatabase
 from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
-from msa.search.candidate_scorer import CandidateScorer, ScoringProcess, ScoringRules
+from msa.search.candidate_scorer import CandidateScorer, profile_parameters, profile_settings
 from msa.search.composition import LONG_TARGET, SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR
 from msa.search.engine import (
     Candidates,
     Engine,
     EngineRequest,
-    QueryProfile,
     Selection,
+    all_alignments,
     evalues_of_passing,
 )
 from msa.search.family import Family
 from msa.search.further_alignments import MAX_EVALUE
 from msa.search.hits import Hits, QueryHits
 from msa.search.pair_statistics import PairStatistics, QueryStatistics
-from msa.search.scored_batch import AlignedBatch, Scores
+from msa.search.query_profile import QueryProfile
+from msa.search.scored_batch import AlignedBatch, Scores, ScoringProcess, ScoringRules
 from msa.search.settings import SearchSettings
 from msa.search.windows import best_hits
 
@@ -84,7 +85,7 @@ class ProfileSearch:
         self._database, self._targets, self._engine = database, database.arrays, engine
         self._max_evalue, self._keep_filtered, self._keep_all = max_evalue, keep_filtered, keep_all
         self._rules = ScoringRules(settings, of_families, settings.num_iterations > 1 or keep_filtered)
-        self._settings, self._base = self._rules.profile_settings, self._rules.parameters
+        self._settings, self._base = profile_settings(self._rules), profile_parameters(self._rules)
         self._corrects_alignments = self._rules.corrects_alignments
         self._scorer = CandidateScorer(database, self._rules, engine)
         # further alignments may lower the E-value of candidates
@@ -171,7 +172,16 @@ class ProfileSearch:
         uncorrected = self._uncorrected
         profiles = {k: uncorrected[query] for k, query in enumerate(queries) if query in uncorrected}
         statistics = [self._queries[query] for query in queries]
-        return _Batch(queries, candidates, AlignedBatch.of_candidates(statistics, profiles, candidates))
+        counts = [len(each.aligned) for each in candidates]
+        targets, raw_scores, records = all_alignments(candidates)
+        reversed_scores = np.concatenate([each.reversed_scores for each in candidates])
+        owners, ends = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts).tolist()
+        return _Batch(
+            queries, candidates,
+            AlignedBatch(
+                statistics, profiles, ends, owners, targets, raw_scores, reversed_scores, records
+            ),
+        )  # fmt: skip
 
     def _take(self, profiles: Iterable[QueryProfile | Family]) -> Iterator[QueryProfile]:
         """Yield the profiles for the engine, and keep what their E-values depend on."""

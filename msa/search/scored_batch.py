@@ -1,12 +1,16 @@
-"""The aligned candidates of several queries, and their scores."""
+"""The aligned candidates of several queries, how they are scored, and their scores."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from msa.search.engine import Candidates, QueryProfile, all_alignments
+from msa.database.database import TargetDatabase
 from msa.search.pair_statistics import QueryStatistics
+from msa.search.query_profile import QueryProfile
+from msa.search.settings import SearchSettings
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,20 +37,6 @@ class AlignedBatch:
     reversed_scores: np.ndarray
     records: np.ndarray
 
-    @classmethod
-    def of_candidates(
-        cls,
-        queries: Sequence[QueryStatistics],
-        profiles: Mapping[int, QueryProfile],
-        candidates: Sequence[Candidates],
-    ) -> "AlignedBatch":
-        """Combine the aligned candidates of several queries; arguments as for the class."""
-        counts = [len(each.aligned) for each in candidates]
-        targets, raw_scores, records = all_alignments(candidates)
-        reversed_scores = np.concatenate([each.reversed_scores for each in candidates])
-        owners, ends = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts).tolist()
-        return cls(queries, profiles, ends, owners, targets, raw_scores, reversed_scores, records)
-
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -64,3 +54,33 @@ class Scores:
     reversed_excess: np.ndarray
     evalues: np.ndarray
     is_member: np.ndarray
+
+
+@dataclass(frozen=True)
+class ScoringRules:
+    """The rules by which the candidates of one search with profiles are scored.
+
+    Args:
+        settings: of the search.
+        of_families: whether the profiles are those of families.
+        finds_members: whether to find the candidates that may join a family.
+    """
+
+    settings: SearchSettings
+    of_families: bool
+    finds_members: bool
+
+    @property
+    def corrects_alignments(self) -> bool:
+        """Whether scores are corrected for the composition of the aligned regions."""
+        return self.settings.corrects_alignments and not self.of_families
+
+
+class ScoringProcess(Protocol):
+    """Another process, which scores candidates while this one works."""
+
+    def submit(
+        self, batch: AlignedBatch, database: TargetDatabase, rules: ScoringRules
+    ) -> "Future[Scores | None]":
+        """Score candidates of a database; the result is None if the process cannot."""
+        ...

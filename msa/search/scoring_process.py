@@ -17,12 +17,11 @@ from typing import Any
 from msa.child_process import StartedProcess
 from msa.database.database import TargetDatabase
 from msa.gpu.worker_process import WorkerFailure
-from msa.search.candidate_scorer import ScoringRules
-from msa.search.scored_batch import AlignedBatch, Scores
+from msa.search.scored_batch import AlignedBatch, Scores, ScoringRules
 
 
 class RemoteScoring:
-    """A process that runs msa.search.scoring_worker; implements msa.search.candidate_scorer.ScoringProcess.
+    """A process that runs msa.search.scoring_worker; implements msa.search.scored_batch.ScoringProcess.
 
     It ends with this process, or when this object is collected.
 

@@ -25,9 +25,9 @@ from msa.gpu.process_state import SWITCH_SECONDS, without_collection
 from msa.gpu.requests import RemoteAligner, Requests
 from msa.gpu.worker_process import WorkerFailure
 from msa.interpreted import budget
-from msa.search.candidate_scorer import CandidateScorer, ScoringRules
+from msa.search.candidate_scorer import CandidateScorer
 from msa.search.compiled_scoring import call_scoring_kernels
-from msa.search.scored_batch import AlignedBatch, Scores
+from msa.search.scored_batch import AlignedBatch, Scores, ScoringRules
 
 # batches that are scored at once; each mostly waits for the GPU
 _THREADS = 1 + ALIGNMENT_THREADS

@@ -8,7 +8,6 @@ so that results do not depend on the engine, the number of threads or the machin
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,13 +15,12 @@ from msa.database.database import TargetDatabase
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.progress import Progress
-from msa.search.engine import Candidates, Engine, EngineRequest, ProfileCallback, QueryProfile
+from msa.search.engine import Candidates, Engine, EngineRequest, ProfileCallback
 from msa.search.hits import Hits
+from msa.search.query_profile import QueryProfile
+from msa.search.scored_batch import ScoringProcess
 from msa.search.settings import SearchSettings
 from msa.search.windows import WindowedEngine, best_hits
-
-if TYPE_CHECKING:
-    from msa.search.candidate_scorer import ScoringProcess
 
 _MAX_HITS_IN_MEMORY = 2**22
 """Maximum number of hits of one block of queries in an iterated search; a hit takes about 100 bytes."""
@@ -211,7 +209,7 @@ class ClusterExpandingEngine:
         return self._engine.drives_gpus
 
     @property
-    def scoring_process(self) -> "ScoringProcess | None":
+    def scoring_process(self) -> ScoringProcess | None:
         """That of the wrapped engine."""
         return self._engine.scoring_process
 

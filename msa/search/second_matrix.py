@@ -14,7 +14,7 @@ import numpy as np
 from msa.profile.gumbel import GumbelParameters, gumbel_parameters
 from msa.profile.matrices import BLOSUM62, CONTEXT
 from msa.profile.pssm import query_profile
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 from msa.search.settings import SearchSettings
 
 SECOND_MATRIX = BLOSUM62

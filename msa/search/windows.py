@@ -6,14 +6,12 @@ rules are described in docs/search.md.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from msa.search.engine import Candidates, Engine, EngineRequest, FilteredTargets, QueryProfile, Selection
-
-if TYPE_CHECKING:
-    from msa.search.candidate_scorer import ScoringProcess
+from msa.search.engine import Candidates, Engine, EngineRequest, FilteredTargets, Selection
+from msa.search.query_profile import QueryProfile
+from msa.search.scored_batch import ScoringProcess
 
 WINDOW = 2000
 """Residues of a window; queries of at most this length have none."""
@@ -121,7 +119,7 @@ class WindowedEngine:
         return self._engine.drives_gpus
 
     @property
-    def scoring_process(self) -> "ScoringProcess | None":
+    def scoring_process(self) -> ScoringProcess | None:
         """That of the wrapped engine."""
         return self._engine.scoring_process
 

@@ -10,7 +10,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu import kernel_compiler
 from msa.gpu.engine import _query_batches
 from msa.gpu.kernel_compiler import KernelCompiler
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 
 
 class FakeGroup:

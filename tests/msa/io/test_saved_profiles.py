@@ -15,7 +15,7 @@ from msa.errors import InputError
 from msa.io.atomic import atomic_write
 from msa.io.fasta import FastaRecord
 from msa.io.saved_profiles import ProfileWriter, parse_profiles, read_profiles
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 
 rng = np.random.default_rng(3)
 QUERIES = [

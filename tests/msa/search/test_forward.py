@@ -23,9 +23,9 @@ from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, context_tables, query_profile
 from msa.search import compiled_forward, forward, interpreted_forward
 from msa.search.compiled_forward import LANES, forward_score
-from msa.search.engine import QueryProfile
 from msa.search.further_alignments import FurtherAlignments
 from msa.search.pair_statistics import PairStatistics
+from msa.search.query_profile import QueryProfile
 from msa.search.scored_batch import AlignedBatch, Scores
 from msa.search.search import search
 from msa.search.second_matrix import combined_evalues
@@ -337,7 +337,7 @@ import sys
 import numpy as np
 from msa.database.sequence_arrays import SequenceArrays
 from msa.search import forward
-from msa.search.engine import QueryProfile
+from msa.search.query_profile import QueryProfile
 
 rng = np.random.default_rng(0)
 codes = [rng.integers(0, 20, 300).astype(np.uint8) for _ in range(20)]

@@ -17,9 +17,10 @@ from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search import families, family_processes, iterations
-from msa.search.engine import Candidates, EngineRequest, QueryProfile
+from msa.search.engine import Candidates, EngineRequest
 from msa.search.family import initial_profile
 from msa.search.hits import Hit
+from msa.search.query_profile import QueryProfile
 from msa.search.search import search, search_many
 from msa.search.settings import SearchSettings
 

@@ -17,9 +17,9 @@ from msa.gpu.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
 from msa.gpu.process_start import start_ahead, take_scoring_process
 from msa.search import profile_search
-from msa.search.candidate_scorer import CandidateScorer, ScoringRules
+from msa.search.candidate_scorer import CandidateScorer
 from msa.search.engine_selection import EngineSettings, create_engine
-from msa.search.scored_batch import AlignedBatch
+from msa.search.scored_batch import AlignedBatch, ScoringRules
 from msa.search.scoring_process import RemoteScoring
 from msa.search.search import search_many
 from msa.search.settings import SearchSettings

@@ -25,7 +25,8 @@ from msa.search import profile_search
 from msa.search.composition import (
     LONG_TARGET,
 )
-from msa.search.engine import Candidates, EngineRequest, QueryProfile
+from msa.search.engine import Candidates, EngineRequest
+from msa.search.query_profile import QueryProfile
 from msa.search.search import search, search_many
 from msa.search.second_alignments import TargetParts
 from msa.search.second_matrix import combined_evalues
