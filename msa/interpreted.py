@@ -32,7 +32,7 @@ class InterpretedBudget:
 
     @property
     def is_mostly_used(self) -> bool:
-        """Whether few further values will be computed without numba."""
+        """True if few further values will be computed without numba."""
         return self._count > _MAX_VALUES // 2
 
     def load_in_background(self, load: Callable[[], None]) -> None:

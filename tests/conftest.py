@@ -29,6 +29,12 @@ SIMULATOR_VARIABLES = {
 }
 
 
+def simulate_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes that a test starts simulate their GPUs."""
+    for name, value in SIMULATOR_VARIABLES.items():
+        monkeypatch.setenv(name, value)
+
+
 class PytestProcess:
     """A process that runs single tests with environment variables of its own; see pytest_process.py."""
 

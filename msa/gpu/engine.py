@@ -67,7 +67,7 @@ class GpuEngine:
         replacement_workers: Callable[[SequenceArrays], Sequence[GpuWorker] | None] = lambda targets: None,
         scoring_process: "RemoteScoring | None" = None,
     ) -> None:
-        self._scoring_process = scoring_process
+        self.scoring_process = scoring_process
         self.workers, self._replacement_workers = workers, replacement_workers
         self._groups: list[GpuGroup] = []
         self._targets: SequenceArrays | None = None
@@ -91,11 +91,6 @@ class GpuEngine:
     def drives_gpus(self) -> bool:
         """True."""
         return True
-
-    @property
-    def scoring_process(self) -> "RemoteScoring | None":
-        """The process that scores candidates, if there is one."""
-        return self._scoring_process
 
     def prepare(self, lengths: Sequence[int]) -> None:
         """Compile the kernels for all these query lengths at once, when the next search begins."""
@@ -166,8 +161,8 @@ class GpuEngine:
 
     def close(self) -> None:
         """Release the GPUs; nothing may be in progress, and no calls may follow."""
-        if self._scoring_process is not None:
-            self._scoring_process.close()
+        if self.scoring_process is not None:
+            self.scoring_process.close()
         for group in self._groups:
             group.close()
         for worker in self.workers:

@@ -11,15 +11,14 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from itertools import count
 from typing import Any
 
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import Gpu
 from msa.gpu.interface import BestTargets, FilterLimits, GpuSettings
 from msa.gpu.process_start import COMMAND, take_process
-from msa.gpu.requests import RemoteAlignmentBatch, Requests
-from msa.gpu.worker_process import share_sequences
+from msa.gpu.requests import RemoteAligner, RemoteAlignmentBatch, Requests, process_ended
+from msa.gpu.worker_process import WorkerStatus, share_sequences
 from msa.progress import CompileProgress
 from msa.search.query_profile import QueryProfile
 
@@ -51,7 +50,7 @@ def start_remote_workers(
     ]
 
 
-class RemoteWorker:
+class RemoteWorker(RemoteAligner):
     """A GPU driven by a separate process; implements msa.gpu.interface.GpuWorker.
 
     Args:
@@ -68,10 +67,10 @@ class RemoteWorker:
         share: tuple[int, int],
         lifetime: "_SharedLifetime",
     ) -> None:
+        super().__init__(process)
         self._process, self._settings, self._lifetime = process, settings, lifetime
         self._opened = process.request("open", process.gpu, settings, share)
         self._opened.add_done_callback(partial(_note_mode, process))
-        self._batch_numbers = count()
 
     @property
     def gpu(self) -> Gpu:
@@ -118,14 +117,6 @@ class RemoteWorker:
         best = self._process.request("filter", number, list(queries), limits, more_follow)
         return RemoteFilteredBatch(self._process, number, best)
 
-    def alignment_batch(
-        self, queries: Sequence[QueryProfile], targets: SequenceArrays
-    ) -> "RemoteAlignmentBatch":
-        """Return a batch to align to any targets."""
-        number = next(self._batch_numbers)
-        started = self._process.request("alignment_batch", number, list(queries), share_sequences(targets))
-        return RemoteAlignmentBatch(self._process, number, started)
-
     def drain(self) -> "Future[None]":
         """Abandon the current search."""
         return self._process.request("drain")
@@ -160,8 +151,9 @@ class GpuProcess(Requests):
     def __init__(self, gpu: int, command: Sequence[str], compile_progress: CompileProgress) -> None:
         started = take_process(gpu, command)
         self.process, self._compile_progress = started.process, compile_progress
+        self.status = WorkerStatus(False, {})
         self.is_shared = False
-        """Whether other processes are known to be able to use the GPU at the same time."""
+        """True once it is known that other processes can use the GPU at the same time."""
         super().__init__(gpu, started.socket)
 
     def wait(self) -> None:
@@ -173,13 +165,17 @@ class GpuProcess(Requests):
             self.process.wait()
         super().wait()
 
-    def reason(self) -> str:
-        """Say how the process has ended."""
-        return f"the process of GPU {self.gpu} has ended: {_exit_reason(self.process.returncode)}"
+    def ended(self) -> Exception:
+        """Return the error of requests that the process did not answer before it ended."""
+        return process_ended(self.gpu, _exit_reason(self.process.returncode))
 
-    def report(self, *message: Any) -> None:
-        """Report the progress of a compilation."""
-        self._compile_progress(*message)
+    def _handle(self, message: tuple[Any, ...]) -> None:
+        """Handle an answer or a progress report."""
+        if message[0] is None:
+            self._compile_progress(*message[1:])
+            return
+        self.status = message[3]
+        super()._handle(message)
 
 
 class _SharedLifetime:

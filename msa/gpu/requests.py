@@ -1,4 +1,4 @@
-"""Requests to the process of a GPU, from the searching process or from the one that scores candidates."""
+"""Requests to the process of a GPU, or to one that works with the same GPU."""
 
 import contextlib
 import os
@@ -16,22 +16,24 @@ from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.group import align_pairs
-from msa.gpu.worker_process import WorkerFailure, WorkerStatus, share_sequences
+from msa.gpu.worker_process import WorkerFailure, share_sequences
 from msa.search.engine import Candidates, EngineRequest
 from msa.search.query_profile import QueryProfile
 
 
 class Requests:
-    """The pending requests to a process that runs msa.gpu.worker_process.
+    """The pending requests to a process.
+
+    Requests are (number, name, arguments). Answers begin with (number, failed, value), in any order; the
+    value is a WorkerFailure if the request has failed.
 
     Args:
-        gpu: number of its GPU.
+        gpu: number of the GPU that the process drives or works with.
         own_socket: this process's end of the socket.
     """
 
     def __init__(self, gpu: int, own_socket: socket.socket) -> None:
         self.gpu = gpu
-        self.status = WorkerStatus(False, {})
         # separate locks for sending and for pending requests: answers arrive while a request is being sent
         self._send_lock, self._pending_lock = threading.Lock(), threading.Lock()
         self._numbers = count()
@@ -44,7 +46,7 @@ class Requests:
     def request(self, name: str, *arguments: object) -> "Future[Any]":
         """Send a request and return its future answer.
 
-        The answer raises GpuUnavailable, naming the GPU, if the process has ended.
+        The answer raises the error of `ended` if the process has ended.
         """
         answer: Future[Any] = Future()
         with self._send_lock:
@@ -66,7 +68,7 @@ class Requests:
         return answer
 
     def hang_up(self) -> None:
-        """Close the connection; that of the searching process ends the GPU's process."""
+        """Close the connection, which ends a process that serves no other one."""
         # the process may have ended already
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -75,12 +77,9 @@ class Requests:
         """Release the socket, once the other end has been closed."""
         self._socket.close()
 
-    def reason(self) -> str:
-        """Say why there are no more answers."""
-        return f"the process of GPU {self.gpu} has ended"
-
-    def report(self, *message: Any) -> None:
-        """Handle a report of progress, which only the searching process gets."""
+    def ended(self) -> Exception:
+        """Return the error of requests that the process did not answer before it ended."""
+        return process_ended(self.gpu)
 
     def _receive(self) -> None:
         """Handle messages until the connection is closed; runs in its own thread."""
@@ -95,10 +94,7 @@ class Requests:
     def _fail_pending(self) -> None:
         """Fail all pending requests when the process has ended."""
         self.wait()
-        error = GpuUnavailable(
-            self.reason(),
-            "Its own messages are above; the system log (dmesg) may report memory or driver errors.",
-        )
+        error = self.ended()
         with self._pending_lock:
             self._ended = error
             pending = list(self._pending.values())
@@ -109,11 +105,8 @@ class Requests:
             self._connection.close()
 
     def _handle(self, message: tuple[Any, ...]) -> None:
-        """Handle an answer or a progress report."""
-        if message[0] is None:
-            self.report(*message[1:])
-            return
-        number, failed, value, self.status = message
+        """Handle an answer."""
+        number, failed, value = message[:3]
         with self._pending_lock:
             answer = self._pending.pop(number)
         if failed:
@@ -121,6 +114,19 @@ class Requests:
             answer.set_exception(failure.to_exception(self.gpu))
         else:
             answer.set_result(value)
+
+
+def process_ended(gpu: int, how: str = "") -> GpuUnavailable:
+    """Return the error of a GPU whose process has ended.
+
+    Args:
+        gpu: number of the GPU.
+        how: how the process has ended, if that is known.
+    """
+    return GpuUnavailable(
+        f"the process of GPU {gpu} has ended{f': {how}' if how else ''}",
+        "Its own messages are above; the system log (dmesg) may report memory or driver errors.",
+    )
 
 
 class RemoteAlignmentBatch:
@@ -154,8 +160,7 @@ class RemoteAligner:
     """
 
     def __init__(self, requests: Requests) -> None:
-        self._requests = requests
-        self._batch_numbers = count()
+        self._requests, self._batch_numbers = requests, count()
 
     def alignment_batch(
         self, queries: Sequence[QueryProfile], targets: SequenceArrays

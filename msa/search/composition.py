@@ -59,15 +59,12 @@ def composition_excess_of_batch(
         matrix: see `composition_excess`.
         lambda_: see `composition_excess`.
     """
-    queries, numbers = np.unique(owners, return_inverse=True)
-    corrected = [k for k, query in enumerate(queries.tolist()) if query in profiles]
-    excess, positions = np.zeros(len(owners), np.int64), np.full(len(queries), -1)
-    positions[corrected] = np.arange(len(corrected))
-    rows = np.flatnonzero(positions[numbers] >= 0)
-    used = [profiles[int(queries[k])].profile for k in corrected]
+    corrected = [query for query in np.unique(owners).tolist() if query in profiles]
+    rows, excess = np.flatnonzero(np.isin(owners, corrected)), np.zeros(len(owners), np.int64)
     excess[rows] = composition_excess(
-        used, positions[numbers[rows]], records[rows], targets, indices[rows], matrix, lambda_
-    )
+        [profiles[query].profile for query in corrected], np.searchsorted(corrected, owners[rows]),
+        records[rows], targets, indices[rows], matrix, lambda_,
+    )  # fmt: skip
     return excess
 
 

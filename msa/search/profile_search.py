@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -26,11 +25,9 @@ from msa.search.further_alignments import MAX_EVALUE
 from msa.search.hits import Hits, QueryHits
 from msa.search.pair_statistics import PairStatistics, QueryStatistics
 from msa.search.query_profile import QueryProfile
-from msa.search.scored_batch import AlignedBatch, Scores, ScoringProcess, ScoringRules
+from msa.search.scored_batch import AlignedBatch, Scores, ScoringProcess, ScoringProcessEnded, ScoringRules
 from msa.search.settings import SearchSettings
 from msa.search.windows import best_hits
-
-ScoresT = TypeVar("ScoresT")
 
 _BATCH_CANDIDATES = 2**16
 """Number of aligned candidates from which a batch of queries is scored, although more are ready."""
@@ -151,8 +148,11 @@ class ProfileSearch:
             for batch in self._batches(found)
         )
         for batch, future in _ahead(submitted, _BATCHES_AHEAD_IN_PROCESS):
-            scores = future.result()
-            yield batch, self._scorer.score(batch.aligned) if scores is None else scores
+            try:
+                scores = future.result()
+            except ScoringProcessEnded:
+                scores = self._scorer.score(batch.aligned)
+            yield batch, scores
 
     def _batches(self, found: Iterable[Candidates]) -> Iterator[_Batch]:
         """Group queries, with their candidates, that are scored together."""
@@ -302,13 +302,13 @@ class ProfileSearch:
 
 
 def _ahead(
-    submitted: Iterable[tuple[_Batch, Future[ScoresT]]], count: int
-) -> Iterator[tuple[_Batch, Future[ScoresT]]]:
+    submitted: Iterable[tuple[_Batch, Future[Scores]]], count: int
+) -> Iterator[tuple[_Batch, Future[Scores]]]:
     """Yield batches in order, each when `count` further ones have been submitted; the first one at once.
 
     While the engine has others ready, these are submitted first: the caller takes longer for a batch.
     """
-    waiting: deque[tuple[_Batch, Future[ScoresT]]] = deque()
+    waiting: deque[tuple[_Batch, Future[Scores]]] = deque()
     ahead = 0
     for batch, scores in submitted:
         waiting.append((batch, scores))

@@ -72,15 +72,17 @@ class ScoringRules:
 
     @property
     def corrects_alignments(self) -> bool:
-        """Whether scores are corrected for the composition of the aligned regions."""
+        """True if scores are corrected for the composition of the aligned regions."""
         return self.settings.corrects_alignments and not self.of_families
+
+
+class ScoringProcessEnded(Exception):
+    """The process has ended, so that others have to score."""
 
 
 class ScoringProcess(Protocol):
     """Another process, which scores candidates while this one works."""
 
-    def submit(
-        self, batch: AlignedBatch, database: TargetDatabase, rules: ScoringRules
-    ) -> "Future[Scores | None]":
-        """Score candidates of a database; the result is None if the process cannot."""
+    def submit(self, batch: AlignedBatch, database: TargetDatabase, rules: ScoringRules) -> "Future[Scores]":
+        """Score candidates of a database; the result raises ScoringProcessEnded if the process ends."""
         ...

@@ -1,8 +1,9 @@
 """The process that scores candidates; see msa.search.scoring_process.
 
-Messages are (path of a database, its manifest, ScoringRules, number of the search), and requests (number,
-number of the search, AlignedBatch). Answers are (number, failed, Scores or WorkerFailure), with None instead
-of Scores if the database cannot be opened.
+Requests are those of `msa.gpu.requests.Requests`, by name:
+
+    open    path of a database, its manifest, ScoringRules; searches are numbered in this order. No answer
+    score   number of the search, AlignedBatch; the answer is Scores
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from msa.gpu.worker_process import WorkerFailure
 from msa.interpreted import budget
 from msa.search.candidate_scorer import CandidateScorer
 from msa.search.compiled_scoring import call_scoring_kernels
-from msa.search.scored_batch import AlignedBatch, Scores, ScoringRules
+from msa.search.scored_batch import Scores
 
 # batches that are scored at once; each mostly waits for the GPU
 _THREADS = 1 + ALIGNMENT_THREADS
@@ -55,12 +56,12 @@ def _load_kernels() -> None:
 
 
 def _serve(connection: Connection, aligner: RemoteAligner) -> None:
-    """Answer requests until the other end is closed."""
+    """Answer requests until the other end is closed, or a database cannot be opened."""
     threads = ThreadPoolExecutor(_THREADS, "scores")
     send_lock = threading.Lock()
-    scorers: dict[int, CandidateScorer | None] = {}
+    scorers: list[CandidateScorer] = []
 
-    def answer(number: int, done: "Future[Scores | None]") -> None:
+    def answer(number: int, done: "Future[Scores]") -> None:
         error = done.exception()
         value: Any = done.result() if error is None else WorkerFailure.from_exception(error)
         # the loop below notices when the connection is closed
@@ -69,25 +70,21 @@ def _serve(connection: Connection, aligner: RemoteAligner) -> None:
 
     with contextlib.suppress(EOFError, OSError):
         while True:
-            message = connection.recv()
-            if len(message) == 4:
-                path, manifest, rules, search = message
-                scorers[search] = _open(path, manifest, rules, aligner)
-            else:
-                number, search, batch = message
-                threads.submit(_score, scorers[search], batch).add_done_callback(partial(answer, number))
+            number, name, arguments = connection.recv()
+            if name == "score":
+                search, batch = arguments
+                threads.submit(scorers[search].score, batch).add_done_callback(partial(answer, number))
+                continue
+            path, manifest, rules = arguments
+            if (database := _open(path, manifest)) is None:
+                return
+            scorers.append(CandidateScorer(database, rules, aligner))
 
 
-def _open(
-    path: Path, manifest: DatabaseManifest, rules: ScoringRules, aligner: RemoteAligner
-) -> CandidateScorer | None:
+def _open(path: Path, manifest: DatabaseManifest) -> TargetDatabase | None:
     """Open a database; return None if its folder was replaced after the search had opened it."""
     try:
         database = TargetDatabase.open(path)
     except (InputError, MissingError):
         return None
-    return CandidateScorer(database, rules, aligner) if database.manifest == manifest else None
-
-
-def _score(scorer: CandidateScorer | None, batch: AlignedBatch) -> Scores | None:
-    return None if scorer is None else scorer.score(batch)
+    return database if database.manifest == manifest else None

@@ -210,7 +210,7 @@ class ClusterExpandingEngine:
 
     @property
     def scoring_process(self) -> ScoringProcess | None:
-        """That of the wrapped engine."""
+        """The scoring process of the wrapped engine, if it has one."""
         return self._engine.scoring_process
 
     def prepare(self, lengths: Sequence[int]) -> None:

@@ -268,14 +268,15 @@ def _row_lines(variant: Variant) -> list[str]:
     lefts = ["earlier", "now_low << 16", "now_low", "now_high << 16"]
     lines = []
     for index in range(_ROWS_PER_WORD):
-        if layout.lanes == 1 and variant.kind != "bordered":
+        shuffled = f"neighbour = shuffle_up(cells[{last}])"
+        if variant.kind == "bordered":
+            lines += [shuffled, f"neighbour = np.int32({lefts[index]}) if first_lane else neighbour"]
+        elif layout.lanes == 1:
             lines.append("neighbour = zero_cells")
         else:
-            lines.append(f"neighbour = shuffle_up(cells[{last}])")
-        if variant.kind == "bordered":
-            lines.append(f"neighbour = np.int32({lefts[index]}) if first_lane else neighbour")
-        elif layout.lanes > 1 and variant.arithmetic.zero:
-            lines.append("neighbour = (neighbour & kept) | instead")
+            lines.append(shuffled)
+            if variant.arithmetic.zero:
+                lines.append("neighbour = (neighbour & kept) | instead")
         lines.append(f"edge = permute(neighbour, cells[{last}], selector)")
         lines.append(f"at = row(base, word, {index}, {layout.row_bytes})")
         lines.append(

@@ -11,7 +11,7 @@ import pytest
 from foldcli.doctor import runner
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.doctor.runner import run_checks
-from tests.conftest import SIMULATOR_VARIABLES
+from tests.conftest import simulate_gpus
 
 CPU = CheckContext("cpu", Path("/nowhere"))
 
@@ -82,8 +82,8 @@ def test_unknown_check_is_broken() -> None:
 
 @pytest.mark.slow
 def test_gpu_search_in_numbas_simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (SIMULATOR_VARIABLES | {"FOLDCLI_CACHE": str(tmp_path)}).items():
-        monkeypatch.setenv(name, value)
+    simulate_gpus(monkeypatch)
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path))
     results = run("GPU", "search on the GPU", context=CheckContext("cuda", Path("/nowhere")))
     assert "simulator" in results["GPU 0 for the search"].finding
     assert results["search on GPU 0"].finding == "compiled, and equal to the CPU's hits"

@@ -28,7 +28,7 @@ from msa.gpu.worker_process import MappedArray, WorkerFailure, open_sequences, s
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.search import SearchSettings, search_many
-from tests.conftest import SIMULATOR_VARIABLES
+from tests.conftest import SIMULATOR_VARIABLES, simulate_gpus
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
 
 HERE = Path(__file__).parent
@@ -45,8 +45,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinySearch:
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Return a function that starts GPU processes, two without faults by default."""
-    for name, value in SIMULATOR_VARIABLES.items():
-        monkeypatch.setenv(name, value)
+    simulate_gpus(monkeypatch)
     monkeypatch.setattr(engine, "_BATCH_QUERIES", BATCH_QUERIES)
     monkeypatch.setattr(engine, "_STREAMED_BATCH_QUERIES", BATCH_QUERIES)
     monkeypatch.setattr(engine, "_REPLICATED_BYTES", 0)

@@ -19,11 +19,11 @@ from msa.gpu.process_start import start_ahead, take_scoring_process
 from msa.search import profile_search
 from msa.search.candidate_scorer import CandidateScorer
 from msa.search.engine_selection import EngineSettings, create_engine
-from msa.search.scored_batch import AlignedBatch, ScoringRules
+from msa.search.scored_batch import AlignedBatch, ScoringProcessEnded, ScoringRules
 from msa.search.scoring_process import RemoteScoring
 from msa.search.search import search_many
 from msa.search.settings import SearchSettings
-from tests.conftest import SIMULATOR_VARIABLES
+from tests.conftest import simulate_gpus
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
 
 WORKER = Path(__file__).parents[1] / "gpu" / "worker_with_faults.py"
@@ -40,8 +40,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinySearch:
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Return a function that starts an engine with a process of a simulated GPU, and one for scores."""
-    for name, value in SIMULATOR_VARIABLES.items():
-        monkeypatch.setenv(name, value)
+    simulate_gpus(monkeypatch)
     monkeypatch.setattr(engine, "_BATCH_QUERIES", BATCH_QUERIES)
     started: list[GpuEngine] = []
 
@@ -111,7 +110,8 @@ def test_process_ends_before_it_answers(tiny: TinySearch) -> None:
     empty = np.zeros(0, np.int64)
     batch = AlignedBatch([], {}, [], empty, empty, empty, empty, np.zeros((0, 8), np.int32))
     for _ in range(2):
-        assert process.submit(batch, tiny.database, rules).result(60) is None
+        with pytest.raises(ScoringProcessEnded):
+            process.submit(batch, tiny.database, rules).result(60)
     process.close()
 
 
@@ -183,8 +183,7 @@ def test_few_batches_are_submitted_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_processes_end_if_the_gpu_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in SIMULATOR_VARIABLES.items():
-        monkeypatch.setenv(name, value)
+    simulate_gpus(monkeypatch)
     # the simulator has a single GPU
     start_ahead(1, scores=True, command=[sys.executable, str(WORKER), "none"])
     with pytest.raises(GpuUnavailable, match="no GPU number 1"):
