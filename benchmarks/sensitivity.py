@@ -1,6 +1,7 @@
 """Sensitivity of `foldcli search` compared with blastp, MMseqs2, DIAMOND, phmmer and jackhmmer.
 
     python benchmarks/sensitivity.py FOLDER [--threads 2] [--tools foldcli,phmmer,…] [--members]
+    python benchmarks/sensitivity.py FOLDER --evalue 1e-3 --max-targets 300    # the time of a usual search
 
 FOLDER contains db.fasta(.gz), queries.fasta and labels.tsv (id and SCOPe class, such as a.1.1.2, of each
 labelled domain). Ids that begin with rev_ are decoys: reversed domains.
@@ -8,7 +9,7 @@ labelled domain). Ids that begin with rev_ are decoys: reversed domains.
 Prints for each program:
 - ROC1: the fraction of a query's family (or superfamily) ranked before the first false positive, averaged
   over the queries. False positives are decoys and domains of another fold.
-- The wall time of the search.
+- The wall time and the CPU time of the search.
 - Calibration: the number of decoys per query with an E-value up to 0.01, 0.03, 0.1 …, divided by the number
   expected from the decoys' share of the database.
 
@@ -56,6 +57,7 @@ class Benchmark:
         threads: threads of each program.
         device: device of foldcli.
         evalue: largest E-value of a hit.
+        max_targets: maximum number of hits of a query; HMMER has no such limit.
     """
 
     folder: Path
@@ -63,6 +65,7 @@ class Benchmark:
     threads: int
     device: str
     evalue: str = EVALUE
+    max_targets: str = MAX_TARGETS
 
     @property
     def queries(self) -> Path:
@@ -87,10 +90,21 @@ def run(*command: object) -> None:
         raise SystemExit(f"sensitivity: {command[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
 
 
-def measure_seconds(command: Callable[[], None]) -> float:
-    start = time.perf_counter()
+@dataclass(frozen=True)
+class Times:
+    """The wall time and the CPU time of a program, in seconds."""
+
+    wall: float
+    cpu: float
+
+
+def measure_times(command: Callable[[], None]) -> Times:
+    """Measure a call that runs a program."""
+    start, before = time.perf_counter(), os.times()
     command()
-    return time.perf_counter() - start
+    wall, after = time.perf_counter() - start, os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return Times(wall, cpu)
 
 
 def read_hits(path: Path, query: int, target: int, evalue: int) -> HitTable:
@@ -120,80 +134,81 @@ def foldcli_database(benchmark: Benchmark) -> Path:
     return database
 
 
-def foldcli(iterations: int, *options: str) -> Callable[[Benchmark], tuple[float, HitTable]]:
-    def search(benchmark: Benchmark) -> tuple[float, HitTable]:
+def foldcli(iterations: int, *options: str) -> Callable[[Benchmark], tuple[Times, HitTable]]:
+    def search(benchmark: Benchmark) -> tuple[Times, HitTable]:
         database, out = foldcli_database(benchmark), benchmark.work / "foldcli.m8"
         program = (sys.executable, "-m", "foldcli")
-        seconds = measure_seconds(
+        times = measure_times(
             lambda: run(
                 *program, "search", benchmark.queries, database, "-o", out, "--overwrite",
-                "-e", benchmark.evalue, "--max-seqs", MAX_TARGETS, "--threads", benchmark.threads,
+                "-e", benchmark.evalue, "--max-seqs", benchmark.max_targets, "--threads", benchmark.threads,
                 "--device", benchmark.device, "--num-iterations", iterations, *options,
             )
         )  # fmt: skip
-        return seconds, read_hits(out, 0, 1, 10)
+        return times, read_hits(out, 0, 1, 10)
 
     return search
 
 
-def mmseqs(iterations: int) -> Callable[[Benchmark], tuple[float, HitTable]]:
-    def search(benchmark: Benchmark) -> tuple[float, HitTable]:
+def mmseqs(iterations: int) -> Callable[[Benchmark], tuple[Times, HitTable]]:
+    def search(benchmark: Benchmark) -> tuple[Times, HitTable]:
         out = benchmark.work / "mmseqs.m8"
         iteration_options = ("--num-iterations", iterations, "--e-profile", "0.1") if iterations > 1 else ()
         with tempfile.TemporaryDirectory(dir=benchmark.work) as scratch:
-            seconds = measure_seconds(
+            times = measure_times(
                 lambda: run(
                     "mmseqs", "easy-search", benchmark.queries, benchmark.fasta, out, scratch, "-s", "8.5",
-                    "-e", benchmark.evalue, "--max-seqs", MAX_TARGETS, "--threads", benchmark.threads,
-                    *iteration_options,
+                    "-e", benchmark.evalue, "--max-seqs", benchmark.max_targets,
+                    "--threads", benchmark.threads, *iteration_options,
                 )
             )  # fmt: skip
-        return seconds, read_hits(out, 0, 1, 10)
+        return times, read_hits(out, 0, 1, 10)
 
     return search
 
 
-def blastp(benchmark: Benchmark) -> tuple[float, HitTable]:
+def blastp(benchmark: Benchmark) -> tuple[Times, HitTable]:
     out, database = benchmark.work / "blastp.tsv", benchmark.work / "blast_db"
     run("makeblastdb", "-in", benchmark.fasta, "-dbtype", "prot", "-out", database)
-    seconds = measure_seconds(
+    times = measure_times(
         lambda: run(
             "blastp", "-query", benchmark.queries, "-db", database, "-out", out, "-outfmt", "6",
-            "-evalue", benchmark.evalue, "-max_target_seqs", MAX_TARGETS, "-num_threads", benchmark.threads,
+            "-evalue", benchmark.evalue, "-max_target_seqs", benchmark.max_targets,
+            "-num_threads", benchmark.threads,
         )
     )  # fmt: skip
-    return seconds, read_hits(out, 0, 1, 10)
+    return times, read_hits(out, 0, 1, 10)
 
 
-def diamond(benchmark: Benchmark) -> tuple[float, HitTable]:
+def diamond(benchmark: Benchmark) -> tuple[Times, HitTable]:
     out, database = benchmark.work / "diamond.tsv", benchmark.work / "diamond_db"
     run("diamond", "makedb", "--in", benchmark.fasta, "-d", database)
-    seconds = measure_seconds(
+    times = measure_times(
         lambda: run(
             "diamond", "blastp", "-q", benchmark.queries, "-d", database, "-o", out, "--ultra-sensitive",
-            "-e", benchmark.evalue, "-k", MAX_TARGETS, "-p", benchmark.threads,
+            "-e", benchmark.evalue, "-k", benchmark.max_targets, "-p", benchmark.threads,
         )
     )  # fmt: skip
-    return seconds, read_hits(out, 0, 1, 10)
+    return times, read_hits(out, 0, 1, 10)
 
 
-def hmmer(program: str, *options: str) -> Callable[[Benchmark], tuple[float, HitTable]]:
-    def search(benchmark: Benchmark) -> tuple[float, HitTable]:
+def hmmer(program: str, *options: str) -> Callable[[Benchmark], tuple[Times, HitTable]]:
+    def search(benchmark: Benchmark) -> tuple[Times, HitTable]:
         out = benchmark.work / f"{program}.tbl"
         # HMMER uses one more thread to read the database
         workers = max(benchmark.threads - 1, 1)
-        seconds = measure_seconds(
+        times = measure_times(
             lambda: run(
                 program, *options, "--cpu", workers, "-E", benchmark.evalue, "--noali", "-o", os.devnull,
                 "--tblout", out, benchmark.queries, benchmark.fasta,
             )
         )  # fmt: skip
-        return seconds, read_hits(out, 2, 0, 4)
+        return times, read_hits(out, 2, 0, 4)
 
     return search
 
 
-TOOLS: dict[str, tuple[str, Callable[[Benchmark], tuple[float, HitTable]]]] = {
+TOOLS: dict[str, tuple[str, Callable[[Benchmark], tuple[Times, HitTable]]]] = {
     "foldcli": ("", foldcli(1)),
     "blastp": ("blastp", blastp),
     "mmseqs": ("mmseqs", mmseqs(1)),
@@ -282,6 +297,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tools", default=",".join(TOOLS), help="comma-separated, from " + ", ".join(TOOLS))
     parser.add_argument("--device", default="cpu", help="device of foldcli")
+    parser.add_argument("--evalue", default=EVALUE, help="largest E-value of a hit")
+    parser.add_argument("--max-targets", default=MAX_TARGETS, help="maximum number of hits of a query")
     parser.add_argument("--members", action="store_true", help="count decoys among family members as well")
     options = parser.parse_args()
     tools = options.tools.split(",")
@@ -289,9 +306,12 @@ def main() -> None:
         parser.error(f"unknown tools: {', '.join(sorted(unknown))}")
     labels = dict(line.split()[:2] for line in (options.folder / "labels.tsv").read_text().splitlines())
     limits = ", ".join(f"{limit:g}" for limit in LIMITS)
-    print(f"{'':14}{'family':>8}{'superfamily':>13}{'seconds':>9}   decoys found ÷ expected at E ≤ {limits}")
+    columns = f"{'family':>8}{'superfamily':>13}{'seconds':>9}{'CPU':>8}"
+    print(f"{'':14}{columns}   decoys found ÷ expected at E ≤ {limits}")
     with tempfile.TemporaryDirectory() as name:
-        benchmark = Benchmark(options.folder, Path(name), options.threads, options.device)
+        benchmark = Benchmark(
+            options.folder, Path(name), options.threads, options.device, options.evalue, options.max_targets
+        )
         queries = [record.id for record in read_fasta(benchmark.queries)]
         ids = [record.id for record in read_fasta(benchmark.fasta)]
         share = sum(each.startswith("rev_") for each in ids) / len(ids)
@@ -300,11 +320,12 @@ def main() -> None:
             if program and shutil.which(program) is None:
                 print(f"{tool:14}not installed")
                 continue
-            seconds, results = search(benchmark)
+            times, results = search(benchmark)
             roc1_by_level = [roc1(results, queries, labels, level) for level in LEVELS]
             calibration = "  ".join(f"{ratio:.2f}" for ratio in decoy_ratios(results, len(queries), share))
             print(
-                f"{tool:14}{roc1_by_level[0]:8.4f}{roc1_by_level[1]:13.4f}{seconds:9.1f}   {calibration}",
+                f"{tool:14}{roc1_by_level[0]:8.4f}{roc1_by_level[1]:13.4f}{times.wall:9.1f}{times.cpu:8.1f}"
+                f"   {calibration}",
                 flush=True,
             )
         if options.members:

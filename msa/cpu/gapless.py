@@ -6,12 +6,13 @@
 smallest number represents zero. One saturating addition then computes both the sum and the maximum with 0,
 as in HMMER's SSV filter; a second instruction updates the running maximum.
 
-**Cells stay in their registers.** A vector lane follows one diagonal: at column j of the target, lane d is
-at row i = (d + j) mod P of the query. For each letter, the scores of all query positions are stored in order,
-and each step reads them from the next position on. The period P is the query's length plus at least two reset
-rows with the lowest score, which reset a lane to zero after the end of the query. Lanes are independent, so
-that a query of any length is processed in blocks of as many lanes as fit in the registers, each block over
-the whole target.
+**Cells stay in their registers.** With S stripes, lane d of stripe k stands for row d S + k of the query: the
+cells of a register belong to one stripe and, a residue of the target later, to the next one. Each step reads
+the scores of one stripe, a vector at an aligned address. After the last stripe, each lane continues with the
+first row of the next lane: the register is rotated. To rotate less often, the profile of a short query has
+its stripes several times, each time one lane further. The rows after the query's end, at least two, have the
+lowest score, which resets a lane to zero. Registers are independent, so that a query of any length is
+processed in blocks of as many stripes as fit in the registers, each block over the whole target.
 
 Scores up to 254 fit in bytes. A target that reaches 255 is scored again in 16 bits, and one that reaches
 65,535 again in 64 bits. Masked residues score as X.
@@ -35,80 +36,68 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
 from msa.progress import Progress
 
-LANES_PER_UNIT = 32
-"""Lanes per unit; a block consists of whole units."""
-
-# 8 bits: leave four registers for the running maxima and the profile
-_MAX_UNITS = {
-    8: min(32, vector_bytes() * (vector_registers() - 4) // LANES_PER_UNIT),
-    16: 2 * vector_bytes() // LANES_PER_UNIT,
-}
-"""Units of the largest block, by number of bits of a score."""
+_MAX_STRIPES = {8: 16 if vector_registers() == 32 else 12, 16: 8}
+"""Stripes of the largest block, by number of bits of a score; other registers hold maxima and the profile."""
+_MIN_RUN = 16
+"""Minimum number of residues between two rotations if a query has few stripes."""
+_CACHE_LINE = 64
 _CHUNK_CELLS = 2**28
 """Cells per chunk of work; a chunk takes a few milliseconds."""
 
 
-def _lane_vectors(builder: ir.IRBuilder, bits: int, units: int) -> list[Vectors]:
-    """Return vectors that make up `units` × 32 lanes: as few as possible, none wider than a register."""
-    lanes = units * LANES_PER_UNIT
-    widest = vector_bytes() * 8 // bits
-    vectors = [Vectors(builder, bits, widest)] * (lanes // widest)
-    return vectors + ([Vectors(builder, bits, lanes % widest)] if lanes % widest else [])
+def _lanes(bits: int) -> int:
+    return vector_bytes() * 8 // bits
 
 
-def _emit_block(builder: ir.IRBuilder, bits: int, units: int, arguments: list[ir.Value]) -> ir.Value:
-    """Emit the loop over a target's residues for a block of lanes; return its largest M, biased."""
+def _repeats(bits: int, stripes: int) -> int:
+    """Return how often the profile of blocks of so many stripes contains each stripe."""
+    # longer queries have several blocks, of at least half the largest size
+    return 1 if 2 * stripes >= _MAX_STRIPES[bits] else -(-_MIN_RUN // stripes)
+
+
+def _emit_block(builder: ir.IRBuilder, bits: int, stripes: int, arguments: list[ir.Value]) -> ir.Value:
+    """Emit the loop over a target's residues for a block of stripes; return its largest M, biased."""
     profile, rows, codes, length, period, start = arguments
-    vectors = _lane_vectors(builder, bits, units)
-    step = ir.Constant(I64, bits // 8)
-    zero = ir.Constant(I64, 0)
-    scores = [v.variable(v.constant(v.lowest)) for v in vectors]
-    # two chains of maxima per vector width: with one, each maximum would wait for the previous one
-    best = [v.variable(v.constant(v.lowest)) for v in vectors[:2] + vectors[-1:]]
-    chain = [
-        len(best) - 1 if v.count != vectors[0].count else k % min(2, len(vectors))
-        for k, v in enumerate(vectors)
-    ]
+    v = Vectors(builder, bits, _lanes(bits))
+    zero, step = ir.Constant(I64, 0), ir.Constant(I64, v.bytes)
+    scores = [v.variable(v.constant(v.lowest)) for _ in range(stripes)]
+    # two chains of maxima: with one, each maximum would wait for the previous one
+    best = [v.variable(v.constant(v.lowest)) for _ in range(min(2, stripes))]
     code_pointer = builder.inttoptr(codes, ir.IntType(8).as_pointer())
     row_pointer = builder.inttoptr(rows, I64.as_pointer())
     done = cgutils.alloca_once_value(builder, zero)
-    column = cgutils.alloca_once_value(builder, start)
+    stripe = cgutils.alloca_once_value(builder, start)
     run = builder.append_basic_block("run")
     end = builder.append_basic_block("end")
     builder.branch(run)
 
-    # a run of residues lasts until the target ends or the first lane returns to row zero
+    # a run of residues lasts until the target ends or the first register has passed the last stripe
     builder.position_at_end(run)
     first = builder.load(done)
-    residues_left, rows_left = builder.sub(length, first), builder.sub(period, builder.load(column))
-    count = builder.select(builder.icmp_signed("<", residues_left, rows_left), residues_left, rows_left)
-    address = builder.add(profile, builder.mul(builder.load(column), step))
+    residues_left, stripes_left = builder.sub(length, first), builder.sub(period, builder.load(stripe))
+    count = builder.select(builder.icmp_signed("<", residues_left, stripes_left), residues_left, stripes_left)
+    address = builder.add(profile, builder.mul(builder.load(stripe), step))
     with cgutils.for_range(builder, count) as loop:
         code = builder.load(builder.gep(code_pointer, [builder.add(first, loop.index)]))
         row = builder.load(builder.gep(row_pointer, [builder.zext(code, I64)]))
         scores_address = builder.add(builder.add(address, builder.mul(loop.index, step)), row)
-        offset = 0
-        for k, v in enumerate(vectors):
-            score = v.add(builder.load(scores[k]), v.load(scores_address, offset))
+        for k in range(stripes):
+            score = v.add(builder.load(scores[k]), v.load(scores_address, k * v.bytes))
             builder.store(score, scores[k])
-            builder.store(v.maximum(builder.load(best[chain[k]]), score), best[chain[k]])
-            offset += v.bytes
+            chain = best[k % len(best)]
+            builder.store(v.maximum(builder.load(chain), score), chain)
+    for score in scores:
+        builder.store(v.rotate_up(builder.load(score), _repeats(bits, stripes)), score)
     builder.store(builder.add(first, count), done)
-    builder.store(zero, column)
+    builder.store(zero, stripe)
     builder.cbranch(builder.icmp_signed("<", builder.load(done), length), run, end)
 
     builder.position_at_end(end)
-    result = cgutils.alloca_once_value(builder, ir.Constant(I64, vectors[0].lowest))
-    for k in sorted(set(chain)):
-        v = vectors[chain.index(k)]
-        largest = builder.sext(v.largest(builder.load(best[k])), I64)
-        current = builder.load(result)
-        builder.store(builder.select(builder.icmp_signed(">", largest, current), largest, current), result)
-    return builder.load(result)
+    return builder.sext(v.largest(v.maximum(builder.load(best[0]), builder.load(best[-1]))), I64)
 
 
-def _block_typing(typingctx, profile, rows, codes, length, period, start, units):  # type: ignore[no-untyped-def]
-    """Define an intrinsic that scores a target on lanes start … start + 32·units − 1.
+def _block_typing(typingctx, profile, rows, codes, length, period, start, stripes):  # type: ignore[no-untyped-def]
+    """Define an intrinsic that scores a target on the registers that begin at these stripes.
 
     Args:
         typingctx: numba's typing context.
@@ -116,9 +105,9 @@ def _block_typing(typingctx, profile, rows, codes, length, period, start, units)
         rows: int64 [256], byte offset in the profile of each residue byte's row.
         codes: uint8 [target length], residue bytes.
         length: intp, the target's length ≥ 1.
-        period: intp.
-        start: intp, the first lane.
-        units: intp, 1 to `_MAX_UNITS[bits]`.
+        period: intp, stripes after which the registers are rotated.
+        start: intp, the first register's stripe.
+        stripes: intp, number of registers, 1 to `_MAX_STRIPES[bits]`.
 
     Returns:
         The intrinsic's signature and code generator; it returns the largest M − 2^(bits−1), int64.
@@ -132,7 +121,7 @@ def _block_typing(typingctx, profile, rows, codes, length, period, start, units)
         addresses = [array_address(context, builder, signature.args[k], arguments[k]) for k in range(3)]
         result = cgutils.alloca_once(builder, I64)
         after = builder.append_basic_block("after")
-        blocks = [builder.append_basic_block(f"units{n}") for n in range(1, _MAX_UNITS[bits] + 1)]
+        blocks = [builder.append_basic_block(f"stripes{n}") for n in range(1, _MAX_STRIPES[bits] + 1)]
         switch = builder.switch(arguments[6], blocks[-1])
         for n, target in enumerate(blocks, 1):
             if n < len(blocks):
@@ -150,10 +139,9 @@ _block: Any = intrinsic(_block_typing)
 
 
 @kernel
-def _score_targets(profile, rows, residues, offsets, lengths, indices, period, max_units, scores):  # type: ignore[no-untyped-def]
+def _score_targets(profile, rows, residues, offsets, lengths, indices, period, stripes, max_stripes, scores):  # type: ignore[no-untyped-def]
     """Score the targets with these indices; a score of 2^bits − 1 means that score or more."""
-    units = period // LANES_PER_UNIT
-    blocks = -(-units // max_units)
+    blocks = -(-stripes // max_stripes)
     zero = 1 << (8 * profile.itemsize - 1)
     for t in indices:
         best = -zero
@@ -162,10 +150,8 @@ def _score_targets(profile, rows, residues, offsets, lengths, indices, period, m
             done = 0
             for b in range(blocks):
                 # blocks are as equal as possible: a small last block would be mostly overhead
-                share = (b + 1) * units // blocks - done
-                best = max(
-                    best, _block(profile, rows, codes, lengths[t], period, done * LANES_PER_UNIT, share)
-                )
+                share = (b + 1) * stripes // blocks - done
+                best = max(best, _block(profile, rows, codes, lengths[t], period, done, share))
                 done += share
         scores[t] = best + zero
 
@@ -185,33 +171,42 @@ def _score_with_int64(profile, codes):  # type: ignore[no-untyped-def]
 
 
 @dataclass(frozen=True)
-class _UnrolledProfile:
+class _StripedProfile:
     """A profile in the memory layout of the kernels.
 
     Args:
-        scores: int8 or int16 [letters, period + lanes of the largest block].
+        scores: int8 or int16 [letters, (period + stripes of the largest block) × lanes]; each vector lies in
+            one cache line.
         rows: int64 [256], byte offset in `scores` of each residue byte's row. Masked residues use the row
             of X, and invalid bytes (of a damaged database) an arbitrary one.
-        period: number of query positions and reset rows, a multiple of 32.
+        stripes: number of stripes; with the lanes, at least the query's length + 2.
+        period: number of stripes, counted with their repeats, after which the registers are rotated.
     """
 
     scores: np.ndarray
     rows: np.ndarray
+    stripes: int
     period: int
 
     @classmethod
-    def from_profile(cls, profile: np.ndarray, bits: int) -> "_UnrolledProfile":
-        """Unroll a profile, int16 [length, 32], with scores of 8 or 16 bits."""
-        lowest = -(1 << (bits - 1))
-        period = -(-(len(profile) + 2) // LANES_PER_UNIT) * LANES_PER_UNIT
-        padded = np.full((period, len(LETTERS)), lowest, np.int8 if bits == 8 else np.int16)
+    def from_profile(cls, profile: np.ndarray, bits: int) -> "_StripedProfile":
+        """Stripe a profile, int16 [length, 32], with scores of 8 or 16 bits."""
+        lanes, dtype = _lanes(bits), np.dtype(f"int{bits}")
+        stripes = -(-(len(profile) + 2) // lanes)
+        padded = np.full((stripes * lanes, len(LETTERS)), np.iinfo(dtype).min, dtype)
         padded[: len(profile)] = profile[:, : len(LETTERS)]
-        # repeat the first positions at the end, because the last lanes of a block wrap around
-        width = period + min(_MAX_UNITS[bits] * LANES_PER_UNIT, period)
-        scores = np.ascontiguousarray(padded[np.arange(width) % period].T)
+        block = min(stripes, _MAX_STRIPES[bits])
+        period = stripes * _repeats(bits, block)
+        # further stripes at the end, because the last registers of a block pass the last stripe first
+        positions = np.arange(period + block)[:, None] + np.arange(lanes) * stripes
+        striped = padded[positions % len(padded)].transpose(2, 0, 1)
+        buffer = np.empty(striped.size * dtype.itemsize + _CACHE_LINE, np.uint8)
+        start = -buffer.ctypes.data % _CACHE_LINE
+        scores = buffer[start : start + striped.nbytes].view(dtype).reshape(len(LETTERS), -1)
+        scores[:] = striped.reshape(scores.shape)
         rows = np.arange(256, dtype=np.int64)
         rows = np.where(rows & MASK_BIT, X, np.minimum(rows & LETTER_BITS, len(LETTERS) - 1))
-        return cls(scores, rows * scores.strides[0], period)
+        return cls(scores, rows * scores.strides[0], stripes, period)
 
 
 def gapless_scores(
@@ -256,14 +251,14 @@ def _score_at_width(
     """Write the scores of the targets with these indices, at most 2^bits − 1."""
     if not len(indices):
         return
-    unrolled = _UnrolledProfile.from_profile(profile, bits)
+    striped = _StripedProfile.from_profile(profile, bits)
 
     def score_chunk(first: int, end: int) -> None:
         _score_targets(
-            unrolled.scores, unrolled.rows, targets.residues, targets.offsets, targets.lengths,
-            indices[first:end], unrolled.period, _MAX_UNITS[bits], scores,
+            striped.scores, striped.rows, targets.residues, targets.offsets, targets.lengths,
+            indices[first:end], striped.period, striped.stripes, _MAX_STRIPES[bits], scores,
         )  # fmt: skip
 
-    chunk_residues = max(1, _CHUNK_CELLS // unrolled.period * 8 // bits)
+    chunk_residues = max(1, _CHUNK_CELLS // (striped.stripes * _lanes(bits)) * 8 // bits)
     chunks = chunks_of_equal_work(targets.lengths[indices], chunk_residues)
     run_in_threads(score_chunk, chunks, threads, progress)

@@ -88,9 +88,9 @@ class Vectors:
         """Read from an integer address, of any alignment, plus a constant offset in bytes."""
         return self._builder.load(self._pointer(address, offset), align=1)
 
-    def store(self, value: ir.Value, address: ir.Value) -> None:
-        """Write to an integer address of any alignment."""
-        self._builder.store(value, self._pointer(address, 0), align=1)
+    def store(self, value: ir.Value, address: ir.Value, offset: int = 0) -> None:
+        """Write to an integer address, of any alignment, plus a constant offset in bytes."""
+        self._builder.store(value, self._pointer(address, offset), align=1)
 
     def add(self, x: ir.Value, y: ir.Value) -> ir.Value:
         """Add with saturation."""
@@ -103,6 +103,14 @@ class Vectors:
     def maximum(self, x: ir.Value, y: ir.Value) -> ir.Value:
         """Return the larger element of each lane."""
         return self._call("smax", x, y)
+
+    def minimum(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        """Return the smaller element of each lane."""
+        return self._call("smin", x, y)
+
+    def bitwise_and(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        """Return the bits that are set in both."""
+        return self._builder.and_(x, y)
 
     def largest(self, x: ir.Value) -> ir.Value:
         """Return the largest element."""
@@ -121,17 +129,42 @@ class Vectors:
         indices = ir.Constant(ir.VectorType(ir.IntType(32), self.count), order)
         return self._builder.shuffle_vector(x, self.constant(fill), indices)
 
-    def lookup(self, table: ir.Value, indices: ir.Value) -> ir.Value:
-        """Read the byte at each lane's index, 0 to 31, from a table of 32 bytes at an integer address."""
-        if self.count == 64 and "avx512vbmi" in _cpu_features():
-            return self._shuffle("avx512.permvar.qi.512", self._table(table, 0, 32), indices)
+    def interleave(self, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Return the lanes of both in turn: those of the first halves, then those of the second halves."""
+        order = [lane // 2 + lane % 2 * self.count for lane in range(2 * self.count)]
+        kind = ir.VectorType(ir.IntType(32), self.count)
+        first, second = (
+            self._builder.shuffle_vector(x, y, ir.Constant(kind, order[start : start + self.count]))
+            for start in (0, self.count)
+        )
+        return first, second
+
+    def rotate_up(self, x: ir.Value, lanes: int) -> ir.Value:
+        """Move each lane up by `lanes`, and the last ones to the start."""
+        order = [(lane - lanes) % self.count for lane in range(self.count)]
+        indices = ir.Constant(ir.VectorType(ir.IntType(32), self.count), order)
+        return self._builder.shuffle_vector(x, x, indices)
+
+    def table(self, address: ir.Value) -> list[ir.Value]:
+        """Read a table of 32 bytes at an integer address for `lookup`."""
+        size = 32 if self._has_wide_shuffle else 16
+        return [self._repeated(address, start, size) for start in range(0, 32, size)]
+
+    def lookup(self, table: list[ir.Value], indices: ir.Value) -> ir.Value:
+        """Return the byte of a table at each lane's index, 0 to 31."""
+        if self._has_wide_shuffle:
+            return self._shuffle("avx512.permvar.qi.512", table[0], indices)
         # this instruction uses the low four bits of an index and looks up within each group of 16 bytes
         name = {16: "ssse3.pshuf.b.128", 32: "avx2.pshuf.b", 64: "avx512.pshuf.b.512"}[self.count]
         upper = self._builder.icmp_signed(">", indices, self.constant(15))
-        low, high = (self._shuffle(name, self._table(table, start, 16), indices) for start in (0, 16))
+        low, high = (self._shuffle(name, half, indices) for half in table)
         return self._builder.select(upper, high, low)
 
-    def _table(self, address: ir.Value, start: int, size: int) -> ir.Value:
+    @property
+    def _has_wide_shuffle(self) -> bool:
+        return self.count == 64 and "avx512vbmi" in _cpu_features()
+
+    def _repeated(self, address: ir.Value, start: int, size: int) -> ir.Value:
         """Load `size` bytes and repeat them to fill the vector."""
         loaded = Vectors(self._builder, 8, size).load(address, start)
         order = ir.Constant(ir.VectorType(ir.IntType(32), self.count), [k % size for k in range(self.count)])

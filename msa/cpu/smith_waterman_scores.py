@@ -1,10 +1,11 @@
 """Stage 2 without paths: scores of many targets at once, one target in each lane of a vector.
 
 The recurrences are those of msa/cpu/smith_waterman.py. Lanes are independent: for each query position,
-every lane looks up the score of its own residue in the profile's row with one shuffle of 32 bytes. Scores
-are stored as the signed byte score − 128, so that one saturating addition computes both the sum and the
-maximum with 0. The striped kernel computes the rest: scores of 255 and more, profiles and gap costs that do
-not fit in bytes, and targets that would leave most lanes empty.
+every lane looks up the score of its own residue in the profile's row with one shuffle of 32 bytes. A pass
+over the query processes several residues of each target, so that it reads and writes stored cells less often.
+Scores are stored as the signed byte score − 128, so that one saturating addition computes both the sum and
+the maximum with 0. The striped kernel computes the rest: scores of 255 and more, profiles and gap costs that
+do not fit in bytes, and targets that would leave most lanes empty.
 """
 
 from typing import Any
@@ -18,12 +19,16 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS
-from msa.cpu.simd import I64, Vectors, array_address, has_byte_shuffle, vector_bytes
+from msa.cpu.simd import I64, Vectors, array_address, has_byte_shuffle, vector_bytes, vector_registers
 from msa.cpu.smith_waterman import align
 from msa.cpu.threads import run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
 
+_COLUMNS = 4 if vector_registers() == 32 else 2
+"""Residues of each target in a pass over the query; their cells stay in registers."""
+_BLOCK = 16
+"""Targets and residues that are transposed at once."""
 _PADDING = 31
 """Letter code that fills a lane after its target's end; it has the lowest score."""
 _MIN_OCCUPANCY = 1 / 8
@@ -33,14 +38,14 @@ _CEILING = 255
 
 
 def _next_residues_typing(typingctx, profile, codes, rows, count, gap_open, gap_extend, largest):  # type: ignore[no-untyped-def]
-    """Define an intrinsic that computes H for one residue of each lane's target.
+    """Define an intrinsic that computes H for the next `_COLUMNS` residues of each lane's target.
 
     Args:
         typingctx: numba's typing context.
         profile: int8 [count, 32], contiguous.
-        codes: uint8 [lanes], letter code of each lane's residue.
-        rows: int8 [count, 2, lanes], contiguous, updated: H of the previous residue and D of this one, both
-            minus 128; on return, of this residue and the next.
+        codes: uint8 [_COLUMNS, lanes], contiguous, letter codes of each lane's residues.
+        rows: int8 [count, 2, lanes], contiguous, updated: H of the previous residue and D of the first one,
+            both minus 128; on return, of the last residue and the one after it.
         count: intp, query positions.
         gap_open: intp, 0 to 127.
         gap_extend: intp, 0 to 127.
@@ -59,23 +64,28 @@ def _next_residues_typing(typingctx, profile, codes, rows, count, gap_open, gap_
             array_address(context, builder, signature.args[k], arguments[k]) for k in (0, 1, 2, 6)
         )
         opening, extending = (v.splat(builder.trunc(arguments[k], v.element)) for k in (4, 5))
-        residues = v.load(letters)
+        residues = [v.load(letters, column * v.bytes) for column in range(_COLUMNS)]
         zero = v.constant(v.lowest)
-        diagonal, insertion = v.variable(zero), v.variable(zero)
+        diagonals, insertions = ([v.variable(zero) for _ in residues] for _ in range(2))
         highest = v.variable(v.load(best))
         with cgutils.for_range(builder, arguments[3]) as loop:
             cell = builder.add(cells, builder.mul(loop.index, ir.Constant(I64, 2 * v.bytes)))
             deletions = builder.add(cell, ir.Constant(I64, v.bytes))
-            row = builder.add(scores, builder.mul(loop.index, ir.Constant(I64, 32)))
-            above, deletion, carried = v.load(cell), v.load(deletions), builder.load(insertion)
-            score = v.add(builder.load(diagonal), v.lookup(row, residues))
-            score = v.maximum(v.maximum(score, deletion), carried)
-            builder.store(v.maximum(builder.load(highest), score), highest)
-            opened = v.subtract(score, opening)
-            v.store(score, cell)
-            v.store(v.maximum(v.subtract(deletion, extending), opened), deletions)
-            builder.store(v.maximum(v.subtract(carried, extending), opened), insertion)
-            builder.store(above, diagonal)
+            table = v.table(builder.add(scores, builder.mul(loop.index, ir.Constant(I64, 32))))
+            # H of the residue before and D of each residue
+            before, deletion = v.load(cell), v.load(deletions)
+            for residue, diagonal, insertion in zip(residues, diagonals, insertions, strict=True):
+                carried = builder.load(insertion)
+                score = v.add(builder.load(diagonal), v.lookup(table, residue))
+                score = v.maximum(v.maximum(score, deletion), carried)
+                builder.store(v.maximum(builder.load(highest), score), highest)
+                opened = v.subtract(score, opening)
+                deletion = v.maximum(v.subtract(deletion, extending), opened)
+                builder.store(v.maximum(v.subtract(carried, extending), opened), insertion)
+                builder.store(before, diagonal)
+                before = score
+            v.store(before, cell)
+            v.store(deletion, deletions)
         v.store(builder.load(highest), best)
         return context.get_dummy_value()
 
@@ -83,6 +93,77 @@ def _next_residues_typing(typingctx, profile, codes, rows, count, gap_open, gap_
 
 
 _next_residues: Any = intrinsic(_next_residues_typing)
+
+
+def _transpose_typing(typingctx, residues, starts, codes):  # type: ignore[no-untyped-def]
+    """Define an intrinsic that writes the letter codes of residues of 16 targets with one column per target.
+
+    Args:
+        typingctx: numba's typing context.
+        residues: uint8, residue bytes of the database.
+        starts: int64 [16], contiguous, offset in `residues` of the first of 16 residues of each target.
+        codes: uint8 [≥ 16, ≥ 16], rows `vector_bytes()` apart; 16 columns of 16 rows are written.
+
+    Returns:
+        The intrinsic's signature and code generator.
+    """
+    signature = types.void(residues, starts, codes)
+
+    def codegen(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
+    ) -> ir.Value:
+        v = Vectors(builder, 8, _BLOCK)
+        source, offsets, output = (
+            array_address(context, builder, signature.args[k], arguments[k]) for k in range(3)
+        )
+        pointer = builder.inttoptr(offsets, I64.as_pointer())
+        rows = []
+        for k in range(_BLOCK):
+            start = builder.load(builder.gep(pointer, [ir.Constant(I64, k)]))
+            letters = v.bitwise_and(v.load(builder.add(source, start)), v.constant(LETTER_BITS))
+            rows.append(v.minimum(letters, v.constant(len(LETTERS) - 1)))
+        # each round doubles the number of targets whose residues with the same index are neighbours
+        for _ in range(_BLOCK.bit_length() - 1):
+            half = _BLOCK // 2
+            rows = [row for k in range(half) for row in v.interleave(rows[k], rows[k + half])]
+        for k, row in enumerate(rows):
+            v.store(row, output, k * vector_bytes())
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+_transpose: Any = intrinsic(_transpose_typing)
+
+
+@kernel
+def _write_codes(residues, offsets, lengths, group, codes):  # type: ignore[no-untyped-def]
+    """Write the letter codes of a group's residues, one column per target.
+
+    Args:
+        residues: see `_score_groups`.
+        offsets: see `_score_groups`.
+        lengths: see `_score_groups`.
+        group: int64 [lanes], target indices; −1 for an empty lane.
+        codes: uint8 [≥ longest target, lanes], written where a target has a residue.
+    """
+    starts = np.empty(_BLOCK, np.int64)
+    for first in range(0, len(group), _BLOCK):
+        shortest = np.int64(codes.shape[0])
+        for k in range(_BLOCK):
+            t = group[first + k]
+            starts[k] = offsets[t] if t >= 0 else 0
+            shortest = min(shortest, np.int64(lengths[t] if t >= 0 else 0))
+        blocks = shortest // _BLOCK
+        for block in range(blocks):
+            _transpose(residues, starts, codes[block * _BLOCK :, first:])
+            starts += _BLOCK
+        for k in range(_BLOCK):
+            t = group[first + k]
+            if t >= 0:
+                for j in range(blocks * _BLOCK, lengths[t]):
+                    letter = residues[offsets[t] + j] & LETTER_BITS
+                    codes[j, first + k] = min(letter, len(LETTERS) - 1)
 
 
 @kernel
@@ -107,16 +188,12 @@ def _score_groups(profile, residues, offsets, lengths, groups, gap_open, gap_ext
         for lane in range(lanes):
             if groups[g, lane] >= 0:
                 longest = max(longest, lengths[groups[g, lane]])
-        codes = np.full((longest, lanes), _PADDING, np.uint8)
-        for lane in range(lanes):
-            t = groups[g, lane]
-            if t >= 0:
-                for j in range(lengths[t]):
-                    codes[j, lane] = min(residues[offsets[t] + j] & LETTER_BITS, len(LETTERS) - 1)
+        codes = np.full((-(-longest // _COLUMNS) * _COLUMNS, lanes), _PADDING, np.uint8)
+        _write_codes(residues, offsets, lengths, groups[g], codes)
         rows[:] = -128
         largest[:] = -128
-        for j in range(longest):
-            _next_residues(profile, codes[j], rows, len(profile), gap_open, gap_extend, largest)
+        for j in range(0, longest, _COLUMNS):
+            _next_residues(profile, codes[j:], rows, len(profile), gap_open, gap_extend, largest)
         for lane in range(lanes):
             scores[g, lane] = np.int32(largest[lane]) + 128
 

@@ -1,16 +1,21 @@
 """Processing of a database in chunks on several threads.
 
 Kernels release the GIL, so that plain Python threads keep all cores busy. Unlike an OpenMP pool, they do not
-compete with torch's threads, free threads take the next chunk, and interrupts are handled between chunks.
+compete with torch's threads, free threads take the next chunk, and interrupts are handled between chunks. The
+threads stay, because new ones would have to get memory from the system for every call.
 """
 
+import functools
+import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from itertools import islice
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import numpy as np
 
 from msa.progress import Progress
+
+_PROGRESS_SECONDS = 0.1
 
 
 def chunks_of_equal_work(work: np.ndarray, chunk_size: int) -> list[tuple[int, int]]:
@@ -41,10 +46,12 @@ def run_in_threads(
     """Call `function(first, end)` for every chunk, on several threads.
 
     Args:
-        function: called with the first item and the end of a chunk; should release the GIL.
+        function: called with the first item and the end of a chunk; should release the GIL, and must not
+            call this function.
         chunks: started in order.
         threads: at least 1.
-        progress: called in the calling thread with the number of items done and of all items.
+        progress: called in the calling thread with the number of items done and of all items, from time to
+            time and at the end.
 
     Raises:
         BaseException: the first exception raised by `function`, or KeyboardInterrupt; chunks that have not
@@ -57,21 +64,37 @@ def run_in_threads(
             if progress is not None:
                 progress(end, total)
         return
-    remaining = iter(chunks)
-    done = 0
-    with ThreadPoolExecutor(min(threads, len(chunks))) as pool:
-        # queue only a few chunks at a time, so that leaving this block early waits only for running chunks
-        running = {pool.submit(function, *chunk): chunk for chunk in islice(remaining, 2 * threads)}
-        try:
-            while running:
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    first, end = running.pop(future)
-                    future.result()
-                    done += end - first
-                    running.update({pool.submit(function, *chunk): chunk for chunk in islice(remaining, 1)})
-                if progress is not None:
-                    progress(done, total)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    remaining, stopped = iter(chunks), threading.Event()
+    done: list[int] = []
+
+    def work() -> None:
+        # each thread takes the next chunk itself: to wake another one for every chunk takes longer
+        for first, end in remaining:
+            if stopped.is_set():
+                return
+            function(first, end)
+            done.append(end - first)
+
+    pool = _pool(threads)
+    workers = [pool.submit(work) for _ in range(min(threads, len(chunks)))]
+    try:
+        while True:
+            finished, unfinished = wait(workers, _PROGRESS_SECONDS, FIRST_EXCEPTION)
+            for future in finished:
+                future.result()
+            if progress is not None:
+                progress(sum(done), total)
+            if not unfinished:
+                break
+    finally:
+        stopped.set()
+        wait(workers)
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "kernels")
+
+
+# a forked process has no threads
+os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msa.alphabet import MASK_BIT, encode
+from msa.alphabet import LETTER_BITS, MASK_BIT, encode
 from msa.cpu import smith_waterman_scores
 from msa.cpu.simd import has_byte_shuffle, vector_bytes
 from msa.cpu.smith_waterman import align
@@ -112,6 +112,25 @@ def test_long_target_among_short_ones_is_left_out_of_groups() -> None:
 def test_no_targets_give_no_scores() -> None:
     targets = database([encode("MKV")])
     assert alignment_scores(query_profile(encode("MKV")), targets, np.empty(0, np.int64)).shape == (0,)
+
+
+@pytest.mark.parametrize("longest", [1, 15, 16, 17, 100])
+def test_codes_are_transposed(longest: int) -> None:
+    rng = np.random.default_rng(longest)
+    lanes = vector_bytes()
+    sequences = [
+        rng.integers(0, 256, n).astype(np.uint8) for n in rng.integers(longest // 2, longest + 1, 70)
+    ]
+    targets = database(sequences)
+    group = rng.permutation(70)[:lanes]
+    group[rng.integers(0, lanes, 2)] = -1
+    codes = np.full((longest, lanes), 31, np.uint8)
+    expected = codes.copy()
+    for lane, target in enumerate(group.tolist()):
+        if target >= 0:
+            expected[: len(sequences[target]), lane] = np.minimum(sequences[target] & LETTER_BITS, 25)
+    smith_waterman_scores._write_codes(targets.residues, targets.offsets, targets.lengths, group, codes)
+    np.testing.assert_array_equal(codes, expected)
 
 
 def test_lookup_uses_shuffle_instructions() -> None:
