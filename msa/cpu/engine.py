@@ -38,7 +38,10 @@ class CpuEngine:
         for index, query in enumerate(queries):
             scores = gapless_scores(query.profile, targets, settings.threads, progress)
             filtered_pairs += len(targets)
-            indices = best_targets(scores, settings.max_candidates, settings.min_ungapped_score)
+            indices = best_targets(
+                scores, settings.max_candidates, settings.min_ungapped_score, targets.lengths,
+                query.longest_targets,
+            )  # fmt: skip
             filtered = FilteredTargets.of_query(indices, scores[indices])
             yield replace(_align_candidates(index, query, indices, request), filtered=filtered)
 

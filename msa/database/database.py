@@ -111,6 +111,11 @@ class TargetDatabase:
         return self.manifest.residues if self.manifest.whole is None else self.manifest.whole.residues
 
     @property
+    def total_representatives(self) -> int:
+        """The number of representatives; in a part of a split database, of all parts."""
+        return self.representatives if self.manifest.whole is None else self.manifest.whole.representatives
+
+    @property
     def representatives(self) -> int:
         """The number of representatives, the only sequences that a search scans; all without clusters."""
         clusters = self.manifest.clusters

@@ -16,6 +16,7 @@ from cuda.alignment.top_k import (
     GaplessBatch,
     SelectionStreams,
     TopKSelector,
+    any_length,
     incomplete_rows,
     read_rows,
     row_size,
@@ -70,15 +71,26 @@ def upload_queries(
     batches = []
     for first in range(0, len(order), SELECTED_QUERIES):
         members = order[first : first + SELECTED_QUERIES]
-        batches.append(GaplessBatch([profiles[k] for k in members], kernels, [limits[k] for k in members]))
+        longest = _longest_targets([queries[k] for k in members])
+        batches.append(
+            GaplessBatch([profiles[k] for k in members], kernels, [limits[k] for k in members], longest)
+        )
     tables = [table for batch in batches for table in batch.tables]
     ready = None
     try:
-        ready = uploader.upload(tables) if tables else None
+        ready = uploader.upload(tables, [batch.longest_table for batch in batches]) if tables else None
     except Exception as error:
         if not is_out_of_memory(error):
             raise
     return UploadedQueries(batches, np.argsort(order), ready)
+
+
+def _longest_targets(queries: Sequence[QueryProfile]) -> np.ndarray:
+    """Return the lengths of the longest targets that pass, by score, int32 [queries, n]."""
+    unlimited = any_length(1)[0]
+    tables = [unlimited if query.longest_targets is None else query.longest_targets for query in queries]
+    scores = np.arange(max(map(len, tables)))
+    return np.stack([table.take(np.minimum(scores, len(table) - 1)) for table in tables])
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from msa.interpreted import budget
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.search.query_profile import QueryProfile
 
-SEQUENCE_K_FACTOR = 2.4
+SEQUENCE_K_FACTOR = 2.2
 """Factor of the published K for scores of single sequences with this correction. The first residue of a gap
 costs less here than NCBI assumed when fitting K; see docs/sensitivity.md."""
 LONG_TARGET = 800

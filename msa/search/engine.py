@@ -300,18 +300,29 @@ class Engine(Aligner, Protocol):
         ...
 
 
-def best_targets(scores: np.ndarray, max_targets: int, min_score: int) -> np.ndarray:
+def best_targets(
+    scores: np.ndarray,
+    max_targets: int,
+    min_score: int,
+    lengths: np.ndarray | None = None,
+    longest: np.ndarray | None = None,
+) -> np.ndarray:
     """Return the targets that pass the gapless filter.
 
     Args:
         scores: int32 [n], gapless scores of all targets.
         max_targets: maximum number of targets that pass.
         min_score: smallest score that passes.
+        lengths: int32 [n], residues of the targets; only used with `longest`.
+        longest: see `QueryProfile.longest_targets`.
 
     Returns:
         int64 [≤ max_targets], target indices by descending score, then by index.
     """
     passing = np.flatnonzero(scores >= min_score)
+    if longest is not None and lengths is not None:
+        limits = longest.take(np.minimum(scores[passing], len(longest) - 1))
+        passing = passing[lengths[passing] <= limits]
     if len(passing) > max_targets:
         # sort only the targets that reach the lowest passing score
         limit = np.partition(scores[passing], len(passing) - max_targets)[len(passing) - max_targets]

@@ -22,6 +22,7 @@ from msa.search.engine import (
 )
 from msa.search.family import Family
 from msa.search.further_alignments import MAX_EVALUE
+from msa.search.gapless_limit import longest_filtered
 from msa.search.hits import Hits, QueryHits
 from msa.search.pair_statistics import PairStatistics, QueryStatistics
 from msa.search.query_profile import QueryProfile
@@ -185,6 +186,7 @@ class ProfileSearch:
 
     def _take(self, profiles: Iterable[QueryProfile | Family]) -> Iterator[QueryProfile]:
         """Yield the profiles for the engine, and keep what their E-values depend on."""
+        settings = self._settings
         for each in profiles:
             profile, k_factor = (each.profile, each.k_factor) if isinstance(each, Family) else (each, 1.0)
             fraction, long_target = CHANCE_FRACTION, math.inf
@@ -192,9 +194,12 @@ class ProfileSearch:
             if self._corrects_alignments and profile.is_uncorrected:
                 fraction, long_target, k_factor = SEQUENCE_CHANCE_FRACTION, LONG_TARGET, SEQUENCE_K_FACTOR
                 self._uncorrected[len(self._queries)] = profile
-            k = self._base.k * k_factor
-            self._queries.append(QueryStatistics(len(profile.codes), k, fraction, long_target))
-            yield profile
+            k, length = self._base.k * k_factor, len(profile.codes)
+            self._queries.append(QueryStatistics(length, k, fraction, long_target))
+            longest = longest_filtered(
+                length, self._database.total_representatives, settings.matrix, self._rules.of_families
+            )
+            yield replace(profile, longest_targets=longest)
 
     def _pairs(self, queries: np.ndarray, targets: np.ndarray) -> PairStatistics:
         """Return the statistics of pairs of a query and a target.

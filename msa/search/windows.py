@@ -145,7 +145,9 @@ class WindowedEngine:
                 yield query
                 for start in starts:
                     window = slice(start, start + WINDOW)
-                    yield QueryProfile(query.codes[window], query.profile[window])
+                    yield QueryProfile(
+                        query.codes[window], query.profile[window], longest_targets=query.longest_targets
+                    )
 
         inner_request = replace(
             request,
@@ -232,9 +234,14 @@ def _scaled_progress(
     if progress is None:
         return None
 
+    counted, targets_of_counted = 0, 0.0
+
     def scaled(pairs: int) -> None:
+        nonlocal counted, targets_of_counted
         finished, remaining = divmod(pairs, max(1, targets))
-        done = sum(targets / (1 + origin.windows) for origin in origins[:finished])
+        targets_of_counted += sum(targets / (1 + origin.windows) for origin in origins[counted:finished])
+        counted = finished
+        done = targets_of_counted
         if remaining:
             done += remaining / (1 + origins[finished].windows)
         progress(round(done))

@@ -11,7 +11,7 @@ from cuda.alignment.gapless.bounder import GaplessBounder
 from cuda.alignment.gapless.generator import UNBOUNDED
 from cuda.alignment.gapless.list_scorer import ListScorer
 from cuda.alignment.gapless.lists import TargetLists
-from cuda.alignment.gapless.runtime import TableUploader, UploadedTable
+from cuda.alignment.gapless.runtime import TableUploader, UploadedArray, UploadedTable
 from cuda.alignment.gapless.scorer import GaplessScorer
 from cuda.alignment.gapless.tables import ProfileLimits, profile_limits
 
@@ -23,6 +23,7 @@ __all__ = [
     "ProfileLimits",
     "TableUploader",
     "TargetLists",
+    "UploadedArray",
     "UploadedTable",
     "profile_limits",
 ]

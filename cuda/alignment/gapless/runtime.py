@@ -85,23 +85,30 @@ def as_words(residues: Any) -> Any:
 
 
 class UploadedArray:
-    """A host array, copied to the GPU on first use.
+    """A host array, copied to the GPU by a `TableUploader`, or else on first use.
 
     The copy uses a separate stream; on the default stream it would wait for the work on all streams.
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        self._array = array
+        self.array = array
+        self._copy: Any = None
         self._copies: dict[int, Any] = {}
+
+    def set_copy(self, copy: Any) -> None:
+        """Set the device copy for all streams."""
+        self._copy = copy
 
     def copy_for(self, stream: Any) -> Any:
         """Return a device copy for work that is queued on this stream after the call."""
+        if self._copy is not None:
+            return self._copy
         key = stream_handle(stream)
         copy = self._copies.get(key)
         if copy is None:
             # before copying pageable memory the driver waits for the stream; the upload stream is idle
             upload, uploaded = _upload_stream(Device.current().number)
-            copy = self._copies[key] = gpu.to_device(self._array, stream=upload)
+            copy = self._copies[key] = gpu.to_device(self.array, stream=upload)
             uploaded.record(upload)
             uploaded.wait(stream)
         return copy
@@ -149,8 +156,12 @@ class TableUploader:
         # pinned host memory, and the event after the copy from it
         self._staging: deque[tuple[np.ndarray, Any]] = deque()
 
-    def upload(self, tables: Sequence[UploadedTable]) -> Any:
+    def upload(self, tables: Sequence[UploadedTable], arrays: Sequence[UploadedArray] = ()) -> Any:
         """Build at least one table, and queue the copy of all, for use on every stream.
+
+        Args:
+            tables: the tables.
+            arrays: int32 arrays to copy with them.
 
         Returns:
             The event that a stream has to wait for before it uses the copies.
@@ -158,7 +169,7 @@ class TableUploader:
         by_arithmetic: dict[str, list[UploadedTable]] = {}
         for table in tables:
             by_arithmetic.setdefault(table.sources[0].arithmetic.name, []).append(table)
-        total = sum(table.words for table in tables)
+        total = sum(table.words for table in tables) + sum(each.array.size for each in arrays)
         on_device = self._allocate(total, np.dtype(np.int32))[:total]
         staging = self._take_staging(total)
         end = 0
@@ -168,6 +179,10 @@ class TableUploader:
                 start, end = end, end + table.words
                 table.set_copy(on_device[start:end])
             write_tables([source for table in group for source in table.sources], staging[first:end])
+        for each in arrays:
+            start, end = end, end + each.array.size
+            staging[start:end] = each.array.reshape(-1)
+            each.set_copy(on_device[start:end].reshape(*each.array.shape))
         on_device.copy_to_device(staging[:total], stream=self._stream)
         copied = gpu.event()
         copied.record(self._stream)

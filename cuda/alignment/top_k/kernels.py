@@ -6,7 +6,9 @@
     choose                      select the k best of all listed targets, whose exact scores are now known
 
 The queries of a batch are processed by one launch, each by its own blocks. Their lists are described in
-gapless/lists.py.
+gapless/lists.py. Each query has a table `longest` with the length of the longest target that may be selected,
+by score: targets whose bounds are too low for their lengths are not listed, and those whose exact scores are
+too low get the score _TOO_LONG.
 
 A row holds the targets selected from some chunks of a database. For a further chunk, `list_bounds` alone
 lists the targets that may still be among the k best, and `choose` merges them with the row into a new row. If
@@ -28,6 +30,7 @@ from cuda.alignment.top_k.layout import BINS, DIGIT, ROW_COUNT, ROW_TARGETS, THR
 _PACKED = 4  # bounds per word
 _ABOVE_ALL = 2**15
 _UNBOUNDED = _ABOVE_ALL - 1
+_TOO_LONG = -1
 
 # inlined before type inference: numba needs a GPU to compile a device function separately
 _inlined = cuda.jit(device=True, inline="always")
@@ -78,6 +81,30 @@ def _find_bin(histogram: Any, rank: Any, sums: Any, found: Any) -> None:
 @_inlined
 def _bound(word: Any, part: Any) -> Any:
     return (word >> 16 * part) & 0x7FFF
+
+
+@_inlined
+def _is_short(score: Any, length: Any, longest: Any, query: Any) -> Any:
+    """Return whether a target of a score, ≥ 0, is not too long to be selected."""
+    return length <= longest[query, min(score, longest.shape[1] - 1)]
+
+
+@_inlined
+def _is_listed(
+    bound: Any, lower: Any, upper: Any, target: Any, count: Any, lengths: Any, longest: Any, query: Any
+) -> Any:
+    within = lower <= bound and bound < upper and target < count
+    return within and _is_short(bound, lengths[target], longest, query)
+
+
+@_inlined
+def _drop_long(targets: Any, scores: Any, listed: Any, lengths: Any, longest: Any, query: Any) -> None:
+    """Set the scores of targets that are too long for them to _TOO_LONG; called by all threads of a block."""
+    for k in range(cuda.threadIdx.x, listed, cuda.blockDim.x):
+        score = scores[query, k]
+        if score >= 0 and not _is_short(score, lengths[targets[query, k]], longest, query):
+            scores[query, k] = _TOO_LONG
+    cuda.syncthreads()
 
 
 @_inlined
@@ -145,6 +172,7 @@ def list_bounds(
     limits: Any,
     first_row: Any,
     lengths: Any,
+    longest: Any,
     stretch: Any,
     targets: Any,
     scores: Any,
@@ -152,7 +180,7 @@ def list_bounds(
     state: Any,
     blocks: Any,
 ) -> None:
-    """Append the targets with LOWER ≤ bound < UPPER to the lists, and cut them into stretches.
+    """Append the targets with LOWER ≤ bound < UPPER that are not too long, and cut them into stretches.
 
     Args:
         bounds: see `count_bounds`.
@@ -160,6 +188,7 @@ def list_bounds(
         limits: int32 [≥ first_row + queries, ≥ 2], contains LOWER and UPPER of each query.
         first_row: int64, row of the first query in `limits`.
         lengths: int32 [count], residues of the targets.
+        longest: int32 [queries, ≥ 1], see above; the last length is that of all higher bounds, too.
         stretch: int64, residues per stretch.
         targets: see TargetLists.
         scores: see TargetLists.
@@ -184,8 +213,8 @@ def list_bounds(
     for w in range(block * threads + thread, words, blocks * threads):
         word = bounds[query, w]
         for part in range(_PACKED):
-            bound = _bound(word, part)
-            if lower <= bound and bound < upper and _PACKED * w + part < count:
+            target = _PACKED * w + part
+            if _is_listed(_bound(word, part), lower, upper, target, count, lengths, longest, query):
                 own += 1
     slot = 0
     if own > 0:
@@ -199,9 +228,9 @@ def list_bounds(
         for w in range(block * threads + thread, words, blocks * threads):
             word = bounds[query, w]
             for part in range(_PACKED):
-                bound = _bound(word, part)
-                if lower <= bound and bound < upper and _PACKED * w + part < count:
-                    targets[query, slot] = _PACKED * w + part
+                target = _PACKED * w + part
+                if _is_listed(_bound(word, part), lower, upper, target, count, lengths, longest, query):
+                    targets[query, slot] = target
                     slot += 1
     if not _is_last_block(state, query, blocks, totals):
         return
@@ -303,6 +332,8 @@ def _least_key(
 def narrow(
     targets: Any,
     scores: Any,
+    lengths: Any,
+    longest: Any,
     first: Any,
     rows: Any,
     first_row: Any,
@@ -317,7 +348,9 @@ def narrow(
 
     Args:
         targets: see TargetLists.
-        scores: see TargetLists; all are known.
+        scores: see TargetLists; all are known, or _TOO_LONG. Those of targets that are too long are changed.
+        lengths: see `list_bounds`.
+        longest: see `list_bounds`.
         first: int64, database index of the chunk's first target.
         rows: int32 [≥ first_row + queries, ≥ ROW_TARGETS], targets selected from other chunks, or a single
             empty row.
@@ -331,6 +364,7 @@ def narrow(
     query = cuda.blockIdx.x
     row = min(first_row + query, rows.shape[0] - 1)
     listed = state[query, LISTED]
+    _drop_long(targets, scores, listed, lengths, longest, query)
     least = _least_key(
         targets, scores, listed, query, first, rows, row, min_score, top_k, target_bits, target_bits
     )
@@ -344,6 +378,8 @@ def narrow(
 def choose(
     targets: Any,
     scores: Any,
+    lengths: Any,
+    longest: Any,
     first: Any,
     rows: Any,
     first_row: Any,
@@ -360,6 +396,8 @@ def choose(
     Args:
         targets: see `narrow`.
         scores: see `narrow`.
+        lengths: see `narrow`.
+        longest: see `narrow`.
         first: see `narrow`.
         rows: see `narrow`.
         first_row: see `narrow`; the same in `output_rows`.
@@ -379,6 +417,7 @@ def choose(
     row = min(first_row + query, rows.shape[0] - 1)
     output = first_row + query
     listed = state[query, LISTED]
+    _drop_long(targets, scores, listed, lengths, longest, query)
     floor = max(min_score, np.int64(limits[limits_row + query, LOWER]))
     least = _least_key(targets, scores, listed, query, first, rows, row, floor, top_k, target_bits, 0)
     total = listed + rows[row, ROW_COUNT]

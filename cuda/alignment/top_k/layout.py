@@ -16,17 +16,19 @@ slots for scores. LOWER and UPPER select the targets that may still be among the
 
 _MODULE = "cuda.alignment.top_k.kernels"
 _MATRIX = "int32[:, ::1]"
-# targets and scores of the lists, the chunk's first target, rows, the first query's row, min_score, top_k,
-# target_bits, state
-_ENTRIES = f"{_MATRIX}, {_MATRIX}, int64, {_MATRIX}, int64, int64, int64, int64, {_MATRIX}"
+# targets and scores of the lists, lengths, longest, the chunk's first target, rows, the first query's row,
+# min_score, top_k, target_bits, state
+_ENTRIES = (
+    f"{_MATRIX}, {_MATRIX}, int32[::1], {_MATRIX}, int64, {_MATRIX}, int64, int64, int64, int64, {_MATRIX}"
+)
 COUNT_BOUNDS = hand_written(
     _MODULE, "count_bounds", f"void(int64[:, ::1], int64, int64, int64, {_MATRIX}, {_MATRIX}, int64)", THREADS
 )
 LIST_BOUNDS = hand_written(
     _MODULE,
     "list_bounds",
-    f"void(int64[:, ::1], int64, {_MATRIX}, int64, int32[::1], int64, {_MATRIX}, {_MATRIX}, {_MATRIX}, "
-    f"{_MATRIX}, int64)",
+    f"void(int64[:, ::1], int64, {_MATRIX}, int64, int32[::1], {_MATRIX}, int64, {_MATRIX}, {_MATRIX}, "
+    f"{_MATRIX}, {_MATRIX}, int64)",
     THREADS,
 )
 NARROW = hand_written(_MODULE, "narrow", f"void({_ENTRIES})", THREADS)

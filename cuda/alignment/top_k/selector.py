@@ -16,6 +16,7 @@ from cuda.alignment.gapless import (
     ListScorer,
     ProfileLimits,
     TargetLists,
+    UploadedArray,
     UploadedTable,
     profile_limits,
 )
@@ -62,6 +63,13 @@ class BoundAndScore(Protocol):
     def score(self, targets: DeviceSequences, lists: TargetLists, stream: Any) -> None:
         """Compute the exact scores of the unscored listed targets; see ListScorer."""
 
+    def longest(self, stream: Any) -> Any:
+        """Return the length of the longest target that may be selected, by score, for work on a stream.
+
+        Returns:
+            Device int32 [queries, ≥ 1]; the last length of a query is that of all higher scores, too.
+        """
+
 
 class GaplessBatch:
     """Gapless bounds and exact scores of a batch of queries.
@@ -70,6 +78,7 @@ class GaplessBatch:
         profiles: int [query length ≥ 1, 32] each, half-bits; column = letter code.
         kernels: folder for generated and compiled kernels.
         limits: from `profile_limits`; computed if None.
+        longest: int32 [queries, ≥ 1], see BoundAndScore; None to select targets of any length.
 
     Raises:
         ValueError: a profile has another shape.
@@ -77,7 +86,11 @@ class GaplessBatch:
     """
 
     def __init__(
-        self, profiles: Sequence[np.ndarray], kernels: Path, limits: Sequence[ProfileLimits] | None = None
+        self,
+        profiles: Sequence[np.ndarray],
+        kernels: Path,
+        limits: Sequence[ProfileLimits] | None = None,
+        longest: np.ndarray | None = None,
     ) -> None:
         limits = limits or profile_limits(profiles)
         self._bounders = [
@@ -87,6 +100,8 @@ class GaplessBatch:
         self._scorer = ListScorer(profiles, kernels, limits)
         self.score = self._scorer.score
         self.stretch = self._scorer.stretch
+        self.longest_table = UploadedArray(any_length(len(profiles)) if longest is None else longest)
+        self.longest = self.longest_table.copy_for
 
     def __len__(self) -> int:
         return len(self._bounders)
@@ -99,6 +114,11 @@ class GaplessBatch:
     def tables(self) -> list[UploadedTable]:
         """The queries' tables, which may be uploaded ahead of time."""
         return [table for owner in (*self._bounders, self._scorer) for table in owner.tables]
+
+
+def any_length(queries: int) -> np.ndarray:
+    """Return the table `longest` of queries whose targets may have any length, int32 [queries, 1]."""
+    return np.full((queries, 1), np.iinfo(np.int32).max, np.int32)
 
 
 class SelectionStreams:
@@ -144,7 +164,8 @@ class TopKSelector:
     In the first chunk, all targets are bounded and those with the highest bounds are scored exactly. The k-th
     best of these scores decides which other targets may still be among the best; these are scored as well,
     which makes the result exact. In later chunks, the k-th best score of the earlier ones decides it, so one
-    list is enough. So it is in the first chunk if a limit of the scores is given.
+    list is enough. So it is in the first chunk if a limit of the scores is given. Targets that are too long
+    for their scores are left out.
 
     Bounds are computed query by query, on several streams; everything else follows for the whole batch on
     another one, while the bounds of the next batch are computed.
@@ -239,9 +260,10 @@ class TopKSelector:
         self._bound(batch, targets, bounds)
         bits = _SMALL_TARGET_BITS if first + count <= 2**_SMALL_TARGET_BITS else _LARGE_TARGET_BITS
         known = self._no_rows if previous_rows is None else previous_rows
-        lists = self._lists
+        lists, longest = self._lists, batch.longest(self._streams.selection)
         entries = (
-            lists.targets, lists.scores, first, known, first_row, self._min_score, self._k, bits, lists.state,
+            lists.targets, lists.scores, targets.lengths, longest, first, known, first_row, self._min_score,
+            self._k, bits, lists.state,
         )  # fmt: skip
         if previous_rows is not None:
             limits, limits_row = previous_rows, first_row
@@ -284,7 +306,8 @@ class TopKSelector:
         lists = self._lists
         self._launch(
             LIST_BOUNDS, len(batch), bounds.matrix, targets.lengths.size, limits, limits_row, targets.lengths,
-            batch.stretch, lists.targets, lists.scores, lists.ends, lists.state,
+            batch.longest(self._streams.selection), batch.stretch, lists.targets, lists.scores, lists.ends,
+            lists.state,
         )  # fmt: skip
         batch.score(targets, lists, self._streams.selection)
 

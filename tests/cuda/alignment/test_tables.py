@@ -8,7 +8,7 @@ import pytest
 from cuda.alignment import device as gpu
 from cuda.alignment.gapless import runtime
 from cuda.alignment.gapless.layout import BYTE, HALF, MAX_SCORE, SHORT, Arithmetic, Layout
-from cuda.alignment.gapless.runtime import TableUploader, UploadedTable
+from cuda.alignment.gapless.runtime import TableUploader, UploadedArray, UploadedTable
 from cuda.alignment.gapless.tables import TableSource, profile_limits, write_tables
 
 SHAPES = [(1, 8), (1, 128), (2, 72), (4, 8), (4, 12), (4, 64), (4, 128), (8, 16), (8, 72), (16, 32), (32, 40)]
@@ -63,14 +63,21 @@ def test_uploads_do_not_overwrite_earlier_ones() -> None:
         sources = [*random_sources(rng, BYTE)[:count], *random_sources(rng, HALF)[:count]]
         batches.append([UploadedTable([sources[k]]) for k in rng.permutation(len(sources))])
         batches[-1].append(UploadedTable(random_sources(rng, SHORT)[:count]))
-    events = [uploader.upload(batch) for batch in batches]
-    # not uploaded: built on first use
+    arrays = [
+        [UploadedArray(rng.integers(-9, 9, (count, 7)).astype(np.int32)) for count in (turn, 1)]
+        for turn in range(len(batches))
+    ]
+    events = [uploader.upload(*tables_and_arrays) for tables_and_arrays in zip(batches, arrays, strict=True)]
+    # not uploaded: built, or copied, on first use
     batches.append([UploadedTable(random_sources(rng, HALF)[:count]) for count in (1, 2)])
+    arrays.append([UploadedArray(np.ones((2, 3), np.int32))])
     for event in events:
         event.wait(stream)
     for table in (table for batch in batches for table in batch):
         expected = np.concatenate([source.build() for source in table.sources])
         assert table.copy_for(stream).copy_to_host().tolist() == expected.tolist()
+    for each in (each for of_batch in arrays for each in of_batch):
+        assert each.copy_for(stream).copy_to_host().tolist() == each.array.tolist()
 
 
 @pytest.mark.simulator

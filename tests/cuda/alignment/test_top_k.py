@@ -15,6 +15,7 @@ from cuda.alignment.top_k import (
     GaplessBatch,
     SelectionStreams,
     TopKSelector,
+    any_length,
     incomplete_rows,
     read_row,
     read_rows,
@@ -47,15 +48,20 @@ class KnownScores:
     Args:
         scores: int [queries, n].
         bounds: int [queries, n].
+        longest: int32 [queries, ≥ 1], see BoundAndScore; None for targets of any length.
     """
 
     stretch = 4
 
-    def __init__(self, scores: np.ndarray, bounds: np.ndarray) -> None:
+    def __init__(self, scores: np.ndarray, bounds: np.ndarray, longest: np.ndarray | None = None) -> None:
         known = bounds < UNBOUNDED
         assert (bounds[known] >= scores[known]).all()
         self._scores, self._bounds = scores.astype(np.int32), bounds.astype(np.int16)
         self.scored: list[list[int]] = [[] for _ in scores]
+        self._longest = cuda.to_device(any_length(len(scores)) if longest is None else longest)
+
+    def longest(self, stream: Any) -> Any:
+        return self._longest
 
     def __len__(self) -> int:
         return len(self._scores)
@@ -355,6 +361,50 @@ def test_selection_with_predicted_limits(rank: int) -> None:
         assert incomplete[query] == (len(selected) < len(best))
     if rank != 4:
         assert incomplete.tolist() == [rank == 1, rank == 1, False]
+
+
+@pytest.mark.parametrize("predicts", [False, True])
+@pytest.mark.parametrize("k", [5, 30])
+def test_targets_that_are_too_long_for_their_scores_are_left_out(k: int, predicts: bool) -> None:
+    rng = np.random.default_rng(k)
+    count, min_score = 60, 3
+    scores = rng.integers(0, 20, (2, count))
+    bounds = np.stack([loose_bounds(of_query, rng, 3) for of_query in scores])
+    # by score, up to 11 and from 12 on; lengths are 0 to 10
+    longest = np.sort(rng.integers(-1, 7, (2, 13)), axis=1).astype(np.int32)
+    longest[1] = 10
+    lengths = dummy_targets(count).lengths.copy_to_host()
+    streams = SelectionStreams()
+    selector, sampled = TopKSelector(k, min_score, count, 2, streams), None
+    if predicts:
+        sampled, third = new_rows(k // 3, 2), slice(0, count, 3)
+        sampler = TopKSelector(k // 3, min_score, count, 2, streams)
+        sampled_targets = DeviceSequences(None, None, cuda.to_device(lengths[third].copy()))
+        known = KnownScores(scores[:, third], bounds[:, third], longest)
+        sampler.select(known, sampled_targets, sampled)
+    row_sets, previous = [new_rows(k, 2) for _ in range(2)], None
+    for turn, (first, end) in enumerate([(25, 60), (0, 25)]):
+        batch = KnownScores(scores[:, first:end], bounds[:, first:end], longest)
+        chunk = DeviceSequences(None, None, cuda.to_device(lengths[first:end].copy()))
+        selector.select(batch, chunk, row_sets[turn], 0, first, previous, sampled)
+        previous = row_sets[turn]
+        gpu.synchronize()
+        for query in range(2):
+            of_scored = bounds[query, first:end][batch.scored[query]]
+            limits = longest[query, np.minimum(of_scored, 12)]
+            assert (lengths[first:end][batch.scored[query]] <= limits).all()
+    rows = row_sets[1].copy_to_host()
+    incomplete = incomplete_rows(rows, min_score)
+    for query in range(2):
+        best = best_targets(scores[query], k, min_score, lengths, longest[query])
+        selected, exact = read_row(rows[query])
+        assert exact.tolist() == scores[query][selected].tolist()
+        if incomplete[query]:
+            assert predicts and set(selected) < set(best)
+        else:
+            assert sorted(selected) == sorted(best)
+    without = best_targets(scores[0], k, min_score)
+    assert sorted(best_targets(scores[0], k, min_score, lengths, longest[0])) != sorted(without)
 
 
 @pytest.mark.slow

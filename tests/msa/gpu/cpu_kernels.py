@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment import AlignmentPaths, DeviceSequences
-from cuda.alignment.gapless import ProfileLimits, UploadedTable
+from cuda.alignment.gapless import ProfileLimits, UploadedArray, UploadedTable
 from cuda.alignment.gapless.layout import HALF, Layout
 from cuda.alignment.gapless.lists import LOWER
 from cuda.alignment.gapless.tables import TableSource
-from cuda.alignment.top_k import SelectionStreams, read_row, row_size
+from cuda.alignment.top_k import SelectionStreams, any_length, read_row, row_size
 from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
@@ -28,9 +28,14 @@ class GaplessBatch:
     """Replaces cuda.alignment.top_k.GaplessBatch."""
 
     def __init__(
-        self, profiles: Sequence[np.ndarray], kernels: Path, limits: Sequence[ProfileLimits] | None = None
+        self,
+        profiles: Sequence[np.ndarray],
+        kernels: Path,
+        limits: Sequence[ProfileLimits] | None = None,
+        longest: np.ndarray | None = None,
     ) -> None:
         self.profiles = profiles
+        self.longest_table = UploadedArray(any_length(len(profiles)) if longest is None else longest)
         # uploaded, although `TopKSelector` reads the profiles
         self.tables = [UploadedTable([TableSource(Layout(32, 8), HALF, p[:256]) for p in profiles])]
 
@@ -58,15 +63,19 @@ class TopKSelector:
         limits: Any = None,
     ) -> None:
         assert 0 < len(batch) <= self._queries
-        for row, profile in enumerate(batch.profiles, first_row):
+        tables = batch.longest_table.copy_for(0).copy_to_host()
+        for row, (profile, longest) in enumerate(zip(batch.profiles, tables, strict=True), first_row):
             previous_row = None if previous_rows is None else previous_rows[row]
             known = limits if previous_rows is None else previous_rows
             limit = self._min_score if known is None else known[row].copy_to_host()[LOWER]
-            self._select(profile, targets, rows[row], first, previous_row, max(limit, self._min_score))
+            self._select(
+                profile, longest, targets, rows[row], first, previous_row, max(limit, self._min_score)
+            )
 
     def _select(
         self,
         profile: np.ndarray,
+        longest: np.ndarray,
         targets: DeviceSequences,
         row: Any,
         first: int,
@@ -76,7 +85,7 @@ class TopKSelector:
         sequences = on_host(targets)
         assert len(sequences) <= self._capacity
         scores = gapless_scores(profile, sequences, 1)
-        best = best_targets(scores, self._k, limit)
+        best = best_targets(scores, self._k, limit, sequences.lengths, longest)
         indices, scores = best + first, scores[best]
         if previous_row is not None:
             known, known_scores = read_row(previous_row.copy_to_host())

@@ -21,7 +21,7 @@ from msa.gpu.memory import Allocate, allocate_on_gpu
 from msa.gpu.process_start import is_started_ahead, start_ahead
 from msa.gpu.remote_worker import RemoteWorker
 from msa.io.fasta import FastaRecord
-from msa.search import windows
+from msa.search import gapless_limit, windows
 from msa.search.engine_selection import EngineSettings, create_engine
 from msa.search.search import search_many
 from msa.search.settings import SearchSettings
@@ -89,6 +89,21 @@ def test_windows_of_long_queries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     tiny = TinySearch(tmp_path)
     assert tiny.filtered != without
     check(tiny)
+
+
+@pytest.mark.usefixtures("fast_kernels")
+@pytest.mark.parametrize("window", [8, 2000])
+def test_limit_of_lengths(window: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(windows, "WINDOW", window)
+    monkeypatch.setattr(windows, "OVERLAP", window // 2)
+    (tmp_path / "without").mkdir()
+    without = TinySearch(tmp_path / "without").filtered
+    monkeypatch.setattr(gapless_limit, "_CHANCE_TARGETS", 0.5)
+    monkeypatch.setattr(gapless_limit, "_CHANCE_TARGETS_PER_RESIDUE", 0)
+    tiny = TinySearch(tmp_path)
+    assert tiny.filtered != without
+    check(tiny)
+    check(tiny, max_database_bytes=1300)
 
 
 @pytest.mark.usefixtures("fast_kernels")

@@ -216,8 +216,21 @@ def test_progress_ends_at_the_number_of_targets(database: TargetDatabase) -> Non
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 12), max_size=60), st.integers(1, 20), st.integers(0, 12))
-def test_best_targets_equal_full_sort(scores: list[int], max_targets: int, min_score: int) -> None:
-    order = sorted((-score, index) for index, score in enumerate(scores) if score >= min_score)
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 9)), max_size=60),
+    st.integers(1, 20),
+    st.integers(0, 12),
+    st.none() | st.lists(st.integers(0, 9), min_size=1, max_size=12),
+)
+def test_best_targets_equal_full_sort(
+    targets: list[tuple[int, int]], max_targets: int, min_score: int, longest: list[int] | None
+) -> None:
+    scores, lengths = np.array(targets, np.int32).reshape(-1, 2).T
+    order = sorted(
+        (-score, index)
+        for index, (score, length) in enumerate(targets)
+        if score >= min_score and (longest is None or length <= longest[min(score, len(longest) - 1)])
+    )
     expected = [index for _, index in order][:max_targets]
-    assert best_targets(np.array(scores, np.int32), max_targets, min_score).tolist() == expected
+    table = None if longest is None else np.array(longest, np.int32)
+    assert best_targets(scores, max_targets, min_score, lengths, table).tolist() == expected
