@@ -1,5 +1,6 @@
 """Plans of targets: the requested predictions, compared with the results of earlier runs."""
 
+import functools
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from msa.errors import InputError
 
 # differences between settings to name in a message
 _MAX_DIFFERENCES = 3
+# warnings to remember
+_MAX_WARNINGS = 1024
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def plan_target(
     is_complete &= all(result.has_extras(extras) for result in finished.ranking if result.tag in requested)
     is_complete &= not output.archive or files.path("archive").is_file()
     if is_complete and (missing := finished.missing_files(files)):
-        logger.warning("%s: %s is missing, so its model is made again", files.name, missing[0])
+        _warn_once(files, f"{files.name}: {missing[0]} is missing, so its model is made again")
         is_complete = False
     are_relaxed = [
         files.model_path("relaxed_pdb", rank, result.tag).is_file()
@@ -168,8 +171,19 @@ def read_finished(files: TargetFiles) -> FinishedTarget | None:
             if (finished := FinishedTarget.read(path)) is not None:
                 return finished
         except (OSError, ValueError) as error:
-            logger.warning("%s: unusable, so %s is predicted again: %s", path, files.name, error)
+            _warn_once(files, f"{path}: unusable, so {files.name} is predicted again: {error}")
     return None
+
+
+def _warn_once(files: TargetFiles, text: str) -> None:
+    """Warn about a target's record: a run plans a target several times."""
+    record = files.path("done")
+    _warn_of_version(text, record.stat().st_mtime_ns if record.exists() else None)
+
+
+@functools.lru_cache(_MAX_WARNINGS)
+def _warn_of_version(text: str, modified: int | None) -> None:
+    logger.warning("%s", text)
 
 
 def _refusal(files: TargetFiles, models: list[ModelResult], reason: str) -> str:

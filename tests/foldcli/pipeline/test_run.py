@@ -281,10 +281,10 @@ def test_damaged_done_json_is_one_warning_and_the_target_is_predicted_again(
     before, done = runs.contents(), runs.done()
     runs.files.path("done").write_text(content)
     monkeypatch.setattr("foldcli.logs.logger.propagate", True)
-    assert runs.action() in (TO_DO, RESUMED)
     caplog.clear()
+    assert runs.action() in (TO_DO, RESUMED)
     runs.run()
-    (warning,) = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "q.done.json: unusable" in warning and "\n" not in warning
     assert runs.contents() == before and runs.done()["fingerprint"] == done["fingerprint"]
 
