@@ -30,7 +30,8 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, X
-from msa.cpu.simd import I64, Vectors, array_address, vector_bytes, vector_registers
+from msa.cpu.simd import I64, Vectors, array_address, vector_lanes, vector_registers
+from msa.cpu.striped_profile import striped_profile
 from msa.cpu.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
@@ -45,10 +46,6 @@ _CHUNK_CELLS = 2**28
 """Cells per chunk of work; a chunk takes a few milliseconds."""
 
 
-def _lanes(bits: int) -> int:
-    return vector_bytes() * 8 // bits
-
-
 def _repeats(bits: int, stripes: int) -> int:
     """Return how often the profile of blocks of so many stripes contains each stripe."""
     # longer queries have several blocks, of at least half the largest size
@@ -58,7 +55,7 @@ def _repeats(bits: int, stripes: int) -> int:
 def _emit_block(builder: ir.IRBuilder, bits: int, stripes: int, arguments: list[ir.Value]) -> ir.Value:
     """Emit the loop over a target's residues for a block of stripes; return its largest M, biased."""
     profile, rows, codes, length, period, start = arguments
-    v = Vectors(builder, bits, _lanes(bits))
+    v = Vectors(builder, bits, vector_lanes(bits))
     zero, step = ir.Constant(I64, 0), ir.Constant(I64, v.bytes)
     scores = [v.variable(v.constant(v.lowest)) for _ in range(stripes)]
     # two chains of maxima: with one, each maximum would wait for the previous one
@@ -191,18 +188,14 @@ class _StripedProfile:
     @classmethod
     def from_profile(cls, profile: np.ndarray, bits: int) -> "_StripedProfile":
         """Stripe a profile, int16 [length, 32], with scores of 8 or 16 bits."""
-        lanes, dtype = _lanes(bits), np.dtype(f"int{bits}")
-        stripes = -(-(len(profile) + 2) // lanes)
-        padded = np.full((stripes * lanes, len(LETTERS)), np.iinfo(dtype).min, dtype)
-        padded[: len(profile)] = profile[:, : len(LETTERS)]
+        stripes = -(-(len(profile) + 2) // vector_lanes(bits))
         block = min(stripes, _MAX_STRIPES[bits])
         period = stripes * _repeats(bits, block)
         # further stripes at the end, because the last registers of a block pass the last stripe first
-        positions = np.arange(period + block)[:, None] + np.arange(lanes) * stripes
-        striped = padded[positions % len(padded)].transpose(2, 0, 1)
-        buffer = np.empty(striped.size * dtype.itemsize + _CACHE_LINE, np.uint8)
+        striped = striped_profile(profile, bits, stripes, period + block)
+        buffer = np.empty(striped.nbytes + _CACHE_LINE, np.uint8)
         start = -buffer.ctypes.data % _CACHE_LINE
-        scores = buffer[start : start + striped.nbytes].view(dtype).reshape(len(LETTERS), -1)
+        scores = buffer[start : start + striped.nbytes].view(striped.dtype).reshape(len(LETTERS), -1)
         scores[:] = striped.reshape(scores.shape)
         rows = np.arange(256, dtype=np.int64)
         rows = np.where(rows & MASK_BIT, X, np.minimum(rows & LETTER_BITS, len(LETTERS) - 1))
@@ -259,6 +252,6 @@ def _score_at_width(
             indices[first:end], striped.period, striped.stripes, _MAX_STRIPES[bits], scores,
         )  # fmt: skip
 
-    chunk_residues = max(1, _CHUNK_CELLS // (striped.stripes * _lanes(bits)) * 8 // bits)
+    chunk_residues = max(1, _CHUNK_CELLS // (striped.stripes * vector_lanes(bits)) * 8 // bits)
     chunks = chunks_of_equal_work(targets.lengths[indices], chunk_residues)
     run_in_threads(score_chunk, chunks, threads, progress)

@@ -34,6 +34,11 @@ def vector_bytes() -> int:
     return 64 if "avx512bw" in features else 32 if "avx2" in features else 16
 
 
+def vector_lanes(bits: int) -> int:
+    """Return the number of integers of some bits in a vector register."""
+    return vector_bytes() * 8 // bits
+
+
 @functools.cache
 def vector_registers() -> int:
     """Return the number of vector registers."""

@@ -38,7 +38,8 @@ from numba.extending import intrinsic
 
 from cuda.alignment import AlignmentPaths
 from msa.alphabet import LETTER_BITS, LETTERS, X
-from msa.cpu.simd import I64, Vectors, array_address, vector_bytes
+from msa.cpu.simd import I64, Vectors, array_address, vector_lanes
+from msa.cpu.striped_profile import striped_profile
 from msa.cpu.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.jit import kernel
@@ -75,7 +76,7 @@ def _next_row_typing(typingctx, profile, before, row, deletions, segments, gap_o
         context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: list[ir.Value]
     ) -> ir.Value:
         bits = signature.args[1].dtype.bitwidth
-        v = Vectors(builder, bits, vector_bytes() * 8 // bits)
+        v = Vectors(builder, bits, vector_lanes(bits))
         q_row, h_before, h_row, d_row = (
             array_address(context, builder, signature.args[k], arguments[k]) for k in range(4)
         )
@@ -290,13 +291,10 @@ def _align_chunk(  # type: ignore[no-untyped-def]
 
 def _striped(profile: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
     """Return the profile in striped order, [letters, segments · lanes], and the number of lanes."""
-    lanes = vector_bytes() * 8 // bits
+    lanes = vector_lanes(bits)
     segments = -(-len(profile) // lanes)
-    dtype = np.dtype(f"int{bits}")
-    padded = np.full((segments * lanes, len(LETTERS)), np.iinfo(dtype).min, dtype)
-    padded[: len(profile)] = profile[:, : len(LETTERS)]
-    order = np.arange(segments * lanes).reshape(lanes, segments).T.ravel()
-    return np.ascontiguousarray(padded[order].T), lanes
+    striped = np.ascontiguousarray(striped_profile(profile, bits, segments, segments))
+    return striped.reshape(len(LETTERS), -1), lanes
 
 
 def align(

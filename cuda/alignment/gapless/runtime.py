@@ -1,10 +1,11 @@
 """The current GPU, buffers per stream, uploaded tables, and kernels prepared for launch."""
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -84,16 +85,21 @@ def as_words(residues: Any) -> Any:
     return words
 
 
-class UploadedArray:
-    """A host array, copied to the GPU by a `TableUploader`, or else on first use.
+class _Uploaded(ABC):
+    """Data of the host, copied to the GPU by a `TableUploader`, or else on first use.
 
-    The copy uses a separate stream; on the default stream it would wait for the work on all streams.
+    The copy on first use is made on a separate stream; on the default stream it would wait for the work on
+    all streams.
     """
 
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
+    def __init__(self) -> None:
         self._copy: Any = None
         self._copies: dict[int, Any] = {}
+
+    @property
+    @abstractmethod
+    def array(self) -> np.ndarray:
+        """The array to copy."""
 
     def set_copy(self, copy: Any) -> None:
         """Set the device copy for all streams."""
@@ -114,34 +120,39 @@ class UploadedArray:
         return copy
 
 
-class UploadedTable:
-    """Tables on the GPU, one after the other: copied by a `TableUploader`, or else built and copied at first.
+class UploadedArray(_Uploaded):
+    """An array on the GPU."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        super().__init__()
+        self._array = array
+
+    @property
+    def array(self) -> np.ndarray:
+        """The array on the host."""
+        return self._array
+
+
+class UploadedTable(_Uploaded):
+    """Tables on the GPU, one after the other.
 
     Args:
         sources: at least one, all of the same arithmetic.
     """
 
     def __init__(self, sources: Sequence[TableSource]) -> None:
+        super().__init__()
         self.sources = sources
-        self._copy: Any = None
-        self._own: UploadedArray | None = None
 
     @property
     def words(self) -> int:
         """Size of all tables in words."""
         return sum(source.words for source in self.sources)
 
-    def set_copy(self, copy: Any) -> None:
-        """Set the device copy for all streams."""
-        self._copy = copy
-
-    def copy_for(self, stream: Any) -> Any:
-        """Return a device copy for work that is queued on this stream after the call."""
-        if self._copy is not None:
-            return self._copy
-        if self._own is None:
-            self._own = UploadedArray(np.concatenate([source.build() for source in self.sources]))
-        return self._own.copy_for(stream)
+    @cached_property
+    def array(self) -> np.ndarray:
+        """The tables, int32 [words]; not needed if a `TableUploader` builds them."""
+        return np.concatenate([source.build() for source in self.sources])
 
 
 class TableUploader:
