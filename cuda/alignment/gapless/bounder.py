@@ -29,10 +29,12 @@ from cuda.alignment.gapless.signatures import FILL_UNBOUNDED, THREADS
 from cuda.alignment.gapless.tables import ProfileLimits, TableSource, profile_limits
 from cuda.alignment.kernel_cache import compiled_kernel
 
-MIN_SHARED_RESIDUES = 1024
-"""Minimum length of a target that the groups of a warp share."""
-MIN_SHARE = 1
-"""Minimum length of a group's share in query lengths; each group starts one query length before it."""
+_PART_FACTOR = 1.5
+"""The longest target that is not cut into parts has this times the residues per group of lanes. A smaller
+value would cost more, as each part starts one query length before it; a larger one would leave more groups
+without work at the end of a launch."""
+MAX_PART = 2**25
+"""Limit of this length, so that its multiples are 32-bit numbers."""
 
 BORDER_SPAN = 2**27
 """Size of the range, in residues, in which the targets of one launch start."""
@@ -79,8 +81,7 @@ class GaplessBounder:
             launch = border_launch(launch)
         self._launch = launch
         self._overlap = np.int32((length + 3) // 4 * 4)
-        groups = 1 if launch is None else launch.layout.groups
-        self._min_shared = max(MIN_SHARED_RESIDUES, MIN_SHARE * groups * length)
+        self._min_part = length
         self._slack = np.int32(limits.slack)
         self._tables: list[UploadedTable] = []
         self._kernel: PreparedKernel | None = None
@@ -125,9 +126,9 @@ class GaplessBounder:
         common = as_words(targets.residues), targets.offsets, targets.lengths, buffers.work
         tables = [table.copy_for(stream) for table in self._tables]
         if kind == "bounds":
-            # targets are taken longest first; one that takes less than half of the total time is not shared
-            share_from = max(size // kernel.groups // 2, self._min_shared)
-            launch(tables[0], *common, bounds, self._slack, np.int32(share_from), self._overlap)
+            part = max(int(_PART_FACTOR * size / kernel.groups), self._min_part)
+            longest_part = np.int32(min(part, MAX_PART))
+            launch(tables[0], *common, bounds, self._slack, longest_part, self._overlap)
             return
         border = _border(buffers, size)
         for from_byte, to_byte in launch_ranges(size, border.size):

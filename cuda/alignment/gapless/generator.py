@@ -9,8 +9,8 @@ what they do with a score:
 
     exact     all targets, longest first; scores that reach the limit are flagged
     listed    stretches of the targets in lists (lists.py), for several queries, each with its own blocks
-    bounds    all targets; a score that reaches the limit becomes UNBOUNDED. The groups of a warp share long
-              targets, which would otherwise keep a single group busy after all others have finished
+    bounds    all targets; a score that reaches the limit becomes UNBOUNDED. Several groups of a warp share
+              each long target, which would otherwise keep a single group busy after all others have finished
     bordered  bounds of one tile of a longer query: reads the last column of the previous tile from global
               memory and writes its own there
 """
@@ -28,6 +28,8 @@ UNBOUNDED = 2**15 - 1
 
 _WARP = 32
 _ROWS_PER_WORD = 4
+# rows of the array `classes`, and their size, enough for six classes; the table stays aligned to 128 bytes
+_BEGIN, _ITEMS, _CLASS_WORDS = 0, 1, 16
 # maximum number of running maxima per lane; with several, consecutive instructions do not wait for each other
 _CHAINS = 4
 # maximum columns per lane for which there are registers for more than one running maximum
@@ -91,7 +93,7 @@ class Variant:
 _ARGUMENTS: dict[Kind, str] = {
     "exact": "work, flagged, scores",
     "listed": "state, scores, targets, ends, first_query, blocks, stretch",
-    "bounds": "work, bounds, slack, long_from, overlap",
+    "bounds": "work, bounds, slack, longest_part, overlap",
     "bordered": "work, bounds, slack, border, first_tile, from_byte, to_byte",
 }
 
@@ -122,16 +124,31 @@ _COUNTERS = (
 _WORK_RANGE: dict[Kind, str] = {
     "exact": "begin, end = 0, lengths.size",
     "listed": "",
+    # Targets are divided into classes by length. Those of class c are cut into 2ᶜ parts, one for each group
+    # of a warp in the last class. classes[{begin}, c] is the first target of class c, classes[{items}, c] the
+    # number of work items of the classes from c on. Searches for longer targets never end earlier, so also
+    # if targets are not sorted, each belongs to one class.
     "bounds": """
-end = np.int32(lengths.size)
-short_end = np.int32(0)
-high = end
-while short_end < high:
-    middle = np.int32((short_end + high) >> 1)
-    if lengths[middle] < long_from:
-        short_end = np.int32(middle + 1)
-    else:
-        high = middle
+classes = cuda.shared.array((2, {class_words}), types.int32)
+thread = np.int32(cuda.threadIdx.x)
+if thread <= {last_class}:
+    longest_in_class = np.int32(longest_part << thread)
+    end, high = np.int32(0), np.int32(lengths.size)
+    while end < high:
+        middle = np.int32((end + high) >> 1)
+        if thread == {last_class} or lengths[middle] <= longest_in_class:
+            end = np.int32(middle + 1)
+        else:
+            high = middle
+    classes[{begin}, thread + 1] = end
+cuda.syncthreads()
+if thread == 0:
+    classes[{begin}, 0] = 0
+    classes[{items}, {last_class} + 1] = 0
+    for c in range({last_class}, -1, -1):
+        count, per_item = classes[{begin}, c + 1] - classes[{begin}, c], np.int32({groups} >> c)
+        classes[{items}, c] = classes[{items}, c + 1] + (count + per_item - 1) // per_item
+cuda.syncthreads()
 """,
     "bordered": """
 begin, end = np.int64(0), np.int64(offsets.size)
@@ -167,22 +184,23 @@ if valid:
 _TAKE_WORK: dict[Kind, str] = {
     "exact": _TAKE_TARGET,
     "bounds": """
-split = taken < end - short_end
-target = np.int32(end - 1 - taken)
-if not split:
-    last = np.int32(short_end - 1 - (taken - (end - short_end)) * {groups})
-    if last < 0:
-        break
-    target = np.int32(last - group)
-valid = target >= 0
+class_ = np.int32({last_class})
+while class_ >= 0 and classes[{items}, class_] <= taken:
+    class_ = np.int32(class_ - 1)
+if class_ < 0:
+    break
+later = (taken - classes[{items}, class_ + 1]) << ({last_class} - class_)
+target = np.int32(classes[{begin}, class_ + 1] - 1 - later - (group >> class_))
+valid = target >= classes[{begin}, class_]
 if valid:
     length = lengths[target]
     start = np.uint64(offsets[target] >> 2)
-    if split:
+    if class_ > 0:
         # each group takes a part, and the rows before it in which an alignment that ends in it can start
-        part = (length // {groups} + 4) & ~3
-        before = max(part * group - overlap, 0)
-        length = np.int32(max(min(length, part * (group + 1)) - before, 0))
+        part = np.int32(((length >> class_) + 4) & ~3)
+        part_from = np.int32(part * (group & ((1 << class_) - 1)))
+        before = max(part_from - overlap, 0)
+        length = np.int32(max(min(length, part_from + part) - before, 0))
         start += np.uint64(before >> 2)
 """,
     "bordered": _TAKE_TARGET
@@ -236,7 +254,7 @@ cuda.atomic.max(scores, (query, position), score)
 """,
     "bounds": """
 score = score + slack
-if not split or lane == 0:
+if group & ((1 << class_) - 1) == 0:
     bounds[target] = score if score < {limit} else {unbounded}
 """,
     "bordered": """
@@ -313,11 +331,10 @@ def _reduce_lines(variant: Variant) -> list[str]:
     while distance < variant.layout.lanes:
         lines.append(f"score = max(score, shuffle_xor(score, {distance}))")
         distance *= 2
-    if variant.kind == "bounds" and distance < _WARP:
-        lines.append("if split:")
-        while distance < _WARP:
-            lines.append(f"    score = max(score, shuffle_xor(score, {distance}))")
-            distance *= 2
+    if variant.kind == "bounds":
+        for part_bit in range(variant.layout.groups.bit_length() - 1):
+            lines.append(f"if class_ > {part_bit}:")
+            lines.append(f"    score = max(score, shuffle_xor(score, {distance << part_bit}))")
     return lines
 
 
@@ -345,7 +362,8 @@ def source(variant: Variant) -> str:
     """
     layout, arithmetic, kind = variant.layout, variant.arithmetic, variant.kind
     values = {
-        "groups": layout.groups,
+        "groups": layout.groups, "last_class": layout.groups.bit_length() - 1,
+        "begin": _BEGIN, "items": _ITEMS, "class_words": _CLASS_WORDS,
         "tile": layout.tile, "words": layout.table_bytes // 4,
         "limit": arithmetic.limit, "unbounded": UNBOUNDED,
         "stretches": STRETCHES, "scored": SCORED, "listed": LISTED,
@@ -402,14 +420,14 @@ def {variant.name}(table, residues, offsets, lengths, {_ARGUMENTS[kind]}):
 {_indent(1, _LOAD_TABLE[kind == "listed"], **values)}
     cuda.syncthreads()
     lane = np.int32(cuda.threadIdx.x & 31)
-    group = lane // {layout.lanes}
+    group = np.int32(lane // {layout.lanes})
     first_lane = lane % {layout.lanes} == 0
     last_lane = lane % {layout.lanes} == {layout.lanes - 1}
     selector = np.int32({selector})
     zero_cells = np.int32({arithmetic.zero})
     kept, instead = np.int32(0 if first_lane else -1), np.int32(zero_cells if first_lane else 0)
 {_indent(1, _address_lines(layout))}
-{_indent(1, _WORK_RANGE[kind])}
+{_indent(1, _WORK_RANGE[kind], **values)}
     while True:
         taken = np.int32(0)
         if lane == 0:

@@ -19,8 +19,8 @@ GENERATED_SIGNATURES = {
     # multiple of 4
     "listed": f"void({_TARGETS}, int32[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int32, int32, "
     "int32)",
-    # bounds int16 [n]; slack (layout.py); length from which the groups of a warp share a target; residues to
-    # process before a share, no fewer than the query's length and a multiple of 4
+    # bounds int16 [n]; slack (layout.py); length of the longest target that is not cut into parts, at most
+    # 2²⁵; residues to process before a part, no fewer than the query's length and a multiple of 4
     "bounds": f"void({_COMMON}, int16[::1], int32, int32, int32)",
     # border int32 [residues that a launch may span / 2], two half-precision numbers per word; 1 for a query's
     # first tile; first byte and end of the range in which the launch's targets start

@@ -323,16 +323,19 @@ def test_profiles_out_of_range_are_unbounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lanes", "length"), [(1, 5), (1, 24), (2, 30), (4, 5), (4, 30), (8, 30), (16, 60), (32, 100)]
 )
-def test_bounds_of_targets_shared_by_a_warp(
+def test_bounds_of_targets_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lanes: int, length: int
 ) -> None:
     rng = np.random.default_rng(length)
-    targets = [random_target(rng, n) for n in (0, 3, 15, 16, 17, 33, 70)]
+    lengths = 0, 3, 15, 16, 17, 33, 34, 35, 36, 67, 68, 70, 150
+    targets = [random_target(rng, n) for n in lengths]
     profile = rng.integers(-3, 8, (length, 32)).astype(np.int16)  # long alignments
-    monkeypatch.setattr(bounder, "MIN_SHARE", 0)
-    for shared in (1, 17):
-        monkeypatch.setattr(bounder, "MIN_SHARED_RESIDUES", shared)
-        assert_bounded(tmp_path, profile, targets, byte_launch(lanes, {1: 24, 2: 16, 32: 4}.get(lanes, 8)))
+    launch = byte_launch(lanes, {1: 24, 2: 16, 32: 4}.get(lanes, 8))
+    for longest_part in (1, 5, 17):
+        monkeypatch.setattr(bounder, "MAX_PART", longest_part)
+        assert_bounded(tmp_path, profile, targets, launch)
+        # each target is processed once, also if they are not sorted
+        assert_bounded(tmp_path, profile, [targets[k] for k in rng.permutation(len(targets))], launch)
 
 
 @simulated
