@@ -7,8 +7,7 @@ the next chunk, or the first chunk of the next pass, is copied while the current
 copies the whole database.
 
 A pass goes from the last chunk to the first. A database is sorted by length, and long targets score higher,
-so the first chunks of a pass rule out most other targets. Even more are ruled out by the scores of a random
-sample of the targets, which stays on the GPU.
+so the first chunks of a pass rule out most other targets.
 
 Chunk sizes depend on the free memory that the driver reports. If an allocation fails nevertheless, because
 another process took the memory in between, the chunk size is halved and the pass continues.
@@ -30,8 +29,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.devices import GpuUnavailable
 from msa.gpu.memory import Allocate, allocate_on_gpu, free_bytes
 from msa.gpu.pinned_memory import PINNED_BYTES, PinnedBuffer
-from msa.gpu.target_sample import TargetSample, draw_sample
-from msa.gpu.target_upload import ALIGNMENT, BLOCK_BYTES, TargetUploader, block_indices
+from msa.gpu.target_upload import ALIGNMENT
 
 _COPY_THREADS = 4
 """Threads that fill pinned buffers; a single one copies 7 GB/s."""
@@ -40,9 +38,6 @@ _MAX_PINNED_BYTES = 2**28
 
 DEFAULT_CHUNK_BYTES = 2**30
 """Maximum residues per chunk: enough to hide all overheads. Offsets and scores need additional memory."""
-
-_MAX_SAMPLE_DIVISOR = 4
-"""The sample may use the budget divided by this."""
 
 _OFFSET_AND_LENGTH_BYTES = 8 + 4
 
@@ -112,10 +107,6 @@ class DatabaseStream:
         self._targets, self._allocate = targets, allocate
         self._first, self._end = part
         self._resident = resident_bytes(targets, part, bytes_per_target) <= budget
-        self._sampled = np.empty(0, np.int64)
-        self._sample: Future[TargetSample] | None = None
-        if not self._resident:
-            budget -= self._choose_sample(budget, bytes_per_target)
         # a streamed database needs two chunks at a time, and the filter's memory for one of them
         self._chunk_bytes = max_chunk_bytes if self._resident else min(max_chunk_bytes, max(budget // 2, 1))
         self._bytes_per_target = 0 if self._resident else _OFFSET_AND_LENGTH_BYTES + -(-bytes_per_target // 2)
@@ -141,21 +132,9 @@ class DatabaseStream:
         return chunks[0] if chunks and (chunks[0].first, chunks[0].end) == (self._first, self._end) else None
 
     def start(self) -> None:
-        """Start to copy the sample and the first chunk of a pass, unless they are on the GPU."""
-        if len(self._sampled) and self._sample is None:
-            self._sample = self._chunk_thread.submit(self._copy_sample)
+        """Start to copy the first chunk of a pass, unless it is resident."""
         if not self._resident_chunks and self._first < self._end:
             self._prefetch(self._end)
-
-    def sample(self) -> TargetSample | None:
-        """Return the sample, which is being copied; None if there is none.
-
-        Call `start` before. The sample is valid until the next call of `shrink`.
-
-        Raises:
-            OutOfGpuMemory: no memory for the sample; call `shrink`.
-        """
-        return None if self._sample is None else self._sample.result()
 
     def chunks(self, end: int, more_follow: bool = False) -> Iterator[Chunk]:
         """Yield the chunks of the targets before `end`, from the last to the first.
@@ -204,7 +183,6 @@ class DatabaseStream:
                 f"{free_bytes()} are free"
             )
         start, stop = self._targets.byte_range(self._first, self._end)
-        self._sampled = self._sampled[:0]
         self.release()
         self._resident = False
         self._chunk_bytes = max(min(self._chunk_bytes, stop - start) // 2, ALIGNMENT)
@@ -212,11 +190,9 @@ class DatabaseStream:
     def release(self) -> None:
         """Release all GPU memory; the next pass copies the targets again."""
         self._discard_next()
-        if self._sample is not None:
-            self._sample.exception()
         gpu_device.synchronize()
         self._resident_chunks.clear()
-        self._buffers, self._sample = [None, None], None
+        self._buffers = [None, None]
         gpu_device.release_unused()
 
     def close(self) -> None:
@@ -246,26 +222,6 @@ class DatabaseStream:
         if self._next is not None:
             self._next[1].exception()
             self._next = None
-
-    def _choose_sample(self, budget: int, bytes_per_target: int) -> int:
-        """Choose the targets of the sample; return its bytes on the GPU, 0 if there is no sample."""
-        sampled = draw_sample((self._first, self._end))
-        starts, lengths = self._targets.offsets[sampled], self._targets.lengths[sampled]
-        blocks, _ = block_indices(starts, lengths, BLOCK_BYTES)
-        size = len(blocks) * BLOCK_BYTES
-        size += (_OFFSET_AND_LENGTH_BYTES + bytes_per_target) * len(sampled)
-        if size > budget // _MAX_SAMPLE_DIVISOR:
-            return 0
-        self._sampled = sampled
-        return size
-
-    def _copy_sample(self) -> TargetSample:
-        """Queue the copies of the sample."""
-        ready = gpu_device.event()
-        uploader = TargetUploader(self._allocate)
-        sequences = uploader.upload(self._targets, self._sampled, self._copy_stream)
-        ready.record(self._copy_stream)
-        return TargetSample(sequences, ready)
 
     def _cost(self, first: int, end: int) -> int:
         """Return the bytes that targets take up in a chunk, including the filter's."""

@@ -17,7 +17,6 @@ from cuda.alignment.top_k import (
     SelectionStreams,
     TopKSelector,
     any_length,
-    incomplete_rows,
     read_rows,
     row_size,
 )
@@ -25,7 +24,6 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.gpu.database_stream import Chunk, resident_bytes
 from msa.gpu.interface import BestTargets, FilterLimits
 from msa.gpu.memory import Allocate, is_out_of_memory
-from msa.gpu.target_sample import TargetSample, predicting_rank
 from msa.search.query_profile import QueryProfile
 
 SELECTED_QUERIES = 8
@@ -133,24 +131,16 @@ class PendingFilter:
     next_rows: _Rows | None = None
     started: Any = None
 
-    def wait(self) -> tuple[BestTargets, np.ndarray]:
-        """Wait for the result.
-
-        Returns:
-            The best targets, and indices of the queries, int64, for which a prediction was too high, so that
-            targets may be missing.
-        """
+    def wait(self) -> BestTargets:
+        """Wait for the result."""
         if self.rows is None:
             found = BestTargets(np.zeros(self.count, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
-            incomplete = np.empty(0, np.int64)
         else:
             self.rows.done.synchronize()
             assert self.uploaded is not None
-            rows = self.rows.on_host[self.uploaded.result().rows]
-            found = BestTargets(*read_rows(rows))
-            incomplete = np.flatnonzero(incomplete_rows(rows, self.limits.min_score))
+            found = BestTargets(*read_rows(self.rows.on_host[self.uploaded.result().rows]))
         self.owner.recycle(self)
-        return found, incomplete
+        return found
 
 
 class BatchFilter:
@@ -163,8 +153,7 @@ class BatchFilter:
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
         self._streams: SelectionStreams | None = None
-        self._chunk_selector, self._sample_selector = _SelectorSlot(allocate), _SelectorSlot(allocate)
-        self._sample_rows: Any = None
+        self._selector: tuple[FilterLimits, int, TopKSelector] | None = None
         self._spare_rows: list[tuple[tuple[int, int], _Rows]] = []
         self.seconds = 0.0
 
@@ -172,26 +161,18 @@ class BatchFilter:
         """Start the filter of a batch of `count` queries, whose tables may not have been uploaded yet."""
         return PendingFilter(self, count, uploaded, limits)
 
-    def queue(
-        self,
-        chunk: Chunk,
-        pending: PendingFilter,
-        cancelled: threading.Event,
-        sample: TargetSample | None = None,
-    ) -> None:
+    def queue(self, chunk: Chunk, pending: PendingFilter, cancelled: threading.Event) -> None:
         """Queue the filter of a batch in one more chunk.
 
         Args:
             chunk: from DatabaseStream.chunks; records its `used`.
             pending: from `start`.
             cancelled: once set, nothing more is queued.
-            sample: targets from which the scores of the best ones are predicted, in the first chunk of a
-                pass.
         """
         if self._streams is None:
             self._streams = SelectionStreams()
         streams, limits = self._streams, pending.limits
-        selector = self._chunk_selector.get(limits, chunk.max_targets, streams)
+        selector = self._selector_for(limits, chunk.max_targets, streams)
         previous, rows = pending.rows, pending.next_rows
         if rows is None:
             rows = pending.next_rows = self._take_rows(pending.count, row_size(limits.max_targets))
@@ -200,27 +181,15 @@ class BatchFilter:
         streams.wait_for(chunk.ready)
         if uploaded.ready is not None:
             streams.wait_for(uploaded.ready)
-        sampler, predicted = None, None
         if previous is None:
             pending.started = rows.started
             pending.started.record(streams.bounds[0])
-            rank = predicting_rank(limits.max_targets)
-            if sample is not None and rank <= len(sample):
-                streams.wait_for(sample.ready)
-                sampler = self._sample_selector.get(
-                    FilterLimits(rank, limits.min_score), len(sample), streams
-                )
-                predicted = self._rows_for_sample(pending.count, row_size(rank), streams)
         first_row = 0
         previous_rows = None if previous is None else previous.on_device
         for batch in uploaded.batches:
             if cancelled.is_set():
                 break
-            if sampler is not None and sample is not None:
-                sampler.select(batch, sample.sequences, predicted, first_row)
-            selector.select(
-                batch, chunk.sequences, rows.on_device, first_row, chunk.first, previous_rows, predicted
-            )
+            selector.select(batch, chunk.sequences, rows.on_device, first_row, chunk.first, previous_rows)
             first_row += len(batch)
         chunk.used.record(streams.selection)
         # if this is not the last chunk, the copy after a later one overwrites this copy
@@ -241,22 +210,22 @@ class BatchFilter:
     def release(self) -> None:
         """Release all GPU memory, once the GPU has finished its work."""
         gpu.synchronize()
-        self._chunk_selector.clear()
-        self._sample_selector.clear()
-        self._sample_rows = None
+        self._selector = None
         self._spare_rows.clear()
 
-    def _rows_for_sample(self, queries: int, width: int, streams: SelectionStreams) -> Any:
-        """Return device memory for the targets selected from the sample, the same for all batches."""
-        rows = self._sample_rows
-        if rows is None or rows.shape[0] < queries or rows.shape[1] != width:
-            # work on the GPU may still use the old rows
-            streams.selection.synchronize()
-            self._sample_rows = None
-            size = queries * width
-            rows = self._allocate(size, np.dtype(np.int32))[:size].reshape(queries, width)
-            self._sample_rows = rows
-        return rows
+    def _selector_for(self, limits: FilterLimits, targets: int, streams: SelectionStreams) -> TopKSelector:
+        """Return the selector, with buffers for chunks of up to this many targets."""
+        current = self._selector
+        if current is None or current[0] != limits or current[1] < targets:
+            if current is not None:
+                # work on the GPU may still use its buffers
+                streams.selection.synchronize()
+            self._selector = None
+            selector = TopKSelector(
+                limits.max_targets, limits.min_score, targets, SELECTED_QUERIES, streams, self._allocate
+            )
+            self._selector = current = limits, targets, selector
+        return current[2]
 
     def _take_rows(self, queries: int, width: int) -> _Rows:
         """Take spare rows of the right width, or allocate new ones."""
@@ -274,33 +243,3 @@ class BatchFilter:
             rows = _Rows(part, on_host[k], gpu.event(), gpu.event())
             self._spare_rows.append(((queries, width), rows))
         return self._spare_rows.pop()[1]
-
-
-class _SelectorSlot:
-    """Keeps a selector as long as it fits.
-
-    Args:
-        allocate: allocates GPU memory.
-    """
-
-    def __init__(self, allocate: Allocate) -> None:
-        self._allocate = allocate
-        self._selector: tuple[FilterLimits, int, TopKSelector] | None = None
-
-    def get(self, limits: FilterLimits, targets: int, streams: SelectionStreams) -> TopKSelector:
-        """Return the selector, with buffers for chunks of up to this many targets."""
-        current = self._selector
-        if current is None or current[0] != limits or current[1] < targets:
-            if current is not None:
-                # work on the GPU may still use its buffers
-                streams.selection.synchronize()
-            self._selector = None
-            selector = TopKSelector(
-                limits.max_targets, limits.min_score, targets, SELECTED_QUERIES, streams, self._allocate
-            )
-            self._selector = current = limits, targets, selector
-        return current[2]
-
-    def clear(self) -> None:
-        """Release the selector."""
-        self._selector = None

@@ -78,14 +78,6 @@ class BestTargets:
         starts = [0, *ends[:-1]]
         return [(self.targets[a:b], self.scores[a:b]) for a, b in zip(starts, ends, strict=True)]
 
-    def replace(self, queries: np.ndarray, best: "BestTargets") -> "BestTargets":
-        """Return a copy in which some queries, int64 [m], have those of `best` instead, m queries."""
-        found = self.per_query()
-        for query, replacement in zip(queries.tolist(), best.per_query(), strict=True):
-            found[query] = replacement
-        counts = np.array([len(targets) for targets, _ in found], np.int64)
-        return BestTargets(counts, *(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
-
 
 class AlignmentBatch(Protocol):
     """A batch of queries that a GPU aligns to targets.

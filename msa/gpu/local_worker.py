@@ -126,9 +126,13 @@ class LocalWorker:
     ) -> "LocalFilteredBatch":
         """Queue the filter of a batch."""
         self._has_batches |= more_follow
-        pending = self._submit_filter(queries, limits, more_follow, cancelled)
-        best = self._result_thread.submit(self._wait_for_filter, pending, queries, limits, cancelled)
-        return LocalFilteredBatch(self, queries, best)
+        # while the previous batch is filtered: building a query's tables takes longer than one chunk's filter
+        compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
+        uploaded = self._table_thread.submit(self._upload_queries, queries, compiled)
+        pending = self._filter_thread.submit(
+            self._queue_filter, len(queries), compiled, uploaded, limits, more_follow, cancelled
+        )
+        return LocalFilteredBatch(self, queries, self._result_thread.submit(_wait_for_filter, pending))
 
     def alignment_batch(
         self, queries: Sequence[QueryProfile], targets: SequenceArrays
@@ -232,22 +236,6 @@ class LocalWorker:
             self._uploader = TableUploader(self.allocate)
         return upload_queries(queries, self.settings.kernels, self._uploader)
 
-    def _submit_filter(
-        self,
-        queries: Sequence[QueryProfile],
-        limits: FilterLimits,
-        more_follow: bool,
-        cancelled: threading.Event,
-        predict: bool = True,
-    ) -> "Future[PendingFilter]":
-        """Queue the filter of a batch, in threads; see `filter` and `_queue_filter`."""
-        # while the previous batch is filtered: building a query's tables takes longer than one chunk's filter
-        compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
-        uploaded = self._table_thread.submit(self._upload_queries, queries, compiled)
-        return self._filter_thread.submit(
-            self._queue_filter, len(queries), compiled, uploaded, limits, more_follow, cancelled, predict
-        )
-
     def _queue_filter(
         self,
         count: int,
@@ -256,9 +244,7 @@ class LocalWorker:
         limits: FilterLimits,
         more_follow: bool,
         cancelled: threading.Event,
-        predict: bool,
     ) -> PendingFilter:
-        """Queue the filter of `count` queries; if `predict`, use the database's sample."""
         started = time.perf_counter()
         database = self._database
         assert database is not None
@@ -275,9 +261,8 @@ class LocalWorker:
                     if not database.resident:
                         # the driver's queue is limited: wait for the chunk before the last one
                         chunk.used.synchronize()
-                    sample = database.sample() if predict else None
                     with _simulator_lock:
-                        self._filter.queue(chunk, pending, cancelled, sample)
+                        self._filter.queue(chunk, pending, cancelled)
                     end = chunk.first
             except Exception as error:
                 if not is_out_of_memory(error):
@@ -287,23 +272,10 @@ class LocalWorker:
         self._seconds["queueing"] += time.perf_counter() - started
         return pending
 
-    def _wait_for_filter(
-        self,
-        queued: "Future[PendingFilter]",
-        queries: Sequence[QueryProfile],
-        limits: FilterLimits,
-        cancelled: threading.Event,
-    ) -> BestTargets:
-        """Wait for the filter of a batch, and return its result.
 
-        Queries for which a prediction was too high are filtered again, without one.
-        """
-        best, incomplete = queued.result().wait()
-        if len(incomplete) == 0 or cancelled.is_set():
-            return best
-        again = [queries[query] for query in incomplete]
-        repeated, _ = self._submit_filter(again, limits, True, cancelled, predict=False).result().wait()
-        return best.replace(incomplete, repeated)
+def _wait_for_filter(queued: "Future[PendingFilter]") -> BestTargets:
+    """Wait for the filter of a batch, and return its result."""
+    return queued.result().wait()
 
 
 class LocalAlignmentBatch:

@@ -11,8 +11,7 @@ by score: targets whose bounds are too low for their lengths are not listed, and
 too low get the score _TOO_LONG.
 
 A row holds the targets selected from some chunks of a database. For a further chunk, `list_bounds` alone
-lists the targets that may still be among the k best, and `choose` merges them with the row into a new row. If
-a limit of the scores is given for the first chunk, the same is done there, with an empty row.
+lists the targets that may still be among the k best, and `choose` merges them with the row into a new row.
 
 Threads write lists and rows in arbitrary order; results depend only on the set of entries. Entries are ranked
 by unique keys: the score, then the database index counted from the end, so that among equal scores the first
@@ -387,8 +386,6 @@ def choose(
     top_k: Any,
     target_bits: Any,
     state: Any,
-    limits: Any,
-    limits_row: Any,
     output_rows: Any,
 ) -> None:
     """Write the k best entries of each list and row to another row, and empty the lists; one block per query.
@@ -405,9 +402,6 @@ def choose(
         top_k: see `narrow`.
         target_bits: see `narrow`.
         state: see `narrow`.
-        limits: int32 [≥ limits_row + queries, ≥ 2]; targets with bounds below LOWER have not been listed, so
-            no target with a score below LOWER is chosen.
-        limits_row: int64, row of the first query in `limits`.
         output_rows: int32 [≥ first_row + queries, ROW_TARGETS + 2 · top_k], written. LOWER includes unlisted
             targets with the k-th best score itself, as they may come earlier in the database.
     """
@@ -418,8 +412,7 @@ def choose(
     output = first_row + query
     listed = state[query, LISTED]
     _drop_long(targets, scores, listed, lengths, longest, query)
-    floor = max(min_score, np.int64(limits[limits_row + query, LOWER]))
-    least = _least_key(targets, scores, listed, query, first, rows, row, floor, top_k, target_bits, 0)
+    least = _least_key(targets, scores, listed, query, first, rows, row, min_score, top_k, target_bits, 0)
     total = listed + rows[row, ROW_COUNT]
     if thread == 0:
         chosen[0] = 0

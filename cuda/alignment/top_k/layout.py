@@ -32,6 +32,6 @@ LIST_BOUNDS = hand_written(
     THREADS,
 )
 NARROW = hand_written(_MODULE, "narrow", f"void({_ENTRIES})", THREADS)
-CHOOSE = hand_written(_MODULE, "choose", f"void({_ENTRIES}, {_MATRIX}, int64, {_MATRIX})", THREADS)
+CHOOSE = hand_written(_MODULE, "choose", f"void({_ENTRIES}, {_MATRIX})", THREADS)
 KERNELS = COUNT_BOUNDS, LIST_BOUNDS, NARROW, CHOOSE
 """The kernels, for blocks of up to THREADS."""

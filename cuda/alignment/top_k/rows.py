@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from cuda.alignment.gapless.lists import LOWER
 from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
 
 _TARGET_BITS = 31
@@ -41,12 +40,3 @@ def read_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     keys = keys[used]
     scores = -(keys >> _TARGET_BITS)
     return counts, keys & ((1 << _TARGET_BITS) - 1), scores.astype(np.int32)
-
-
-def incomplete_rows(rows: np.ndarray, min_score: int) -> np.ndarray:
-    """Return which rows, int32 [n, row_size(k)], may lack targets because of a limit, bool [n].
-
-    These have fewer than k targets, and the limit of the scores was above `min_score`, half-bits.
-    """
-    k = (rows.shape[1] - ROW_TARGETS) // 2
-    return (rows[:, ROW_COUNT] < k) & (rows[:, LOWER] > min_score)

@@ -164,8 +164,7 @@ class TopKSelector:
     In the first chunk, all targets are bounded and those with the highest bounds are scored exactly. The k-th
     best of these scores decides which other targets may still be among the best; these are scored as well,
     which makes the result exact. In later chunks, the k-th best score of the earlier ones decides it, so one
-    list is enough. So it is in the first chunk if a limit of the scores is given. Targets that are too long
-    for their scores are left out.
+    list is enough. Targets that are too long for their scores are left out.
 
     Bounds are computed query by query, on several streams; everything else follows for the whole batch on
     another one, while the bounds of the next batch are computed.
@@ -222,7 +221,6 @@ class TopKSelector:
         first_row: int = 0,
         first: int = 0,
         previous_rows: Any = None,
-        limits: Any = None,
     ) -> None:
         """Queue the selection in one chunk and return at once.
 
@@ -236,9 +234,6 @@ class TopKSelector:
             first: database index of the chunk's first target; indices are below 2³¹.
             previous_rows: the rows of other chunks, of the same shape; the result covers these and this
                 chunk. Fastest if the chunks with the highest scores come first.
-            limits: rows of another selection, device int32 [≥ first_row + queries, any], for the first chunk:
-                only targets that score at least as high as the worst one of a full row are selected, here and
-                in later chunks. `incomplete_rows` tells after the last chunk if a limit was too high.
 
         Raises:
             ValueError: there are more targets than `capacity` or more queries than `queries`, or rows have
@@ -265,20 +260,17 @@ class TopKSelector:
             lists.targets, lists.scores, targets.lengths, longest, first, known, first_row, self._min_score,
             self._k, bits, lists.state,
         )  # fmt: skip
-        if previous_rows is not None:
-            limits, limits_row = previous_rows, first_row
-        elif limits is not None:
-            limits_row = first_row
-        else:
-            limits, limits_row = lists.state, 0
+        if previous_rows is None:
             self._launch(
                 COUNT_BOUNDS, len(batch), bounds.matrix, count, min(self._min_score, BINS - 1),
                 self._k + self._k // _EXTRA_DIVISOR, self._histogram, lists.state,
             )  # fmt: skip
-            self._list_and_score(batch, targets, bounds, limits, limits_row)
+            self._list_and_score(batch, targets, bounds, lists.state, 0)
             self._launch(NARROW, len(batch), *entries)
-        self._list_and_score(batch, targets, bounds, limits, limits_row)
-        self._launch(CHOOSE, len(batch), *entries, limits, limits_row, rows)
+            self._list_and_score(batch, targets, bounds, lists.state, 0)
+        else:
+            self._list_and_score(batch, targets, bounds, previous_rows, first_row)
+        self._launch(CHOOSE, len(batch), *entries, rows)
         bounds.used.record(self._streams.selection)
 
     def _bound(self, batch: BoundAndScore, targets: DeviceSequences, bounds: _Bounds) -> None:

@@ -191,12 +191,11 @@ CUresult cuLaunchKernel(CUfunction kernel, unsigned int x, unsigned int y, unsig
     }
     if (strcmp((const char *)kernel, "choose") == 0) {
         /* matrices of nine words: targets, scores; the array of lengths; the matrix longest; first; the matrix
-           rows; first_row, min_score, top_k, target_bits; the matrices state, limits; limits_row; the matrix
-           output_rows */
-        long top_k = *(long *)arguments[46], width = *(long *)arguments[73];
+           rows; first_row, min_score, top_k, target_bits; the matrices state, output_rows */
+        long top_k = *(long *)arguments[46], width = *(long *)arguments[63];
         int count = top_k < TARGETS ? (int)top_k : TARGETS;
         for (unsigned int query = 0; query < x; query++) {
-            int *row = *(int **)arguments[71] + (*(long *)arguments[44] + query) * width;
+            int *row = *(int **)arguments[61] + (*(long *)arguments[44] + query) * width;
             row[2] = count;
             for (int k = 0; k < count; k++) {
                 row[3 + k] = k;

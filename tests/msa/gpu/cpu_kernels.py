@@ -60,17 +60,13 @@ class TopKSelector:
         first_row: int,
         first: int = 0,
         previous_rows: Any = None,
-        limits: Any = None,
     ) -> None:
         assert 0 < len(batch) <= self._queries
         tables = batch.longest_table.copy_for(0).copy_to_host()
         for row, (profile, longest) in enumerate(zip(batch.profiles, tables, strict=True), first_row):
             previous_row = None if previous_rows is None else previous_rows[row]
-            known = limits if previous_rows is None else previous_rows
-            limit = self._min_score if known is None else known[row].copy_to_host()[LOWER]
-            self._select(
-                profile, longest, targets, rows[row], first, previous_row, max(limit, self._min_score)
-            )
+            limit = self._min_score if previous_row is None else previous_row.copy_to_host()[LOWER]
+            self._select(profile, longest, targets, rows[row], first, previous_row, limit)
 
     def _select(
         self,

@@ -5,7 +5,6 @@ import pytest
 
 from cuda.alignment import DeviceSequences
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu import target_sample
 from msa.gpu.database_stream import Chunk, DatabaseStream
 
 pytestmark = pytest.mark.simulator
@@ -78,36 +77,3 @@ def test_pass_continues_with_smaller_chunks() -> None:
         assert next(stream.chunks(40)).end == 40
     finally:
         stream.close()
-
-
-@pytest.mark.parametrize("part", [(0, 400), (100, 380)])
-def test_sample_of_a_streamed_database(part: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    targets = database(np.sort(np.random.default_rng(1).integers(1, 60, 400)).tolist())
-    monkeypatch.setattr(target_sample, "SHARE", 0.06)
-    expected = target_sample.draw_sample(part).tolist()
-    assert 10 < len(expected) < 40 and part[0] <= expected[0] and expected[-1] < part[1]
-    # blocks of 64 bytes, 12 bytes of offset and length, and 4 for the filter
-    starts, ends = targets.offsets[expected], targets.offsets[expected] + targets.lengths[expected]
-    needed = 64 * int((-(-ends // 64) - starts // 64).sum()) + 16 * len(expected)
-    budgets = {4 * needed: expected, 4 * needed - 1: [], 10**6: []}
-    for budget, sampled in budgets.items():
-        stream = DatabaseStream(targets, part, 0, budget, 4)
-        try:
-            assert stream.resident == (budget == 10**6) and stream.sample() is None
-            stream.start()
-            sample = stream.sample()
-            assert (sample is not None) == bool(sampled)
-            if sample is None:
-                continue
-            check_sequences(sample.sequences, targets, sampled)
-            # sample, and two chunks with the filter's memory for one of them
-            chunk = next(stream.chunks(part[1]))
-            start, stop = targets.byte_range(chunk.first, chunk.end)
-            assert 2 * (stop - start) + (2 * 12 + 4) * len(chunk) <= budget - needed
-            stream.start()
-            assert stream.sample() is sample
-            stream.shrink()
-            stream.start()
-            assert stream.sample() is None
-        finally:
-            stream.close()

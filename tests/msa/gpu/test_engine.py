@@ -12,7 +12,7 @@ import pytest
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.errors import OutOfGpuMemory
-from msa.gpu import alignment, database_stream, engine, filtering, target_sample
+from msa.gpu import alignment, engine, filtering
 from msa.gpu.devices import GpuUnavailable, find_gpu
 from msa.gpu.engine import GpuEngine
 from msa.gpu.interface import GpuSettings
@@ -209,31 +209,6 @@ def test_resident_database_is_searched_in_this_process() -> None:
 @pytest.mark.parametrize("settings", [{}, {"max_chunk_bytes": 1}, {"max_database_bytes": 150}], ids=str)
 def test_hits_of_resident_chunked_and_streamed_databases(settings: dict[str, int]) -> None:
     check(tiny_search(), **settings)
-
-
-@pytest.mark.usefixtures("fast_kernels")
-@pytest.mark.parametrize("rank", [1, 3])
-def test_hits_with_predicted_scores(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some targets are in the sample; queries whose prediction was too high are filtered again."""
-    monkeypatch.setattr(target_sample, "SHARE", 0.4)
-    monkeypatch.setattr(filtering, "predicting_rank", lambda max_targets: rank)
-    monkeypatch.setattr(database_stream, "_MAX_SAMPLE_DIVISOR", 1)
-    original, limited = cpu_kernels.TopKSelector.select, []
-
-    def replacement(*arguments: Any) -> None:
-        original(*arguments)
-        limited.append(len(arguments) > 6 and arguments[-1] is not None)
-
-    monkeypatch.setattr(cpu_kernels.TopKSelector, "select", replacement)
-    submit, predicting = LocalWorker._submit_filter, []
-
-    def recorded(*arguments: Any, predict: bool = True) -> Any:
-        predicting.append(predict)
-        return submit(*arguments, predict=predict)
-
-    monkeypatch.setattr(LocalWorker, "_submit_filter", recorded)
-    check(tiny_search(), max_database_bytes=1300)
-    assert any(limited) and predicting.count(False) > 0
 
 
 @pytest.mark.slow

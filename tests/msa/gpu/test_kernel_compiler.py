@@ -162,7 +162,7 @@ def test_filter_waits_for_its_kernels(tmp_path: Path, monkeypatch: pytest.Monkey
     compiled: Future[None] = Future()
     limits, cancelled = FilterLimits(10, 0), threading.Event()
     with ThreadPoolExecutor(1) as threads:
-        queued = threads.submit(worker._queue_filter, 1, compiled, Future(), limits, False, cancelled, True)
+        queued = threads.submit(worker._queue_filter, 1, compiled, Future(), limits, False, cancelled)
         time.sleep(0.05)
         assert not filters
         compiled.set_result(None)
