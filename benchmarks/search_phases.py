@@ -35,7 +35,7 @@ FUNCTIONS = {
     "msa.gpu.local_worker": {
         "LocalWorker._upload_queries": "tables of a batch built and uploaded",
         "LocalWorker._queue_filter": "filter queued",
-        "LocalWorker._wait_for_filter": "filter waited for",
+        "_wait_for_filter": "filter waited for",
     },
     "msa.gpu.filtering": {"PendingFilter.wait": "GPU waited for, and targets read"},
     "msa.gpu.group": {"GpuGroup._candidates": "candidates of a batch"},
