@@ -28,8 +28,8 @@ UNBOUNDED = 2**15 - 1
 
 _WARP = 32
 _ROWS_PER_WORD = 4
-# rows of the array `classes`, and their size, enough for six classes; the table stays aligned to 128 bytes
-_BEGIN, _ITEMS, _CLASS_WORDS = 0, 1, 16
+# words of the array `begins`, enough for six classes, so that the table stays aligned to 128 bytes
+_CLASS_WORDS = 32
 # maximum number of running maxima per lane; with several, consecutive instructions do not wait for each other
 _CHAINS = 4
 # maximum columns per lane for which there are registers for more than one running maximum
@@ -73,21 +73,10 @@ class Variant:
         return f"gapless_{self.kind}_{self.arithmetic.name}_{size}_{maximum}"
 
     @property
-    def advance(self) -> str:
-        """Name of the intrinsic that computes a row."""
+    def intrinsics(self) -> str:
+        """End of the names of the intrinsics that compute rows and scores."""
         plural = {"half": "halves", "short": "shorts", "byte": "bytes"}[self.arithmetic.name]
-        return f"advance_{plural}" + ("_sm90" if self.packed_integer_maximum else "")
-
-    @property
-    def better(self) -> str:
-        """Name of the intrinsic that keeps the larger scores of two pairs."""
-        order = "lesser" if self.arithmetic is BYTE else "greater"
-        return f"{order}_shorts" if self.packed_integer_maximum else f"{order}_halves"
-
-    @property
-    def largest(self) -> str:
-        """Name of the intrinsic that reduces a pair to its larger score."""
-        return "largest_bound" if self.arithmetic is BYTE else f"largest_{self.arithmetic.name}"
+        return plural + ("_sm90" if self.packed_integer_maximum else "")
 
 
 _ARGUMENTS: dict[Kind, str] = {
@@ -125,29 +114,23 @@ _WORK_RANGE: dict[Kind, str] = {
     "exact": "begin, end = 0, lengths.size",
     "listed": "",
     # Targets are divided into classes by length. Those of class c are cut into 2ᶜ parts, one for each group
-    # of a warp in the last class. classes[{begin}, c] is the first target of class c, classes[{items}, c] the
-    # number of work items of the classes from c on. Searches for longer targets never end earlier, so also
-    # if targets are not sorted, each belongs to one class.
+    # of a warp in the last class. Class c begins at target begins[c]. Searches for longer targets never end
+    # earlier, so also if targets are not sorted, each belongs to one class.
     "bounds": """
-classes = cuda.shared.array((2, {class_words}), types.int32)
+begins = cuda.shared.array({class_words}, types.int32)
 thread = np.int32(cuda.threadIdx.x)
-if thread <= {last_class}:
-    longest_in_class = np.int32(longest_part << thread)
-    end, high = np.int32(0), np.int32(lengths.size)
-    while end < high:
-        middle = np.int32((end + high) >> 1)
-        if thread == {last_class} or lengths[middle] <= longest_in_class:
-            end = np.int32(middle + 1)
+if thread == 0:
+    begins[0] = 0
+    begins[{last_class} + 1] = lengths.size
+elif thread <= {last_class}:
+    low, high = np.int32(0), np.int32(lengths.size)
+    while low < high:
+        middle = np.int32((low + high) >> 1)
+        if lengths[middle] <= longest_part << (thread - 1):
+            low = np.int32(middle + 1)
         else:
             high = middle
-    classes[{begin}, thread + 1] = end
-cuda.syncthreads()
-if thread == 0:
-    classes[{begin}, 0] = 0
-    classes[{items}, {last_class} + 1] = 0
-    for c in range({last_class}, -1, -1):
-        count, per_item = classes[{begin}, c + 1] - classes[{begin}, c], np.int32({groups} >> c)
-        classes[{items}, c] = classes[{items}, c + 1] + (count + per_item - 1) // per_item
+    begins[thread] = low
 cuda.syncthreads()
 """,
     "bordered": """
@@ -184,21 +167,24 @@ if valid:
 _TAKE_WORK: dict[Kind, str] = {
     "exact": _TAKE_TARGET,
     "bounds": """
-class_ = np.int32({last_class})
-while class_ >= 0 and classes[{items}, class_] <= taken:
-    class_ = np.int32(class_ - 1)
+class_, later, begin, end = np.int32({last_class}), taken, np.int32(0), np.int32(0)
+while class_ >= 0:
+    begin, end = begins[class_], begins[class_ + 1]
+    items = np.int32((end - begin + ({groups} >> class_) - 1) >> ({last_class} - class_))
+    if later < items:
+        break
+    later, class_ = np.int32(later - items), np.int32(class_ - 1)
 if class_ < 0:
     break
-later = (taken - classes[{items}, class_ + 1]) << ({last_class} - class_)
-target = np.int32(classes[{begin}, class_ + 1] - 1 - later - (group >> class_))
-valid = target >= classes[{begin}, class_]
+target = np.int32(end - 1 - (later << ({last_class} - class_)) - (group >> class_))
+valid = target >= begin
 if valid:
     length = lengths[target]
     start = np.uint64(offsets[target] >> 2)
     if class_ > 0:
         # each group takes a part, and the rows before it in which an alignment that ends in it can start
-        part = np.int32(((length >> class_) + 4) & ~3)
-        part_from = np.int32(part * (group & ((1 << class_) - 1)))
+        part = ((length >> class_) + 4) & ~3
+        part_from = part * (group & ((1 << class_) - 1))
         before = max(part_from - overlap, 0)
         length = np.int32(max(min(length, part_from + part) - before, 0))
         start += np.uint64(before >> 2)
@@ -298,7 +284,7 @@ def _row_lines(variant: Variant) -> list[str]:
         lines.append(f"edge = permute(neighbour, cells[{last}], selector)")
         lines.append(f"at = row(base, word, {index}, {layout.row_bytes})")
         lines.append(
-            f"cells, best = {variant.advance}"
+            f"cells, best = advance_{variant.intrinsics}"
             f"(shared, ({', '.join(addresses)},), {layout.segment_bytes(first)}, edge, cells, best)"
         )
         if variant.kind == "bordered":
@@ -317,34 +303,26 @@ def _address_lines(layout: Layout) -> list[str]:
     return lines
 
 
-def _reduce_lines(variant: Variant) -> list[str]:
-    """Generate the reduction of a group's running maxima to its score."""
-    lines = ["highest = best[0]"]
-    lines += [f"highest = {variant.better}(highest, best[{k}])" for k in range(1, _chains(variant))]
-    if variant.arithmetic is BYTE:
-        # the last row also counts in the skipped pairs
-        lines += [
-            f"highest = {variant.better}(highest, cells[{k}])" for k in range(0, variant.layout.pairs, 2)
-        ]
-    lines.append(f"score = {variant.largest}(highest)")
-    distance = 1
-    while distance < variant.layout.lanes:
-        lines.append(f"score = max(score, shuffle_xor(score, {distance}))")
-        distance *= 2
-    if variant.kind == "bounds":
-        for part_bit in range(variant.layout.groups.bit_length() - 1):
-            lines.append(f"if class_ > {part_bit}:")
-            lines.append(f"    score = max(score, shuffle_xor(score, {distance << part_bit}))")
-    return lines
+def _score_lines(variant: Variant) -> list[str]:
+    """Generate the score of a group, or of the groups that share a target."""
+    lanes = f"{variant.layout.lanes}" + (" << class_" if variant.kind == "bounds" else "")
+    return [
+        f"score = score_{variant.intrinsics}(cells, best)",
+        *_shuffled_maximum("score", "1", lanes),
+    ]
 
 
-def _longest_lines(layout: Layout) -> list[str]:
-    """Generate the maximum number of residues of any group of the warp."""
-    lines, distance = ["longest = length"], layout.lanes
-    while distance < _WARP:
-        lines.append(f"longest = max(longest, shuffle_xor(longest, {distance}))")
-        distance *= 2
-    return lines
+def _shuffled_maximum(name: str, first_distance: str, end: str) -> list[str]:
+    """Generate the maximum of a variable over lanes at distances that double.
+
+    A loop is compiled faster than the single steps, and becomes these.
+    """
+    return [
+        f"distance = np.int32({first_distance})",
+        f"while distance < {end}:",
+        f"    {name} = max({name}, shuffle_xor({name}, distance))",
+        "    distance = np.int32(distance << 1)",
+    ]
 
 
 def _indent(depth: int, lines: list[str] | str, **values: int) -> str:
@@ -363,13 +341,13 @@ def source(variant: Variant) -> str:
     layout, arithmetic, kind = variant.layout, variant.arithmetic, variant.kind
     values = {
         "groups": layout.groups, "last_class": layout.groups.bit_length() - 1,
-        "begin": _BEGIN, "items": _ITEMS, "class_words": _CLASS_WORDS,
+        "class_words": _CLASS_WORDS,
         "tile": layout.tile, "words": layout.table_bytes // 4,
         "limit": arithmetic.limit, "unbounded": UNBOUNDED,
         "stretches": STRETCHES, "scored": SCORED, "listed": LISTED,
     }  # fmt: skip
     names = sorted({
-        variant.advance, variant.better, variant.largest, "cut", "permute", "repeated", "row",
+        f"advance_{variant.intrinsics}", f"score_{variant.intrinsics}", "cut", "permute", "repeated", "row",
         "shared_address", "shuffle_first", "shuffle_up", "shuffle_xor", "unmask",
     })  # fmt: skip
     shared = {"permute", "shuffle_first", "shuffle_up", "shuffle_xor"}
@@ -436,7 +414,9 @@ def {variant.name}(table, residues, offsets, lengths, {_ARGUMENTS[kind]}):
         length = np.int32(0)
         start = np.uint64(0)
 {_indent(2, _TAKE_WORK[kind], **values)}
-{_indent(2, _longest_lines(layout))}
+        # the most residues of any group of the warp
+        longest = length
+{_indent(2, _shuffled_maximum("longest", str(layout.lanes), str(_WARP)))}
         left = length
         following = np.int32({RESET * 0x01010101})
         if left > 0:
@@ -445,7 +425,7 @@ def {variant.name}(table, residues, offsets, lengths, {_ARGUMENTS[kind]}):
         best = no_best()
         for step in range(np.int32((longest + 3) >> 2)):
 {_indent(3, step_lines)}
-{_indent(2, _reduce_lines(variant))}
+{_indent(2, _score_lines(variant))}
         if valid and first_lane:
 {_indent(3, _STORE_SCORE[kind], **values)}
     # the last warp to find no work resets the counters

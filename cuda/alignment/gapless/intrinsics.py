@@ -17,11 +17,12 @@ function with the same result.
                                      halves, shorts: a word holds the scores of one pair.
                                      bytes: a word holds the scores of two pairs, and cells are 1 − M/2048
                                      (layout.py), so maxima are minima; every second pair is left out.
-    greater_…(a, b), largest_…(a)    maximum of two pairs, number by number; maximum of a pair's two numbers
-    lesser_…(a, b), largest_bound(a) the same for cells 1 − M/2048: the larger M
+    score_…(cells, best)             the largest score of the running maxima; bytes: and of the pairs that are
+                                     left out of them, in the last row
 """
 
 from collections.abc import Callable
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -29,42 +30,6 @@ import numpy as np
 from cuda.alignment.device import SIMULATED
 from cuda.alignment.gapless.layout import vector_loads
 from cuda.alignment.intrinsics import to_signed, to_word
-
-
-def _halves(*words: int) -> list[np.ndarray]:
-    return [np.array([word], np.int64).astype(np.int32).view(np.float16) for word in words]
-
-
-def _shorts(*words: int) -> list[np.ndarray]:
-    return [np.array([word], np.int64).astype(np.int32).view(np.int16) for word in words]
-
-
-def _simulated_greater_shorts(a: int, b: int) -> int:
-    return to_word(np.maximum(*_shorts(a, b)))
-
-
-def _simulated_greater_halves(a: int, b: int) -> int:
-    return to_word(np.maximum(*_halves(a, b)))
-
-
-def _simulated_lesser_shorts(a: int, b: int) -> int:
-    return to_word(np.minimum(*_shorts(a, b)))
-
-
-def _simulated_lesser_halves(a: int, b: int) -> int:
-    return to_word(np.minimum(*_halves(a, b)))
-
-
-def _simulated_largest_bound(a: int) -> int:
-    return 0x3C00 - int(_shorts(a)[0].min())
-
-
-def _simulated_largest_half(a: int) -> int:
-    return int(_halves(a)[0].max())
-
-
-def _simulated_largest_short(a: int) -> int:
-    return int(_shorts(a)[0].max())
 
 
 def _simulated_unmask(word: int) -> int:
@@ -132,24 +97,29 @@ def _simulated_advance(
     return advance
 
 
+def _simulated_score(kind: type, byte_entries: bool = False) -> Callable[[Words, Words], int]:
+    def score(cells: Words, best: Words) -> int:
+        words = (*best, *cells[::2]) if byte_entries else best
+        numbers = np.array(words, np.int64).astype(np.int32).view(kind)
+        return 0x3C00 - int(numbers.min()) if byte_entries else int(numbers.max())
+
+    return score
+
+
 def _simulated_repeated(count: int, value: int) -> Callable[[], Words]:
     return lambda: (value,) * count
 
 
 if SIMULATED:
-    greater_halves = _simulated_greater_halves
-    greater_shorts = _simulated_greater_shorts
-    lesser_halves = _simulated_lesser_halves
-    lesser_shorts = _simulated_lesser_shorts
     repeated = _simulated_repeated
     advance_halves = _simulated_advance(np.float16, np.float16)
     advance_halves_sm90 = _simulated_advance(np.float16, np.int16)
     advance_shorts_sm90 = _simulated_advance(np.int16, np.int16)
     advance_bytes = _simulated_advance(np.float16, np.float16, np.minimum, byte_entries=True)
     advance_bytes_sm90 = _simulated_advance(np.float16, np.int16, np.minimum, byte_entries=True)
-    largest_bound = _simulated_largest_bound
-    largest_half = _simulated_largest_half
-    largest_short = _simulated_largest_short
+    score_halves = score_halves_sm90 = _simulated_score(np.float16)
+    score_shorts_sm90 = _simulated_score(np.int16)
+    score_bytes = score_bytes_sm90 = _simulated_score(np.int16, byte_entries=True)
     unmask = _simulated_unmask
     cut = _simulated_cut
     row = _simulated_row
@@ -210,25 +180,34 @@ else:
         loaded = builder.call(load, [address])
         return [builder.extract_value(loaded, k) for k in range(count)]
 
-    _largest_half = """{
+    _largest_half = inline_ptx(
+        """{
         .reg .b16 a, b, c; .reg .s32 n;
         mov.b32 {a, b}, $1;
         max.f16 c, a, b;
         cvt.rzi.s32.f16 $0, c;
-    }"""
-    _largest_short = """{
+    }""",
+        1,
+    )
+    _largest_short = inline_ptx(
+        """{
         .reg .s16 a, b, c;
         mov.b32 {a, b}, $1;
         max.s16 c, a, b;
         cvt.s32.s16 $0, c;
-    }"""
-    _largest_bound = """{
+    }""",
+        1,
+    )
+    _largest_bound = inline_ptx(
+        """{
         .reg .s16 a, b, c; .reg .s32 n;
         mov.b32 {a, b}, $1;
         min.s16 c, a, b;
         cvt.s32.s16 n, c;
         sub.s32 $0, 0x3C00, n;
-    }"""
+    }""",
+        1,
+    )
     _add_shorts = "{ .reg .b32 t; add.s16x2 t, $1, $2; max.s16x2 $0, t, $3; }"
 
     def _emit_add_halves(builder: Any, a: Any, b: Any) -> Any:
@@ -284,6 +263,18 @@ else:
 
         return intrinsic(typing)
 
+    def _score(better: Emit, largest: Emit, byte_entries: bool = False) -> Any:
+        def typing(typingctx, cells, best):  # type: ignore[no-untyped-def]
+            def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+                words = [builder.extract_value(arguments[1], k) for k in range(best.count)]
+                if byte_entries:
+                    words += [builder.extract_value(arguments[0], k) for k in range(0, cells.count, 2)]
+                return largest(builder, reduce(partial(better, builder), words))
+
+            return types.int32(cells, best), codegen
+
+        return intrinsic(typing)
+
     def repeated(count: int, value: int) -> Any:
         """Return a numba.cuda function without arguments that returns a tuple of `count` equal words."""
         result = types.UniTuple(types.int32, count)
@@ -296,18 +287,16 @@ else:
 
         return intrinsic(typing)
 
-    greater_halves = word_intrinsic(_greater_halves, 2)
-    greater_shorts = word_intrinsic(_greater_shorts, 2)
-    lesser_halves = word_intrinsic(_lesser_halves, 2)
-    lesser_shorts = word_intrinsic(_lesser_shorts, 2)
     advance_halves = _advance(_emit_add_halves, _greater_halves)
     advance_halves_sm90 = _advance(_emit_add_halves, _greater_shorts)
     advance_shorts_sm90 = _advance(_emit_add_shorts, _greater_shorts)
     advance_bytes = _advance(_emit_add_bytes, _lesser_halves, _two_pairs, byte_entries=True)
     advance_bytes_sm90 = _advance(_emit_add_bytes, _lesser_shorts, _two_pairs, byte_entries=True)
-    largest_bound = word_intrinsic(inline_ptx(_largest_bound, 1), 1)
-    largest_half = word_intrinsic(inline_ptx(_largest_half, 1), 1)
-    largest_short = word_intrinsic(inline_ptx(_largest_short, 1), 1)
+    score_halves = _score(_greater_halves, _largest_half)
+    score_halves_sm90 = _score(_greater_shorts, _largest_half)
+    score_shorts_sm90 = _score(_greater_shorts, _largest_short)
+    score_bytes = _score(_lesser_halves, _largest_bound, byte_entries=True)
+    score_bytes_sm90 = _score(_lesser_shorts, _largest_bound, byte_entries=True)
     unmask = word_intrinsic(_emit_unmask, 1)
     cut = word_intrinsic(_emit_cut, 3)
     row = word_intrinsic(_emit_row, 4)
