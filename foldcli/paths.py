@@ -28,11 +28,23 @@ def make_writable_folder(folder: Path) -> None:
         OSError: the folder cannot be created or written to; the error names it.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    check_writable_folder(folder)
+
+
+def check_writable_folder(folder: Path) -> None:
+    """Check that files can be written to a folder or, if it does not exist, that it can be created.
+
+    Nothing is created, so that a command that is refused later leaves no empty folder.
+
+    Raises:
+        OSError: they cannot; the error names the folder, or its nearest parent that exists.
+    """
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     try:
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        error.filename = str(folder)
+        error.filename = str(existing)
         raise
 
 

@@ -122,7 +122,7 @@ def run_predictions(
     from concurrent.futures import wait
 
     from foldcli.params.parameters import TEMPLATE
-    from foldcli.paths import cache_dir, make_writable_folder
+    from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
     from foldcli.pipeline.cpu_kernels import ALIGNMENTS, FEATURES, ITERATIONS, compile_cpu_kernels
     from foldcli.pipeline.defaults import with_default_method
     from foldcli.pipeline.failures import Failures
@@ -154,7 +154,7 @@ def run_predictions(
         check_relaxation(output.relaxation)
 
     if not dry_run:
-        make_writable_folder(output.folder)
+        check_writable_folder(output.folder)
     failures = Failures(output.folder, output.shard)
     targets = find_targets(features.cache, failures)
     selected = output.shard.select(targets)
@@ -249,6 +249,7 @@ def run_predictions(
             startup.worker_pools, startup.sampling,
         )  # fmt: skip
         wait([cpu_kernels])
+        make_writable_folder(output.folder)
         run_targets(selected, settings, failures, as_json)
     return None
 

@@ -152,14 +152,14 @@ def _run(
     import torch
 
     from foldcli.logs import logger
-    from foldcli.paths import make_writable_folder
+    from foldcli.paths import check_writable_folder, make_writable_folder
     from foldcli.process_state import on_stop_signals
     from model.errors import ConfigError
     from model.training.checkpoint import stored_progress
     from model.training.processes import TrainingProcesses
     from model.training.trainer import Trainer
 
-    make_writable_folder(run)
+    check_writable_folder(run)
     if not resume and stored_progress(run).step:
         raise click.UsageError(
             f"{run} holds a training run: continue it with --resume, or name another folder."
@@ -172,6 +172,7 @@ def _run(
             trainer = Trainer(settings, chains, split, run, processes, resume)
         except ConfigError as error:
             raise click.UsageError(f"{config}: {error}") from error
+        make_writable_folder(run)
         signals: list[int] = []
 
         def stop(number: int, frame: FrameType | None) -> None:

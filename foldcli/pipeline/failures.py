@@ -79,6 +79,8 @@ class Failures:
         self.raise_if_any()
 
     def _write(self) -> None:
+        # a run without any target has not created it
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(self.path) as stream:
             for name, error in self.failed:
                 entry = {

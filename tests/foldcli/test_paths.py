@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from foldcli.paths import cache_dir, make_writable_folder
+from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
 
 
 def test_cache_folder_comes_from_the_first_variable_that_is_set(
@@ -25,3 +25,16 @@ def test_folder_under_a_file_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(OSError) as caught:
         make_writable_folder(tmp_path / "file" / "out")
     assert str(tmp_path / "file") in str(caught.value)
+
+
+def test_check_of_a_folder_creates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path / "a" / "b", Path("c"), Path("d/e"), Path()):
+        check_writable_folder(folder)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "missing")
+    for name in ("file", "file/out", "dangling/out"):
+        with pytest.raises(OSError) as caught:
+            check_writable_folder(tmp_path / name)
+        assert str(tmp_path / name.split("/")[0]) in str(caught.value)

@@ -53,6 +53,20 @@ def foldcli(*arguments: object, env: dict[str, str]) -> subprocess.CompletedProc
     return run_foldcli([*arguments, "--threads", 1], env=env)
 
 
+def test_refused_run_leaves_no_folder(
+    query: Path, network: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "runs" / "out"
+    refused = {
+        "no network parameters": ("predict", query, "--params", tmp_path / "missing"),
+        "no such database": ("fold", query, "--params", network, "--db", tmp_path / "missing"),
+    }
+    for reason, arguments in refused.items():
+        result = foldcli(*arguments, "-o", out, env=environment)
+        assert result.returncode == 4 and reason in result.stderr
+        assert not out.parent.exists()
+
+
 def test_every_output_names_network_templates_and_expected_accuracy(
     network: Path, query: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
