@@ -91,7 +91,7 @@ def command(
     """
     from features.cleanup import remove_abandoned
     from foldcli.inputs.targets import find_feature_targets
-    from foldcli.paths import default_feature_cache, make_writable_folder
+    from foldcli.paths import check_writable_folder, default_feature_cache
     from foldcli.pipeline.alignment_settings import AlignmentSettings
     from foldcli.pipeline.cache_run import CacheRun
     from foldcli.pipeline.failures import Failures
@@ -112,7 +112,7 @@ def command(
     if dry_run:
         run.print_plan(find_feature_targets(inputs, db is not None, failures), shard, failures, as_json)
         return
-    make_writable_folder(cache)
+    check_writable_folder(cache)
     remove_abandoned(cache)
     run.run(shard.select(find_feature_targets(inputs, db is not None, failures)), failures)
     failures.finish()

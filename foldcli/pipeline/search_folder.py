@@ -20,7 +20,7 @@ from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import PROFILE_SUFFIXES
 from foldcli.inputs.queries import Query, read_named_queries
 from foldcli.logs import logger
-from foldcli.paths import make_writable_folder
+from foldcli.paths import check_writable_folder, make_writable_folder
 from foldcli.pipeline.alignment_request import AlignmentRequest, chain_query
 from foldcli.pipeline.alignment_stores import CacheStore
 from foldcli.pipeline.chain_search import ChainStore, search_complexes
@@ -156,15 +156,16 @@ def write_alignments(run: SearchRun, folder: Path, file_format: str) -> None:
         SomeTargetsFailed, TargetFailed: queries or files failed; see `Failures.finish`.
         OSError: a folder cannot be written.
     """
-    make_writable_folder(folder)
-    remove_abandoned_files(folder)
     profiles = None if run.save_profile is None else Path(run.save_profile)
-    if profiles is not None:
-        make_writable_folder(profiles)
-        remove_abandoned_files(profiles)
+    folders = [folder] if profiles is None else [folder, profiles]
+    for each in folders:
+        check_writable_folder(each)
     failures = Failures(folder, run.shard)
     queries = run.shard.select(read_named_queries(run.sources, failures))
     stage = run.stage()
+    for each in folders:
+        make_writable_folder(each)
+        remove_abandoned_files(each)
     store = FolderStore(folder, file_format, stage.request, profiles, run.overwrite)
     names = {id(query): name for name, query in queries}
 

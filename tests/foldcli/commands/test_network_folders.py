@@ -56,13 +56,15 @@ def foldcli(*arguments: object, env: dict[str, str]) -> subprocess.CompletedProc
 def test_refused_run_leaves_no_folder(
     query: Path, network: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    out = tmp_path / "runs" / "out"
-    refused = {
-        "no network parameters": ("predict", query, "--params", tmp_path / "missing"),
-        "no such database": ("fold", query, "--params", network, "--db", tmp_path / "missing"),
-    }
-    for reason, arguments in refused.items():
-        result = foldcli(*arguments, "-o", out, env=environment)
+    missing, out = tmp_path / "missing", tmp_path / "runs" / "out"
+    refused = (
+        ("no network parameters", "predict", query, "--params", missing, "-o", out),
+        ("no such database", "fold", query, "--params", network, "--db", missing, "-o", out),
+        ("no such database", "search", query, missing, "--format", "a3m", "-o", out, "--save-profile", out),
+        ("no such database", "cache-features", query, "--db", missing, "--cache", out),
+    )
+    for reason, *arguments in refused:
+        result = foldcli(*arguments, env=environment)
         assert result.returncode == 4 and reason in result.stderr
         assert not out.parent.exists()
 
