@@ -4,7 +4,6 @@ import torch
 
 from cuda.fused.attention import hopper_projections, triton
 from cuda.fused.attention.hopper_core import QUERIES, ROWS, WIDTH, launch_core
-from cuda.fused.attention.masked_bias import masked_with_maxima
 from cuda.fused.attention.reference import AttentionWeights
 from cuda.fused.launch import tma_aligned
 
@@ -61,13 +60,14 @@ def attend(
 ) -> None:
     """Compute gated attention of projected inputs; same arguments and errors as `triton.attend`.
 
-    A mask that all rows share (`triton.is_shared`) is added to the pair bias.
+    The Hopper kernel takes masks that all rows share (`triton.is_shared`).
     """
     if pair_bias is not None and pair_bias.dim() == 4 and len(pair_bias) == 1:
         pair_bias = pair_bias[0]
     supported = (
         projected.dtype == torch.bfloat16
         and tma_aligned(projected)
+        and tma_aligned(gated)
         and gating_bias.shape[1] == WIDTH.value
         and triton.is_shared(mask)
         and pair_bias is not None
@@ -76,11 +76,8 @@ def attend(
     )
     if not supported:
         return triton.attend(projected, gating_bias, mask, pair_bias, gated, statistics)
-    maxima = None
-    if mask is not None and projected.shape[0]:
-        pair_bias, maxima = masked_with_maxima(pair_bias, mask)
     tile = {"ROWS": ROWS.value, "QUERIES": QUERIES.value}
-    launch = triton.prepare_core(projected, gating_bias, None, pair_bias, gated, statistics, **tile)
+    launch = triton.prepare_core(projected, gating_bias, mask, pair_bias, gated, statistics, **tile)
     if launch.blocks:
-        launch_core(launch.arguments, launch.sizes["HEADS"], maxima)
+        launch_core(launch.arguments, launch.sizes["HEADS"])
         triton.recompute_out_of_range(launch)

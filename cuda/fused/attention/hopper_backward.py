@@ -4,7 +4,7 @@ A program computes one head of one row of 256 positions, whose keys are divided 
 operands fit in shared memory. A group goes through the queries in blocks of 32: it recomputes the softmax
 weights P from a tile of the bias, adds to the gradients of its keys and values, and replaces the tile by dS.
 When all groups are done, each computes the gradients of 64 queries from dS. For the formulas see
-`triton_backward_kernels`. Logits are scaled in float32, as in `hopper_core`, instead of the queries before.
+`triton_backward_kernels`. Logits are scaled in float32, instead of the queries before.
 """
 
 import torch

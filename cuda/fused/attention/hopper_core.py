@@ -3,19 +3,18 @@
 It computes the same as `triton_core`, with Hopper's instructions for copies and products.
 Programs are persistent: each processes blocks of 128 queries of one head in four rows. A loading warp copies
 tiles of keys, values and bias to shared memory ahead of their use. Four warpgroups each attend from 64 of the
-queries in two of the rows, which share the bias. While a group computes the exponentials of one row, its most
-expensive step, the products of the previous and of the next row are in flight. The sum of the softmax is a
-product with ones.
+queries in two of the rows, which share the bias. While one group computes exponentials, products of the
+others are in flight.
 
-As in `triton_core`, all logits of a query are taken relative to one value, and sums outside float32's middle
-range are counted, so that their blocks can be recomputed. Here, the value is the query's largest bias plus
-its largest product with a key in the first row's first tile. A steep bias thus takes no sum out of range.
+Few instructions per logit matter most, for time and for power. So the product of scaled queries and keys is
+accumulated onto the bias, the result is the power of two that a weight is, and the sum of the softmax is a
+product with ones. The weights of a query are relative to its largest bias (`relative_bias`). As in
+`triton_core`, sums outside float32's middle range are counted, so that their blocks can be recomputed.
 """
 
 import math
 from typing import Any
 
-import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -27,13 +26,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from cuda.fused.attention import triton_core as core
-from cuda.fused.hopper_tiles import (
-    allocate_barriers,
-    allocate_buffers,
-    next_stage,
-    previous_stage,
-    tile_descriptor,
-)
+from cuda.fused.attention.relative_bias import relative_bias
+from cuda.fused.hopper_tiles import allocate_barriers, allocate_buffers, next_stage, tile_descriptor
 from cuda.fused.launch import program_count
 
 WIDTH = gl.constexpr(32)
@@ -54,9 +48,12 @@ MIN_SUM = gl.constexpr(core.MIN_SUM.value)
 MAX_SUM = gl.constexpr(core.MAX_SUM.value)
 # layouts: a tile of 32 channels or keys in shared memory, and the registers of a group
 FLAT = gl.constexpr(gl.NVMMASharedLayout(64, 16, 2))
+TILES_OF_ROWS = gl.constexpr(gl.NVMMASharedLayout(64, 16, 3))
 LOGITS = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 32, 16]))
 WEIGHTS = gl.constexpr(gl.DotOperandLayout(0, LOGITS.value, 2))
 SUMS = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 8, 16]))
+# columns of the product with ones, eight in all, that hold the sums of one row
+COLUMNS_OF_ROW = gl.constexpr(8 // ROWS.value)
 
 
 @gluon.jit
@@ -89,6 +86,31 @@ def _reciprocal(x):
 
 
 @gluon.jit
+def _pairs(x):
+    """Return a float16 tile [QUERIES, KEYS] as int32 [QUERIES, KEYS / 2], with two neighbours in each.
+
+    A variable of a loop takes a whole register even if it has 16 bits.
+    """
+    pairs = gl.inline_asm_elementwise("mov.b32 $0, $2;", "=r,=r,r", [x], dtype=gl.int32, is_pure=True, pack=2)
+    pairs, _ = pairs.reshape([x.shape[0], x.shape[1] // 2, 2]).split()
+    return pairs
+
+
+@gluon.jit
+def _half_of(pairs, code: gl.constexpr):
+    return gl.inline_asm_elementwise(code, "=f,r", [pairs], dtype=gl.float32, is_pure=True, pack=1)
+
+
+@gluon.jit
+def _to_logits(pairs):
+    """Convert the `_pairs` of a tile to float32 [QUERIES, KEYS] with one instruction per element."""
+    low = _half_of(pairs, "{ .reg .b16 low, high; mov.b32 {low, high}, $1; cvt.f32.f16 $0, low; }")
+    high = _half_of(pairs, "{ .reg .b16 low, high; mov.b32 {low, high}, $1; cvt.f32.f16 $0, high; }")
+    both = gl.join(low, high).reshape([pairs.shape[0], pairs.shape[1] * 2])
+    return gl.convert_layout(both, LOGITS, assert_trivial=True)
+
+
+@gluon.jit
 def _iterations(items):
     """Return the number of work items that this program processes."""
     return gl.cdiv(items - gl.program_id(0), gl.num_programs(0))
@@ -106,12 +128,25 @@ def _work_item(iteration, query_blocks, HEADS: gl.constexpr):
 
 
 @gluon.jit
+def _load_rows(tiles, start, buffers, full, empty, iteration):
+    """Load the queries or gates of a work item from index `start` on when their buffers are free."""
+    row, position, channel = start
+    mbarrier.wait(empty, (iteration & 1) ^ 1)
+    mbarrier.expect(full, QUERY_GROUPS * PROGRAM_ROWS * QUERIES * WIDTH * 2)
+    for group in gl.static_range(QUERY_GROUPS):
+        first = position + group * QUERIES
+        tma.async_copy_global_to_shared(tiles, [row, first, channel], full, buffers.index(group))
+
+
+@gluon.jit
 def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
     """Load the tiles of all work items of this program as buffers become free."""
     query_tiles, key_tiles, bias_tiles = descriptors
-    queries, keys, values, biases, _ = buffers
-    full, empty, queries_full, queries_empty = barriers
+    queries, keys, values, biases, gates, _ = buffers
+    full, empty, queries_full, queries_empty, gates_full, gates_empty = barriers
     length, query_blocks, items = sizes
+    # when this tile is loaded, the groups have begun this item, and the results of the last one are stored
+    gates_begin = gl.minimum(STAGES, (length - 1) // KEYS) * KEYS
     stage = 0
     phase = 0
     for iteration in range(_iterations(items)):
@@ -119,17 +154,7 @@ def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
         row = row_block * PROGRAM_ROWS
         channel = head * WIDTH
         start = block * (QUERY_GROUPS * QUERIES)
-        buffer = iteration % 2
-        loaded = queries_full.index(buffer)
-        mbarrier.wait(queries_empty.index(buffer), (iteration // 2 & 1) ^ 1)
-        mbarrier.expect(loaded, QUERY_GROUPS * PROGRAM_ROWS * QUERIES * WIDTH * 2)
-        for group in gl.static_range(QUERY_GROUPS):
-            tma.async_copy_global_to_shared(
-                query_tiles,
-                [row, start + group * QUERIES, channel],
-                loaded,
-                queries.index(buffer * QUERY_GROUPS + group),
-            )
+        _load_rows(query_tiles, [row, start, channel], queries, queries_full, queries_empty, iteration)
         for begin in range(0, length, KEYS):
             loaded = full.index(stage)
             mbarrier.wait(empty.index(stage), phase ^ 1)
@@ -147,7 +172,17 @@ def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
                     loaded,
                     biases.index(stage * QUERY_GROUPS + group),
                 )
+            if begin == gates_begin:
+                first = [row, start, 3 * INNER + channel]
+                _load_rows(query_tiles, first, gates, gates_full, gates_empty, iteration)
             stage, phase = next_stage(stage, phase, STAGES)
+
+
+@gluon.jit
+def _group_tile(buffers, GROUP: gl.constexpr):
+    """Return the queries or gates [PROGRAM_ROWS, QUERIES, WIDTH] of one group's block, in shared memory."""
+    shape: gl.constexpr = [PROGRAM_ROWS, QUERIES, WIDTH]
+    return buffers.index(GROUP % QUERY_GROUPS)._reinterpret(buffers.dtype, shape, FLAT)
 
 
 @gluon.jit
@@ -165,209 +200,200 @@ def rows_of_tile(tile, k, ROWS: gl.constexpr):
 
 
 @gluon.jit
-def _load_bias(biases, stage, GROUP: gl.constexpr):
-    """Load the bias [QUERIES, KEYS] of a group's queries from shared memory, in units of log2."""
-    slot = stage * QUERY_GROUPS + GROUP % QUERY_GROUPS
-    tile = biases.index(slot)._reinterpret(biases.dtype, [QUERIES, KEYS], FLAT)
-    return _to_float32(tile.load(LOGITS)) * LOG2_E
-
-
-@gluon.jit
 def _queries_of(block):
     """Return the indices of the queries of a block, int32 [QUERIES]."""
     return block * QUERIES + gl.arange(0, QUERIES, gl.SliceLayout(1, LOGITS))
 
 
 @gluon.jit
-def _load_maxima(bias_maxima, query_block, head, length):
-    """Load the largest bias of each query of a block, float32 in units of log2."""
-    query = _queries_of(query_block)
-    maxima = gl.load(bias_maxima + head * length + query, mask=query < length, other=0.0)
-    return maxima.to(gl.float32) * LOG2_E
+def _load_bias(biases, stage, GROUP: gl.constexpr):
+    """Load the bias of a group's queries from shared memory, as `_pairs`."""
+    slot = stage * QUERY_GROUPS + GROUP % QUERY_GROUPS
+    tile = biases.index(slot)._reinterpret(biases.dtype, [QUERIES, KEYS], FLAT)
+    return _pairs(tile.load(LOGITS))
+
+
+@gluon.jit
+def _load_queries(tile, scale, FIRST: gl.constexpr):
+    """Load the queries of a group in each of its rows from shared memory, times the scale."""
+    queries = ()
+    for k in gl.static_range(ROWS):
+        query = _to_float32(tile.index(FIRST + k).load(WEIGHTS)) * scale
+        queries += (query.to(tile.dtype),)
+    return queries
 
 
 @gluon.jit
 def _attend_group(GROUP: gl.constexpr, inputs, output, statistics, INNER: gl.constexpr, SAVE: gl.constexpr):
     """Compute all work items of this program for the queries and rows of one warpgroup."""
-    buffers, barriers, sizes, bias_maxima, scale = inputs
-    queries, keys, values, biases, ones = buffers
-    full, empty, queries_full, queries_empty = barriers
+    buffers, barriers, sizes, scale = inputs
+    query_tiles, keys, values, biases, gate_tiles, ones = buffers
+    full, empty, queries_full, queries_empty, gates_full, gates_empty = barriers
     length, query_blocks, items = sizes
+    gated_tiles = output[0]
     FIRST: gl.constexpr = GROUP // QUERY_GROUPS * ROWS
-    LAST: gl.constexpr = FIRST + ROWS - 1
-    dtype: gl.constexpr = queries.dtype
     tiles = (length - 1) // KEYS + 1
-    zero_logits = gl.zeros([QUERIES, KEYS], gl.float32, LOGITS)
-    ones_operand = ones.permute((1, 0))
     stage = 0
     phase = 0
     for iteration in range(_iterations(items)):
         block, row_block, head = _work_item(iteration, query_blocks, INNER // WIDTH)
-        query_block = block * QUERY_GROUPS + GROUP % QUERY_GROUPS
-        bias_maximum = _load_maxima(bias_maxima, query_block, head, length)
-        buffer = iteration % 2
-        query = queries.index(buffer * QUERY_GROUPS + GROUP % QUERY_GROUPS)._reinterpret(
-            dtype, [PROGRAM_ROWS, QUERIES, WIDTH], FLAT
-        )
-        mbarrier.wait(queries_full.index(buffer), iteration // 2 & 1)
+        block = block * QUERY_GROUPS + GROUP % QUERY_GROUPS
+        first_row = row_block * PROGRAM_ROWS + FIRST
+        counter = _cleared_counter(output, block, first_row, head, length, INNER)
+        mbarrier.wait(queries_full, iteration & 1)
+        queries = _load_queries(_group_tile(query_tiles, GROUP), scale, FIRST)
+        mbarrier.arrive(queries_empty, count=1)
         mbarrier.wait(full.index(stage), phase)
+        bias = _load_bias(biases, stage, GROUP)
         key = _row_tile(keys, stage, FIRST).permute((1, 0))
-        logits = warpgroup_mma(query.index(FIRST), key, zero_logits, use_acc=False)
-        maximum = gl.max(logits, 1) * scale + bias_maximum
+        logits = warpgroup_mma(queries[0], key, _to_logits(bias))
+        # the previous item's results have left shared memory
+        tma.store_wait(0)
+        mbarrier.arrive(gates_empty, count=1, pred=iteration > 0)
+        total = _zeros(gl.zeros([QUERIES, 8], gl.float32, SUMS))
         out = ()
-        total = ()
         for _ in gl.static_range(ROWS):
-            out += (_zeros(zero_logits),)
-            total += (_zeros(gl.zeros([QUERIES, 8], gl.float32, SUMS)),)
-        # Operands of products cannot be computed while products are in flight, so the weights of one row are
-        # multiplied by its values during the exponentials of the next row. Before the first row they are 0.
-        weights = gl.zeros([QUERIES, KEYS], dtype, WEIGHTS)
+            out += (_zeros(logits),)
         for tile in range(tiles):
             following, following_phase = next_stage(stage, phase, STAGES)
-            previous = gl.where(tile == 0, stage, previous_stage(stage, STAGES))
             new_out = ()
-            new_total = ()
             for k in gl.static_range(ROWS):
-                # the logits of the next row
+                weights = gl.convert_layout(gl.exp2(logits).to(keys.dtype), WEIGHTS, assert_trivial=True)
+                # the logits of the next row, or of the next tile's first one
                 if k + 1 < ROWS:
                     key = _row_tile(keys, stage, FIRST + k + 1).permute((1, 0))
-                    next_logits = warpgroup_mma(
-                        query.index(FIRST + k + 1), key, zero_logits, use_acc=False, is_async=True
-                    )
                 else:
-                    # after the last tile there is no next one; these logits are not used
-                    more = tile + 1 < tiles
-                    mbarrier.wait(full.index(following), following_phase, pred=more)
+                    # after the last tile there is no next one; its logits are not used
+                    mbarrier.wait(full.index(following), following_phase, pred=tile + 1 < tiles)
+                    bias = _load_bias(biases, following, GROUP)
                     key = _row_tile(keys, following, FIRST).permute((1, 0))
-                    next_logits = warpgroup_mma(
-                        query.index(FIRST), key, zero_logits, use_acc=False, is_async=True
-                    )
-                # the weighted values of the previous row, and the sum of its weights
-                source = previous if k == 0 else stage
-                value = _row_tile(values, source, LAST if k == 0 else FIRST + k - 1)
-                weighted = warpgroup_mma(weights, value, out[(k - 1) % ROWS], is_async=True)
-                summed = warpgroup_mma(weights, ones_operand, total[(k - 1) % ROWS], is_async=True)
-                if k == 0:
-                    shift = _load_bias(biases, stage, GROUP) - maximum[:, None]
-                weight = gl.exp2(logits * scale + shift)
-                logits, weighted, summed, weight = warpgroup_mma_wait(
-                    0, deps=[next_logits, weighted, summed, weight]
-                )
-                if k == 0:
-                    last_out = weighted
-                    last_total = summed
-                    # no warp of the group reads the previous tile any more
-                    mbarrier.arrive(empty.index(previous), count=1, pred=tile > 0)
-                else:
-                    new_out += (weighted,)
-                    new_total += (summed,)
-                weights = gl.convert_layout(weight.to(dtype), WEIGHTS, assert_trivial=True)
-            new_out += (last_out,)
-            new_total += (last_total,)
+                next_logits = warpgroup_mma(queries[(k + 1) % ROWS], key, _to_logits(bias), is_async=True)
+                # this row's weighted values, and the sum of its weights
+                value = _row_tile(values, stage, FIRST + k)
+                weighted = warpgroup_mma(weights, value, out[k], is_async=True)
+                summed = warpgroup_mma(weights, ones.index(k).permute((1, 0)), total, is_async=True)
+                logits, weighted, total = warpgroup_mma_wait(0, deps=[next_logits, weighted, summed])
+                new_out += (weighted,)
+            mbarrier.arrive(empty.index(stage), count=1)
             out = new_out
-            total = new_total
             stage = following
             phase = following_phase
-        previous = previous_stage(stage, STAGES)
-        value = _row_tile(values, previous, LAST)
-        last_out = warpgroup_mma(weights, value, out[ROWS - 1], is_async=True)
-        last_total = warpgroup_mma(weights, ones_operand, total[ROWS - 1], is_async=True)
-        first_row = row_block * PROGRAM_ROWS + FIRST
-        gates = _load_gates(output, query_block, first_row, head, length, INNER)
-        last_out, last_total = warpgroup_mma_wait(0, deps=[last_out, last_total])
-        mbarrier.arrive(empty.index(previous), count=1)
-        mbarrier.arrive(queries_empty.index(buffer), count=1)
-        _finish(
-            (out[0], last_out), (total[0], last_total), maximum, gates, output, statistics, query_block,
-            first_row, head, length, INNER, SAVE,
-        )  # fmt: skip
+        mbarrier.wait(gates_full, iteration & 1)
+        gates = _group_tile(gate_tiles, GROUP)
+        _finish(out, total, gates, counter, output, block, first_row, head, length, FIRST)
+        if SAVE:
+            _save_statistics(total, statistics, output, block, first_row, head, length, INNER)
+        fence_async_shared()
+        gl.thread_barrier()
+        shape: gl.constexpr = [PROGRAM_ROWS // ROWS, ROWS, QUERIES, WIDTH]
+        results = gate_tiles.index(GROUP % QUERY_GROUPS)._reinterpret(keys.dtype, shape, TILES_OF_ROWS)
+        tma.async_copy_shared_to_global(
+            gated_tiles, [first_row, block * QUERIES, head * WIDTH], results.index(FIRST // ROWS)
+        )
+    tma.store_wait(0)
 
 
 @gluon.jit
-def _load_gates(output, block, first_row, head, length, INNER: gl.constexpr):
-    """Load the projected gates [QUERIES, WIDTH] of a group's queries in each of its rows."""
-    projected, projected_row, projected_position, _, _, _, _, batch, _ = output
-    channel = gl.arange(0, WIDTH, gl.SliceLayout(0, LOGITS))
-    query = _queries_of(block)
-    in_range = query < length
-    offsets = (query.to(gl.int64) * projected_position)[:, None] + channel[None, :]
-    gates = ()
-    for k in gl.static_range(ROWS):
-        row = (first_row + k).to(gl.int64)
-        pointers = projected + 3 * INNER + head * WIDTH + row * projected_row + offsets
-        gates += (gl.load(pointers, mask=in_range[:, None] & (row < batch), other=0.0),)
-    return gates
-
-
-@gluon.jit
-def _finish(
-    out, total, maximum, gates, output, statistics, block, first_row, head, length, INNER: gl.constexpr,
-    SAVE: gl.constexpr,
-):  # fmt: skip
-    """Divide by the sums, gate and store one group's results; store the number of sums out of range."""
-    _, _, _, gating_bias, gated, gated_row, gated_position, batch, out_of_range = output
-    channel = gl.arange(0, WIDTH, gl.SliceLayout(0, LOGITS))
-    query = _queries_of(block)
-    in_range = query < length
-    query = query.to(gl.int64)
-    gate_bias = gl.load(gating_bias + head * WIDTH + channel).to(gl.float32)
-    results = gated + head * WIDTH + (query * gated_position)[:, None] + channel[None, :]
-    out_of_range_count = gl.zeros([QUERIES], gl.int32, gl.SliceLayout(1, LOGITS))
-    for k in gl.static_range(ROWS):
-        row = (first_row + k).to(gl.int64)
-        if row < batch:
-            gate = _reciprocal(1 + gl.exp2((gates[k].to(gl.float32) + gate_bias[None, :]) * -LOG2_E))
-            sums = gl.convert_layout(gl.sum(total[k], 1) * 0.125, gl.SliceLayout(1, LOGITS))
-            result = out[k] * _reciprocal(sums)[:, None] * gate
-            gl.store(results + row * gated_row, result.to(gated.dtype.element_ty), mask=in_range[:, None])
-            if SAVE:
-                maxima, sums_of_weights = statistics
-                offsets = (row * (INNER // WIDTH) + head) * length + query
-                gl.store(maxima + offsets, maximum * (1 / LOG2_E), mask=in_range)
-                gl.store(sums_of_weights + offsets, sums, mask=in_range)
-            # written so that NaN counts as out of range
-            outside = gl.where((sums > MIN_SUM) & (sums < MAX_SUM), 0, 1)
-            out_of_range_count += gl.where(in_range, 1, 0) * outside
+def _cleared_counter(output, block, first_row, head, length, INNER: gl.constexpr):
+    """Return the pointer to the number of a block's sums that are out of range, after setting it to 0."""
+    _, _, batch, out_of_range = output
     blocks = gl.cdiv(length, QUERIES)
-    row_blocks = gl.cdiv(batch, ROWS)
-    row_block = first_row // ROWS
-    exists = (block < blocks) & (row_block < row_blocks)
-    target = out_of_range + (row_block * (INNER // WIDTH) + head) * blocks + block
-    gl.store(target, gl.sum(out_of_range_count, 0), mask=exists)
+    counter = out_of_range + (first_row // ROWS * (INNER // WIDTH) + head) * blocks + block
+    gl.store(counter, 0, mask=(block < blocks) & (first_row < batch))
+    return counter
+
+
+@gluon.jit
+def _sums(total, k: gl.constexpr):
+    """Return the sums of a row's weights, float32 [QUERIES], from those of all rows."""
+    column = gl.arange(0, 8, gl.SliceLayout(0, SUMS))
+    own = gl.where((column // COLUMNS_OF_ROW == k)[None, :], total, 0.0)
+    return gl.convert_layout(gl.sum(own, 1) * (1 / COLUMNS_OF_ROW), gl.SliceLayout(1, LOGITS))
+
+
+@gluon.jit
+def _finish(out, total, tile, counter, output, block, first_row, head, length, FIRST: gl.constexpr):
+    """Divide by the sums, gate, and write one group's results over its gates; count sums out of range."""
+    _, gating_bias, batch, _ = output
+    in_range = _queries_of(block) < length
+    channel = gl.arange(0, WIDTH, gl.SliceLayout(0, LOGITS))
+    gate_bias = gl.load(gating_bias + head * WIDTH + channel).to(gl.float32) * -LOG2_E
+    for k in gl.static_range(ROWS):
+        sums = _sums(total, k)
+        gates = _to_float32(tile.index(FIRST + k).load(LOGITS))
+        # sigmoid(gates + gating bias) / sums
+        factor = _reciprocal(sums[:, None] * (1 + gl.exp2(gates * -LOG2_E + gate_bias[None, :])))
+        tile.index(FIRST + k).store((out[k] * factor).to(tile.dtype))
+        # written so that NaN counts as out of range
+        outside = gl.where((sums > MIN_SUM) & (sums < MAX_SUM), 0, 1)
+        counted = in_range & (first_row + k < batch) & (outside > 0)
+        gl.atomic_add(counter + gl.zeros_like(outside), outside, mask=counted, sem="relaxed")
+
+
+@gluon.jit
+def _save_statistics(total, statistics, output, block, first_row, head, length, INNER: gl.constexpr):
+    """Store the logits that weights are relative to, and the sums of weights."""
+    bias_maxima, maxima, sums_of_weights = statistics
+    _, _, batch, _ = output
+    query = _queries_of(block)
+    maximum = gl.load(bias_maxima + head * length + query, mask=query < length, other=0.0)
+    for k in gl.static_range(ROWS):
+        row = (first_row + k).to(gl.int64)
+        offsets = (row * (INNER // WIDTH) + head) * length + query
+        exists = (query < length) & (row < batch)
+        gl.store(maxima + offsets, maximum, mask=exists)
+        gl.store(sums_of_weights + offsets, _sums(total, k), mask=exists)
+
+
+@gluon.jit
+def _allocate_barrier(ARRIVALS: gl.constexpr):
+    """Allocate a barrier that waits for ARRIVALS arrivals."""
+    return allocate_barriers(1, ARRIVALS).index(0)
+
+
+@gluon.jit
+def _ones(dtype: gl.constexpr):
+    """Return operands [ROWS, 8, KEYS] in shared memory, with ones in each row's columns of the sums."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0])
+    operands = gl.allocate_shared_memory(dtype, [ROWS, 8, KEYS], FLAT)
+    column = gl.arange(0, 8, gl.SliceLayout(1, layout))
+    for k in gl.static_range(ROWS):
+        own = (column // COLUMNS_OF_ROW == k)[:, None]
+        ones = gl.full([8, KEYS], 1.0, gl.float32, layout)
+        operands.index(k).store(gl.where(own, ones, 0.0).to(dtype))
+    fence_async_shared()
+    return operands
 
 
 @gluon.jit(do_not_specialize=["batch", "length", "query_blocks", "items"])
 def attention_kernel(
-    query_tiles, key_tiles, bias_tiles, bias_maxima, projected, projected_row, projected_position,
-    gating_bias, gated, gated_row, gated_position, batch, out_of_range, maxima, sums, length, query_blocks,
-    items, scale, INNER: gl.constexpr, SAVE: gl.constexpr,
+    query_tiles, key_tiles, bias_tiles, gated_tiles, gating_bias, batch, out_of_range, bias_maxima, maxima,
+    sums, length, query_blocks, items, scale, INNER: gl.constexpr, SAVE: gl.constexpr,
 ):  # fmt: skip
     """Write softmax(q kᵀ · scale + bias) v ⊙ sigmoid(g + b) of all blocks.
 
-    projected [B, L, 4*H*D] holds q, k, v and g; query_tiles and key_tiles are descriptors of it. bias_maxima
-    [H, L] is the largest bias of each query. gated is [B, L, H*D]. The scale includes log2 e. out_of_range
-    receives the number of sums outside the middle range of each block. If SAVE, maxima and sums [B, H, L]
-    receive the logit that each query's weights are relative to, and the sum of the weights.
+    query_tiles and key_tiles are descriptors of q, k, v and g [B, L, 4*H*D], bias_tiles of `relative_bias`
+    [H, L, K], gated_tiles of the result [B, L, H*D]. bias_maxima [H, L] is the largest bias of each query.
+    The scale includes log2 e. out_of_range receives the number of sums outside the middle range of each
+    block. If SAVE, maxima and sums [B, H, L] receive the logit that each query's weights are relative to, and
+    the sum of the weights.
     """
     dtype: gl.constexpr = query_tiles.dtype
-    queries = allocate_buffers(query_tiles, 2 * QUERY_GROUPS)
+    queries = allocate_buffers(query_tiles, QUERY_GROUPS)
     keys = allocate_buffers(key_tiles, STAGES)
     values = allocate_buffers(key_tiles, STAGES)
     biases = allocate_buffers(bias_tiles, STAGES * QUERY_GROUPS)
+    gates = allocate_buffers(query_tiles, QUERY_GROUPS)
     full, empty = allocate_barriers(STAGES, 1), allocate_barriers(STAGES, GROUPS)
-    queries_full, queries_empty = allocate_barriers(2, 1), allocate_barriers(2, GROUPS)
-    ones = gl.allocate_shared_memory(dtype, [8, KEYS], FLAT)
-    ones.store(gl.full([8, KEYS], 1.0, dtype, gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0])))
-    fence_async_shared()
-    buffers = (queries, keys, values, biases, ones)
-    barriers = (full, empty, queries_full, queries_empty)
+    queries_full, queries_empty = _allocate_barrier(1), _allocate_barrier(GROUPS)
+    gates_full, gates_empty = _allocate_barrier(1), _allocate_barrier(GROUPS)
+    ones = _ones(dtype)
+    buffers = (queries, keys, values, biases, gates, ones)
+    barriers = (full, empty, queries_full, queries_empty, gates_full, gates_empty)
     sizes = (length, query_blocks, items)
-    output = (
-        projected, projected_row, projected_position, gating_bias, gated, gated_row, gated_position, batch,
-        out_of_range,
-    )  # fmt: skip
-    statistics = (maxima, sums)
-    inputs = (buffers, barriers, sizes, bias_maxima, scale)
+    output = (gated_tiles, gating_bias, batch, out_of_range)
+    statistics = (bias_maxima, maxima, sums)
+    inputs = (buffers, barriers, sizes, scale)
     gl.warp_specialize(
         [
             (_attend_group, (0, inputs, output, statistics, INNER, SAVE)),
@@ -381,34 +407,29 @@ def attention_kernel(
     )
 
 
-def launch_core(arguments: tuple[Any, ...], heads: int, bias_maxima: torch.Tensor | None = None) -> None:
-    """Launch the kernel for bfloat16 heads of 32 channels, a pair bias and no mask.
+def launch_core(arguments: tuple[Any, ...], heads: int) -> None:
+    """Launch the kernel for bfloat16 heads of 32 channels, a pair bias, and no mask or one for all rows.
 
     Args:
-        arguments: those of a `CoreLaunch`. The projections must satisfy `tma_aligned`, and the bias of keys
-            past the last one must be -inf. The counts of sums out of range are those of blocks of QUERIES
-            queries of ROWS rows of one head.
+        arguments: those of a `CoreLaunch`. The projections and the result must satisfy `tma_aligned`, and the
+            bias of keys past the last one must be -inf. The counts of sums out of range are those of blocks
+            of QUERIES queries of ROWS rows of one head.
         heads: number of heads.
-        bias_maxima: [H, L], the largest bias of each query, if it is known.
     """
-    (projected, projected_row, projected_position, gating_bias, _, _, _, pair_bias, _, _, gated, gated_row,
-        gated_position, batch, length, maxima, sums, _, _, out_of_range) = arguments  # fmt: skip
+    (projected, _, _, gating_bias, mask, _, _, pair_bias, _, _, gated, _, _, batch, length, maxima, sums,
+        _, _, out_of_range) = arguments  # fmt: skip
+    relative, bias_maxima = relative_bias(pair_bias, mask)
     query_blocks = -(-length // (QUERY_GROUPS.value * QUERIES.value))
     items = query_blocks * -(-batch // PROGRAM_ROWS.value) * heads
     attention_kernel[(program_count(projected, items, 1),)](
         tile_descriptor(projected, PROGRAM_ROWS.value, QUERIES.value, WIDTH.value),
         tile_descriptor(projected, PROGRAM_ROWS.value, KEYS.value, WIDTH.value),
-        tile_descriptor(pair_bias, 1, QUERIES.value, KEYS.value),
-        pair_bias.amax(-1) if bias_maxima is None else bias_maxima,
-        projected,
-        projected_row,
-        projected_position,
+        tile_descriptor(relative, 1, QUERIES.value, KEYS.value),
+        tile_descriptor(gated, ROWS.value, QUERIES.value, WIDTH.value),
         gating_bias,
-        gated,
-        gated_row,
-        gated_position,
         batch,
         out_of_range,
+        bias_maxima,
         # a tuple of a kernel cannot contain None
         out_of_range if maxima is None else maxima,
         out_of_range if sums is None else sums,

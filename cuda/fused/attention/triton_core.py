@@ -18,9 +18,9 @@ from cuda.fused.rows import sigmoid
 
 LOG2_E = tl.constexpr(math.log2(math.e))
 MASK_PENALTY = tl.constexpr(REFERENCE_MASK_PENALTY)
-# the middle range of sums: they have lost no precision, and values up to 2⁶⁰ times them are finite
-MIN_SUM = tl.constexpr(2.0**-60)
-MAX_SUM = tl.constexpr(2.0**60)
+# the middle range of sums: no weight above 2⁻²⁶ of them is lost, and values up to 2¹⁷ times them are finite
+MIN_SUM = tl.constexpr(2.0**-100)
+MAX_SUM = tl.constexpr(2.0**110)
 # modes of a step: update the maximum of a query's logits, set it from this block, or keep it
 RUNNING_MAX, FIRST_MAX, FIXED_MAX = (tl.constexpr(mode) for mode in range(3))
 

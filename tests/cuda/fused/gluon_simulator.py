@@ -235,6 +235,13 @@ def _store(pointer: Pointer, value: torch.Tensor, mask: Any = True) -> None:
     pointer.memory[offsets[mask]] = value[mask].to(pointer.memory.dtype)
 
 
+def _atomic_add(pointer: Pointer, value: torch.Tensor, mask: Any = True, sem: str = "acq_rel") -> None:
+    offsets, mask, value = torch.broadcast_tensors(
+        torch.as_tensor(pointer.offsets), torch.as_tensor(mask), torch.as_tensor(value)
+    )
+    pointer.memory.index_add_(0, offsets[mask], value[mask].to(pointer.memory.dtype))
+
+
 def _allocate(dtype: Any, shape: Sequence[int], layout: Any) -> Any:
     if dtype is torch.int64:
         return Barriers(shape[0])
@@ -271,6 +278,7 @@ def _language(program: int, programs: int) -> SimpleNamespace:
         cdiv=lambda a, b: (a + b - 1) // b,
         arange=lambda start, end, layout: torch.arange(start, end),
         zeros=lambda shape, dtype, layout: simulated(torch.zeros(shape, dtype=dtype)),
+        zeros_like=torch.zeros_like,
         full=lambda shape, value, dtype, layout: simulated(torch.full(shape, value, dtype=dtype)),
         max=lambda x, axis: x.amax(axis),
         sum=lambda x, axis: x.sum(axis),
@@ -286,6 +294,7 @@ def _language(program: int, programs: int) -> SimpleNamespace:
         convert_layout=lambda x, layout, assert_trivial=False: x,
         load=_load,
         store=_store,
+        atomic_add=_atomic_add,
         SliceLayout=lambda *_: None,
         BlockedLayout=lambda *_: None,
         NVMMASharedLayout=lambda *_: None,

@@ -14,6 +14,8 @@ def replace_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         "attention_kernel",
         _zeros=torch.zeros_like,
         _to_float32=torch.Tensor.float,
+        _pairs=lambda tile: tile,
+        _to_logits=torch.Tensor.float,
         _reciprocal=torch.reciprocal,
     )
     monkeypatch.setattr(hopper_core, "attention_kernel", kernel)

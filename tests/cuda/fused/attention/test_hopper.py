@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 
 from cuda.fused.attention import hopper, hopper_core
 from cuda.fused.attention import triton as triton_attention
-from tests.cuda.fused.attention import plain_mask, simulated_core
+from tests.cuda.fused.attention import plain_bias, simulated_core
 
 HEADS, WIDTH = 2, 32
 
@@ -52,7 +52,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the kernel in the simulator."""
     monkeypatch.setattr(triton_attention, "check_tensors", lambda *_: None)
     simulated_core.replace_kernel(monkeypatch)
-    plain_mask.replace_kernel(monkeypatch)
+    plain_bias.replace_kernel(monkeypatch)
 
 
 @pytest.mark.parametrize(

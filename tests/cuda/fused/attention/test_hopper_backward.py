@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 from cuda.fused.attention import hopper_backward, hopper_bias_gradient
 from cuda.fused.attention.differentiable import attend_reference
 from cuda.fused.attention.triton_backward import GradientInputs
-from tests.cuda.fused.attention import plain_mask
+from tests.cuda.fused.attention import plain_bias
 from tests.cuda.fused.gluon_simulator import SimulatedKernel
 
 HEADS, WIDTH = 2, 32
@@ -22,7 +22,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
         (hopper_bias_gradient, "bias_gradient_kernel"),
     ):
         monkeypatch.setattr(module, name, SimulatedKernel(module, name))
-    plain_mask.replace_kernel(monkeypatch)
+    plain_bias.replace_kernel(monkeypatch)
 
 
 def exact_gradients(

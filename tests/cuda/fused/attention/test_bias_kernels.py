@@ -1,10 +1,10 @@
-"""The kernel that adds masks to pair biases gives the numbers of plain PyTorch."""
+"""The kernels that prepare pair biases give the numbers of plain PyTorch."""
 
 import pytest
 import torch
 
-from cuda.fused.attention import masked_bias
-from tests.cuda.fused.attention import plain_mask
+from cuda.fused.attention import masked_bias, relative_bias
+from tests.cuda.fused.attention import plain_bias
 from tests.cuda.fused.environment import DEVICE
 
 
@@ -16,15 +16,18 @@ def draw(parts: int, length: int, heads: int = 3) -> tuple[torch.Tensor, torch.T
     return bias.permute(0, 3, 1, 2), mask.expand(4, length)
 
 
-@pytest.mark.parametrize("length", [1, 40, 129, 256])
-def test_maxima(length: int) -> None:
+@pytest.mark.parametrize("length", [1, 40, 129, 600])
+@pytest.mark.parametrize("masked", [False, True])
+def test_relative(length: int, masked: bool) -> None:
     bias, mask = draw(1, length)
-    for value, expected in zip(
-        masked_bias.masked_with_maxima(bias[0], mask),
-        plain_mask.masked_with_maxima(bias[0], mask),
-        strict=True,
-    ):
-        assert value.is_contiguous() and torch.equal(value, expected)
+    if masked:
+        bias[0, 1] *= 1e4
+    arguments = bias[0], mask if masked else None
+    relative, maxima = relative_bias.relative_bias(*arguments)
+    expected, expected_maxima = plain_bias.relative_bias(*arguments)
+    assert relative.is_contiguous() and torch.equal(maxima, expected_maxima)
+    # one unit in the last place, as float32 products may be fused with sums
+    torch.testing.assert_close(relative, expected, rtol=2**-10, atol=0)
 
 
 @pytest.mark.parametrize("length", [40, 256])
@@ -38,7 +41,7 @@ def test_transposed(length: int, masked: bool, transpose: bool, contiguous: bool
         bias = bias.contiguous()
     arguments = bias, mask if masked else None, transpose
     values = masked_bias.masked_and_transposed(*arguments)
-    expected = plain_mask.masked_and_transposed(*arguments)
+    expected = plain_bias.masked_and_transposed(*arguments)
     assert torch.equal(values[0], expected[0]) and values[0].is_contiguous()
     assert (values[1] is None) == (not transpose)
     if values[1] is not None and expected[1] is not None:
