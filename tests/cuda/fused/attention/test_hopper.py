@@ -104,6 +104,13 @@ def test_steep_bias_takes_no_sum_out_of_range() -> None:
     assert not out_of_range.any()
 
 
+def test_products_of_trained_networks_take_no_sum_out_of_range() -> None:
+    """Sums reach 2⁸⁰ here, and 2⁷³ in the compact network."""
+    result, exact, out_of_range = run_kernel(3, 100, False, query_scales=(8.0, 12.0))
+    assert (result.double() - exact).norm() / exact.norm() < 2**-6
+    assert not out_of_range.any()
+
+
 def test_sums_out_of_range_are_counted_in_their_block() -> None:
     result, exact, out_of_range = run_kernel(3, 100, False, query_scales=(1.0, 100.0))
     error = (result.double() - exact).abs().unflatten(-1, (HEADS, WIDTH)).amax(-1)  # [batch, length, heads]
