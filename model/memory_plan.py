@@ -196,6 +196,10 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         """Return the bytes of one chunk: at least one row, at most all rows."""
         return min(max(chunk_elements, per_row), rows * per_row) * itemsize
 
+    def bias(heads: int) -> int:
+        """Return the bytes of a pair bias, which fused kernels copy."""
+        return squared * heads * itemsize * (2 if size.in_place else 1)
+
     attention = stack.pair.attention_heads * stack.pair.attention_channels
     row_attention = stack.msa.attention_heads * stack.msa.attention_channels
     extra_attention = extra.msa.attention_heads * extra.msa.attention_channels
@@ -206,7 +210,7 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         "extra row attention": extra_msa
         + extra_update
         + pair_columns
-        + squared * extra.msa.attention_heads * itemsize
+        + bias(extra.msa.attention_heads)
         + chunk(extra_rows, 5 * length * extra_attention),
         "extra column attention": 2 * extra_msa,
         "extra outer product mean": extra_msa
@@ -214,7 +218,7 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         + update,
         "row attention": msa_update
         + pair_columns
-        + squared * stack.msa.attention_heads * itemsize
+        + bias(stack.msa.attention_heads)
         + chunk(msa_rows, 5 * length * row_attention),
         "outer product mean": (2 * rows + gathered) * size.msa_rows * stack.msa.outer_channels * itemsize
         + update,
@@ -223,7 +227,7 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         + update,
         "triangle attention": update
         + pair_columns
-        + squared * stack.pair.attention_heads * itemsize
+        + bias(stack.pair.attention_heads)
         + chunk(rows, 5 * length * attention),
         "structure module": 4 * positions * (stack.pair.channels + 2 * structure.heads)
         + chunk(rows, length * point_attention_elements(structure) * 4 // itemsize),
