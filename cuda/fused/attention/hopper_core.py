@@ -7,9 +7,9 @@ queries in two of the rows, which share the bias. While one group computes expon
 others are in flight.
 
 Few instructions per logit matter most, for time and for power. So the product of scaled queries and keys is
-accumulated onto the bias, the result is the power of two that a weight is, and the sum of the softmax is a
-product with ones. The weights of a query are relative to its largest bias (`relative_bias`). As in
-`triton_core`, sums outside float32's middle range are counted, so that their blocks can be recomputed.
+accumulated onto the bias, a weight is two to the power of the result, and the sum of the softmax is a product
+with ones. The weights of a query are relative to its largest bias (`relative_bias`). As in `triton_core`,
+sums outside float32's middle range are counted, so that their blocks can be recomputed.
 """
 
 import math
@@ -46,7 +46,7 @@ REGISTERS, GROUP_REGISTERS, LOAD_REGISTERS = 96, gl.constexpr(112), gl.constexpr
 LOG2_E = gl.constexpr(math.log2(math.e))
 MIN_SUM = gl.constexpr(core.MIN_SUM.value)
 MAX_SUM = gl.constexpr(core.MAX_SUM.value)
-# layouts: a tile of 32 channels or keys in shared memory, and the registers of a group
+# layouts: a tile of 32 channels or keys in shared memory, tiles of several rows, and the registers of a group
 FLAT = gl.constexpr(gl.NVMMASharedLayout(64, 16, 2))
 TILES_OF_ROWS = gl.constexpr(gl.NVMMASharedLayout(64, 16, 3))
 LOGITS = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 32, 16]))
@@ -97,8 +97,9 @@ def _pairs(x):
 
 
 @gluon.jit
-def _half_of(pairs, code: gl.constexpr):
-    return gl.inline_asm_elementwise(code, "=f,r", [pairs], dtype=gl.float32, is_pure=True, pack=1)
+def _half_of(pairs, CODE: gl.constexpr):
+    """Convert one element of each of the `_pairs` to float32."""
+    return gl.inline_asm_elementwise(CODE, "=f,r", [pairs], dtype=gl.float32, is_pure=True, pack=1)
 
 
 @gluon.jit
@@ -145,7 +146,7 @@ def _load_tiles(descriptors, buffers, barriers, sizes, INNER: gl.constexpr):
     queries, keys, values, biases, gates, _ = buffers
     full, empty, queries_full, queries_empty, gates_full, gates_empty = barriers
     length, query_blocks, items = sizes
-    # when this tile is loaded, the groups have begun this item, and the results of the last one are stored
+    # Gates are loaded after so many tiles that the previous item's results have left their buffer by then.
     gates_begin = gl.minimum(STAGES, (length - 1) // KEYS) * KEYS
     stage = 0
     phase = 0

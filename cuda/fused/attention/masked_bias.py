@@ -9,6 +9,18 @@ from cuda.fused.attention.triton_core import MASK_PENALTY
 QUERIES, KEYS = 16, 128
 
 
+@triton.jit
+def load_masked(bias, bias_query, bias_key, mask, mask_position, query, key, length):
+    """Load the bias [queries, keys] of one head plus the mask's penalty: float32, -inf past the last key."""
+    real = (query < length)[:, None] & (key < length)[None, :]
+    pointers = bias + query.to(tl.int64)[:, None] * bias_query + key[None, :] * bias_key
+    value = tl.load(pointers, mask=real, other=float("-inf")).to(tl.float32)
+    if mask is not None:
+        keep = tl.load(mask + key * mask_position, mask=key < length, other=1.0).to(tl.float32)
+        value += ((keep - 1.0) * MASK_PENALTY)[None, :]
+    return value
+
+
 @triton.jit(do_not_specialize=["length"])
 def mask_bias(
     bias, bias_batch, bias_head, bias_query, bias_key, mask, mask_position, masked, transposed, length,
@@ -26,12 +38,8 @@ def mask_bias(
     for first in range(0, length, KEYS):
         key = first + tl.arange(0, KEYS)
         real = real_query & (key < length)[None, :]
-        pointers = bias + query.to(tl.int64)[:, None] * bias_query + key[None, :] * bias_key
-        value = tl.load(pointers, mask=real, other=0.0)
-        if mask is not None:
-            keep = tl.load(mask + key * mask_position, mask=key < length, other=1.0).to(tl.float32)
-            penalty = ((keep - 1.0) * MASK_PENALTY).to(value.dtype)
-            value = (value.to(tl.float32) + penalty.to(tl.float32)[None, :]).to(value.dtype)
+        value = load_masked(bias, bias_query, bias_key, mask, mask_position, query, key, length)
+        value = value.to(bias.dtype.element_ty)
         if masked is not None:
             tl.store(masked + (row + query)[:, None] * length + key[None, :], value, mask=real)
         if transposed is not None:

@@ -6,23 +6,11 @@ import torch
 import triton
 import triton.language as tl
 
+from cuda.fused.attention.masked_bias import load_masked
 from cuda.fused.attention.reference import padded_keys
-from cuda.fused.attention.triton_core import MASK_PENALTY
 
 LOG2_E = tl.constexpr(math.log2(math.e))
 QUERIES, KEYS = 4, 512
-
-
-@triton.jit
-def _load_tile(bias, bias_query, bias_key, mask, mask_position, query, key, length):
-    """Load the bias [QUERIES, KEYS] plus the mask's penalty, float32, with -inf past the last key."""
-    real = (query < length)[:, None] & (key < length)[None, :]
-    pointers = bias + query.to(tl.int64)[:, None] * bias_query + key[None, :] * bias_key
-    value = tl.load(pointers, mask=real, other=float("-inf")).to(tl.float32)
-    if mask is not None:
-        keep = tl.load(mask + key * mask_position, mask=key < length, other=1.0).to(tl.float32)
-        value += ((keep - 1.0) * MASK_PENALTY)[None, :]
-    return value
 
 
 @triton.jit(do_not_specialize=["length", "padded"])
@@ -41,13 +29,13 @@ def relate_bias(
     largest = tl.full([QUERIES], float("-inf"), tl.float32)
     for first in range(0, length, KEYS):
         key = first + tl.arange(0, KEYS)
-        value = _load_tile(bias, bias_query, bias_key, mask, mask_position, query, key, length)
+        value = load_masked(bias, bias_query, bias_key, mask, mask_position, query, key, length)
         largest = tl.maximum(largest, tl.max(value, 1))
     row = head * length + query
     tl.store(maxima + row, largest, mask=query < length)
     for first in range(0, padded, KEYS):
         key = first + tl.arange(0, KEYS)
-        value = _load_tile(bias, bias_query, bias_key, mask, mask_position, query, key, length)
+        value = load_masked(bias, bias_query, bias_key, mask, mask_position, query, key, length)
         value = ((value - largest[:, None]) * LOG2_E).to(relative.dtype.element_ty)
         target = relative + row[:, None] * padded + key[None, :]
         tl.store(target, value, mask=(query < length)[:, None] & (key < padded)[None, :])

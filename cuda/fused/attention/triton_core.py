@@ -18,7 +18,8 @@ from cuda.fused.rows import sigmoid
 
 LOG2_E = tl.constexpr(math.log2(math.e))
 MASK_PENALTY = tl.constexpr(REFERENCE_MASK_PENALTY)
-# the middle range of sums: no weight above 2⁻²⁶ of them is lost, and values up to 2¹⁷ times them are finite
+# the middle range of a query's sum of weights: below it, weights of 2⁻²⁶ of the sum would be lost; above it,
+# products with values of up to 2¹⁷ could be infinite
 MIN_SUM = tl.constexpr(2.0**-100)
 MAX_SUM = tl.constexpr(2.0**110)
 # modes of a step: update the maximum of a query's logits, set it from this block, or keep it
