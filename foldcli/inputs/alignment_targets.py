@@ -25,9 +25,9 @@ from foldcli.inputs.names import (
     file_safe_name,
 )
 from msa.errors import InputError
-from msa.io.alignments import Alignment, parse_alignment
+from msa.io.alignments import Alignment, check_protein, parse_alignment
 from msa.io.complex_a3m import is_complex_a3m, parse_complex_a3m
-from msa.io.compression import SUFFIXES, open_input, read_bytes
+from msa.io.compression import SUFFIXES, list_folder, open_input, read_bytes
 
 # alignments of a target in the order in which AlphaFold concatenates them; one name of each line is present
 _ALPHAFOLD_FILES = (
@@ -96,9 +96,12 @@ class AlignmentTarget:
         """Parse the files' contents, one alignment per file.
 
         Raises:
-            InputError: see `msa.io.alignments.read_alignment`.
+            InputError: see `msa.io.alignments.read_alignment`, or a query is not a protein.
         """
-        return [parse_alignment(*each) for each in zip(contents, self.files, strict=True)]
+        alignments = [parse_alignment(*each) for each in zip(contents, self.files, strict=True)]
+        for alignment in alignments:
+            check_protein(alignment.names[0], alignment.query, alignment.source)
+        return alignments
 
     def read(self) -> list[Alignment]:
         """Read the alignments; raises the exceptions of `read_contents` and `parse`."""
@@ -113,8 +116,8 @@ class AlignmentTarget:
         """Return the rows of a complex, given the contents of all files; None for a single chain.
 
         Raises:
-            InputError: see `msa.io.complex_a3m.parse_complex_a3m`; a chain has none of the twenty residues,
-                or an alignment of another sequence; or only some chains have rows to be paired.
+            InputError: see `msa.io.complex_a3m.parse_complex_a3m`; a chain is not a protein, or has none of
+                the twenty residues, or an alignment of another sequence; or only some chains have rows to be paired.
         """
         (content, *others), file = contents, self.files[0]
         if self.chains:
@@ -125,6 +128,7 @@ class AlignmentTarget:
             rows = rows_of_file(parse_complex_a3m(content, file))
         for sequence in rows.sequences:
             check_foldable(sequence)
+            check_protein("", sequence, file)
         return rows
 
     def _pair_chains(self, contents: dict[str, bytes]) -> ComplexRows:
@@ -225,7 +229,7 @@ def find_alphafold_files(folder: Path) -> tuple[str, ...]:
         InputError: two files belong to the same database.
     """
     paths_by_stem: dict[str, list[str]] = {}
-    for path in sorted(folder.iterdir()):
+    for path in list_folder(folder):
         name = path.name.lower()
         stem = _stem(name)
         if stem in _ALPHAFOLD_NAMES and name[len(stem) :].startswith(_ALPHAFOLD_SUFFIXES):
@@ -248,7 +252,7 @@ def _find_in_folder(folder: Path, suffixes: Sequence[str]) -> Iterator[Alignment
         return
     endings = file_endings(suffixes)
     has_targets = False
-    for path in sorted(folder.iterdir()):
+    for path in list_folder(folder):
         if path.is_dir():
             target = _target_of_folder(path)
         elif path.name.lower().endswith(endings):
@@ -295,7 +299,7 @@ def target_of_file(path: str) -> AlignmentTarget:
         if not files:
             raise InputError(f"chain {name} has no alignments in {folder}", path)
         pairing_file = next(
-            (str(file) for file in sorted(folder.iterdir()) if _stem(file.name) == _PAIRING_NAME), None
+            (str(file) for file in list_folder(folder) if _stem(file.name) == _PAIRING_NAME), None
         )
         chains.append(ChainFiles(name, sequence, files, pairing_file))
     name = target_name(path)

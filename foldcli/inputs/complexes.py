@@ -10,7 +10,7 @@ from foldcli.inputs.json_with_lines import decode_utf8
 from model.chains import chain_names
 from msa.errors import InputError
 from msa.io.compression import read_bytes
-from msa.io.fasta import UTF8_BOM, FastaRecord, JoinedRecord, UnsupportedRecord
+from msa.io.fasta import FastaRecord, JoinedRecord, UnsupportedRecord
 
 if TYPE_CHECKING:
     from foldcli.pipeline.failures import Failures
@@ -136,7 +136,7 @@ def read_pairs(
         OSError: the file cannot be read.
     """
     file = os.fspath(path)
-    text = decode_utf8(read_bytes(path).removeprefix(UTF8_BOM), file)
+    text = decode_utf8(read_bytes(path), file)
     complexes: list[Complex] = []
     num_rows = 0
     for line, content in enumerate(text.splitlines(), 1):

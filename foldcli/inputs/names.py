@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msa.errors import InputError
-from msa.io.compression import SUFFIXES
+from msa.io.compression import SUFFIXES, list_folder
 
 FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".seq")
 # a file with one of these suffixes is an alignment; otherwise, the content decides
@@ -58,7 +58,7 @@ def list_files(inputs: Sequence[str], suffixes: Sequence[str]) -> Iterator[str]:
         if path == "-" or not Path(path).is_dir():
             yield path
             continue
-        files = sorted(str(file) for file in Path(path).iterdir() if file.name.lower().endswith(endings))
+        files = [str(file) for file in list_folder(Path(path)) if file.name.lower().endswith(endings)]
         if not files:
             raise InputError(f"the folder has no file ending in {', '.join(suffixes)}", path)
         yield from files

@@ -32,10 +32,11 @@ from foldcli.logs import logger
 from msa.alphabet import GAP, encode
 from msa.errors import InputError
 from msa.io import query_columns, stockholm
-from msa.io.alignments import Alignment, parse_alignment
+from msa.io.alignments import Alignment, check_protein, parse_alignment, without_separator
 from msa.io.compression import SUFFIXES, read_bytes
-from msa.io.fasta import UTF8_BOM, FastaRecord, JoinedRecord, read_records, unique_names
+from msa.io.fasta import FastaRecord, JoinedRecord, UnsupportedRecord, read_records, unique_names
 from msa.io.mmseqs_files import is_mmseqs
+from msa.io.molecules import DeclaredMolecule, declared_molecule
 from msa.io.saved_profiles import is_profile_archive, parse_profiles, read_profiles
 from msa.profile.matrices import BLOSUM62
 from msa.profile.pssm import ProfileQuery
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 _GAP_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[-.]", re.MULTILINE)
 _LOWER_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[a-z]", re.MULTILINE)
-_NEXT_STOCKHOLM = re.compile(rb"^# STOCKHOLM", re.MULTILINE)
 # the first key of a Boltz file, after comments; Stockholm and A3M files also begin with `#`
 _YAML_START = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*(?:---\s+)?(?:version|sequences)[ \t]*:")
 _JOB_FORMATS = {".csv": "table", ".tsv": "table", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
@@ -192,25 +192,60 @@ def read_queries(
     name, data = os.fspath(path), read_bytes(path)
     if is_profile_archive(data):
         return list(parse_profiles(data, name, matrix))
-    data = data.removeprefix(UTF8_BOM)
+    data = without_separator(data, name)
     text = data.lstrip()
     job_format = _job_format(text, name)
     if job_format is not None:
         jobs = _parse_jobs(job_format, data, name)
         return [_with_profiles(job, comp_bias_corr, matrix) for job in split_complexes(jobs)]
     if text.startswith((stockholm.START, b"#")):
-        second_start = _NEXT_STOCKHOLM.search(text, 1)
-        if second_start is not None:
-            line = data.count(b"\n", 0, len(data) - len(text) + second_start.start()) + 1
-            raise InputError("a second alignment begins here: put each in a separate file", name, line)
-        return [query_from_alignment(parse_alignment(data, name), comp_bias_corr, matrix)]
+        return [_query_of_file(parse_alignment(data, name), comp_bias_corr, matrix)]
     if _looks_like_alignment(text):
         try:
-            return [query_from_alignment(parse_alignment(data, name), comp_bias_corr, matrix)]
+            alignment = parse_alignment(data, name)
         except InputError as error:
             reason = f"gaps or insertions make this an alignment, but {error.reason}"
             raise InputError(reason, name, error.line, error.column) from None
-    return split_complexes(read_records(BytesIO(data), name))
+        return [_query_of_file(alignment, comp_bias_corr, matrix)]
+    return read_sequences(data, name)
+
+
+def read_sequences(data: bytes, path: str) -> list[Query]:
+    """Return the queries in the content of a FASTA file; log what headers of Boltz and Chai leave unread.
+
+    Args:
+        data: decompressed content.
+        path: file name for errors.
+
+    Raises:
+        InputError: see `read_records`.
+    """
+    records = list(read_records(BytesIO(data), path))
+    if not records:
+        raise InputError("no sequences", path)
+    declared = [found for record in records if (found := _declared_protein(record)) is not None]
+    if len(declared) > 1:
+        logger.warning(
+            "%s: the %d protein chains are separate targets; write a complex as SEQUENCE:SEQUENCE",
+            path, len(declared),
+        )  # fmt: skip
+    files = [found.alignment for found in declared if found.alignment not in ("", "empty")]
+    if files:
+        logger.warning("%s: alignments that headers name are not read: %s", path, ", ".join(files))
+    return split_complexes(records)
+
+
+def _declared_protein(record: FastaRecord) -> DeclaredMolecule | None:
+    """Return the protein that a record's header declares, which its id precedes; None for other records."""
+    if isinstance(record, UnsupportedRecord) and not isinstance(record, JoinedRecord):
+        return None
+    return declared_molecule(record.header.partition(" ")[2])
+
+
+def _query_of_file(alignment: Alignment, comp_bias_corr: bool, matrix: str) -> FastaRecord:
+    """Return the query of an alignment file; raise InputError if it is not a protein."""
+    check_protein(alignment.names[0], alignment.query, alignment.source)
+    return query_from_alignment(alignment, comp_bias_corr, matrix)
 
 
 def split_complexes(records: Iterable[Query]) -> list[Query]:
@@ -246,7 +281,7 @@ def query_from_alignment(
 
 def is_unaligned_fasta(data: bytes) -> bool:
     """Return True if a file's content is FASTA of one or more unaligned sequences."""
-    text = data.removeprefix(UTF8_BOM).lstrip()
+    text = data.lstrip()
     return text.startswith(b">") and not _looks_like_alignment(text)
 
 

@@ -5,15 +5,16 @@ import io
 
 from foldcli.inputs.json_with_lines import decode_utf8
 from msa.errors import InputError
-from msa.io.fasta import UTF8_BOM, FastaRecord, clean_header, clean_sequence, make_record
+from msa.io.fasta import FastaRecord, clean_header, clean_sequence, make_record
 
+_USED_COLUMNS = ("id", "sequence")
 # columns in which ColabFold expects names of files; any other column is ignored, as by ColabFold
 _FILE_COLUMNS = {"a3mpath": "an alignment", "templatepath": "a template"}
 
 
 def looks_like_table(text: bytes) -> bool:
     """Return True if the first line names the columns of a table of queries."""
-    return {"id", "sequence"} <= set(_read_column_names(text[:4096])[1])
+    return set(_USED_COLUMNS) <= set(_read_column_names(text[:4096])[1])
 
 
 def parse_table(data: bytes, path: str) -> list[FastaRecord]:
@@ -27,14 +28,17 @@ def parse_table(data: bytes, path: str) -> list[FastaRecord]:
         One record per row, see `make_record`; whitespace in an id becomes `_`.
 
     Raises:
-        InputError: a column, an id or a sequence is missing, a character is not a residue, or a row names a
+        InputError: a column is missing or repeated, an id or a sequence is missing, a character is not a residue, or a row names a
             file (`a3mpath`, `templatepath`); names the line.
     """
     text = decode_utf8(data, path)
     if not text.strip():
         raise InputError("empty file", path)
-    separator, names = _read_column_names(data.removeprefix(UTF8_BOM))
-    missing = [name for name in ("id", "sequence") if name not in names]
+    separator, names = _read_column_names(text.encode())
+    repeated = [name for name in (*_USED_COLUMNS, *_FILE_COLUMNS) if names.count(name) > 1]
+    if repeated:
+        raise InputError(f"two columns have the name {repeated[0]!r}", path, 1)
+    missing = [name for name in _USED_COLUMNS if name not in names]
     if missing:
         raise InputError(f"no column {missing[0]!r}: the first line must name `id` and `sequence`", path, 1)
     # strict, so that an unclosed quotation mark is an error instead of quoting the rest of the file

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,11 +23,11 @@ from foldcli.inputs.queries import (
     is_unaligned_fasta,
     name_queries,
     read_named_queries,
-    split_complexes,
+    read_sequences,
 )
 from msa.errors import InputError
 from msa.io.compression import read_bytes
-from msa.io.fasta import FastaRecord, read_records
+from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from foldcli.pipeline.failures import Failures
@@ -149,6 +148,6 @@ def _queries_or_alignment(target: AlignmentTarget) -> list[Query] | AlignmentTar
         return target
     content = read_bytes(path)
     if is_unaligned_fasta(content):
-        return split_complexes(read_records(BytesIO(content), path))
+        return read_sequences(content, path)
     # standard input cannot be read again; other files are read by the worker that computes the features
     return AlignmentTarget(target.name, target.files, content if path == "-" else None)

@@ -21,12 +21,15 @@ from msa.io.complex_a3m import (
     parse_complex_a3m,
 )
 from msa.io.compression import read_bytes
+from msa.io.molecules import is_annotation
 
 MAX_HITS = 50
 # maximum size of the coverage image; rows and columns of larger alignments are averaged
 IMAGE_ROWS, IMAGE_COLUMNS = 200, 600
 _CHUNK_ROWS = 4096
 _GAP = ord("-")
+# more rows of annotations than an A3M file has
+_MAX_ANNOTATIONS = 8
 # dots pad the insertions of other rows; NUL ends the A3M files that MMseqs2 writes
 _PADDING = {ord("."): None, 0: None}
 # letters of the residue codes in cached features
@@ -238,9 +241,12 @@ def _first_rows(data: bytes, alignment: Alignment) -> list[tuple[str, str]]:
     count, letters = MAX_HITS + 1, alignment.letters
     rows = []
     if not data.lstrip().startswith(stockholm.START):
-        for record in data[data.find(b">") + 1 :].split(b"\n>", count)[:count]:
+        most = count + _MAX_ANNOTATIONS
+        for record in data[data.find(b">") + 1 :].split(b"\n>", most)[:most]:
             header, _, body = record.decode("utf-8", "replace").partition("\n")
-            rows.append((header.strip(), "".join(body.translate(_PADDING).split())))
+            if not is_annotation(header):
+                rows.append((header.strip(), "".join(body.translate(_PADDING).split())))
+        rows = rows[:count]
         if all(sum(c.isupper() or c == "-" for c in row) == letters.shape[1] for _, row in rows):
             return rows
     # Stockholm and aligned FASTA: the columns of the query only

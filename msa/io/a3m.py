@@ -1,7 +1,8 @@
 """A3M files, read and written, and aligned FASTA files, read.
 
 In A3M every row has one column per query residue, upper case or `-`; residues that a row inserts between two
-columns are lower case. In aligned FASTA all rows have the same length, in either case.
+columns are lower case. In aligned FASTA all rows have the same length, in either case. HH-suite's rows with the
+secondary structure are skipped.
 """
 
 import re
@@ -14,6 +15,7 @@ import numpy as np
 from msa.errors import InputError
 from msa.io import query_columns
 from msa.io.fasta import FastaRecord, first_word
+from msa.io.molecules import is_annotation
 from msa.io.query_columns import GAP, QueryColumns, ragged_reason
 from msa.io.taxonomy import organism_fields
 
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
 _SKIP, _MATCH, _INSERT, _INVALID = range(4)
 
 # ColabFold's first line: the lengths of the distinct chains, then the number of copies of each
-_CHAIN_LINE = re.compile(rb"#(\d{1,18}(?:,\d{1,18})*)\t(\d{1,18}(?:,\d{1,18})*)[ \t\r]*$")
+_CHAIN_LINE = re.compile(rb"#(\d{1,18}(?:,\d{1,18})*)[ \t]+(\d{1,18}(?:,\d{1,18})*)[ \t\r]*$")
+# several numbers in a comment, which are meant to be such a line
+_NUMBERS = re.compile(rb"#\s*\d+(?:[,;\s]+\d+)+\s*$")
+
+# first letters of the names that `is_annotation` recognises
+_ANNOTATION_LETTERS = np.frombuffer(b"sSaA", np.uint8)
 
 _UPPER = np.arange(256, dtype=np.uint8)
 _UPPER[ord("a") : ord("z") + 1] -= 32
@@ -55,19 +62,33 @@ def parse_chain_line(data: bytes, source: str | None) -> tuple[list[int], list[i
         source: file name for errors.
 
     Returns:
-        Two lists of the same length; None if the file does not start with such a line.
+        Two lists of the same length; None if there is no such line before the first record.
 
     Raises:
-        InputError: the numbers of lengths and copies differ.
+        InputError: the numbers of lengths and copies differ, or other numbers stand in a line of their own.
     """
-    text = data.lstrip()
-    match = _CHAIN_LINE.match(text[: text.find(b"\n") if b"\n" in text else None])
-    if match is None:
-        return None
-    lengths, copies = ([int(number) for number in group.split(b",")] for group in match.groups())
-    if len(lengths) != len(copies):
-        raise InputError("lengths and counts of the header line do not match", source, 1)
-    return lengths, copies
+    for number, line in enumerate(_lines_before_records(data), 1):
+        if (match := _CHAIN_LINE.match(line)) is not None:
+            lengths, copies = ([int(value) for value in group.split(b",")] for group in match.groups())
+            if len(lengths) != len(copies):
+                raise InputError("lengths and counts of the header line do not match", source, number)
+            return lengths, copies
+        if _NUMBERS.match(line):
+            reason = "expected the lengths of the chains, a tab, and their copies, such as #76,56<TAB>1,1"
+            raise InputError(reason, source, number)
+    return None
+
+
+def _lines_before_records(data: bytes) -> Iterator[bytes]:
+    """Yield the blank lines and comments before the first record."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        line = data[start : len(data) if end < 0 else end]
+        if line.strip() and not line.startswith(b"#"):
+            return
+        yield line
+        start += len(line) + 1
 
 
 def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
@@ -139,24 +160,38 @@ class _RecordOffsets:
         self.line_ends = self.line_ends[: len(self.line_starts)]
         first = self.bytes[self.line_starts]
         headers = np.flatnonzero(first == ord(">"))
-        comments = first == ord("#")
-        self.comment_starts, self.comment_ends = self.line_starts[comments], self.line_ends[comments]
+        if len(headers):
+            self._check_text_before(int(headers[0]))
+        # annotations are skipped like comments: lines of both are left out of the rows before them
+        skipped = first == ord("#")
+        is_row = np.ones(len(headers), bool)
+        for index in self._annotations(headers):
+            is_row[index] = False
+            skipped[headers[index] : headers[index + 1] if index + 1 < len(headers) else None] = True
+        self.skipped_starts, self.skipped_ends = self.line_starts[skipped], self.line_ends[skipped]
+        headers = headers[is_row]
         if len(headers) == 0:
             raise InputError("no sequences", source)
         self.starts = self.line_starts[headers]
         self.body_starts = self.line_ends[headers]
         self.ends = np.append(self.starts[1:], len(data))
-        self._check_text_before_first_header()
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def _check_text_before_first_header(self) -> None:
-        """Raise InputError if a line before the first header is neither blank nor a comment."""
-        before = slice(int(np.searchsorted(self.line_starts, self.starts[0])))
-        for start, end in zip(
-            self.line_starts[before].tolist(), self.line_ends[before].tolist(), strict=True
-        ):
+    def _annotations(self, headers: np.ndarray) -> Iterator[int]:
+        """Yield the indices of the records, among those with headers at these lines, that are annotations."""
+        letters = self.bytes[np.minimum(self.line_starts[headers] + 1, len(self.bytes) - 1)]
+        for index in np.flatnonzero(np.isin(letters, _ANNOTATION_LETTERS)).tolist():
+            line = headers[index]
+            header = self.data[self.line_starts[line] + 1 : self.line_ends[line]]
+            if is_annotation(header.decode("utf-8", "replace")):
+                yield index
+
+    def _check_text_before(self, line_index: int) -> None:
+        """Raise InputError if a line before this one is neither blank nor a comment."""
+        starts, ends = self.line_starts[:line_index], self.line_ends[:line_index]
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             line = self.data[start:end]
             if line.strip() and not line.startswith(b"#"):
                 raise InputError("text before the first header line ('>')", self.source, self.line_of(start))
@@ -190,8 +225,8 @@ class _RecordOffsets:
         classes = table[self.bytes[base:end]]
         for a, b in zip(self.starts[first:last].tolist(), self.body_starts[first:last].tolist(), strict=True):
             classes[a - base : b - base] = _SKIP
-        inside = slice(*np.searchsorted(self.comment_starts, [base, end]).tolist())
-        spans = (self.comment_starts[inside] - base, self.comment_ends[inside] - base)
+        inside = slice(*np.searchsorted(self.skipped_starts, [base, end]).tolist())
+        spans = (self.skipped_starts[inside] - base, self.skipped_ends[inside] - base)
         for a, b in zip(*(edges.tolist() for edges in spans), strict=True):
             classes[a:b] = _SKIP
         invalid = classes == _INVALID

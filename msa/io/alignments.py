@@ -6,6 +6,7 @@ in the deletion matrix (AlphaFold2's name) at the following column.
 """
 
 import os
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,8 +15,13 @@ import numpy as np
 from msa.errors import InputError
 from msa.io import a3m, stockholm
 from msa.io.compression import read_bytes
-from msa.io.fasta import clean_header
+from msa.io.fasta import SUPPORTED, clean_header
+from msa.io.molecules import other_molecule
 from msa.io.taxonomy import species
+
+
+# between two entries of an MMseqs2 result database
+_NEXT_ENTRY = re.compile(rb"\0\s*(?=[>#])")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +60,21 @@ class Alignment:
         return [row.tobytes().decode("ascii") for row in self.letters]
 
 
+def check_protein(header: str, sequence: str, source: str | None) -> None:
+    """Check that the query of an alignment is a protein.
+
+    Args:
+        header: header of the query.
+        sequence: its residues.
+        source: file for errors.
+
+    Raises:
+        InputError: its header or its letters are those of another molecule.
+    """
+    if (molecule := other_molecule(header, sequence)) is not None:
+        raise InputError(f"the query {header[:60]!r} is {molecule}: {SUPPORTED}", source)
+
+
 def read_alignment(path: str | os.PathLike[str]) -> Alignment:
     """Read one alignment file; compression and format are recognised by content, `-` is standard input.
 
@@ -67,8 +88,7 @@ def read_alignment(path: str | os.PathLike[str]) -> Alignment:
 
 def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
     """Parse the decompressed content of an alignment file; see `read_alignment`."""
-    # A3M files cut from an MMseqs2 result database end in the NUL byte that separates its entries
-    data = data.rstrip(b"\0")
+    data = without_separator(data, source)
     start = data[:4096].lstrip()
     if not start and not data.strip():
         raise InputError("empty file", source)
@@ -88,6 +108,20 @@ def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
     return Alignment(tuple(map(clean_header, names)), letters, deletions, source)
 
 
+def without_separator(data: bytes, source: str | None) -> bytes:
+    """Return an alignment without the NUL byte at its end, which separates entries of MMseqs2's databases.
+
+    Raises:
+        InputError: another entry follows.
+    """
+    if b"\0" in data[-4:]:
+        data = data.rstrip(b"\0\r\n")
+    if (second := _NEXT_ENTRY.search(data)) is not None:
+        reason = "a second alignment begins here, after a NUL byte: put each in a separate file"
+        raise InputError(reason, source, data.count(b"\n", 0, second.end()) + 1)
+    return data
+
+
 def _declared_length(data: bytes, source: str | None) -> int | None:
     """Return the query length declared by ColabFold's header line; None without such a line."""
     chains = a3m.parse_chain_line(data, source)
@@ -95,9 +129,9 @@ def _declared_length(data: bytes, source: str | None) -> int | None:
         return None
     lengths, copies = chains
     if len(lengths) > 1 or copies != [1]:
-        line = data.lstrip().split(b"\n", 1)[0].decode().strip()
+        line = f"#{','.join(map(str, lengths))}\\t{','.join(map(str, copies))}"
         raise InputError(
-            f"alignment of a complex ({sum(copies)} chains, header line {line!r}): "
+            f"alignment of a complex ({sum(copies)} chains, header line '{line}'): "
             "only `foldcli predict` and `cache-features` take it",
             source,
             1,

@@ -25,6 +25,7 @@ from msa.errors import InputError
 from msa.io import a3m
 from msa.io.alignments import Alignment
 from msa.io.fasta import clean_header, first_word
+from msa.io.molecules import is_annotation
 from msa.io.query_columns import GAP
 
 # names of the first distinct chains, and of a chain without a row in a paired row, as in ColabFold's files
@@ -227,7 +228,11 @@ def a3m_rows(data: bytes) -> list[A3mRow]:
     text = data.replace(b"\0", b"").decode("utf-8", "replace")
     lines = "".join(f"\n{line}" for line in text.split("\n") if not line.startswith("#"))
     records = (record.split("\n", 1) for record in lines.split("\n>")[1:])
-    return [A3mRow(header.strip(), "".join("".join(rows).split())) for header, *rows in records]
+    return [
+        A3mRow(header.strip(), "".join("".join(rows).split()))
+        for header, *rows in records
+        if not is_annotation(header)
+    ]
 
 
 def write_complex_a3m(

@@ -1,4 +1,7 @@
-"""Input files, plain or compressed with gzip, bzip2, xz or zstd, recognised by their first bytes."""
+"""Input files, plain or compressed with gzip, bzip2, xz or zstd, recognised by their first bytes.
+
+The byte-order mark that some editors put in front of a text is dropped here, for all formats.
+"""
 
 import bz2
 import contextlib
@@ -35,6 +38,8 @@ _FORMATS: list[tuple[bytes, str, Callable[[], Any]]] = [
     (b"\x28\xb5\x2f\xfd", "zstd", _zstd),
 ]
 _LONGEST_MAGIC = max(len(magic) for magic, _, _ in _FORMATS)
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class _Decompressor(io.RawIOBase):
@@ -80,7 +85,7 @@ class _Decompressor(io.RawIOBase):
 
 @contextlib.contextmanager
 def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file for reading its decompressed bytes.
+    """Open a file for reading its decompressed bytes, without a byte-order mark.
 
     Args:
         path: the file; `-` is standard input.
@@ -90,6 +95,7 @@ def open_input(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         damaged.
 
     Raises:
+        InputError: the file is text in UTF-16.
         OSError: the file cannot be opened or read; the error names it.
     """
     with open_counted(path) as (stream, _):
@@ -108,10 +114,31 @@ def open_counted(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Calla
         for magic, kind, new_member in _FORMATS:
             if start.startswith(magic):
                 content = _Decompressor(cast(BinaryIO, source), name, kind, new_member)
-                stream = stack.enter_context(io.BufferedReader(content, 1 << 20))
-                yield cast(BinaryIO, stream), counter.total
-                return
+                source = stack.enter_context(io.BufferedReader(content, 1 << 20))
+                break
+        _drop_mark(source, name)
         yield cast(BinaryIO, source), counter.total
+
+
+def _drop_mark(stream: io.BufferedReader, name: str) -> None:
+    """Skip a byte-order mark at the start of a stream.
+
+    Raises:
+        InputError: it is that of UTF-16, or the file is damaged.
+    """
+    start = stream.peek(len(_UTF8_MARK))
+    if start.startswith(_UTF16_MARKS):
+        raise InputError("text in UTF-16: save the file as UTF-8", name)
+    if start.startswith(_UTF8_MARK):
+        stream.read(len(_UTF8_MARK))
+
+
+def list_folder(folder: Path) -> list[Path]:
+    """Return the files and folders in a folder of inputs, sorted.
+
+    Hidden ones are left out, such as the `._NAME` files that macOS writes to other file systems.
+    """
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 class _CountingReader(io.RawIOBase):
@@ -140,7 +167,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Return the whole decompressed content of a file; `-` is standard input.
 
     Raises:
-        InputError: a compressed file is truncated or damaged.
+        InputError: a compressed file is truncated or damaged, or the file is text in UTF-16.
         OSError: the file cannot be read; the error names it.
     """
     with open_input(path) as stream:

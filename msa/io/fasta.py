@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from msa.errors import InputError
 from msa.io.compression import open_input
+from msa.io.molecules import PROTEIN, declared_molecule, is_annotation, other_molecule
 
-UTF8_BOM = b"\xef\xbb\xbf"
 SUPPORTED = "only protein chains are supported, without ligands, nucleic acids or modifications"
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _CHAIN_BREAK = b":"
@@ -114,15 +114,16 @@ def missing_header_reason(line: bytes) -> str:
 def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
     """Read the records of a FASTA file one by one.
 
-    Lower case becomes upper case; whitespace, blank lines, a byte order mark and stop codons (`*`) at the end
-    of a sequence are dropped; other stop codons become X; compression is recognised by content.
+    Lower case becomes upper case; whitespace, blank lines and stop codons (`*`) at the end of a sequence are
+    dropped; other stop codons become X; compression is recognised by content. Rows of annotations
+    (`msa.io.molecules.is_annotation`) are skipped.
 
     Args:
         path: the file; `-` is standard input.
 
     Yields:
-        the records; a JoinedRecord for a complex, whose chains ColabFold joins with `:`, or, if one of them
-            is empty, an UnsupportedRecord.
+        the records; a JoinedRecord for a complex, whose chains ColabFold joins with `:`; an
+            UnsupportedRecord if one of them is empty, or for anything but proteins.
 
     Raises:
         InputError: an empty file, text before the first header, binary data, a character that is not a
@@ -136,27 +137,26 @@ def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
 def read_records(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
     """Read records from decompressed content, called `name` in errors; see `read_fasta`."""
     header: str | None = None
-    header_line = 0
+    header_line, is_protein = 0, True
     pieces: list[bytes] = []
     for number, line in enumerate(stream, start=1):
-        if number == 1:
-            line = line.removeprefix(UTF8_BOM)
         if line.startswith(b">"):
             if header is not None:
-                yield _record(header, pieces, name, header_line)
+                yield from _records(header, pieces, name, header_line)
             header, header_line, pieces = _header(line, name, number), number, []
+            is_protein = _is_protein(header)
             continue
         residues = line.translate(None, _WHITESPACE).upper()
         if not residues:
             continue
         if header is None:
             raise InputError(missing_header_reason(line.strip()), name, number)
-        if not _LETTERS.issuperset(residues.translate(None, _CHAIN_BREAK + _STOP)):
+        if is_protein and not _LETTERS.issuperset(residues.translate(None, _CHAIN_BREAK + _STOP)):
             raise _invalid_line(line, name, number)
         pieces.append(residues)
     if header is None:
         raise InputError("empty file", name)
-    yield _record(header, pieces, name, header_line)
+    yield from _records(header, pieces, name, header_line)
 
 
 def _header(line: bytes, name: str, number: int) -> str:
@@ -174,11 +174,20 @@ def _invalid_line(line: bytes, name: str, number: int) -> InputError:
     raise AssertionError("called for a line without an invalid character")
 
 
-def _record(header: str, pieces: list[bytes], name: str, line: int) -> FastaRecord:
+def _is_protein(header: str) -> bool:
+    """Return False if a record's header says that its lines need not be residue letters."""
+    declared = declared_molecule(header)
+    return not is_annotation(header) and (declared is None or declared.kind == PROTEIN)
+
+
+def _records(header: str, pieces: list[bytes], name: str, line: int) -> Iterator[FastaRecord]:
+    """Yield the record of a header and its lines, unless these are annotations."""
+    if is_annotation(header):
+        return
     letters, stop_codons = _replace_stop_codons(b"".join(pieces))
     if not letters:
         raise InputError(f"no sequence after the header {('>' + header)[:60]!r}", name, line)
-    return make_record(header, letters.decode("ascii"), stop_codons, name, line)
+    yield make_record(header, letters.decode("ascii", "replace"), stop_codons, name, line)
 
 
 def _replace_stop_codons(letters: bytes) -> tuple[bytes, int]:
@@ -190,8 +199,13 @@ def _replace_stop_codons(letters: bytes) -> tuple[bytes, int]:
 def make_record(header: str, sequence: str, stop_codons: int, name: str, line: int) -> FastaRecord:
     """Return the record of a cleaned sequence: a JoinedRecord if `:` joins several chains.
 
-    If a chain is empty, it is an UnsupportedRecord.
+    If a chain is empty or a nucleic acid, or the header declares another molecule, it is an
+    UnsupportedRecord. The name in a header such as `A|protein` becomes the id, before the whole header.
     """
+    if (molecule := other_molecule(header, sequence)) is not None:
+        return UnsupportedRecord(header, "", molecule, name, line)
+    if (declared := declared_molecule(header)) is not None:
+        header = f"{'_'.join(declared.name.split())} {header}"
     chains = sequence.split(":")
     if len(chains) == 1:
         return FastaRecord(header, sequence, stop_codons=stop_codons)

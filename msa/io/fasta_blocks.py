@@ -12,7 +12,7 @@ import numpy as np
 
 from msa import alphabet
 from msa.errors import InputError
-from msa.io.fasta import UTF8_BOM, invalid_residue_reason, missing_header_reason
+from msa.io.fasta import invalid_residue_reason, missing_header_reason
 from msa.jit import kernel
 
 # a hundred times the length of the longest known proteins (titins, about 40,000 residues)
@@ -99,8 +99,6 @@ def _first_header(stream: BinaryIO, name: str) -> tuple[int, bytes]:
     number = 0
     while line := stream.readline(MAX_RECORD_BYTES):
         number += 1
-        if number == 1:
-            line = line.removeprefix(UTF8_BOM)
         if line.startswith(b">"):
             return number, line
         if line.strip():

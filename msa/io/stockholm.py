@@ -32,7 +32,7 @@ _A3M_COLUMN = re.compile(r"([a-z]*)([A-Z-])")
 
 
 def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """Parse the first alignment of a Stockholm file; its first sequence is the query.
+    """Parse the alignment of a Stockholm file; its first sequence is the query.
 
     As in AlphaFold's parser, except that here `.` is a gap too and lower case equals upper case.
 
@@ -44,8 +44,9 @@ def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.nda
         names, letters and deletions; see `msa.io.alignments.Alignment`.
 
     Raises:
-        InputError: a line that is not a name and a piece of a sequence, rows of different length, a character
-            that is not a letter, or no sequences.
+        InputError: a line that is not a name and a piece of a sequence, a name that occurs twice in a block
+            of lines, rows of different length, a character that is not a letter, no sequences, or a second
+            alignment.
     """
     pieces = _Pieces(data, source)
     pieces.check_lengths()
@@ -67,16 +68,23 @@ class _Pieces:
         self.data, self.source = data, source
         rows: dict[bytes, int] = {}
         fields = [array("q") for _ in range(4)]  # row, start, size, line
-        for number, start, line in _lines(data):
+        block, last_blocks = 0, array("q")  # blocks of lines end at blank lines
+        for number, start, line in _rows(data, source):
             words = line.split()
-            if not words or words[0].startswith(b"#"):
+            if not words:
+                block += 1
                 continue
-            if words[0] == b"//":
-                break
             if len(words) != 2:
                 raise InputError("expected a name and a piece of sequence", source, number)
             name, piece = words
-            values = (rows.setdefault(name, len(rows)), start + line.rindex(piece), len(piece), number)
+            row = rows.setdefault(name, len(rows))
+            if row == len(last_blocks):
+                last_blocks.append(block)
+            elif last_blocks[row] == block:
+                reason = f"a second row has the name {name.decode('utf-8', 'replace')}"
+                raise InputError(reason, source, number)
+            last_blocks[row] = block
+            values = (row, start + line.rindex(piece), len(piece), number)
             for field, value in zip(fields, values, strict=True):
                 field.append(value)
         if not rows:
@@ -127,6 +135,25 @@ class _Pieces:
 
     def _name(self, row: int) -> str:
         return self.names[row].decode("utf-8", "replace")
+
+
+def _rows(data: bytes, source: str | None) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the blank lines and the lines of rows of the only alignment, as `_lines` does.
+
+    Raises:
+        InputError: a second alignment, or text after the end of the first.
+    """
+    has_ended = False
+    for number, start, line in _lines(data):
+        if line.startswith(START) and start > data.find(START):
+            raise InputError("a second alignment begins here: put each in a separate file", source, number)
+        if line.startswith(b"#"):
+            continue
+        if has_ended and line.strip():
+            raise InputError("text after the end of the alignment (`//`)", source, number)
+        has_ended |= line.startswith(b"//")
+        if not has_ended:
+            yield number, start, line
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:

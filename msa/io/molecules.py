@@ -1,0 +1,79 @@
+"""Records that are not protein sequences, recognised by header or by letters.
+
+Boltz writes `>A|dna` (chain, kind, alignment), Chai `>dna|name=A`; the PDB marks nucleic acids as `mol:na`, or
+describes them like `RNA (76-MER)`. HH-suite puts rows such as `>ss_pred` with the secondary structure into
+A3M files.
+"""
+
+import re
+from typing import NamedTuple
+
+PROTEIN = "protein"
+_KINDS = {
+    "protein": PROTEIN, "peptide": PROTEIN, "dna": "DNA", "rna": "RNA", "ccd": "a ligand (ccd)",
+    "smiles": "a ligand (smiles)", "ligand": "a ligand", "glycan": "a glycan", "ion": "an ion",
+}  # fmt: skip
+_PDB_NUCLEIC = re.compile(r"\bmol:na\b|\b[DR]NA \((?:5'-|3'-|\d+-mer\))", re.IGNORECASE)
+_ANNOTATIONS = ("ss_pred", "ss_conf", "ss_dssp", "sa_dssp", "aa_pred", "aa_dssp")
+# shortest sequence, and share of its letters, that make it a nucleic acid
+_MIN_LENGTH, _MIN_SHARE = 21, 0.95
+_MIN_BASES = 3
+_BASES = frozenset("ACGTUN")
+
+
+class DeclaredMolecule(NamedTuple):
+    """The molecule that a header in the style of Boltz or Chai declares.
+
+    Attributes:
+        kind: PROTEIN, or a description such as "a ligand (ccd)".
+        name: id of the chain or molecule.
+        alignment: the alignment that Boltz's header names; empty if there is none.
+    """
+
+    kind: str
+    name: str
+    alignment: str = ""
+
+
+def declared_molecule(header: str) -> DeclaredMolecule | None:
+    """Return the molecule that a header declares; None for a header that declares none."""
+    fields = [field.strip() for field in header.split("|")]
+    if len(fields) > 1:
+        if kind := _KINDS.get(fields[0].lower()):
+            return DeclaredMolecule(kind, fields[1].removeprefix("name=").strip() or fields[0])
+        if kind := _KINDS.get(fields[1].lower()):
+            return DeclaredMolecule(kind, fields[0] or fields[1], "".join(fields[2:3]))
+    return DeclaredMolecule("a nucleic acid", header) if _PDB_NUCLEIC.search(header) else None
+
+
+def is_annotation(name: str) -> bool:
+    """Return True if a header of an A3M file is that of a row of annotations instead of a sequence."""
+    return name.lower().startswith(_ANNOTATIONS)
+
+
+def looks_like_nucleic_acid(sequence: str) -> bool:
+    """Return True if a sequence of more than 20 letters consists of A, C, G, T, U and N to 95 %.
+
+    It must have three different ones of A, C, G, T and U, so that proteins of one or two residues, such as
+    polyalanine, are none.
+    """
+    if len(sequence) < _MIN_LENGTH:
+        return False
+    counts = {letter: sequence.count(letter) for letter in _BASES}
+    bases = sum(count > 0 for letter, count in counts.items() if letter != "N")
+    return bases >= _MIN_BASES and sum(counts.values()) >= _MIN_SHARE * len(sequence)
+
+
+def other_molecule(header: str, sequence: str) -> str | None:
+    """Return a description of a record, such as "DNA", if it is not a protein; else None.
+
+    Args:
+        header: its header, without `>`.
+        sequence: its letters in upper case; `:` separates chains.
+    """
+    declared = declared_molecule(header)
+    if declared is not None and declared.kind != PROTEIN:
+        return declared.kind
+    if any(map(looks_like_nucleic_acid, sequence.split(":"))):
+        return "a nucleic acid (its letters are A, C, G, T, U or N)"
+    return None
