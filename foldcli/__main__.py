@@ -14,6 +14,7 @@ from foldcli.process_state import (
     keep_bytecode,
     make_cpu_products_reproducible,
     raise_on_stop_signals,
+    write_utf8,
 )
 
 _FOLDCLI_PACKAGES = ("cuda", "features", "model", "msa")
@@ -24,6 +25,7 @@ def main() -> None:
     if (problem := _hidden_package()) is not None:
         click.echo(f"foldcli: error: {problem}", err=True)
         sys.exit(ExitCode.MISSING)
+    write_utf8()
     make_cpu_products_reproducible()
     keep_bytecode()
     raise_on_stop_signals()

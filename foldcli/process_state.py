@@ -6,6 +6,7 @@ libraries while they are imported, so they cannot be passed as arguments.
 
 import contextlib
 import ctypes
+import io
 import json
 import logging
 import os
@@ -198,6 +199,15 @@ def on_stop_signals(handler: SignalHandler) -> None:
     """Call a handler on SIGTERM and SIGINT, instead of the previous handler."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
+
+
+def write_utf8() -> None:
+    """Let standard output be UTF-8 whatever the locale, because it carries ids, and data for other programs.
+
+    Bytes of file names that are not UTF-8 are written unchanged.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def exit_at_once(code: int) -> NoReturn:

@@ -23,6 +23,7 @@ from foldcli.inputs.names import (
     check_unique_names,
     file_endings,
     file_safe_name,
+    log_unusual_names,
 )
 from msa.errors import InputError
 from msa.io.alignments import Alignment, check_protein, parse_alignment
@@ -116,8 +117,9 @@ class AlignmentTarget:
         """Return the rows of a complex, given the contents of all files; None for a single chain.
 
         Raises:
-            InputError: see `msa.io.complex_a3m.parse_complex_a3m`; a chain is not a protein, or has none of
-                the twenty residues, or an alignment of another sequence; or only some chains have rows to be paired.
+            InputError: see `msa.io.complex_a3m.parse_complex_a3m`; a chain is not a protein, has none of the
+                twenty residues, or an alignment of another sequence; or only some chains have rows to be
+                paired.
         """
         (content, *others), file = contents, self.files[0]
         if self.chains:
@@ -180,14 +182,17 @@ def target_name(path: str) -> str:
     It is the file's name without folder and known suffixes; for AlphaFold's and OpenFold's files, the name of
     the target's folder.
     """
+    return file_safe_name(_given_name(path))
+
+
+def _given_name(path: str) -> str:
+    """Return the name of a target given as a file, with all its characters."""
     if path == "-":
         return "stdin"
-    if Path(path).name == _CHAIN_MAP:
-        return _folder_name(Path(path).absolute().parent)
     stem = _stem(Path(path).name)
-    if stem in _ALPHAFOLD_NAMES:
+    if Path(path).name == _CHAIN_MAP or stem in _ALPHAFOLD_NAMES:
         return _folder_name(Path(path).absolute().parent)
-    return file_safe_name(stem)
+    return stem
 
 
 def common_target_name(files: Sequence[str | None]) -> str | None:
@@ -216,6 +221,7 @@ def find_alignment_targets(
         else:
             targets.append(target_of_file(path))
     check_unique_names((target.name, target.files[0]) for target in targets)
+    log_unusual_names((_given_name(target.files[0]), target.name) for target in targets)
     return targets
 
 
@@ -278,7 +284,7 @@ def _target_of_folder(folder: Path) -> AlignmentTarget | None:
         if chain_map.is_file():
             return target_of_file(str(chain_map))
     files = find_alphafold_files(folder) or (find_alphafold_files(subfolder) if subfolder.is_dir() else ())
-    return AlignmentTarget(_folder_name(folder), files) if files else None
+    return AlignmentTarget(file_safe_name(_folder_name(folder)), files) if files else None
 
 
 def target_of_file(path: str) -> AlignmentTarget:
@@ -331,7 +337,7 @@ def _read_chain_map(path: str) -> list[tuple[str, str]]:
 
 def _folder_name(folder: Path) -> str:
     folder = folder.absolute()
-    return file_safe_name((folder.parent if folder.name == _MSAS else folder).name)
+    return (folder.parent if folder.name == _MSAS else folder).name
 
 
 def _stem(name: str) -> str:

@@ -24,12 +24,14 @@ class Complex:
         name: id of the target, one word.
         chains: the chains in the order of the input; copies are repeated.
         stop_codons: see FastaRecord; the sum over all distinct chains.
+        seeds: see FastaRecord.
         path, line: location in the input.
     """
 
     name: str
     chains: tuple[FastaRecord, ...]
     stop_codons: int = field(default=0, kw_only=True, compare=False)
+    seeds: tuple[int, ...] = field(default=(), kw_only=True, compare=False)
     path: str = field(default="", kw_only=True, compare=False)
     line: int | None = field(default=None, kw_only=True, compare=False)
 

@@ -5,8 +5,9 @@ run.
 """
 
 import os
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from msa.io.fasta import (
     UnsupportedRecord,
     clean_sequence,
 )
+from msa.io.molecules import other_molecule
 
 _AF3_DIALECTS = ("alphafold3", "alphafoldserver")
 _AF3_JOB_KEYS = (
@@ -36,7 +38,14 @@ _AF3_PROTEIN_KEYS = (
     "pairedMsaPath", "templates", "count", "glycans", "useStructureTemplate", "maxTemplateDate",
 )  # fmt: skip
 
+# of two such keys, one may have a value
+_AF3_ALTERNATIVES = (
+    ("unpairedMsa", "unpairedMsaPath"), ("pairedMsa", "pairedMsaPath"), ("mmcif", "mmcifPath"),
+)  # fmt: skip
 _MAX_COPIES = 10_000
+# the largest seeds that AlphaFold 3 takes
+_MAX_SEED = 2**32
+_SEED = re.compile("[0-9]{1,10}")
 
 _BOLTZ_UNSUPPORTED_KINDS = {"rna": "RNA", "dna": "DNA", "ligand": "a ligand"}
 # sections of a job that are not supported unless empty
@@ -57,7 +66,7 @@ class AlignedRecord(FastaRecord):
 def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord | Complex]:
     """Parse a JSON file for AlphaFold 3 (one job) or for AlphaFold Server (a list of jobs).
 
-    Seeds are ignored, and so is the paired alignment of a single chain, which has no partner to pair with.
+    The paired alignment of a single chain is ignored: it has no partner to pair with.
 
     Args:
         data: decompressed JSON.
@@ -83,8 +92,12 @@ def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
         reason = f"unknown dialect {dialect!r}: expected {' or '.join(_AF3_DIALECTS)}"
         raise InputError(reason, path, content.line_of("dialect"))
     _check_keys(content, _AF3_JOB_KEYS, path)
+    _check_alternatives(content, (("userCCD", "userCCDPath"),), path)
     job = _JobBuilder(_required_text(content, "name", path), path, content.line)
+    job.seeds = _alphafold3_seeds(content, path)
     for kind, entity in _read_entities(content, path):
+        _check_alternatives(entity, _AF3_ALTERNATIVES, path)
+        job.add_ids(entity)
         if kind in _AF3_PROTEIN_KINDS:
             _add_alphafold3_protein(job, entity)
         elif kind in _AF3_UNSUPPORTED_KINDS:
@@ -96,8 +109,30 @@ def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
     return job
 
 
+def _alphafold3_seeds(content: MappingWithLines, path: str) -> tuple[int, ...]:
+    """Return the seeds of a job; AlphaFold Server writes them as text, and leaves the list empty.
+
+    Raises:
+        InputError: they are not a list of numbers.
+    """
+    values = content.get("modelSeeds")
+    seeds = []
+    for value in [] if values is None else values if isinstance(values, list) else [values]:
+        if isinstance(value, str) and _SEED.fullmatch(value):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MAX_SEED:
+            reason = f"modelSeeds has {value!r:.40}: expected numbers from 0 to {_MAX_SEED - 1:,}"
+            raise InputError(reason, path, content.line_of("modelSeeds"))
+        seeds.append(value)
+    return tuple(seeds)
+
+
 def _add_alphafold3_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
     _check_keys(entity, _AF3_PROTEIN_KEYS, job.path)
+    templates = entity.get("templates")
+    for template in templates if isinstance(templates, list) else []:
+        if isinstance(template, MappingWithLines):
+            _check_alternatives(template, _AF3_ALTERNATIVES, job.path)
     for key, description in (
         ("modifications", "modified residues"),
         ("glycans", "glycans"),
@@ -163,6 +198,7 @@ def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord | Complex
     _check_keys(content, ("version", "sequences", *_BOLTZ_UNSUPPORTED_SECTIONS), path)
     job = _JobBuilder(name, path, content.line)
     for kind, entity in _read_entities(content, path):
+        job.add_ids(entity)
         if kind == "protein":
             _add_boltz_protein(job, entity)
         elif kind in _BOLTZ_UNSUPPORTED_KINDS:
@@ -188,7 +224,7 @@ def _add_boltz_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
 
 def _boltz_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Alignment | None:
     """Return the chain's alignment, or None; formats other than A3M are recorded as unsupported content."""
-    if "msa" not in entity:
+    if entity.get("msa") is None:
         return None
     file, line = _required_text(entity, "msa", job.path), entity.line_of("msa")
     if file in ("empty", "0"):
@@ -211,7 +247,9 @@ class _JobBuilder:
         chains: its protein chains; copies are repeated.
         has_paired_alignment: whether a chain has a paired alignment.
         stop_codons: see Complex.
+        seeds: see FastaRecord.
         unsupported: descriptions of unsupported content, such as "a ligand".
+        ids: ids of its chains of all kinds.
     """
 
     name: str
@@ -220,7 +258,23 @@ class _JobBuilder:
     chains: list[FastaRecord] = field(default_factory=list)
     has_paired_alignment: bool = False
     stop_codons: int = 0
+    seeds: tuple[int, ...] = ()
     unsupported: list[str] = field(default_factory=list)
+    ids: set[str] = field(default_factory=set)
+
+    def add_ids(self, entity: MappingWithLines) -> None:
+        """Add the ids of an entity.
+
+        Raises:
+            InputError: another chain has one of them.
+        """
+        ids = entity.get("id")
+        for name in ids if isinstance(ids, list) else [ids]:
+            if not isinstance(name, str):
+                continue
+            if name in self.ids:
+                raise InputError(f"two chains have the id {name!r:.40}", self.path, entity.line_of("id"))
+            self.ids.add(name)
 
     def add_unsupported(self, description: str) -> None:
         """Add unsupported content, unless it has been added before."""
@@ -245,6 +299,8 @@ class _JobBuilder:
         sequence, stop_codons = clean_sequence(text, self.path, line)
         if ":" in sequence:
             self.add_unsupported("a sequence of several chains (':')")
+        elif (molecule := other_molecule("", sequence)) is not None:
+            self.add_unsupported(f"{molecule} as protein")
         elif alignment is not None and alignment.query != sequence:
             reason = f"{self.header!r}: the first row of its alignment differs from its sequence"
             raise InputError(reason, self.path, line)
@@ -270,11 +326,12 @@ class _JobBuilder:
             sequence = ":".join(chain.sequence for chain in dict.fromkeys(self.chains))
             return UnsupportedRecord(self.header, sequence, ", ".join(unsupported), self.path, self.line)
         if len(self.chains) == 1:
-            return self.chains[0]
+            return replace(self.chains[0], seeds=self.seeds)
         return Complex(
             self.header,
             name_chains(self.header, self.chains),
             stop_codons=self.stop_codons,
+            seeds=self.seeds,
             path=self.path,
             line=self.line,
         )
@@ -295,6 +352,16 @@ def _read_named_alignment(path: str, name: str, line: int) -> Alignment:
         if found:
             return read_alignment(os.fspath(candidate))
     raise InputError(f"alignment file not found: {name:.200}", path, line)
+
+
+def _check_alternatives(
+    mapping: MappingWithLines, alternatives: Iterable[tuple[str, str]], path: str
+) -> None:
+    """Raise InputError if two keys have a value of which AlphaFold 3 takes one; names the line."""
+    for first, second in alternatives:
+        if mapping.get(first) and mapping.get(second):
+            reason = f"both {first!r} and {second!r}: only one of them may be set"
+            raise InputError(reason, path, mapping.line_of(second))
 
 
 def _check_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:

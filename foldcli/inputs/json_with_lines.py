@@ -12,6 +12,8 @@ _MAX_DIGITS = 4300
 _LONG_NUMBER = re.compile(f"[0-9]{{{_MAX_DIGITS + 1}}}")
 _MAX_DEPTH = 100
 _BRACKET = re.compile(r"[\[\]{}]")
+# YAML's spellings of "no value", unless they are quoted
+_YAML_NULL = ("", "~", "null", "Null", "NULL")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # the tokens of JSON needed to find the lines of objects and keys
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:\n]')
@@ -109,7 +111,7 @@ def _check_surrogates(text: str, path: str, line: int) -> None:
 
 
 def parse_yaml_with_lines(data: bytes, path: str) -> Any:
-    """Parse a YAML file with one document; mappings become MappingWithLines, scalars stay text.
+    """Parse a YAML file with one document; mappings become MappingWithLines, scalars text or None (null).
 
     Tags do not create objects, so nothing in the file is executed.
 
@@ -130,7 +132,9 @@ def parse_yaml_with_lines(data: bytes, path: str) -> Any:
             content = super().construct_mapping(node, deep=True)
             return MappingWithLines.create(content.items(), node.start_mark.line + 1, dict(keys))
 
-        def construct_scalar(self, node: Any) -> str:
+        def construct_scalar(self, node: Any) -> str | None:
+            if node.style is None and node.value in _YAML_NULL:
+                return None
             value = str(super().construct_scalar(node))
             _check_surrogates(value, path, node.start_mark.line + 1)
             return value

@@ -1,9 +1,11 @@
 """Names of targets, and the input files in a folder."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from foldcli.logs import logger
 from msa.errors import InputError
 from msa.io.compression import SUFFIXES, list_folder
 
@@ -17,13 +19,53 @@ ENTRY_SUFFIX = ".safetensors"
 _OTHER_QUERY_SUFFIXES = (".a3m", ".sto", ".stockholm", *PROFILE_SUFFIXES, *JOB_SUFFIXES)
 # JSON files that foldcli writes next to its results
 _RECORD_SUFFIXES = (".a3m.json", ".sto.json", ".done.json")
+# maximum number of names that a message lists
+_MAX_NAMED = 5
+
+
+# files and folders that belong to the whole run, and endings by which results are found
+_RUN_FILES = re.compile(
+    r"(summary.*\.tsv|failures.*\.jsonl|index\.html|cite\.bibtex|log\.txt|foldcli|.*\.json)", re.IGNORECASE
+)
+_LETTER = re.compile(r"(?:GREEK|LATIN) (SMALL|CAPITAL) LETTER (?:FINAL )?([A-Z]+)(?: WITH .*)?")
 
 
 def file_safe_name(name: str) -> str:
-    """Return a name with runs of characters other than letters, digits, '.', '_' and '-' replaced by '_'."""
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")
+    """Return a name of ASCII letters, digits, '.', '_' and '-' that begins with a letter or digit.
+
+    Runs of other characters become '_', except that accents are dropped, and Greek letters written out.
+    Names of files of the run, such as summary.tsv, get '_' instead of dots, or '_target' at their end.
+    """
+    text = name if name.isascii() else "".join(map(_to_ascii, unicodedata.normalize("NFKD", name)))
     # leaves room for the longest suffix within the usual limit of 255 bytes per file name
-    return safe[:150] or "target"
+    safe = _replace_unsafe(text).lstrip("._-")[:150] or "target"
+    if not _RUN_FILES.fullmatch(safe):
+        return safe
+    return safe.replace(".", "_") if "." in safe else f"{safe}_target"
+
+
+def log_unusual_names(ids_and_names: Iterable[tuple[str, str]]) -> None:
+    """Log the names that differ from their ids in more than characters that became '_'."""
+    unusual = [
+        f"{old} → {new}" for old, new in ids_and_names if not old.isascii() or _replace_unsafe(old) != new
+    ]
+    if unusual:
+        more = f" and {len(unusual) - _MAX_NAMED} more" if len(unusual) > _MAX_NAMED else ""
+        logger.info("names of files: %s%s", ", ".join(unusual[:_MAX_NAMED]), more)
+
+
+def _replace_unsafe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")
+
+
+def _to_ascii(character: str) -> str:
+    """Return a character, or in ASCII the name of a Greek letter or a Latin letter without its accents."""
+    if unicodedata.combining(character):
+        return ""
+    letter = _LETTER.fullmatch(unicodedata.name(character, ""))
+    if character.isascii() or letter is None:
+        return character
+    return letter[2].lower() if letter[1] == "SMALL" else letter[2].capitalize()
 
 
 def check_unique_names(names_and_sources: Iterable[tuple[str, str]]) -> None:

@@ -26,6 +26,7 @@ from foldcli.inputs.names import (
     file_safe_name,
     list_files,
     list_query_files,
+    log_unusual_names,
 )
 from foldcli.inputs.tables import looks_like_table, parse_table
 from foldcli.logs import logger
@@ -145,7 +146,9 @@ def name_queries(queries: Iterable[Query]) -> list[tuple[str, Query]]:
     for query in renamed:
         if isinstance(query, ProfileQuery):
             logger.debug("%s: searching with the profile of %s", query.id, query.source)
-    names = unique_names([file_safe_name(new_id) for new_id in unique_ids])
+    safe_names = [file_safe_name(new_id) for new_id in unique_ids]
+    log_unusual_names(zip(unique_ids, safe_names, strict=True))
+    names = unique_names(safe_names)
     return list(zip(names, renamed, strict=True))
 
 
@@ -327,7 +330,7 @@ def _with_profile(record: FastaRecord, comp_bias_corr: bool, matrix: str) -> Fas
     if not isinstance(record, AlignedRecord):
         return record
     query = query_from_alignment(record.alignment, comp_bias_corr, matrix)
-    return replace(query, header=record.header, stop_codons=record.stop_codons)
+    return replace(query, header=record.header, stop_codons=record.stop_codons, seeds=record.seeds)
 
 
 def _looks_like_alignment(text: bytes) -> bool:

@@ -28,8 +28,8 @@ def parse_table(data: bytes, path: str) -> list[FastaRecord]:
         One record per row, see `make_record`; whitespace in an id becomes `_`.
 
     Raises:
-        InputError: a column is missing or repeated, an id or a sequence is missing, a character is not a residue, or a row names a
-            file (`a3mpath`, `templatepath`); names the line.
+        InputError: a column is missing or repeated, an id or a sequence is missing, a character is not a
+            residue, or a row names a file (`a3mpath`, `templatepath`); names the line.
     """
     text = decode_utf8(data, path)
     if not text.strip():

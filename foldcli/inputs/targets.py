@@ -26,6 +26,7 @@ from foldcli.inputs.queries import (
     read_sequences,
 )
 from msa.errors import InputError
+from msa.io.alignments import without_separator
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 
@@ -146,7 +147,7 @@ def _queries_or_alignment(target: AlignmentTarget) -> list[Query] | AlignmentTar
     path = target.files[0]
     if len(target.files) > 1 or path.lower().endswith(_ALIGNMENT_ENDINGS):
         return target
-    content = read_bytes(path)
+    content = without_separator(read_bytes(path), path)
     if is_unaligned_fasta(content):
         return read_sequences(content, path)
     # standard input cannot be read again; other files are read by the worker that computes the features

@@ -21,7 +21,7 @@ from foldcli.logs import logger
 from foldcli.outputs import colabfold_layout
 from foldcli.pipeline.alignment_request import chain_query
 from foldcli.pipeline.chain_search import ChainStore
-from foldcli.pipeline.features import record_alignment_size
+from foldcli.pipeline.features import record_alignment_size, warn_of_missing_residues
 from foldcli.pipeline.settings import FeatureSettings
 from foldcli.pipeline.target_run import TargetRun
 from foldcli.pipeline.template_stage import TargetTemplates, TemplateStage
@@ -85,6 +85,7 @@ class ComplexStage:
                 templates = self._find_templates(target, rows) if with_templates else None
             features = in_input_order(features_of_rows(rows, templates), rows)
         record_alignment_size(target, int(features["num_alignments"]), len(features["aatype"]))
+        warn_of_missing_residues(target, rows.chains)
         target.facts["chains"] = int(features["assembly_num_chains"])
         return features
 

@@ -25,7 +25,7 @@ from foldcli.pipeline.dry_run import (
     print_plan,
 )
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.identity import TargetIdentities
+from foldcli.pipeline.identity import TargetIdentities, requested_seeds
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.settings import OutputSettings, PredictSettings
 from foldcli.pipeline.target_plan import plan_target, read_finished
@@ -152,7 +152,8 @@ def estimator(predictor: Predictor | TemplateCopier) -> Callable[[int, TargetInp
         )
         estimates = [seconds_per_pass(gpu, config, network_settings, residues) for config in configs]
         known = [seconds for seconds in estimates if seconds is not None]
-        num_passes = network_settings.num_passes * network_settings.num_seeds
+        seeds = settings.seeds(requested_seeds(target_input))
+        num_passes = network_settings.num_passes * len(seeds)
         is_complete = len(known) == len(estimates)
         return Estimate(peak + parameters, num_passes * sum(known) if is_complete else None)
 
@@ -239,13 +240,12 @@ def _network_heading(predictor: Predictor | TemplateCopier) -> PlanHeading:
         passes = format_count(settings.for_network(is_multimer).num_passes, "pass", "passes")
         parts.append(f"{limit}{models}, {seeds}, at most {passes} each")
     line = f"network: {device}; per target: {'; per complex: '.join(parts)}"
-    first = settings.random_seed
     values = {
         "device": predictor.memory.device_name(),
         "precision": settings.precision,
         "kernels": settings.kernels,
         "models": [source.label for source in predictor.sources],
-        "seeds": list(range(first, first + settings.num_seeds)),
+        "seeds": settings.seeds(),
         "max_passes": max(settings.for_network(is_multimer).num_passes for is_multimer in kinds),
         "stop_at_score": settings.stop_at_score,
     }

@@ -1,6 +1,6 @@
 """The feature stage: deterministic features of a target, read from the feature cache or added to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +9,16 @@ from features.cache import FeatureCache
 from features.complexes.cache import add_rows
 from features.complexes.rows import ComplexRows
 from features.entry import CorruptEntryError
-from features.residues import check_foldable
+from features.residues import RESTYPES, check_foldable
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.logs import logger
 from foldcli.pipeline.settings import FeatureSettings
 from foldcli.pipeline.target_run import TargetRun
+from model.chains import chain_names
 from msa.io.alignments import Alignment
+
+# maximum number of residues that a warning names
+_MAX_NAMED = 10
 
 
 def load_or_make_features(
@@ -93,9 +97,30 @@ def features_of_entry(
 
 
 def _record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
-    check_foldable(features["sequence"][0].decode("ascii"))
+    sequence = features["sequence"][0].decode("ascii")
+    check_foldable(sequence)
     num_rows, residues = features["msa"].shape
     record_alignment_size(target, int(num_rows), int(residues))
+    warn_of_missing_residues(target, [sequence])
+
+
+def warn_of_missing_residues(target: TargetRun, chains: Sequence[str]) -> None:
+    """Warn of residues that the target's structures lack, because they are none of the twenty."""
+    names = chain_names(len(chains))
+    missing = [
+        f"{letter}{position}" if len(chains) == 1 else f"{letter}{position} of {name}"
+        for name, sequence in zip(names, chains, strict=True)
+        for position, letter in enumerate(sequence, 1)
+        if letter not in RESTYPES
+    ]
+    if not missing:
+        return
+    listed = ", ".join(missing[:_MAX_NAMED])
+    more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+    reason = f"residues without atoms, as they are none of the twenty amino acids: {listed}{more}"
+    if reason not in target.warnings:
+        target.warnings.append(reason)
+    logger.warning("%s: %s", target.name, reason)
 
 
 def record_alignment_size(target: TargetRun, num_rows: int, residues: int) -> None:

@@ -107,21 +107,26 @@ class TargetIdentities:
         Raises:
             InputError: see `sources_of`.
         """
-        return self._jobs(self.sources_of(target_input))
+        return self._jobs(self.sources_of(target_input), self.settings.seeds(requested_seeds(target_input)))
 
     def all_jobs(self) -> list[Job]:
         """Return the jobs of a run that has single chains and complexes."""
-        return self._jobs(self.sources)
+        return self._jobs(self.sources, self.settings.seeds())
 
-    def _jobs(self, sources: list[ParameterSource]) -> list[Job]:
-        first = self.settings.random_seed
+    def _jobs(self, sources: list[ParameterSource], seeds: list[int]) -> list[Job]:
         models = [
             (source, parameters["content"])
             for source, parameters in zip(self.sources, self.parameters, strict=True)
             if source in sources
         ]
-        seeds = range(first, first + self.settings.num_seeds)
-        return [Job(source, seed, content) for seed in seeds for source, content in models]
+        jobs = [Job(source, seed, content) for seed in seeds for source, content in models]
+        # a copy of a template is the same for all seeds
+        return list({job.tag: job for job in reversed(jobs)}.values())[::-1]
+
+
+def requested_seeds(target_input: TargetInput) -> tuple[int, ...]:
+    """Return the seeds that the job file of a target names; empty if there are none."""
+    return target_input.seeds if isinstance(target_input, FastaRecord | Complex) else ()
 
 
 def _content_hash(target: AlignmentTarget) -> str | list[str]:

@@ -1,5 +1,6 @@
 """Settings of a run's stages: frozen dataclasses, made once from the command line's options."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -84,6 +85,16 @@ class PredictSettings:
     def num_passes(self) -> int:
         """Passes through the network per model and seed, if recycling does not stop early."""
         return self.num_recycles + 1
+
+    def seeds(self, requested: Sequence[int] = ()) -> list[int]:
+        """Return the seeds of a target.
+
+        Args:
+            requested: the seeds that its job file names; used unless `num_seeds` or `random_seed` is set.
+        """
+        if requested and (self.num_seeds, self.random_seed) == (1, 0):
+            return list(dict.fromkeys(requested))
+        return list(range(self.random_seed, self.random_seed + self.num_seeds))
 
     def for_network(self, is_multimer: bool) -> "PredictSettings":
         """Return the settings for one kind of network; those of monomer networks are `self`."""

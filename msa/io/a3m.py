@@ -1,8 +1,8 @@
 """A3M files, read and written, and aligned FASTA files, read.
 
 In A3M every row has one column per query residue, upper case or `-`; residues that a row inserts between two
-columns are lower case. In aligned FASTA all rows have the same length, in either case. HH-suite's rows with the
-secondary structure are skipped.
+columns are lower case. In aligned FASTA all rows have the same length, in either case. HH-suite's rows with
+the secondary structure are skipped.
 """
 
 import re

@@ -19,7 +19,6 @@ from msa.io.fasta import SUPPORTED, clean_header
 from msa.io.molecules import other_molecule
 from msa.io.taxonomy import species
 
-
 # between two entries of an MMseqs2 result database
 _NEXT_ENTRY = re.compile(rb"\0\s*(?=[>#])")
 

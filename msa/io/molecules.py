@@ -1,8 +1,8 @@
 """Records that are not protein sequences, recognised by header or by letters.
 
-Boltz writes `>A|dna` (chain, kind, alignment), Chai `>dna|name=A`; the PDB marks nucleic acids as `mol:na`, or
-describes them like `RNA (76-MER)`. HH-suite puts rows such as `>ss_pred` with the secondary structure into
-A3M files.
+Boltz writes `>A|dna` (chain, kind, alignment), Chai `>dna|name=A`. The PDB marks nucleic acids as `mol:na`,
+or describes them like `RNA (76-MER)`. HH-suite writes the secondary structure to A3M files as rows such as
+`>ss_pred`.
 """
 
 import re

@@ -69,8 +69,7 @@ class _Pieces:
         rows: dict[bytes, int] = {}
         fields = [array("q") for _ in range(4)]  # row, start, size, line
         block, last_blocks = 0, array("q")  # blocks of lines end at blank lines
-        for number, start, line in _rows(data, source):
-            words = line.split()
+        for number, start, line, words in _rows(data, source):
             if not words:
                 block += 1
                 continue
@@ -137,8 +136,8 @@ class _Pieces:
         return self.names[row].decode("utf-8", "replace")
 
 
-def _rows(data: bytes, source: str | None) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the blank lines and the lines of rows of the only alignment, as `_lines` does.
+def _rows(data: bytes, source: str | None) -> Iterator[tuple[int, int, bytes, list[bytes]]]:
+    """Yield the rows and blank lines of the only alignment, as `_lines` does, with their words.
 
     Raises:
         InputError: a second alignment, or text after the end of the first.
@@ -147,13 +146,14 @@ def _rows(data: bytes, source: str | None) -> Iterator[tuple[int, int, bytes]]:
     for number, start, line in _lines(data):
         if line.startswith(START) and start > data.find(START):
             raise InputError("a second alignment begins here: put each in a separate file", source, number)
-        if line.startswith(b"#"):
+        words = line.split()
+        if words and words[0].startswith(b"#"):
             continue
-        if has_ended and line.strip():
+        if has_ended and words:
             raise InputError("text after the end of the alignment (`//`)", source, number)
-        has_ended |= line.startswith(b"//")
+        has_ended |= words[:1] == [b"//"]
         if not has_ended:
-            yield number, start, line
+            yield number, start, line, words
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:

@@ -4,6 +4,7 @@ It processes all bytes, then all rows, then all columns, and needs a lot of memo
 """
 
 import re
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,7 +16,7 @@ GAP = ord("-")
 _SKIP, _MATCH, _INSERT, _INVALID = range(4)
 STOCKHOLM_START = b"# STOCKHOLM"
 # ColabFold's first line: the lengths of the chains, then the number of copies of each
-_COLABFOLD_START = re.compile(rb"#(\d+(?:,\d+)*)\t(\d+(?:,\d+)*)[ \t\r]*$")
+_COLABFOLD_START = re.compile(rb"#(\d+(?:,\d+)*)[ \t]+(\d+(?:,\d+)*)[ \t\r]*$")
 
 _UPPER = np.arange(256, dtype=np.uint8)
 _UPPER[ord("a") : ord("z") + 1] -= 32
@@ -41,7 +42,13 @@ _UPPER_CASE_ALIGNED_CLASSES = _classes(lower=_INVALID, dot=_MATCH)
 def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
     """Parse the content of a file."""
     # MMseqs2 separates the entries of a result database by NUL, which stays at the end of its A3M files
-    data = data.rstrip(b"\0")
+    if b"\0" in data[-4:]:
+        data = data.rstrip(b"\0\r\n")
+    for before, after in pairwise(data.split(b"\0")):
+        if after.lstrip().startswith((b">", b"#")):
+            reason = "a second alignment begins here, after a NUL byte: put each in a separate file"
+            start = data.index(before + b"\0" + after) + len(before + b"\0" + after) - len(after.lstrip())
+            raise InputError(reason, source, data[:start].count(b"\n") + 1)
     start = data[:4096].lstrip()
     if not data.strip():
         raise InputError("empty file", source)
@@ -247,14 +254,32 @@ def _parse_stockholm(data: bytes, source: str | None) -> Alignment:
     """
     parts: dict[bytes, list[bytes]] = {}
     first_lines: dict[bytes, int] = {}
+    block: set[bytes] = set()
+    has_begun = has_ended = False
     for number, line in enumerate(data.split(b"\n"), start=1):
         words = line.split()
-        if not words or words[0].startswith(b"#"):
+        if line.startswith(STOCKHOLM_START):
+            if has_begun:
+                raise InputError(
+                    "a second alignment begins here: put each in a separate file", source, number
+                )
+            has_begun = True
+        if not words:
+            block = set()
             continue
+        if words[0].startswith(b"#"):
+            continue
+        if has_ended:
+            raise InputError("text after the end of the alignment (`//`)", source, number)
         if words[0] == b"//":
-            break
+            has_ended = True
+            continue
         if len(words) != 2:
             raise InputError("expected a name and a piece of sequence", source, number)
+        if words[0] in block:
+            name = words[0].decode("utf-8", "replace")
+            raise InputError(f"a second row has the name {name}", source, number)
+        block.add(words[0])
         parts.setdefault(words[0], []).append(words[1])
         first_lines.setdefault(words[0], number)
     if not parts:
