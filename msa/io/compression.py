@@ -109,18 +109,18 @@ def open_counted(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, Calla
     with contextlib.ExitStack() as stack:
         raw = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
         counter = _CountingReader(raw, name)
-        source = stack.enter_context(io.BufferedReader(counter, 1 << 20))
-        start = source.peek(_LONGEST_MAGIC)
+        stream: Any = stack.enter_context(io.BufferedReader(counter, 1 << 20))
+        start = stream.peek(_LONGEST_MAGIC)
         for magic, kind, new_member in _FORMATS:
             if start.startswith(magic):
-                content = _Decompressor(cast(BinaryIO, source), name, kind, new_member)
-                source = stack.enter_context(io.BufferedReader(content, 1 << 20))
+                content = _Decompressor(stream, name, kind, new_member)
+                stream = stack.enter_context(io.BufferedReader(cast(Any, content), 1 << 20))
                 break
-        _drop_mark(source, name)
-        yield cast(BinaryIO, source), counter.total
+        _drop_mark(stream, name)
+        yield stream, counter.total
 
 
-def _drop_mark(stream: io.BufferedReader, name: str) -> None:
+def _drop_mark(stream: Any, name: str) -> None:
     """Skip a byte-order mark at the start of a stream.
 
     Raises:

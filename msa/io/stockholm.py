@@ -76,14 +76,14 @@ class _Pieces:
             if len(words) != 2:
                 raise InputError("expected a name and a piece of sequence", source, number)
             name, piece = words
-            row = rows.setdefault(name, len(rows))
-            if row == len(last_blocks):
+            index = rows.setdefault(name, len(rows))
+            if index == len(last_blocks):
                 last_blocks.append(block)
-            elif last_blocks[row] == block:
+            elif last_blocks[index] == block:
                 reason = f"a second row has the name {name.decode('utf-8', 'replace')}"
                 raise InputError(reason, source, number)
-            last_blocks[row] = block
-            values = (row, start + line.rindex(piece), len(piece), number)
+            last_blocks[index] = block
+            values = (index, start + line.rindex(piece), len(piece), number)
             for field, value in zip(fields, values, strict=True):
                 field.append(value)
         if not rows:

@@ -258,12 +258,10 @@ def _parse_stockholm(data: bytes, source: str | None) -> Alignment:
     has_begun = has_ended = False
     for number, line in enumerate(data.split(b"\n"), start=1):
         words = line.split()
-        if line.startswith(STOCKHOLM_START):
-            if has_begun:
-                raise InputError(
-                    "a second alignment begins here: put each in a separate file", source, number
-                )
-            has_begun = True
+        if has_begun and line.startswith(STOCKHOLM_START):
+            reason = "a second alignment begins here: put each in a separate file"
+            raise InputError(reason, source, number)
+        has_begun |= line.lstrip().startswith(STOCKHOLM_START)
         if not words:
             block = set()
             continue
