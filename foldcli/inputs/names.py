@@ -47,7 +47,9 @@ def file_safe_name(name: str) -> str:
 def log_unusual_names(ids_and_names: Iterable[tuple[str, str]]) -> None:
     """Log the names that differ from their ids in more than characters that became '_'."""
     unusual = [
-        f"{old} → {new}" for old, new in ids_and_names if not old.isascii() or _replace_unsafe(old) != new
+        f"{old or 'no id'} → {new}"
+        for old, new in ids_and_names
+        if not old.isascii() or _replace_unsafe(old) != new
     ]
     if unusual:
         more = f" and {len(unusual) - _MAX_NAMED} more" if len(unusual) > _MAX_NAMED else ""

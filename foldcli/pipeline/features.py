@@ -117,7 +117,7 @@ def warn_of_missing_residues(target: TargetRun, chains: Sequence[str]) -> None:
         return
     listed = ", ".join(missing[:_MAX_NAMED])
     more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
-    reason = f"residues without atoms, as they are none of the twenty amino acids: {listed}{more}"
+    reason = f"residues left out of the structure, as they are none of the twenty amino acids: {listed}{more}"
     if reason not in target.warnings:
         target.warnings.append(reason)
     logger.warning("%s: %s", target.name, reason)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from msa.alphabet import LETTER_BITS, decode, encode
 from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.clusters import ClusterBuilder
 from msa.database.database import TargetDatabase
@@ -40,8 +41,11 @@ from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, 
 from msa.io.mmseqs_database import open_mmseqs
 from msa.io.mmseqs_files import is_mmseqs, list_files
 from msa.io.mmseqs_records import MmseqsSource
+from msa.io.molecules import looks_like_nucleic_acid
 from msa.progress import Progress
 
+# by the code of a letter
+_IS_BASE = np.isin(np.arange(LETTER_BITS + 1), encode("ACGTUN"))
 _QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 
 
@@ -91,7 +95,8 @@ def build_database(
         The manifest of the new database; of the whole, if it was split.
 
     Raises:
-        InputError: invalid input, no sequences, or the output exists; names file, line and column.
+        InputError: invalid input, no sequences, mostly nucleic acids, or the output exists; names file, line
+            and column.
         OSError: a file cannot be read, the output cannot be written, or the disk is full.
     """
     settings = settings or BuildSettings()
@@ -192,10 +197,17 @@ def _build_in(
     cluster_builder = None if settings.clusters is None else ClusterBuilder(settings.clusters)
     sorter = LengthSorter(folder)
     oddities = np.zeros(len(ODDITIES), np.int64)
-    masked_residues = 0
+    masked_residues = nucleic_acids = 0
     with contextlib.closing(_parse_in_order(source, settings)) as blocks:
-        for block, masked in blocks:
+        for block, masked, num_nucleic in blocks:
             sorter.add(block)
+            nucleic_acids += num_nucleic
+            if 2 * nucleic_acids > sorter.sequences:
+                reason = (
+                    f"nucleic acids: {nucleic_acids:,} of the first {sorter.sequences:,} sequences have only "
+                    "the letters A, C, G, T, U and N; a database is of proteins"
+                )
+                raise InputError(reason, source.name)
             if cluster_builder is not None:
                 cluster_builder.add(block)
             oddities += block.oddities
@@ -256,13 +268,13 @@ class _FastaSource:
 
 def _parse_in_order(
     source: _Source, settings: BuildSettings
-) -> Generator[tuple[ParsedBlock, int], None, None]:
-    """Parse and mask blocks in threads; yield each, with its number of masked residues, in input order.
+) -> Generator[tuple[ParsedBlock, int, int], None, None]:
+    """Parse and mask blocks in threads; yield the results of `_parse_and_mask` in input order.
 
     At most `settings.threads` + 2 blocks are in memory at a time.
     """
     pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="createdb")
-    pending: deque[Future[tuple[ParsedBlock, int]]] = deque()
+    pending: deque[Future[tuple[ParsedBlock, int, int]]] = deque()
     try:
         for block in source.blocks():
             pending.append(pool.submit(_parse_and_mask, source, block, settings))
@@ -274,9 +286,26 @@ def _parse_in_order(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _parse_and_mask(source: _Source, block: FastaBlock, settings: BuildSettings) -> tuple[ParsedBlock, int]:
+def _parse_and_mask(
+    source: _Source, block: FastaBlock, settings: BuildSettings
+) -> tuple[ParsedBlock, int, int]:
+    """Return a block with its numbers of masked residues and of nucleic acids."""
     parsed = source.parse(block)
-    return parsed, mask(parsed.residues, parsed.lengths) if settings.mask else 0
+    num_nucleic = _count_nucleic_acids(parsed)
+    return parsed, mask(parsed.residues, parsed.lengths) if settings.mask else 0, num_nucleic
+
+
+def _count_nucleic_acids(block: ParsedBlock) -> int:
+    """Return the number of sequences for which `looks_like_nucleic_acid` is true."""
+    if not len(block.lengths):
+        return 0
+    ends = np.cumsum(block.lengths, dtype=np.int64)
+    starts = ends - block.lengths
+    bases = np.add.reduceat(_IS_BASE[block.residues & LETTER_BITS], starts, dtype=np.int64)
+    # few proteins come so close that all rules must be checked
+    candidates = np.flatnonzero(bases > 0.9 * block.lengths)
+    sequences = (decode(block.residues[starts[index] : ends[index]]) for index in candidates)
+    return sum(map(looks_like_nucleic_acid, sequences))
 
 
 def _versions() -> dict[str, str]:

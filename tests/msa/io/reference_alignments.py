@@ -17,6 +17,7 @@ _SKIP, _MATCH, _INSERT, _INVALID = range(4)
 STOCKHOLM_START = b"# STOCKHOLM"
 # ColabFold's first line: the lengths of the chains, then the number of copies of each
 _COLABFOLD_START = re.compile(rb"#(\d+(?:,\d+)*)[ \t]+(\d+(?:,\d+)*)[ \t\r]*$")
+_NUMBERS = re.compile(rb"#\s*\d+(?:[,;\s]+\d+)+\s*$")
 
 _UPPER = np.arange(256, dtype=np.uint8)
 _UPPER[ord("a") : ord("z") + 1] -= 32
@@ -59,18 +60,28 @@ def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
     raise InputError("not an alignment: neither A3M or aligned FASTA (`>`) nor Stockholm", source, 1)
 
 
-def _declared_length(first_line: bytes, source: str | None) -> int | None:
+def _declared_length(data: bytes, source: str | None) -> int | None:
     """Return the query length declared by ColabFold's header line; None without such a line."""
-    match = _COLABFOLD_START.match(first_line)
-    if match is None:
-        return None
+    for number, line in enumerate(data[: data.find(b">")].split(b"\n"), 1):
+        if line.strip() and not line.startswith(b"#"):
+            return None
+        if (match := _COLABFOLD_START.match(line)) is not None:
+            return _length_of_one_chain(match, source, number)
+        if _NUMBERS.match(line):
+            reason = "expected the lengths of the chains, a tab, and their copies, such as #76,56<TAB>1,1"
+            raise InputError(reason, source, number)
+    return None
+
+
+def _length_of_one_chain(match: re.Match[bytes], source: str | None, number: int) -> int:
     lengths, counts = ([int(number) for number in group.split(b",")] for group in match.groups())
     if len(lengths) != len(counts):
-        raise InputError("lengths and counts of the header line do not match", source, 1)
+        raise InputError("lengths and counts of the header line do not match", source, number)
     if len(lengths) > 1 or counts != [1]:
+        line = f"#{','.join(map(str, lengths))}\\t{','.join(map(str, counts))}"
         raise InputError(
-            f"alignment of a complex ({sum(counts)} chains, header line "
-            f"{first_line.decode().strip()!r}): only `foldcli predict` and `cache-features` take it",
+            f"alignment of a complex ({sum(counts)} chains, header line '{line}'): "
+            "only `foldcli predict` and `cache-features` take it",
             source,
             1,
         )
@@ -149,7 +160,7 @@ class _RaggedError(Exception):
 
 
 def _parse_fasta_like(data: bytes, source: str | None) -> Alignment:
-    declared = _declared_length(data.lstrip().split(b"\n", 1)[0], source)
+    declared = _declared_length(data, source)
     records = _RecordOffsets(data, source)
     names = records.names()
     try:
