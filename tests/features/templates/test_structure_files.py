@@ -39,6 +39,14 @@ def test_chains_match_deepmind(structures: Path, case: str) -> None:
     np.testing.assert_array_equal(chain.positions[template][mask[query]], golden[f"{case}/positions"])
 
 
+def test_byte_order_marks_are_dropped(structures: Path, tmp_path: Path) -> None:
+    text = cif_text(structures, "4cup")
+    pdb = gemmi.make_structure_from_block(gemmi.cif.read_string(text)[0]).make_pdb_string()
+    for name, content in (("4cup.cif", text), ("4cup.pdb", pdb)):
+        (tmp_path / name).write_text(f"\ufeff{content}")
+        assert [chain.id for chain in read_chains(tmp_path / name)] == ["4cup_A"]
+
+
 def test_pdb_file_gives_the_same_chain_under_any_name(structures: Path, tmp_path: Path) -> None:
     structure = gemmi.make_structure_from_block(gemmi.cif.read_string(cif_text(structures, "4cup"))[0])
     structure.setup_entities()

@@ -139,6 +139,33 @@ def test_unsupported_alphafold3_job_describes_its_content(tmp_path: Path, job: A
     assert f" has {content}" in unsupported_error(record)
 
 
+@pytest.mark.parametrize("seeds", [[3, 1, 3], ["3", "1"], [], None])
+def test_seeds_of_a_job_are_read(tmp_path: Path, seeds: list[Any] | None) -> None:
+    expected = (3, 1, 3)[: len(seeds)] if seeds else ()
+    family = {"unpairedMsa": FAMILY}
+    for job in ([protein()], [protein(), protein(id="B")], [protein(**family)]):
+        (query,) = read(tmp_path / "q.json", program_job(*job, modelSeeds=seeds))
+        assert query.seeds == expected
+
+
+def test_nucleic_acid_as_a_protein_is_unsupported(tmp_path: Path) -> None:
+    (record,) = read(tmp_path / "q.json", program_job(protein(sequence="ATGGCGAACTTCGGATCTTGGAAC")))
+    assert "has a nucleic acid (its letters are A, C, G, T, U or N) as protein" in unsupported_error(record)
+
+
+@pytest.mark.parametrize("null", ["", "null", "~", "Null"])
+def test_null_in_yaml_is_absent(tmp_path: Path, null: str) -> None:
+    text = f"version: 1\nsequences:\n- protein:\n    id: A\n    sequence: {GB1}\n    msa: {null}\n"
+    for section in ("", f"constraints: {null}\ntemplates: {null}\n"):
+        assert as_pairs(read(tmp_path / "q.yaml", text + section)) == [("q", GB1)]
+
+
+def test_quoted_null_in_yaml_is_text(tmp_path: Path) -> None:
+    text = f"sequences:\n- protein:\n    id: A\n    sequence: {GB1}\n    msa: 'null'\n"
+    with pytest.raises(InputError, match="alignment file not found: null"):
+        read(tmp_path / "q.yaml", text)
+
+
 AF3 = '{"name": "a", "sequences": ['
 
 
@@ -165,6 +192,29 @@ AF3 = '{"name": "a", "sequences": ['
         (AF3 + '{"protein":\n {"sequence": "MKV", "unpairedMsa": ">q\\ud8001"}}]}', ":2", "ud800 is half of"),
         (AF3 + '{"protein":\n {"sequence": "MK\\udfffV"}}]}', ":2", "\\udfff is half of a surrogate pair"),
         ('{"name":\n "\\ud800"}', ":2", "\\ud800 is half of a surrogate pair"),
+        ('{"name": "a",\n "modelSeeds": [1, -1], "sequences": []}', ":2", "modelSeeds has -1: expected"),
+        ('{"name": "a",\n "modelSeeds": ["x"], "sequences": []}', ":2", "modelSeeds has 'x': expected"),
+        (
+            AF3 + '{"protein":\n {"sequence": "MKV", "unpairedMsa": ">q\\nMKV",\n"unpairedMsaPath": "x"}}]}',
+            ":3",
+            "both 'unpairedMsa' and 'unpairedMsaPath'",
+        ),
+        (
+            AF3 + '{"protein":\n {"sequence": "MKV", "pairedMsaPath": "x",\n"pairedMsa": ">q\\nMKV"}}]}',
+            ":2",
+            "both 'pairedMsa' and 'pairedMsaPath'",
+        ),
+        (
+            AF3 + '{"protein":\n {"sequence": "MKV", "templates": [\n{"mmcif": "d", "mmcifPath": "x"}]}}]}',
+            ":3",
+            "both 'mmcif' and 'mmcifPath'",
+        ),
+        (
+            AF3 + '{"protein": {"id": ["A", "B"], "sequence": "MKV"}},\n{"dna": {"id": "B"}}]}',
+            ":2",
+            "two chains have the id 'B'",
+        ),
+        (AF3 + '{"protein":\n {"id": ["A", "A"], "sequence": "MKV"}}]}', ":2", "two chains have the id 'A'"),
         ('{"name": "a",\n "modelSeeds": [' + "9" * 5000 + "]}", ":2", "a number of more than 4300 digits"),
         (AF3 + '{"proteinChain":\n {"sequence": "MKV", "count": 1000000000000}}]}', ":2", "from 1 to 10,000"),
         (AF3 + '{"protein":\n {"sequence": "MKV", "unpairedMsaPath": "x.a3m"}}]}', ":2", "file not found: x"),

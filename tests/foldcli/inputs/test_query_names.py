@@ -25,6 +25,41 @@ def test_distinct_queries_are_unchanged(warnings: pytest.LogCaptureFixture) -> N
     assert not warnings.messages
 
 
+@pytest.mark.parametrize(
+    ("identifier", "name"),
+    [
+        ("β-lactamase", "beta-lactamase"),
+        ("αβ", "alphabeta"),
+        ("Δ9-é-ø", "Delta9-e-o"),
+        ("ά", "alpha"),
+        ("蛋白", "target"),
+        ("-x", "x"),
+        (".x", "x"),
+        ("--", "target"),
+        ("summary.tsv", "summary_tsv"),
+        ("Summary.1-of-2.tsv", "Summary_1-of-2_tsv"),
+        ("failures.jsonl", "failures_jsonl"),
+        ("index.html", "index_html"),
+        ("config.json", "config_json"),
+        ("log.txt", "log_txt"),
+        ("cite.bibtex", "cite_bibtex"),
+        ("a.done.json", "a_done_json"),
+        ("foldcli", "foldcli_target"),
+        ("sp|P12345|A_HUMAN", "sp_P12345_A_HUMAN"),
+        ("NP_000508.1", "NP_000508.1"),
+        ("x.txt", "x.txt"),
+    ],
+)
+def test_names_are_safe_for_files(
+    identifier: str, name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logger, "propagate", True)
+    caplog.set_level(logging.INFO, logger.name)
+    assert [each for each, _ in name_single_chains([FastaRecord(identifier, "MKV")])] == [name]
+    is_obvious = identifier in (name, "sp|P12345|A_HUMAN", ".x")
+    assert caplog.messages == ([] if is_obvious else [f"names of files: {identifier} → {name}"])
+
+
 def test_repeated_ids_are_renamed_and_repeated_queries_left_out(warnings: pytest.LogCaptureFixture) -> None:
     profile = ProfileQuery("a", "MKV", np.zeros((3, 32), np.int16), "a test")
     pair = UnsupportedRecord("a", "MKV:MKV", "2 chains", "f", 1)

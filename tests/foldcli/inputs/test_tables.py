@@ -45,6 +45,8 @@ def test_table_has_one_query_per_row(tmp_path: Path, text: str) -> None:
         ("", "", "empty file"),
         ("id,sequence\n", "", "no row"),
         (f"name,sequence\na,{GB1}\n", ":1", "no column 'id'"),
+        (f"id,sequence,Sequence\na,{GB1},{GB1}\n", ":1", "two columns have the name 'sequence'"),
+        (f"id,sequence,ID\na,{GB1},b\n", ":1", "two columns have the name 'id'"),
         (f"id,sequence\na,{GB1}\nb,\n", ":3", "no sequence"),
         (f"id,sequence\n,{GB1}\n", ":2", "no id"),
         (f"id,sequence\na,{GB1}\n\nb,{GB1}7\n", ":4", "'7' is not a residue"),

@@ -1,5 +1,6 @@
 """Tests of fingerprints: a new version of foldcli must recognise the targets that an old one finished."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from foldcli.inputs.alignment_targets import AlignmentTarget
@@ -42,6 +43,17 @@ def test_fingerprint_of_a_job_never_changes() -> None:
     assert (first.tag, second.tag) == tuple(f"alphafold2_ptm_model_3_seed_00{seed}" for seed in (7, 8))
     assert first.fingerprint("target") == "a0c5212cc28377b759fc032ca9b20b86d22d976c293dd778c9bb59c54783bd81"
     assert len({job.fingerprint(target) for job in (first, second) for target in "ab"}) == 4
+
+
+def test_seeds_of_a_job_file_are_run_unless_options_give_others() -> None:
+    query = replace(QUERY, seeds=(11, 3, 11))
+    tags = {
+        settings: [
+            job.tag[-3:] for job in TargetIdentities(SOURCES, PARAMETERS, settings, REQUEST).jobs(query)
+        ]
+        for settings in (PredictSettings(), PredictSettings(num_seeds=2), PredictSettings(random_seed=5))
+    }
+    assert list(tags.values()) == [["011", "003"], ["000", "001"], ["005"]]
 
 
 def test_seeds_and_ranking_are_not_part_of_a_targets_identity() -> None:

@@ -144,6 +144,16 @@ def test_unusual_content_is_counted(tmp_path: Path) -> None:
     assert contents(database) == [("a y", "Z"), ("a", "ACD"), ("a x", "MKVMKXUMK")]
 
 
+def test_nucleic_acids_are_refused_and_a_few_among_proteins_are_kept(tmp_path: Path) -> None:
+    dna, protein = "ATGGCGAACTTCGGATCTTGGAAC", "MTYKLILNGKTLKGETTTEAVDAATAEKVF"
+    path = write(tmp_path / "in.fasta", [("a", dna), ("b", dna), ("c", protein)])
+    with pytest.raises(InputError, match=r"in\.fasta: nucleic acids: 2 of the first . sequences"):
+        build_database([path], tmp_path / "db", ONE_THREAD)
+    assert not (tmp_path / "db").exists()
+    path = write(tmp_path / "in.fasta", [("c", protein), ("a", dna)])
+    assert build_database([path], tmp_path / "db", ONE_THREAD).sequences == 2
+
+
 def test_length_quantiles(tmp_path: Path) -> None:
     path = write(tmp_path / "in.fasta", [(str(n), "M" * n) for n in range(1, 101)])
     quantiles = build_database([path], tmp_path / "db", ONE_THREAD).length_quantiles

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msa.errors import InputError
 from msa.io import query_columns
 from msa.io.alignments import parse_alignment, read_alignment
+from msa.io.complex_a3m import a3m_rows, is_complex_a3m, parse_complex_a3m
 from tests.msa.io.alignment_builders import single_sequence
 
 LETTERS = st.sampled_from(string.ascii_uppercase)
@@ -192,3 +193,41 @@ def test_arbitrary_bytes_are_parsed_or_raise_input_error(junk: bytes, start: byt
     assert parsed.letters.shape == parsed.deletions.shape
     assert parsed.query.isalpha() and parsed.query.isupper()
     assert len(parsed.names) == len(parsed)
+
+
+ANNOTATED = (
+    b">ss_pred PSIPRED\nCCHH\n>ss_conf\n9999\n>q\nMKVL\n"
+    b">a\nMaaKVL\n>SS_dssp\nCC\nHH\n>b\nM-VL\n>sa_dssp\n1234\n"
+)
+
+
+def test_rows_of_annotations_are_skipped_in_a3m() -> None:
+    for data in (ANNOTATED, b"#4\t1\n" + ANNOTATED):
+        alignment = parse_alignment(data)
+        assert alignment.names == ("q", "a", "b")
+        assert alignment.sequences == ["MKVL", "MKVL", "M-VL"]
+        np.testing.assert_array_equal(alignment.deletions[1], [0, 2, 0, 0])
+    rows = parse_complex_a3m(b"#4\t2\n" + ANNOTATED)
+    assert [len(chain) for chain in rows.unpaired] == [3]
+    assert [row.header for row in a3m_rows(ANNOTATED)] == ["q", "a", "b"]
+
+
+def test_file_of_annotations_alone_is_refused() -> None:
+    with pytest.raises(InputError, match="no sequences"):
+        parse_alignment(b">ss_pred\nCCHH\n")
+
+
+def test_wrapped_stockholm_repeats_names_in_each_block() -> None:
+    text = b"# STOCKHOLM 1.0\n\nq MK\na MR\n#=GC RF xx\n\nq VL\na VI\n//\n\n"
+    assert parse_alignment(text).sequences == ["MKVL", "MRVI"]
+
+
+@pytest.mark.parametrize("line", [b"#4,4\t1,1", b"#4,4   1,1", b"#note\n#4,4\t 1,1 "])
+def test_line_of_chains_may_have_spaces_and_follow_comments(line: bytes) -> None:
+    assert is_complex_a3m(line + b"\n>101\t102\nMKVLMKVI\n")
+
+
+@pytest.mark.parametrize("line", [b"#4,4", b"#4, 4\t1, 1", b"#4;4\t1;1", b"# 4,4\t1,1"])
+def test_damaged_line_of_chains_is_refused(line: bytes) -> None:
+    with pytest.raises(InputError, match="f:1: expected the lengths of the chains, a tab"):
+        parse_alignment(line + b"\n>101\t102\nMKVLMKVI\n", "f")

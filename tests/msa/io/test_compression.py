@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from msa.errors import InputError
-from msa.io.compression import open_counted, open_input, read_bytes
+from msa.io.compression import list_folder, open_counted, open_input, read_bytes
 
 COMPRESSORS = {
     "gzip": gzip.compress,
@@ -114,3 +114,25 @@ def test_stream_is_a_buffered_reader(tmp_path: Path, kind: str) -> None:
     with open_input(path) as stream:
         assert isinstance(stream, io.BufferedReader)
         assert [line.decode() for line in stream] == text.splitlines(keepends=True)
+
+
+def test_byte_order_mark_is_dropped(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(COMPRESSORS[kind](b"\xef\xbb\xbf" + CONTENT))
+    assert read_bytes(path) == CONTENT
+    path.write_bytes(b"\xef\xbb\xbf" + CONTENT)
+    assert read_bytes(path) == CONTENT
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_is_refused_by_name(tmp_path: Path, kind: str, encoding: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(COMPRESSORS[kind]("\ufeff>a\nMKV\n".encode(encoding)))
+    with pytest.raises(InputError, match="text in UTF-16"):
+        read_bytes(path)
+
+
+def test_hidden_files_are_not_listed(tmp_path: Path, kind: str) -> None:
+    for name in ("b.fasta", "._b.fasta", ".git", "a"):
+        (tmp_path / name).touch()
+    assert [path.name for path in list_folder(tmp_path)] == ["a", "b.fasta"]
