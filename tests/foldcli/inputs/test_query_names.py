@@ -45,6 +45,7 @@ def test_distinct_queries_are_unchanged(warnings: pytest.LogCaptureFixture) -> N
         ("cite.bibtex", "cite_bibtex"),
         ("a.done.json", "a_done_json"),
         ("foldcli", "foldcli_target"),
+        ("viewer", "viewer_target"),
         ("sp|P12345|A_HUMAN", "sp_P12345_A_HUMAN"),
         ("NP_000508.1", "NP_000508.1"),
         ("x.txt", "x.txt"),
