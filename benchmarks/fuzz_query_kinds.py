@@ -56,7 +56,7 @@ def check_queries(path: Path) -> None:
     for name, query in name_single_chains(read_queries(path)):
         if _CONTROL.search(query.header):
             raise AssertionError(f"the header {query.header!r} has control characters")
-        if "/" in name or not name.isascii() or not name.isprintable():
+        if "/" in name or not name.isascii() or not name.isprintable() or name.startswith((".", "-")):
             raise AssertionError(f"the name {name!r} is not file-safe")
 
 
@@ -128,12 +128,17 @@ def query_kinds() -> list[Kind]:
         f"# comment\nversion: 1\nsequences:\n  - protein:\n      id: [A]\n      sequence: {GB1}\n"
         f'  - ligand: {{id: B, smiles: "C\\u00e9"}}\nproperties: &a [*a]\n'
     )
+    molecules = f">A|protein|a.a3m\n{GB1}\n>B|smiles\nCC(=O)O\n>rna|name=C\nACGU\n".encode()
+    annotated = f">ss_pred\n{'C' * 56}\n>ss_conf\n{'9' * 56}\n{FAMILY}".encode()
     boltz = f"sequences:\n  - protein:\n      id: A\n      sequence: >\n        {GB1}\n      cyclic: no\n"
     return [
         Kind(
-            "fasta", "q.fasta", [*EXAMPLES, FAMILY.encode(), f">pair\n{GB1}:{GB1}\n".encode()], check_queries
+            "fasta",
+            "q.fasta",
+            [*EXAMPLES, FAMILY.encode(), f">pair\n{GB1}:{GB1}\n".encode(), molecules],
+            check_queries,
         ),
-        Kind("a3m", "q.a3m", [*a3m, FAMILY.encode(), b"#56\t1\n" + FAMILY.encode()], check_alignment),
+        Kind("a3m", "q.a3m", [*a3m, FAMILY.encode(), b"#56 1\n" + annotated, annotated], check_alignment),
         Kind("complex a3m", "c.a3m", complexes, check_complex),
         Kind("list of chains", "chain_id_map.json", [json.dumps(chains).encode()], check_chain_map, "json"),
         Kind("stockholm", "q.sto", [(DATA / "family.sto").read_bytes()], check_alignment),

@@ -16,7 +16,7 @@ PROFILE_SUFFIXES = (".npz",)
 JOB_SUFFIXES = (".csv", ".tsv", ".json", ".yaml", ".yml")
 # an entry of a feature cache
 ENTRY_SUFFIX = ".safetensors"
-_OTHER_QUERY_SUFFIXES = (".a3m", ".sto", ".stockholm", *PROFILE_SUFFIXES, *JOB_SUFFIXES)
+_OTHER_QUERY_SUFFIXES = (*ALIGNMENT_SUFFIXES, *PROFILE_SUFFIXES, *JOB_SUFFIXES)
 # JSON files that foldcli writes next to its results
 _RECORD_SUFFIXES = (".a3m.json", ".sto.json", ".done.json")
 # maximum number of names that a message lists
@@ -25,7 +25,8 @@ _MAX_NAMED = 5
 
 # files and folders that belong to the whole run, and endings by which results are found
 _RUN_FILES = re.compile(
-    r"(summary.*\.tsv|failures.*\.jsonl|index\.html|cite\.bibtex|log\.txt|foldcli|viewer|.*\.json)", re.IGNORECASE
+    r"(summary.*\.tsv|failures.*\.jsonl|index\.html|cite\.bibtex|log\.txt|foldcli|viewer|.*\.json)",
+    re.IGNORECASE,
 )
 _LETTER = re.compile(r"(?:GREEK|LATIN) (SMALL|CAPITAL) LETTER (?:FINAL )?([A-Z]+)(?: WITH .*)?")
 

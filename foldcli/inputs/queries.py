@@ -2,9 +2,10 @@
 
 An alignment or a saved profile is one query, searched with a profile. A FASTA file has one query per record,
 ColabFold's table one per row, AlphaFold 3's JSON and Boltz's YAML one per job. If the content is ambiguous,
-the file's suffix determines the format. Text of several records that begins like FASTA is an alignment in two
-cases:
+the file's suffix determines the format. Text of several records that begins like FASTA is an alignment in
+three cases:
 
+- The file's name ends like that of an alignment, such as .a3m.
 - A record has a gap.
 - The first record is in upper case, another one has lower case as well, and all have the same number of
   upper-case letters.
@@ -22,7 +23,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from foldcli.inputs.complexes import Complex, refuse_complexes, split_chains
 from foldcli.inputs.job_files import AlignedRecord, parse_alphafold3, parse_boltz
 from foldcli.inputs.names import (
+    ALIGNMENT_SUFFIXES,
     PROFILE_SUFFIXES,
+    file_endings,
     file_safe_name,
     list_files,
     list_query_files,
@@ -37,7 +40,7 @@ from msa.io.alignments import Alignment, check_protein, parse_alignment, without
 from msa.io.compression import SUFFIXES, read_bytes
 from msa.io.fasta import FastaRecord, JoinedRecord, UnsupportedRecord, read_records, unique_names
 from msa.io.mmseqs_files import is_mmseqs
-from msa.io.molecules import DeclaredMolecule, declared_molecule
+from msa.io.molecules import DeclaredMolecule, declared_molecule, is_annotation
 from msa.io.saved_profiles import is_profile_archive, parse_profiles, read_profiles
 from msa.profile.matrices import BLOSUM62
 from msa.profile.pssm import ProfileQuery
@@ -49,6 +52,7 @@ _GAP_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[-.]", re.MULTILINE)
 _LOWER_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[a-z]", re.MULTILINE)
 # the first key of a Boltz file, after comments; Stockholm and A3M files also begin with `#`
 _YAML_START = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\r?\n)*(?:---\s+)?(?:version|sequences)[ \t]*:")
+_ALIGNMENT_ENDINGS = file_endings(ALIGNMENT_SUFFIXES)
 _JOB_FORMATS = {".csv": "table", ".tsv": "table", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 _NOT_UPPER = bytes(byte for byte in range(256) if not 65 <= byte <= 90)
 _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
@@ -203,11 +207,13 @@ def read_queries(
         return [_with_profiles(job, comp_bias_corr, matrix) for job in split_complexes(jobs)]
     if text.startswith((stockholm.START, b"#")):
         return [_query_of_file(parse_alignment(data, name), comp_bias_corr, matrix)]
-    if _looks_like_alignment(text):
+    is_aligned, has_suffix = _looks_like_alignment(text), name.lower().endswith(_ALIGNMENT_ENDINGS)
+    if is_aligned or (has_suffix and text.startswith(b">")):
         try:
             alignment = parse_alignment(data, name)
         except InputError as error:
-            reason = f"gaps or insertions make this an alignment, but {error.reason}"
+            cause = "gaps or insertions make" if is_aligned else "its name makes"
+            reason = f"{cause} this an alignment, but {error.reason}"
             raise InputError(reason, name, error.line, error.column) from None
         return [_query_of_file(alignment, comp_bias_corr, matrix)]
     return read_sequences(data, name)
@@ -341,6 +347,14 @@ def _looks_like_alignment(text: bytes) -> bool:
         return True
     if not _LOWER_IN_SEQUENCE.search(text):
         return False
-    records = [record.partition(b"\n")[2] for record in text.split(b"\n>")]
+    headers_and_rows = (record.partition(b"\n")[::2] for record in text[1:].split(b"\n>"))
+    records = [
+        row for header, row in headers_and_rows if not is_annotation(header.decode("utf-8", "replace"))
+    ]
     columns = {len(record.translate(None, _NOT_UPPER)) for record in records}
-    return len(columns) == 1 and columns != {0} and not records[0].translate(None, _NOT_LOWER)
+    return (
+        len(records) > 1
+        and len(columns) == 1
+        and columns != {0}
+        and not records[0].translate(None, _NOT_LOWER)
+    )

@@ -7,7 +7,7 @@ from threading import Event
 from foldcli.logs import logger
 from foldcli.pipeline.device_workers import WorkerSettings
 from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.identity import Job, TargetIdentities
+from foldcli.pipeline.identity import Job, TargetIdentities, requested_seeds
 from foldcli.pipeline.locks import TargetLocks
 from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.sampling_process import SamplingProcesses
@@ -109,7 +109,7 @@ class RunState:
         self.positions = {target.name: position for position, target in enumerate(targets, 1)}
         self.stop = Event()
         self.locks = TargetLocks(self.stop)
-        self.progress = RunProgress(len(targets), _most_passes(settings))
+        self.progress = RunProgress(len(targets), _most_passes(settings, targets))
 
     def plan(self, target: TargetRun) -> TargetPlan:
         """Return the plan of a target; see `plan_target`, whose exceptions it raises."""
@@ -132,11 +132,13 @@ class RunState:
         self.progress.target_done(target.name)
 
 
-def _most_passes(settings: RunSettings) -> int:
+def _most_passes(settings: RunSettings, targets: Sequence[TargetRun]) -> int:
     """Return the largest number of passes that a target of the run can need."""
+    seeds = settings.identities.settings.seeds
+    most_seeds = max((len(seeds(requested_seeds(target.input))) for target in targets), default=1)
     # a target is predicted by networks of one kind only
     num_passes = {"monomer": 0, "multimer": 0}
     for job in settings.identities.all_jobs():
         kind = "multimer" if job.source.is_multimer else "monomer"
         num_passes[kind] += settings.predictor.settings.for_network(job.source.is_multimer).num_passes
-    return max(num_passes.values())
+    return max(num_passes.values()) * most_seeds // len(seeds())

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.queries import read_queries
 from msa.alphabet import GAP, encode
 from msa.errors import InputError
@@ -146,3 +147,30 @@ def test_profile_must_match_its_query(profile: np.ndarray, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         ProfileQuery("q", "MKV", profile, "a test")
     ProfileQuery("q", "MKV", np.full((3, 32), -1000, np.int16), "a test")
+
+
+def test_suffix_of_an_alignment_decides_if_the_content_is_ambiguous(tmp_path: Path) -> None:
+    content = f">a\n{QUERY}\n>b\n{NEAR}\n"
+    assert [query.id for query in read(tmp_path, content)] == ["a", "b"]
+    for name in ("q.a3m", "q.afa.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(content.encode()))
+        assert [query.id for query in read_queries(tmp_path / name)] == ["a"]
+    (tmp_path / "q.a3m").write_text(">a\nMKV\n>b\nMK\n")
+    with pytest.raises(InputError, match="its name makes this an alignment, but row 2"):
+        read_queries(tmp_path / "q.a3m")
+
+
+def test_annotations_do_not_hide_that_insertions_make_an_alignment(tmp_path: Path) -> None:
+    content = f">ss_pred\n{'C' * 10}\n>ss_conf\n{'9' * 10}\n>q\n{QUERY}\n>b\n{NEAR[:4]}gg{NEAR[4:]}\n"
+    (query,) = read(tmp_path, content)
+    assert isinstance(query, ProfileQuery) and query.id == "q"
+
+
+@pytest.mark.parametrize(
+    "text", [">B|ccd\nATP\n", ">x\nATGGCGAACTTCGGATCTTGGAAC\n>y\nATGGCGAACTTCGGATCTTGG-AC\n"]
+)
+def test_alignment_of_another_molecule_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "q.a3m").write_text(text)
+    for read_file in (read_queries, lambda path: AlignmentTarget("q", (str(path),)).read()):
+        with pytest.raises(InputError, match="only protein chains are supported"):
+            read_file(tmp_path / "q.a3m")
