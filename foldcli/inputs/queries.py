@@ -40,7 +40,7 @@ from msa.io.alignments import Alignment, check_protein, parse_alignment, without
 from msa.io.compression import SUFFIXES, read_bytes
 from msa.io.fasta import FastaRecord, JoinedRecord, UnsupportedRecord, read_records, unique_names
 from msa.io.mmseqs_files import is_mmseqs
-from msa.io.molecules import DeclaredMolecule, declared_molecule, is_annotation
+from msa.io.molecules import DeclaredMolecule, declared_molecule, declares_other_molecules, is_annotation
 from msa.io.saved_profiles import is_profile_archive, parse_profiles, read_profiles
 from msa.profile.matrices import BLOSUM62
 from msa.profile.pssm import ProfileQuery
@@ -56,6 +56,8 @@ _ALIGNMENT_ENDINGS = file_endings(ALIGNMENT_SUFFIXES)
 _JOB_FORMATS = {".csv": "table", ".tsv": "table", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 _NOT_UPPER = bytes(byte for byte in range(256) if not 65 <= byte <= 90)
 _NOT_LOWER = bytes(byte for byte in range(256) if not 97 <= byte <= 122)
+# enough for all molecules of a job
+_START_BYTES = 2**20
 # maximum number of queries that a warning names
 _MAX_NAMED = 5
 
@@ -343,6 +345,8 @@ def _looks_like_alignment(text: bytes) -> bool:
     """Return True if text that begins like FASTA is an alignment."""
     if not text.startswith(b">") or b"\n>" not in text:
         return False
+    if declares_other_molecules(text[:_START_BYTES]):
+        return False  # a SMILES string may have `-` and lower case
     if _GAP_IN_SEQUENCE.search(text):
         return True
     if not _LOWER_IN_SEQUENCE.search(text):

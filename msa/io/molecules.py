@@ -13,6 +13,12 @@ _KINDS = {
     "protein": PROTEIN, "peptide": PROTEIN, "dna": "DNA", "rna": "RNA", "ccd": "a ligand (ccd)",
     "smiles": "a ligand (smiles)", "ligand": "a ligand", "glycan": "a glycan", "ion": "an ion",
 }  # fmt: skip
+_OTHERS = "|".join(name for name, kind in _KINDS.items() if kind != PROTEIN).encode()
+# a header line that declares another molecule than a protein
+_OTHER_HEADER = re.compile(
+    rb"^>[ \t]*(?:(?:%b)[ \t]*\||[^|\n]*\|[ \t]*(?:%b)[ \t\r]*(?:\||$))" % (_OTHERS, _OTHERS),
+    re.IGNORECASE | re.MULTILINE,
+)
 _PDB_NUCLEIC = re.compile(r"\bmol:na\b|\b[DR]NA \((?:5'-|3'-|\d+-mer\))", re.IGNORECASE)
 _ANNOTATIONS = ("ss_pred", "ss_conf", "ss_dssp", "sa_dssp", "aa_pred", "aa_dssp")
 # shortest sequence, and share of its letters, that make it a nucleic acid
@@ -44,6 +50,11 @@ def declared_molecule(header: str) -> DeclaredMolecule | None:
         if kind := _KINDS.get(fields[1].lower()):
             return DeclaredMolecule(kind, fields[0] or fields[1], "".join(fields[2:3]))
     return DeclaredMolecule("a nucleic acid", header) if _PDB_NUCLEIC.search(header) else None
+
+
+def declares_other_molecules(text: bytes) -> bool:
+    """Return True if a header in the content of a FASTA file declares another molecule than a protein."""
+    return _OTHER_HEADER.search(text) is not None
 
 
 def is_annotation(name: str) -> bool:

@@ -12,7 +12,7 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.queries import read_queries
 from msa.alphabet import GAP, encode
 from msa.errors import InputError
-from msa.io.fasta import FastaRecord
+from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.profile.family_profile import distinct_rows, family_profile
 from msa.profile.pssm import ProfileQuery
 
@@ -158,6 +158,12 @@ def test_suffix_of_an_alignment_decides_if_the_content_is_ambiguous(tmp_path: Pa
     (tmp_path / "q.a3m").write_text(">a\nMKV\n>b\nMK\n")
     with pytest.raises(InputError, match="its name makes this an alignment, but row 2"):
         read_queries(tmp_path / "q.a3m")
+
+
+def test_smiles_do_not_make_an_alignment(tmp_path: Path) -> None:
+    content = f">A|protein\n{QUERY}\n>B|smiles\nc1ccccc1C(=O)[O-].[Na+]\n>C|protein\n{NEAR}\n"
+    first, ligand, second = read(tmp_path, content)
+    assert (first.id, second.id) == ("A", "C") and isinstance(ligand, UnsupportedRecord)
 
 
 def test_annotations_do_not_hide_that_insertions_make_an_alignment(tmp_path: Path) -> None:

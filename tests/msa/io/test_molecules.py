@@ -7,7 +7,7 @@ import pytest
 
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord, read_fasta
-from msa.io.molecules import looks_like_nucleic_acid, other_molecule
+from msa.io.molecules import declares_other_molecules, looks_like_nucleic_acid, other_molecule
 
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 
@@ -42,6 +42,8 @@ def read(folder: Path, text: str) -> list[FastaRecord]:
 )
 def test_headers_of_other_programs_declare_molecules(header: str, kind: str | None) -> None:
     assert other_molecule(header, "MKV") == kind
+    is_boltz_or_chai = kind is not None and kind != "a nucleic acid"
+    assert declares_other_molecules(f">q\nMKV\n>{header}\r\nMK\n".encode()) == is_boltz_or_chai
 
 
 @pytest.mark.parametrize(
