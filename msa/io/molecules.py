@@ -20,7 +20,7 @@ _OTHER_HEADER = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _PDB_NUCLEIC = re.compile(r"\bmol:na\b|\b[DR]NA \((?:5'-|3'-|\d+-mer\))", re.IGNORECASE)
-_ANNOTATIONS = ("ss_pred", "ss_conf", "ss_dssp", "sa_dssp", "aa_pred", "aa_dssp")
+_ANNOTATION = re.compile(r"(?:ss_pred|ss_conf|ss_dssp|sa_dssp|aa_pred|aa_dssp)(?![A-Za-z0-9])", re.IGNORECASE)
 # shortest sequence, and share of its letters, that make it a nucleic acid
 _MIN_LENGTH, _MIN_SHARE = 21, 0.95
 _MIN_BASES = 3
@@ -59,7 +59,7 @@ def declares_other_molecules(text: bytes) -> bool:
 
 def is_annotation(name: str) -> bool:
     """Return True if a header of an A3M file is that of a row of annotations instead of a sequence."""
-    return name.lower().startswith(_ANNOTATIONS)
+    return _ANNOTATION.match(name) is not None
 
 
 def looks_like_nucleic_acid(sequence: str) -> bool:

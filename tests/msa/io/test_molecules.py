@@ -7,7 +7,12 @@ import pytest
 
 from msa.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord, read_fasta
-from msa.io.molecules import declares_other_molecules, looks_like_nucleic_acid, other_molecule
+from msa.io.molecules import (
+    declares_other_molecules,
+    is_annotation,
+    looks_like_nucleic_acid,
+    other_molecule,
+)
 
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 
@@ -92,6 +97,14 @@ def test_one_chain_of_dna_makes_a_complex_unsupported(tmp_path: Path) -> None:
 
 def test_annotations_of_hhsuite_are_no_sequences(tmp_path: Path) -> None:
     assert [record.id for record in read(tmp_path, f">ss_pred\nCCHHH\n>ss_conf\n99012\n>q\n{GB1}\n")] == ["q"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("ss_pred", True), ("SS_conf 1abc", True), ("ss_dssp_1abc", True), ("ss_predator", False), ("q", False)],
+)
+def test_names_of_annotations(name: str, expected: bool) -> None:
+    assert is_annotation(name) == expected
 
 
 def test_other_errors_stay(tmp_path: Path) -> None:
