@@ -17,9 +17,6 @@ from model.embedders import MSA_FEATURES, TARGET_FEATURES, Features
 from model.kernels import Kernels
 from model.multimer.inputs import TARGET_CODES
 
-SHORT_RESIDUES = 240
-"""Proteins of up to this many residues need none of the kernels for long rows."""
-
 # numbers of residues: a multiple of the padding, one that is not, one that fills a tile of positions, and one
 # that needs the attention kernel for long rows
 ALIGNED, UNALIGNED, WHOLE_TILE, LONG = 16, 17, 128, 384
@@ -50,8 +47,8 @@ class NetworkLaunches:
             )
             self._pair_blocks.append((template_block, config.template.pair.channels))
 
-    def for_all_lengths(self) -> Iterator[Callable[[], object]]:
-        """Yield calls that launch all kernels which proteins of up to SHORT_RESIDUES residues need."""
+    def calls(self) -> Iterator[Callable[[], object]]:
+        """Yield the calls."""
         config, main = self._config, self._main
         # a target with few sequences has an extra MSA of one masked row
         msa = self._zeros(1, UNALIGNED, config.extra_msa.msa.channels)
@@ -69,15 +66,12 @@ class NetworkLaunches:
         for templates in [0] if config.template is None else [0, 1]:
             yield partial(self._network, _features(config, UNALIGNED, templates))
         yield from self._multiplications(WHOLE_TILE)
-
-    def for_long_rows(self) -> Iterator[Callable[[], object]]:
-        """Yield calls that launch the other kernels."""
         for block, stack in self._stacks:
-            row, pair = (1, LONG, stack.msa.channels), (LONG, LONG, stack.pair.channels)
-            yield partial(self._call, block, "msa_row_attention_with_pair_bias", row, pair, None)
+            row, long_pair = (1, LONG, stack.msa.channels), (LONG, LONG, stack.pair.channels)
+            yield partial(self._call, block, "msa_row_attention_with_pair_bias", row, long_pair, None)
         for block, channels in self._pair_blocks:
-            pair = LONG, LONG, channels
-            yield partial(self._call, block, "triangle_attention_starting_node", pair, None)
+            long_pair = LONG, LONG, channels
+            yield partial(self._call, block, "triangle_attention_starting_node", long_pair, None)
 
     def _multiplications(self, residues: int) -> Iterator[Callable[[], object]]:
         for block, channels in self._pair_blocks:

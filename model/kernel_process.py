@@ -2,8 +2,6 @@
 
 It never initialises CUDA, because a process that has done so cannot be forked. It reads a `KernelRequest`
 from standard input, and writes a `CompilationStatus` as a line of JSON to standard output after each change.
-It may be started before anybody knows whether there is something to compile: it first imports what it needs,
-and ends if there is no request.
 """
 
 import ctypes
@@ -19,7 +17,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING
 
 from cuda.fused.toolchain import build_driver_extension, load_toolchain
@@ -80,11 +77,7 @@ def main() -> None:
         with record_variants(gpu, queue.put), torch.inference_mode():
             networks = [NetworkLaunches(network, dtype, kernels) for network in request.networks]
             for network in networks:
-                for launch in network.for_all_lengths():
-                    launch()
-            queue.begin_long()
-            for network in networks:
-                for launch in network.for_long_rows():
+                for launch in network.calls():
                     launch()
         if not progress.wait():
             for process in multiprocessing.active_children():
@@ -99,7 +92,7 @@ def _set_up_worker() -> None:
 
 
 class _SlowestFirst:
-    """A queue of kernels to compile, from which workers get those for all lengths first, then slow ones.
+    """A queue of kernels to compile, from which workers get the slow ones first.
 
     Args:
         submit: compiles a kernel in a worker.
@@ -113,39 +106,32 @@ class _SlowestFirst:
         self._submit, self._free, self._progress = submit, workers, progress
         # a compilation that has already finished calls `_finish` from `_fill_workers`
         self._changed = threading.RLock()
-        self._waiting: list[tuple[bool, bool, int, KernelVariant]] = []
-        self._count, self._long = 0, False
+        self._waiting: list[tuple[bool, int, KernelVariant]] = []
+        self._count = 0
 
     def put(self, variant: "KernelVariant") -> None:
         """Queue a kernel."""
-        self._progress.add(self._long)
+        self._progress.add()
         with self._changed:
-            heapq.heappush(
-                self._waiting, (self._long, variant.name not in _SLOW_KERNELS, self._count, variant)
-            )
+            heapq.heappush(self._waiting, (variant.name not in _SLOW_KERNELS, self._count, variant))
             self._count += 1
         self._fill_workers()
-
-    def begin_long(self) -> None:
-        """Say that the following kernels are for long proteins alone."""
-        self._long = True
-        self._progress.end_short()
 
     def _fill_workers(self, finished: int = 0) -> None:
         with self._changed:
             self._free += finished
             while self._free and self._waiting:
-                long, _, _, variant = heapq.heappop(self._waiting)
+                variant = heapq.heappop(self._waiting)[-1]
                 try:
                     compilation = self._submit(variant)
                 except BrokenProcessPool as error:
-                    self._progress.fail(error, long)
+                    self._progress.fail(error)
                     continue
                 self._free -= 1
-                compilation.add_done_callback(partial(self._finish, long))
+                compilation.add_done_callback(self._finish)
 
-    def _finish(self, long: bool, compilation: "Future[bool]") -> None:
-        self._progress.finish(compilation, long)
+    def _finish(self, compilation: "Future[bool]") -> None:
+        self._progress.finish(compilation)
         self._fill_workers(finished=1)
 
 
@@ -155,34 +141,28 @@ class _Progress:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._status = CompilationStatus()
-        # kernels for all lengths that are not done, and 1 as long as not all of them are found
-        self._short_left = 1
         self._abandoned = False
 
-    def add(self, long: bool) -> None:
-        """Count a kernel to compile, for long proteins alone or for all."""
-        self._update(total=1, short_left=int(not long))
+    def add(self) -> None:
+        """Count a kernel to compile."""
+        self._update(total=1)
 
-    def end_short(self) -> None:
-        """Say that all kernels that are not for long proteins alone are counted."""
-        self._update(short_left=-1)
-
-    def finish(self, compilation: "Future[bool]", long: bool) -> None:
+    def finish(self, compilation: "Future[bool]") -> None:
         """Count a kernel that is in the cache now, or could not be compiled."""
         error = compilation.exception()
         if error is not None:
-            self.fail(error, long)
+            self.fail(error)
         else:
-            self._update(done=1, compiled=int(compilation.result()), short_left=-int(not long))
+            self._update(done=1, compiled=int(compilation.result()))
 
-    def fail(self, error: BaseException, long: bool) -> None:
+    def fail(self, error: BaseException) -> None:
         """Count a kernel that could not be compiled."""
         if isinstance(error, BrokenProcessPool):
             # all unfinished kernels fail with this error
             message = "the compiler has crashed"
         else:
             message = f"{type(error).__name__}: {error}".splitlines()[0]
-        self._update(done=1, error=message, short_left=-int(not long))
+        self._update(done=1, error=message)
 
     def wait(self) -> bool:
         """Wait until all kernels are done; return False if the process that reads the status has ended."""
@@ -190,18 +170,11 @@ class _Progress:
             self._changed.wait_for(lambda: self._abandoned or self._status.done == self._status.total)
             return not self._abandoned
 
-    def _update(
-        self, done: int = 0, total: int = 0, compiled: int = 0, error: str = "", short_left: int = 0
-    ) -> None:
+    def _update(self, done: int = 0, total: int = 0, compiled: int = 0, error: str = "") -> None:
         with self._changed:
             old = self._status
-            self._short_left += short_left
             self._status = CompilationStatus(
-                old.done + done,
-                old.total + total,
-                old.compiled + compiled,
-                old.error or error,
-                self._short_left == 0,
+                old.done + done, old.total + total, old.compiled + compiled, old.error or error
             )
             try:
                 print(json.dumps(asdict(self._status)), flush=True)

@@ -48,12 +48,9 @@ class CompilationStatus:
         total: kernels found so far.
         compiled: kernels that were not in the cache.
         error: the first error; "" if there was none.
-        short_done: whether this is true of all kernels that proteins of up to
-            `model.kernel_launches.SHORT_RESIDUES` residues need; these are compiled first.
     """
 
     done: int = 0
     total: int = 0
     compiled: int = 0
     error: str = ""
-    short_done: bool = False

@@ -119,20 +119,13 @@ def run_predictions(
         gpus_per_target: value of `--gpus-per-target`.
         option_values: values of all other options that the commands share.
     """
-    from concurrent.futures import wait
-
     from foldcli.params.parameters import TEMPLATE
     from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
-    from foldcli.pipeline.cpu_kernels import ALIGNMENTS, FEATURES, ITERATIONS, compile_cpu_kernels
     from foldcli.pipeline.defaults import with_default_method
     from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.first_searches import first_lengths, first_queries
-    from foldcli.pipeline.kernels import compile_search_ahead, start_process_ahead
     from foldcli.pipeline.search_process import needs_process
     from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
     from foldcli.pipeline.startup import needed_kinds, start
-    from foldcli.pipeline.target_order import in_run_order
-    from foldcli.pipeline.worker_start import start_predicting_worker
 
     assignment = RankAssignment.from_environment()
     ranks = rank_options.number_of_ranks(gpus_per_target, assignment, option_values["params"])
@@ -143,8 +136,6 @@ def run_predictions(
         from foldcli.pipeline.rank_server import serve_rank
 
         return serve_rank(network, threads, assignment)
-    if not dry_run and network.params != TEMPLATE:
-        start_process_ahead(network.device, network.kernels)
     template_options = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings.from_options(option_values)
     output = OutputSettings.from_options(option_values)
@@ -185,26 +176,14 @@ def run_predictions(
         predicts_here = not in_workers and ranks == 1 and network.params != TEMPLATE
         if has_work and needs_process(network.device, predicts_here, str(search.database)):
             search_process = search.start_process(network.device)
-    alignments = () if search is None else ALIGNMENTS
-    iterations = () if search is None or search.alignment.search.num_iterations == 1 else ITERATIONS
-    cpu_kernels = compile_cpu_kernels(() if dry_run else (*iterations, *FEATURES, *alignments))
-    if search is not None and not dry_run:
-        ordered = in_run_order(selected)
-        kernels = cpu_kernels, compile_search_ahead(network.device, first_lengths(ordered, output))
-        if search_process is not None:
-            search_process.search_ahead(first_queries(ordered, output), search.alignment, kernels)
-    if network.predict.refine and not dry_run:
-        from foldcli.pipeline.refinement import compile_refinement
-
-        compile_refinement()
     starts_ranks = ranks > 1 and assignment is None and not (dry_run or in_workers)
     rank_threads = threads if starts_ranks else None
     # other ranks get their features from the first one
     samples = has_work and (assignment is None or assignment.rank == 0)
     sampling = rank_options.sampling_processes(network.device, len(worker_devices) // ranks) if samples else 0
     startup = start(
-        network, not dry_run, worker_devices, kinds, cpu_kernels, rank_threads, sampling,
-        start_predicting_worker, reads_features=search_process is None,
+        network, not dry_run, worker_devices, kinds, rank_threads, sampling,
+        reads_features=search_process is None,
     )  # fmt: skip
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.ranks import open_predictor
@@ -248,7 +227,6 @@ def run_predictions(
             output, features, predictor, identities, stage, templates, description, workers, ranks,
             startup.worker_pools, startup.sampling,
         )  # fmt: skip
-        wait([cpu_kernels])
         make_writable_folder(output.folder)
         run_targets(selected, settings, failures, as_json)
     return None

@@ -27,8 +27,6 @@ from msa.io.fasta import FastaRecord
 # sampled jobs that wait for the network
 _SAMPLES_AHEAD = 2
 
-# largest number of seconds that the workers of results wait for the network, so that it is loaded sooner
-_POOL_DELAY = 2.0
 
 # `Predictor.sample` or `TemplateCopier.sample`
 SampleFunction: TypeAlias = Callable[[dict[str, np.ndarray], TargetTemplates | None, Any], Any]
@@ -94,12 +92,8 @@ class JobPreparation:
             self._settings.predictor.warm_up(plan.jobs[0].source)
         if not self._pool_begun:
             self._pool_begun = True
-            run_in_background(self._start_pool)
+            run_in_background(self._pool.start)
         return plan
-
-    def _start_pool(self) -> None:
-        self._settings.predictor.wait_until_prepared(_POOL_DELAY)
-        self._pool.start()
 
     def unfinished(self) -> Iterator[TargetRun]:
         """Return the targets that need work, in order; count finished ones, and fail unsuitable ones."""

@@ -9,8 +9,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
@@ -21,7 +20,6 @@ from typing import Literal
 from foldcli.logs import log_time_since_start, logger
 from foldcli.options.common import available_cores
 from foldcli.paths import cache_dir
-from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.fingerprints import fingerprint
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.progress import CompilationProgress
@@ -30,7 +28,6 @@ from model.config import ModelConfig
 from model.kernel_request import CompilationStatus, KernelRequest
 from msa.errors import MissingError
 from msa.gpu.devices import name_and_capability
-from msa.gpu.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.kernel_compiler import KernelCompiler
 
 # each process that compiles needs memory of its own
@@ -50,36 +47,12 @@ _MARK = "compiled"
 
 ReportProgress = Callable[[int, int], None]
 
-_started_ahead: list["subprocess.Popen[str]"] = []
-
-
-def start_process_ahead(device: str, kernels: str) -> None:
-    """Start the process that compiles kernels, if this run will probably need it: if none are compiled.
-
-    The process imports torch while this one looks for parameters and the driver starts. It ends if this
-    process ends or needs no kernels.
-
-    Args:
-        device: value of `--device`.
-        kernels: value of `--kernels`.
-    """
-    if device == "cpu" or kernels == "reference" or not triton_version() or not has_nvidia_hardware():
-        return
-    if not any(set_triton_cache_folder().glob(f"{_MARK}-{_sources_digest()}-*")):
-        _started_ahead.append(_start_process())
-
 
 def _start_process() -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [*_COMMAND, *sys.path],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-
-
-def _end_process_started_ahead() -> None:
-    while _started_ahead:
-        # closes its standard input
-        run_in_background(_started_ahead.pop().communicate)
 
 
 class KernelCompilation:
@@ -93,30 +66,19 @@ class KernelCompilation:
 
     def __init__(self, request: KernelRequest, marks: Sequence[Path], progress: ReportProgress) -> None:
         self.status = CompilationStatus()
-        self._short_done = threading.Event()
         self._marks, self._progress = marks, progress
-        self._process = _started_ahead.pop() if _started_ahead else _start_process()
+        self._process = _start_process()
         assert self._process.stdin is not None
-        # if the process has ended, `_follow` finds the reason
+        # if the process has ended, `_read_status` finds the reason
         with contextlib.suppress(BrokenPipeError), self._process.stdin as requests:
             requests.write(f"{request.to_json()}\n")
-        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread = threading.Thread(target=self._read_status, daemon=True)
         self._thread.start()
 
     def wait(self) -> CompilationStatus:
         """Wait until all kernels are compiled; after an error, launches compile what is missing."""
         self._thread.join()
         return self.status
-
-    def wait_for_short(self) -> None:
-        """Wait until the kernels are compiled that short proteins need; see `CompilationStatus`."""
-        self._short_done.wait()
-
-    def _follow(self) -> None:
-        try:
-            self._read_status()
-        finally:
-            self._short_done.set()
 
     def _read_status(self) -> None:
         process = self._process
@@ -125,9 +87,6 @@ class KernelCompilation:
         for line in process.stdout:
             self.status = CompilationStatus(**json.loads(line))
             self._progress(self.status.done, self.status.total)
-            if self.status.short_done and not self._short_done.is_set():
-                log_time_since_start("the kernels for short proteins are compiled")
-                self._short_done.set()
         messages = process.stderr.read().strip().splitlines()
         if process.wait() and not self.status.error:
             reason = messages[-1] if messages else f"exit code {process.returncode}"
@@ -164,7 +123,6 @@ def compile_for_run(
     """
     found = name_and_capability(gpu)
     if found is None:
-        _end_process_started_ahead()
         return None
     return compile_for_gpu(networks, precision, *found, progress)
 
@@ -189,34 +147,10 @@ def compile_for_gpu(
     marks = {_mark(network, precision, gpu_name, capability): network for network in networks}
     missing = {mark: network for mark, network in marks.items() if not mark.exists()}
     if not triton_version() or not missing:
-        _end_process_started_ahead()
         return None
     processes = min(available_cores(), MAX_PROCESSES)
     request = KernelRequest(gpu_name, capability, tuple(missing.values()), precision, processes)
     return KernelCompilation(request, list(missing), progress or CompilationProgress())
-
-
-def compile_search_ahead(device: str, lengths: Collection[int]) -> "Future[None]":
-    """Start to compile the kernels that searches with queries of these lengths need on a device, in a thread.
-
-    Nothing is done on the CPU, or with several GPUs, whose processes share the work. Errors are ignored here;
-    the first search reports them.
-
-    Args:
-        device: value of `--device`.
-        lengths: residues of the queries.
-    """
-
-    def compile_missing() -> None:
-        numbers = gpu_numbers(device)
-        if device == "cpu" or len(numbers) > 1 or not lengths:
-            return
-        if (found := name_and_capability(numbers[0])) is not None:
-            compiler = KernelCompiler.for_gpu(cache_dir() / "kernels", CompilationProgress(), *found)
-            compiler.compile_search(lengths, many=False)
-            log_time_since_start("the kernels of the first searches are compiled")
-
-    return run_in_background(compile_missing)
 
 
 def compile_search_kernels(gpu_name: str, capability: tuple[int, int], max_length: int) -> None:

@@ -1,6 +1,5 @@
 """Networks and the settings of their passes, made from the settings of a run."""
 
-from collections.abc import Hashable
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -8,9 +7,8 @@ import numpy as np
 import torch
 
 from foldcli.params.parameters import ParameterSource
-from foldcli.pipeline.device import choose_device, set_up_device
 from foldcli.pipeline.identity import Job
-from foldcli.pipeline.settings import NetworkOptions, PredictSettings
+from foldcli.pipeline.settings import PredictSettings
 from model.alphafold import AlphaFold
 from model.config import ModelConfig
 from model.embedders import RECYCLED_BINS, distance_bins
@@ -19,8 +17,6 @@ from model.parameters import load_folder, load_npz
 from model.recycling import RecyclingSettings
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-# networks that `load_ahead` has loaded in this process
-_loaded_ahead: dict[Hashable, AlphaFold] = {}
 
 
 def recycling_settings(settings: PredictSettings, job: Job) -> RecyclingSettings:
@@ -51,8 +47,6 @@ def load_network(
     Raises:
         ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
     """
-    if (loaded := _loaded_ahead.pop(_identity(source, settings, device), None)) is not None:
-        return loaded
     config = limit_rows(source.config, settings)
     plddt_shift = 0.0
     if source.folder is not None and source.manifest is not None:
@@ -64,35 +58,6 @@ def load_network(
     return AlphaFold.from_parameters(
         config, arrays, device, DTYPES[settings.precision], settings.kernels, plddt_shift
     )
-
-
-def load_ahead(
-    source: ParameterSource,
-    options: NetworkOptions,
-    preloaded: "Future[dict[str, np.ndarray]] | None" = None,
-) -> None:
-    """Load the network that `load_network` will return first in a worker process, and the GPU's libraries.
-
-    Args:
-        source: the file.
-        options: options of the network; `device` is that of the process.
-        preloaded: see `load_network`.
-
-    Raises:
-        MissingError: see `choose_device` and `set_up_device`.
-        ParametersError: see `load_network`.
-    """
-    device = choose_device(options.device)
-    _, settings = set_up_device(options, device)
-    network = load_network(source, settings, device, preloaded)
-    _loaded_ahead[_identity(source, settings, device)] = network
-    if device != "cpu":
-        load_gpu_libraries(device, DTYPES[settings.precision])
-
-
-def _identity(source: ParameterSource, settings: PredictSettings, device: str) -> Hashable:
-    """Return what a loaded network depends on."""
-    return source, limit_rows(source.config, settings), settings.precision, settings.kernels, device
 
 
 def load_gpu_libraries(device: str, dtype: torch.dtype) -> None:

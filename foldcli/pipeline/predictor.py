@@ -34,7 +34,6 @@ from foldcli.pipeline.network_loading import (
     load_network,
     recycling_settings,
 )
-from foldcli.pipeline.refinement import refine_prediction
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import Startup
 from foldcli.pipeline.template_copies import TemplateCopier
@@ -43,7 +42,6 @@ from foldcli.pipeline.warm_up import ended_at_blocks, warm_up_sample
 from foldcli.progress import Progress
 from model.alphafold import AlphaFold
 from model.errors import OutOfMemory
-from model.kernel_launches import SHORT_RESIDUES
 from model.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
@@ -142,7 +140,6 @@ class Predictor:
         self._networks: dict[ParameterSource, AlphaFold] = {}
         self._warm_up: Future[None] | None = None
         self._first_job_is_ready = Event()
-        self._prepared = Event()
         self._started = False
 
     @property
@@ -202,18 +199,6 @@ class Predictor:
             # Python must not end while the thread works on the GPU
             atexit.register(wait, [self._warm_up], _WARM_UP_GRACE)
 
-    def wait_until_prepared(self, timeout: float | None = None) -> None:
-        """Wait until `warm_up` has loaded the network, and its kernels are compiled, or until it has failed.
-
-        For work that is needed later: its threads would take the interpreter's lock from those that load the
-        network, and its processes the cores from those that compile. Returns at once without `warm_up`.
-
-        Args:
-            timeout: largest number of seconds.
-        """
-        if self._warm_up is not None:
-            self._prepared.wait(timeout)
-
     def end_warm_up(self) -> None:
         """End `warm_up` soon, if it was called; wait for its end, and log its error."""
         self._first_job_is_ready.set()
@@ -222,16 +207,10 @@ class Predictor:
 
     def _run_passes(self, source: ParameterSource) -> None:
         """Run two passes of a network on a made-up protein."""
-        try:
-            network = self.network(source)
-            log_time_since_start("the network is loaded")
-            residues = self.warm_up_residues
-            if self._wait_for_compilation() is not None:
-                residues = min(residues, SHORT_RESIDUES)
-            sample = warm_up_sample(residues, source.is_multimer)
-            self.wait_for_kernels(residues)
-        finally:
-            self._prepared.set()
+        network = self.network(source)
+        log_time_since_start("the network is loaded")
+        sample = warm_up_sample(self.warm_up_residues, source.is_multimer)
+        self.wait_for_kernels()
         self._warm_up_with(source, network, sample)
         log_time_since_start("the GPU is warmed up")
 
@@ -294,7 +273,7 @@ class Predictor:
         """
         self.end_warm_up()
         network = self.network(job.source)
-        self.wait_for_kernels(sample["aatype"].shape[-1])
+        self.wait_for_kernels()
         if not self._started and logger.isEnabledFor(logging.DEBUG):
             _log_first_block(network)
         self._started = True
@@ -305,7 +284,10 @@ class Predictor:
         def finish() -> tuple[Prediction, ModelOrigin]:
             prediction = collect()
             if self.settings.refine:
-                prediction = refine_prediction(prediction)
+                # imports numba, which most networks do not need here
+                from model.refinement.refine import refine
+
+                prediction = refine(prediction)
             return prediction, self._origin(name, job, prediction.num_recycles)
 
         return finish
@@ -313,23 +295,11 @@ class Predictor:
     def _start(self, work: NetworkJob) -> Callable[[], Prediction]:
         return start_within(self.memory, work.name, work.network, work.sample, work.recycling, work.progress)
 
-    def wait_for_kernels(self, residues: int | None = None) -> None:
-        """Wait until the kernels are compiled; may be called by any thread.
-
-        Args:
-            residues: number of residues of a protein, if only the kernels that it needs are needed.
-        """
-        compilation = self._wait_for_compilation()
-        if compilation is None:
-            return
-        if residues is not None and residues <= SHORT_RESIDUES:
-            compilation.wait_for_short()
-        else:
+    def wait_for_kernels(self) -> None:
+        """Wait until the kernels are compiled; may be called by any thread."""
+        compilation = None if self._compilation is None else self._compilation.result()
+        if compilation is not None:
             compilation.wait()
-
-    def _wait_for_compilation(self) -> KernelCompilation | None:
-        """Wait until it is known whether kernels have to be compiled, and return the compilation."""
-        return None if self._compilation is None else self._compilation.result()
 
     def _origin(self, name: str, job: Job, num_recycles: int) -> ModelOrigin:
         network = (

@@ -4,13 +4,13 @@ Reading files, computing checksums and opening the driver do not hold the interp
 inside functions here, so that they run at the right time.
 """
 
-from concurrent.futures import Future, wait
-from functools import cache, partial
+from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foldcli.pipeline.background import run_in_background
-from foldcli.pipeline.cpu_kernels import prepare_features
+from foldcli.pipeline.sampling_process import prepare_features
 from foldcli.process_state import set_triton_cache_folder
 from msa.gpu.hardware import gpu_numbers
 from msa.gpu.opening import create_context
@@ -54,7 +54,6 @@ def take_parameters(file: Path) -> "Future[dict[str, np.ndarray]]":
 def start_preloading(
     device: str,
     parameters: Path | None,
-    cpu_kernels: "Future[None] | None" = None,
     reads_features: bool = True,
 ) -> "Future[dict[str, np.ndarray]] | None":
     """Prepare features and the GPU, and read the parameters, each in a background thread.
@@ -64,7 +63,6 @@ def start_preloading(
     Args:
         device: value of `--device`.
         parameters: file of the first network; None if it has none.
-        cpu_kernels: see `start`.
         reads_features: see `start`.
 
     Returns:
@@ -74,17 +72,10 @@ def start_preloading(
     import numpy  # noqa: F401
 
     if reads_features:
-        run_in_background(partial(prepare_features_after, cpu_kernels))
+        run_in_background(prepare_features)
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
     return None if parameters is None else run_in_background(lambda: _read_parameters(parameters))
-
-
-def prepare_features_after(cpu_kernels: "Future[None] | None") -> None:
-    """Load the kernels of features, once they are compiled if that has begun."""
-    if cpu_kernels is not None:
-        wait([cpu_kernels])
-    prepare_features()
 
 
 def _open_gpu(device: str) -> None:

@@ -282,9 +282,8 @@ class _Run:
         state, begin_target = self._state, self._preparation.begin_target
         targets = self._search_chains(search, self._chain_store)
         searched = search_ahead(
-            targets, search, self._target_store, state.locks, begin_target, state.fail, state.progress.show,
-            self._settings.predictor.wait_until_prepared,
-        )  # fmt: skip
+            targets, search, self._target_store, state.locks, begin_target, state.fail, state.progress.show
+        )
         return run_ahead(_and_close(searched, search), _SEARCHES_AHEAD, state.stop)
 
     def _search_chains(self, search: SearchStage, chain_store: ChainStore) -> Iterator[TargetRun]:

@@ -9,7 +9,6 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
 from foldcli.pipeline.background import run_concurrently
-from foldcli.pipeline.cpu_kernels import prepare_features
 from foldcli.pipeline.worker_pool import WorkerPool
 
 # imported by the calls: the command starts the processes before it has imported numpy and numba
@@ -23,6 +22,18 @@ Sample: TypeAlias = "SharedArrays | dict[str, np.ndarray]"
 
 # the sample of the last call, kept until the next call, because its memory is freed with it
 _last_sample: "list[SharedArrays]" = []
+
+
+def prepare_features() -> None:
+    """Make, pack, unpack and sample small features, so that numba loads or compiles their kernels."""
+    from features.deterministic import make_features
+    from features.encoding import decode, encode
+    from features.sampling import SamplingSettings, sample_features
+    from msa.io.alignments import parse_alignment
+
+    blocks, layout = encode(make_features([parse_alignment(b">a\nAC\n>b\nAG\n>c\nCC\n")]))
+    features = decode({name: memoryview(block) for name, block in blocks.items()}, layout)
+    sample_features(features, SamplingSettings(max_seq=2, max_extra_seq=1), 1, 0)
 
 
 class SamplingProcess:

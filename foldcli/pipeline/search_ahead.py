@@ -22,7 +22,6 @@ def search_ahead(
     begin_target: Callable[[TargetRun], TargetPlan | None],
     fail_target: Callable[[TargetRun, BaseException], None],
     show_status: Callable[[str], None],
-    wait_until_prepared: Callable[[], None],
 ) -> Iterator[TargetRun]:
     """Yield targets once their alignments exist; those without alignments are searched in batches.
 
@@ -36,7 +35,6 @@ def search_ahead(
         begin_target: called with each target after it was locked; returns None if it is already finished.
         fail_target: called with each target that fails, and the error; must release the lock.
         show_status: called with descriptions of the progress.
-        wait_until_prepared: called before the batches after the first; see `Predictor.wait_until_prepared`.
     """
     locked_elsewhere: list[TargetRun] = []
     batch: list[TargetRun] = []
@@ -57,8 +55,6 @@ def search_ahead(
         return False
 
     def search_batch() -> Iterator[TargetRun]:
-        if size > FIRST_BATCH:
-            wait_until_prepared()
         queries = [(target.name, target.input) for target in batch if isinstance(target.input, FastaRecord)]
         text = f"searching with {len(queries)} sequence{'s' if len(queries) > 1 else ''}"
         logger.debug("%s", text)

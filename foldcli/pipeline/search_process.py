@@ -1,4 +1,4 @@
-"""Searches of a run in a process of their own, which begins with the first ones while this one imports torch.
+"""Searches of a run in a process of their own, which starts while this one imports torch.
 
 Importing torch, loading the network and searching are mostly Python. Threads of one process would wait for
 each other's interpreter lock, and the first features would come last. The process opens the database and the
@@ -12,13 +12,11 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foldcli.logs import logger
-from foldcli.pipeline.background import run_in_background
 from foldcli.progress import Progress
 from msa.child_process import start_process
 from msa.database.file_names import MANIFEST
@@ -93,32 +91,9 @@ class SearchProcess:
         self._close = weakref.finalize(self, _end, self._connection, self._process)
         # answers that have not been read yet
         self._unread = 0
-        self._ahead: Future[tuple[list[FastaRecord], AlignmentSettings]] | None = None
         explicit = device if device == "cpu" else f"cuda:{gpu_numbers(device)[0]}"
         with contextlib.suppress(OSError):
             self._connection.send(Opening(db, explicit, gpu_share, logger.level))
-
-    def search_ahead(
-        self,
-        queries: Sequence[FastaRecord],
-        settings: "AlignmentSettings",
-        after: "Sequence[Future[None]]",
-    ) -> None:
-        """Begin to search with the queries that `search` will probably get first.
-
-        Args:
-            queries: queries.
-            settings: settings of the searches and alignments.
-            after: compilations of kernels that the search waits for.
-        """
-
-        def send() -> "tuple[list[FastaRecord], AlignmentSettings]":
-            wait(after)
-            self._send(queries, settings)
-            return list(queries), settings
-
-        if queries:
-            self._ahead = run_in_background(send)
 
     def open(
         self, database: "TargetDatabase", open_here: "Callable[[], LocalSearcher]"
@@ -149,9 +124,8 @@ class SearchProcess:
             SearchProcessEnded: the process has ended.
             Exception: the error of the search with the query after those that were yielded.
         """
-        if self._take_ahead() != (list(queries), settings):
-            self._skip_unread()
-            self._send(queries, settings)
+        self._skip_unread()
+        self._send(queries, settings)
         for _ in queries:
             yield self._receive(progress)
         self._receive(progress)
@@ -159,11 +133,6 @@ class SearchProcess:
     def close(self) -> None:
         """End the process."""
         self._close()
-
-    def _take_ahead(self) -> "tuple[list[FastaRecord], AlignmentSettings] | None":
-        """Return the search that was begun ahead, once it was sent; None if it has been returned before."""
-        ahead, self._ahead = self._ahead, None
-        return None if ahead is None else ahead.result()
 
     def _send(self, queries: Sequence[FastaRecord], settings: "AlignmentSettings") -> None:
         try:

@@ -5,9 +5,9 @@ files. Meanwhile, other processes are started, and threads load what predictions
 (`foldcli.pipeline.preloading`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,9 @@ from foldcli.params.parameters import (
 )
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.kernels import KernelCompilation, compile_for_run
-from foldcli.pipeline.preloading import prepare_features_after, start_preloading
+from foldcli.pipeline.preloading import start_preloading, start_worker
 from foldcli.pipeline.rank_processes import RankProcesses
-from foldcli.pipeline.sampling_process import SamplingProcesses
+from foldcli.pipeline.sampling_process import SamplingProcesses, prepare_features
 from foldcli.pipeline.settings import NetworkOptions
 from foldcli.pipeline.worker_pool import WorkerPool
 from foldcli.process_state import set_triton_cache_folder
@@ -64,10 +64,8 @@ def start(
     preload: bool = True,
     worker_devices: Sequence[str] = (),
     kinds: Sequence[NetworkKind] = ("monomer",),
-    cpu_kernels: "Future[None] | None" = None,
     rank_threads: int | None = None,
     sampling_processes: int = 0,
-    start_worker: Callable[[NetworkOptions, ParameterSource], None] | None = None,
     reads_features: bool = True,
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
@@ -77,12 +75,9 @@ def start(
         preload: False if no prediction follows, as in a dry run.
         worker_devices: devices of the processes that predict instead of this one; they are started here.
         kinds: kinds of networks that the targets need; see `needed_kinds`.
-        cpu_kernels: compilation of CPU kernels that these threads wait for before they load them.
         rank_threads: CPU threads of all ranks on this host, to start the others in processes; None if there
             are none, or torchrun has started them.
         sampling_processes: number of processes that sample features; 0 to sample in this process.
-        start_worker: function of a module that each of the workers calls when it starts, with the options of
-            its network, which name its device, and the model of its first job.
         reads_features: False if this process probably neither reads features from the cache nor samples any,
             so that numba, which compiles the kernels for that, need not be imported soon.
 
@@ -97,22 +92,19 @@ def start(
     compilation = start_compilation(options, sources) if preload else None
     file, pools = sources[0].file, tuple[WorkerPool, ...]()
     if preload and worker_devices:
-        pools = tuple(
-            WorkerPool(1, start_worker and partial(start_worker, replace(options, device=device), sources[0]))
-            for device in worker_devices
-        )
+        pools = tuple(WorkerPool(1, partial(start_worker, device, file)) for device in worker_devices)
         for pool in pools:
             pool.start()
         preload = False
         # this process encodes and decodes their features
-        run_in_background(partial(prepare_features_after, cpu_kernels))
+        run_in_background(prepare_features)
     sampling = None
     # networks of AlphaFold-Multimer sample features themselves
     if sampling_processes and not all(source.is_multimer or source.copies_template for source in sources):
         sampling = SamplingProcesses(sampling_processes)
         sampling.start()
     rank_processes = None if rank_threads is None else RankProcesses(options, rank_threads, file)
-    arrays = start_preloading(options.device, file, cpu_kernels, reads_features) if preload else None
+    arrays = start_preloading(options.device, file, reads_features) if preload else None
     with without_collection():
         import torch  # noqa: F401
     log_time_since_start("torch is imported")

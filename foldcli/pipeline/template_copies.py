@@ -39,9 +39,6 @@ class TemplateCopier:
     def warm_up(self, source: ParameterSource) -> None:
         """Do nothing."""
 
-    def wait_until_prepared(self, timeout: float | None = None) -> None:
-        """Do nothing."""
-
     def sampling(self, job: Job) -> None:
         """Return None: nothing is random."""
         return None

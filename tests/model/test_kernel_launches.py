@@ -14,7 +14,7 @@ from cuda.fused.compilation import KernelVariant, record_variants
 from cuda.fused.gpu_model import GpuModel, assume_gpu
 from model.alphafold import AlphaFold
 from model.config import ModelConfig, model_config
-from model.kernel_launches import SHORT_RESIDUES, NetworkLaunches
+from model.kernel_launches import NetworkLaunches
 from model.kernels import select_kernels
 from model.training.settings import read_settings
 
@@ -29,18 +29,13 @@ Size = tuple[int, int, int, int]
 """Residues, MSA rows, extra MSA rows, templates."""
 
 
-def enumerated(
-    config: ModelConfig, dtype: torch.dtype, gpu: GpuModel, long: bool = True
-) -> set[KernelVariant]:
-    """Return the variants that are compiled ahead, with or without those for long proteins alone."""
+def enumerated(config: ModelConfig, dtype: torch.dtype, gpu: GpuModel) -> set[KernelVariant]:
+    """Return the variants that are compiled ahead."""
     with assume_gpu(gpu):
         kernels = select_kernels("fused")
     found: set[KernelVariant] = set()
     with record_variants(gpu, found.add), torch.inference_mode():
-        launches = NetworkLaunches(config, dtype, kernels)
-        for launch in launches.for_all_lengths():
-            launch()
-        for launch in launches.for_long_rows() if long else ():
+        for launch in NetworkLaunches(config, dtype, kernels).calls():
             launch()
     return found
 
@@ -105,24 +100,6 @@ def test_compact_network_launches_enumerated_kernels_only(root: Path) -> None:
     sizes = [(30, 1, 1, 0), (47, 62, 33, 2), (384, 62, 96, 1), (700, 3, 1, 2)]
     for size, found in launched(config, torch.bfloat16, H200, sizes):
         assert found and found <= known, size
-
-
-@pytest.mark.parametrize("gpu, dtype", [(H200, torch.bfloat16), (A100, torch.float32)])
-def test_short_targets_launch_kernels_for_all_lengths_only(gpu: GpuModel, dtype: torch.dtype) -> None:
-    config = model_config("model_1_ptm")
-    known = enumerated(config, dtype, gpu, long=False)
-    sizes = [(SHORT_RESIDUES, 512, 5120, 4), (SHORT_RESIDUES - 1, 3, 1, 0), (128, 1, 600, 1)]
-    for size, found in launched(config, dtype, gpu, sizes):
-        assert found and found <= known, size
-
-
-def test_some_kernels_are_for_long_targets_alone() -> None:
-    config = model_config("model_1_ptm")
-    variants = (enumerated(config, torch.bfloat16, H200, long) for long in (True, False))
-    everything, short = variants
-    sizes: list[Size] = [(SHORT_RESIDUES + 16, 1, 1, 0)]
-    ((_, found),) = launched(config, torch.bfloat16, H200, sizes)
-    assert found <= everything and not found <= short
 
 
 @pytest.mark.slow

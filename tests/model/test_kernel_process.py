@@ -60,25 +60,18 @@ def last_status(capsys: pytest.CaptureFixture[str]) -> CompilationStatus:
 def put_all(queue: _SlowestFirst) -> None:
     for name, key in [("_mean", "a"), ("_gate", "b"), ("_output", "c"), ("attend_blocks", "d")]:
         queue.put(KernelVariant("m", name, key))
-    queue.begin_long()
-    for name, key in [("_norm", "e"), ("attention_kernel", "f")]:
-        queue.put(KernelVariant("m", name, key))
 
 
-def test_kernels_for_all_lengths_are_compiled_first_and_of_these_slow_ones(
+def test_slow_kernels_are_compiled_first(
     queued: tuple[Workers, _SlowestFirst], capsys: pytest.CaptureFixture[str]
 ) -> None:
     workers, queue = queued
     put_all(queue)
     assert workers.started == ["a", "b"]
     for key in "abdc":
-        assert not last_status(capsys).short_done
         workers.running[key].set_result(key == "a")
-    assert last_status(capsys) == CompilationStatus(4, 6, 1, "", short_done=True)
-    for key in "fe":
-        workers.running[key].set_result(False)
-    assert workers.started == ["a", "b", "d", "c", "f", "e"]
-    assert last_status(capsys) == CompilationStatus(6, 6, 1, "", short_done=True)
+    assert workers.started == ["a", "b", "d", "c"]
+    assert last_status(capsys) == CompilationStatus(4, 4, 1, "")
 
 
 def test_all_kernels_fail_after_a_crash_of_the_compiler(
@@ -89,7 +82,7 @@ def test_all_kernels_fail_after_a_crash_of_the_compiler(
     workers.broken = True
     for key in "ab":
         workers.running[key].set_exception(BrokenProcessPool())
-    assert last_status(capsys) == CompilationStatus(6, 6, 0, "the compiler has crashed", short_done=True)
+    assert last_status(capsys) == CompilationStatus(4, 4, 0, "the compiler has crashed")
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import start
 from foldcli.pipeline.template_stage import TargetTemplates
 from model.config import ModelConfig, model_config
-from model.kernel_launches import SHORT_RESIDUES
 from model.parameters import random_parameters
 from msa.io.alignments import parse_alignment
 from tests.networks import tiny_network, tiny_parameters, write_packaged_network
@@ -94,75 +93,14 @@ def test_inputs_are_those_of_the_training_that_the_manifest_describes(tmp_path: 
     assert (sample["msa_feat"] == sample["msa_feat"][0]).all()
 
 
-def warmed_up_predictor(compilation: "Future[None]") -> Predictor:
-    """Return a predictor for a device without memory, which a thread prepares."""
-    sources = find_parameters(tiny_parameters(), (3,), "auto")
-    predictor = Predictor(
-        sources, PredictSettings(num_recycles=0), NetworkMemory("meta"), compilation=compilation
-    )
-    # nothing to wait for yet
-    predictor.wait_until_prepared()
-    predictor.warm_up(sources[0])
-    return predictor
-
-
-def test_later_work_waits_until_the_kernels_are_compiled() -> None:
-    compilation = Future[None]()
-    predictor = warmed_up_predictor(compilation)
-    waited = Event()
-    Thread(target=lambda: (predictor.wait_until_prepared(), waited.set()), daemon=True).start()
-    predictor.wait_until_prepared(0.01)
-    assert not waited.wait(0.5)
-    compilation.set_result(None)
-    assert waited.wait(60)
-
-
-def test_later_work_does_not_wait_for_a_network_that_cannot_be_loaded() -> None:
-    compilation = Future[None]()
-    compilation.set_exception(OSError("no memory"))
-    waited = Event()
-    predictor = warmed_up_predictor(compilation)
-    Thread(target=lambda: (predictor.wait_until_prepared(), waited.set()), daemon=True).start()
-    assert waited.wait(60)
-
-
-def test_later_work_does_not_wait_on_a_cpu() -> None:
-    sources = find_parameters(tiny_parameters(), (3,), "auto")
-    predictor = Predictor(sources, PredictSettings(num_recycles=0), NetworkMemory("cpu"))
-    predictor.warm_up(sources[0])
-    predictor.wait_until_prepared()
-
-
 class Compilation:
     """A compilation of kernels that goes on until the test ends it."""
 
     def __init__(self) -> None:
-        self.short, self.all = Event(), Event()
+        self.begun, self.all = Event(), Event()
 
     def wait(self) -> None:
         assert self.all.wait(60)
-
-    def wait_for_short(self) -> None:
-        assert self.short.wait(60)
-
-
-def test_short_proteins_wait_only_for_the_kernels_that_they_need() -> None:
-    compilation, future = Compilation(), Future[Any]()
-    future.set_result(compilation)
-    sources = find_parameters(tiny_parameters(), (3,), "auto")
-    predictor = Predictor(sources, PredictSettings(num_recycles=0), NetworkMemory("cpu"), compilation=future)
-
-    def waiting(residues: int | None) -> Event:
-        waited = Event()
-        Thread(target=lambda: (predictor.wait_for_kernels(residues), waited.set()), daemon=True).start()
-        return waited
-
-    short, longer, unknown = waiting(SHORT_RESIDUES), waiting(SHORT_RESIDUES + 1), waiting(None)
-    assert not short.wait(0.1)
-    compilation.short.set()
-    assert short.wait(60) and not longer.wait(0.1) and not unknown.is_set()
-    compilation.all.set()
-    assert longer.wait(60) and unknown.wait(60)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -176,11 +114,11 @@ def test_run_ends_when_all_kernels_are_compiled(ranks: int) -> None:
 
     def run() -> None:
         with open_predictor(options, replace(startup, compilation=future), ranks, None, False):
-            compilation.short.set()
+            compilation.begun.set()
         ended.set()
 
     Thread(target=run, daemon=True).start()
-    assert compilation.short.wait(60) and not ended.wait(0.2)
+    assert compilation.begun.wait(60) and not ended.wait(0.2)
     compilation.all.set()
     assert ended.wait(60)
     if ranks > 1:

@@ -1,6 +1,5 @@
 """Searches in a process of its own: equal hits, messages, errors, and what happens when the process ends."""
 
-import dataclasses
 import logging
 import os
 import signal
@@ -108,30 +107,6 @@ def test_gpu_of_this_process_is_searched_by_another(folder: Path) -> None:
     assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
 
 
-def test_first_search_begins_before_it_is_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = SearchProcess(str(folder), "cpu", 0.5)
-    compiled: Future[None] = Future()
-    process.search_ahead(QUERIES, SETTINGS, [compiled])
-    searcher = opened(process, folder)
-    assert not process._unread, "it waits for the kernels"
-    compiled.set_result(None)
-    wait_until(lambda: process._unread == 1)
-    monkeypatch.setattr(process, "_send", None)
-    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
-    assert not process._unread
-    assert process._take_ahead() is None, "it is used once"
-
-
-@pytest.mark.parametrize("change", ["queries", "settings"])
-def test_another_search_than_expected_gets_its_own_hits(folder: Path, change: str) -> None:
-    process = SearchProcess(str(folder), "cpu", 0.5)
-    strict = dataclasses.replace(SETTINGS, search=dataclasses.replace(SETTINGS.search, evalue=1e-30))
-    process.search_ahead(QUERIES, strict if change == "settings" else SETTINGS, [done()])
-    searcher = opened(process, folder)
-    queries = QUERIES if change == "settings" else QUERIES[::-1]
-    assert_equal(list(searcher.search_texts(queries, SETTINGS)), folder, queries)
-
-
 def test_search_that_is_given_up_does_not_disturb_the_next_one(folder: Path) -> None:
     searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
     results = searcher.search_texts(QUERIES, SETTINGS)
@@ -144,13 +119,6 @@ def test_error_of_a_query_is_raised_and_the_next_search_works(folder: Path) -> N
     searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
     with pytest.raises(InputError, match="has 1 residue"):
         list(searcher.search_texts([FastaRecord("short", "A")], SETTINGS))
-    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
-
-
-def test_failed_search_that_nobody_wants_is_skipped(folder: Path) -> None:
-    process = SearchProcess(str(folder), "cpu", 0.5)
-    process.search_ahead([FastaRecord("short", "A")], SETTINGS, [done()])
-    searcher = opened(process, folder)
     assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
 
 

@@ -3,20 +3,15 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from foldcli.params.parameters import find_parameters
-from foldcli.pipeline import network_loading
-from foldcli.pipeline.cpu_kernels import prepare_features
-from foldcli.pipeline.network_loading import load_ahead, load_network
-from foldcli.pipeline.preloading import read_ahead, start_preloading, start_worker, take_parameters
+from foldcli.pipeline.preloading import read_ahead, start_preloading, start_worker
+from foldcli.pipeline.sampling_process import prepare_features
 from foldcli.pipeline.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.startup import start
-from foldcli.pipeline.worker_start import start_predicting_worker
 from tests.networks import tiny_parameters
 
 
@@ -32,14 +27,12 @@ def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
 
 def test_workers_start_with_the_run(tmp_path: Path) -> None:
     options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", PredictSettings())
-    startup = start(options, worker_devices=("cpu",), start_worker=start_predicting_worker)
+    startup = start(options, worker_devices=("cpu",))
     assert startup.arrays is None and not startup.preload
     (pool,) = startup.worker_pools
     assert pool._workers
     # `eval` itself imports nothing
     assert pool.submit(eval, "'torch' in __import__('sys').modules").result(60)
-    loading = "__import__('sys').modules['foldcli.pipeline.network_loading']"
-    assert pool.submit(eval, f"len({loading}._loaded_ahead)").result(60) == 1
     pool.close()
     assert start(options, preload=False, worker_devices=("cpu",)).worker_pools == ()
 
@@ -50,18 +43,6 @@ def test_workers_read_the_parameters_once(tmp_path: Path) -> None:
     arrays = read_ahead(path)
     assert read_ahead.cache_info().hits == 1 and arrays.result()["x"].tolist() == [0, 1, 2]
     read_ahead.cache_clear()
-
-
-def test_network_is_loaded_ahead_once() -> None:
-    options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", PredictSettings())
-    (source,) = find_parameters(options.params, options.models, options.model_type)
-    load_ahead(source, options)
-    (network,) = network_loading._loaded_ahead.values()
-    arrays = take_parameters(source.file) if source.file is not None else None
-    settings = replace(options.predict, num_recycles=1)
-    assert load_network(source, replace(settings, precision="bf16"), "cpu", arrays) is not network
-    assert load_network(source, settings, "cpu", arrays) is network
-    assert load_network(source, settings, "cpu", arrays) is not network
 
 
 def test_preloading_makes_small_features() -> None:
