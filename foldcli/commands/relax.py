@@ -130,5 +130,7 @@ def _relax_file(file: str, output: Path, settings: Any) -> "RelaxResult | None":
         stream.write(text)
     for change in result.changes:
         logger.warning("%s: %s", file, change)
+    if result.worse:
+        logger.warning("%s: worse after relaxation: %s", file, ", ".join(result.worse))
     logger.info("%s: %s → %s", file, result.describe(), output)
     return result

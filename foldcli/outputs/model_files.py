@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from foldcli.logs import logger
-from foldcli.outputs.layout import ModelKind, TargetFiles, model_kinds, unranked_name
+from foldcli.outputs.layout import TAG, ModelKind, TargetFiles, model_kinds, unranked_name
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
 from model.prediction import EXTRAS, Extra, complex_confidence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _RESULT_SUFFIX = ".result.json"
 _MAX_RECYCLES = 10_000
-_TAG = re.compile(r"[A-Za-z0-9_]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ class ModelResult:
             raise TypeError("a value of a model's result has the wrong type")
         if not (isinstance(result.num_chains, int) and result.num_chains >= 1):
             raise TypeError("the number of chains in a model's result is not a positive integer")
-        if not _TAG.fullmatch(result.tag):  # it becomes part of file names
+        if not re.fullmatch(TAG, result.tag):  # it becomes part of file names
             raise TypeError("the tag in a model's result is invalid")
         return result
 
