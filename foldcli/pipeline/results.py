@@ -112,8 +112,8 @@ def finish_target(task: FinishTask) -> DoneRecord:
             link_file(files.staged_path(kind), files.path(kind))
     _remove_outdated_inputs(files, task.facts)
     warnings = _result_warnings(ranked, task.facts)
-    for warning in warnings:
-        logger.warning("%s: %s", files.name, warning)
+    for result_warning in warnings:
+        logger.warning("%s: %s", files.name, result_warning)
     record = DoneRecord(
         files.name,
         task.fingerprint,
