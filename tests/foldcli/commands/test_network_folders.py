@@ -12,6 +12,7 @@ from pathlib import Path
 import gemmi
 import pytest
 
+from features.templates.structure_files import read_chains
 from model.network_folder import (
     COMPACT_FOLDER,
     WEIGHTS_FILE,
@@ -128,6 +129,8 @@ def test_nothing_is_expected_of_templates_of_the_user(
     network: Path, query: Path, environment: dict[str, str], root: Path, tmp_path: Path
 ) -> None:
     structure = root / "tests/features/templates/data/1gbt.cif.gz"
+    (chain,) = read_chains(structure)
+    query.write_text(f">ubi\n{chain.sequence[:90]}\n")
     options = ("--params", network, "--custom-template-path", structure, "--no-plots", "--no-report")
     result = foldcli("fold", query, *options, "-o", tmp_path / "out", env=environment)
     assert result.returncode == 0, result.stderr
