@@ -8,8 +8,8 @@ the same code as in predictions. Chains of A have no templates. Those of B have 
 (E < 1e-3), without side chains beyond CB, as in the structure library that comes with foldcli and as in
 training (--template-atoms all: with all atoms). Set C has those chains of A that have a close template, of at
 least 40 % identity, among the other held-out chains, which become their templates. Set W has the chains of A
-and B that have weak templates (E of 1e-3 to 0.01, or under 70 % covered) among all other chains; they get
-only those, chosen as in predictions. Set X has the relatives of
+that have weak templates (E of 1e-3 to 0.01, or under 70 % covered) among all other chains; they get only
+those, chosen as in predictions. Set X has the relatives of
 A, which were not used for training either: choose settings on it, not on the others (--sets X).
 
 --params is a folder that `foldcli train --package` wrote, `compact` for the one in the package, or the folder
@@ -126,7 +126,7 @@ class Evaluation:
         """Return the chains of a set: "A", "B", "C", "W" or "X"."""
         split = self.split
         if group == "W":
-            return [chain for chain in self.members("A") + self.members("B") if self.templates("W", chain)]
+            return [chain for chain in self.members("A") if self.templates("W", chain)]
         if group == "X":
             used = np.concatenate([split.train, split.without_relative, split.distant_template])
             return list(map(int, np.setdiff1d(np.arange(self.chains.num_full_atom), used)))

@@ -126,6 +126,9 @@ class ModelResult:
         texts = (result.tag, result.fingerprint, result.copied_from or "")
         if not isinstance(result.relaxation or {}, dict):
             raise TypeError("the relaxation of a model's result is not a JSON object")
+        worse = (result.relaxation or {}).get("worse", [])
+        if not isinstance(worse, list) or not all(isinstance(text, str) for text in worse):
+            raise TypeError("`worse` in the relaxation of a model's result is not a list of texts")
         if (
             not all(isinstance(x, int | float) and abs(x) <= sys.float_info.max for x in numbers)
             or not all(isinstance(x, str) for x in texts)

@@ -72,9 +72,10 @@ def plddt_warning(expected: dict[str, Any] | None, plddt: float) -> str | None:
         expected: `expected_lddt` of `network_facts`, or what an older version wrote there.
         plddt: mean pLDDT of the best model.
     """
-    if expected is None or "percentile_10" not in expected:
+    keys = ("percentile_10", "percentile_90", "plddt_error")
+    if expected is None or not expected.keys() >= set(keys):
         return None
-    low, high, error = (expected[key] for key in ("percentile_10", "percentile_90", "plddt_error"))
+    low, high, error = (expected[key] for key in keys)
     if low - error <= plddt <= high + error:
         return None
     return (

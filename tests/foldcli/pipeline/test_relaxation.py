@@ -313,5 +313,6 @@ def test_missing_gpu_is_an_error() -> None:
 def test_damaged_relaxation_is_an_error() -> None:
     content = {"tag": "a", "plddt": 1.0, "ptm": None, "num_recycles": 0, "seconds": 1.0, "fingerprint": "b"}
     assert ModelResult.from_json(content).relaxation is None
-    with pytest.raises(TypeError, match="relaxation"):
-        ModelResult.from_json(content | {"relaxation": 3})
+    for damaged in (3, {"worse": 3}, {"worse": [3]}):
+        with pytest.raises(TypeError, match="relaxation"):
+            ModelResult.from_json(content | {"relaxation": damaged})
