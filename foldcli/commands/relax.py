@@ -59,8 +59,9 @@ def command(
     """Relax structures with the Amber force field.
 
     Relaxes PDB and mmCIF files with AlphaFold2's settings (Amber ff99SB with restraints on heavy atoms), and
-    reports energies, violations and backbones before and after; it warns if any of them is worse. The results
-    are named like their files, with `relaxed` instead of `unrelaxed`. Needs the extra `relax`: pip install 'foldcli[relax]'.
+    reports energies, violations and backbones before and after; a warning says what is worse. The results are
+    named like their files, with `relaxed` instead of `unrelaxed`. Needs the extra `relax`: pip install
+    'foldcli[relax]'.
 
     If a file fails, the reason is printed and the other files are still relaxed; the exit code is 5.
 
