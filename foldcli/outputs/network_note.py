@@ -17,7 +17,7 @@ MIN_REGULAR_BONDS = 0.95
 def describe_network(manifest: NetworkManifest) -> str:
     """Return what holds for all predictions of a network, in words."""
     origin = f"trained on {manifest.training_data}" if manifest.config.trained else "not trained"
-    sentences = [f"Network {manifest.title}, {origin}; licence {manifest.licence}."]
+    sentences = [f"Network {manifest.title}, {origin}; weights under {manifest.licence}."]
     if manifest.regular_bonds is not None and manifest.regular_bonds < MIN_REGULAR_BONDS:
         sentences.append(
             f"Before relaxation (--num-relax), {100 * manifest.regular_bonds:.0f} % of the bonds between "

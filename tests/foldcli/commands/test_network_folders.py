@@ -81,7 +81,7 @@ def test_every_output_names_network_templates_and_expected_accuracy(
     facts = done["facts"]["network"]
     note = facts["note"]
     network_note = (
-        "Network tiny 2026.11.23-10, trained on random numbers; licence CC BY 4.0. "
+        "Network tiny 2026.11.23-10, trained on random numbers; weights under CC BY 4.0. "
         "Side chains beyond CB were not trained. "
     )
     assert note.startswith(f"{network_note}Templates: PDB ")
