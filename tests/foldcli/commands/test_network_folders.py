@@ -242,7 +242,7 @@ def test_untrained_networks_warn(environment: dict[str, str], tmp_path: Path) ->
     options = ("--params", tmp_path / "network", "--no-templates", "--num-recycle", 0, "--no-plots")
     result = foldcli("predict", tmp_path / "t.a3m", *options, "-o", tmp_path / "out", env=environment)
     assert result.returncode == 0, result.stderr
-    assert "Network tiny 2026.11.23-10, not trained." in result.stderr
+    assert "Network tiny 2026.11.23-10, not trained; weights under CC BY 4.0." in result.stderr
     (scores,) = (tmp_path / "out" / "t").glob("*_scores_*.json")
     content = json.loads(scores.read_text())
     assert content["untrained"] is True and content["warning"] in result.stderr
