@@ -7,7 +7,9 @@ best template has less than 40 % identity. Alignments are those of the training 
 the same code as in predictions. Chains of A have no templates. Those of B have the best allowed ones
 (E < 1e-3), without side chains beyond CB, as in the structure library that comes with foldcli and as in
 training (--template-atoms all: with all atoms). Set C has those chains of A that have a close template, of at
-least 40 % identity, among the other held-out chains, which become their templates. Set X has the relatives of
+least 40 % identity, among the other held-out chains, which become their templates. Set W has the chains of A
+that have weak templates (E of 1e-3 to 0.01, or under 70 % covered) among all other chains; they get only
+those, chosen as in predictions. Set X has the relatives of
 A, which were not used for training either: choose settings on it, not on the others (--sets X).
 
 --params is a folder that `foldcli train --package` wrote, `compact` for the one in the package, or the folder
@@ -46,6 +48,7 @@ from features.sampling import SamplingSettings, sample_features
 from features.templates.candidates import TemplateCandidate
 from features.templates.chains import TemplateChain
 from features.templates.homology import copy_template
+from features.templates.settings import TemplateSettings
 from features.templates.template_features import make_template_features
 from model import residue_constants
 from model.alphafold import AlphaFold
@@ -53,6 +56,8 @@ from model.config import ModelConfig
 from model.embedders import pseudo_beta
 from model.kernel_request import KernelRequest
 from model.network_folder import (
+    MAX_EVALUE,
+    MIN_COVERAGE,
     InputSizes,
     NetworkManifest,
     folder_of,
@@ -75,8 +80,7 @@ from msa.io.alignments import Alignment
 
 SETTINGS = Path(__file__).parents[1] / "examples" / "train" / "compact.yaml"
 LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)
-MIN_COVERAGE = 0.7  # of the best template
-MAX_EVALUE = 1e-3
+WEAK_EVALUE = TemplateSettings.evalue  # largest E-value of the templates of predictions
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,10 @@ class Evaluation:
         return self.network.evoformer.single_activations.bias.device
 
     def members(self, group: str) -> list[int]:
-        """Return the chains of a set: "A", "B", "C" or "X"."""
+        """Return the chains of a set: "A", "B", "C", "W" or "X"."""
         split = self.split
+        if group == "W":
+            return [chain for chain in self.members("A") if self.templates("W", chain)]
         if group == "X":
             used = np.concatenate([split.train, split.without_relative, split.distant_template])
             return list(map(int, np.setdiff1d(np.arange(self.chains.num_full_atom), used)))
@@ -138,6 +144,8 @@ class Evaluation:
         """Return the allowed templates of a chain; the best of those with enough coverage is the first."""
         if group == "A":
             return []
+        if group == "W":
+            return self._weak_templates(chain)
         # held-out chains are templates of set C alone
         may_be_template = np.isin(self.chains.hit_target, self.split.train) == (group != "C")
         hits = [
@@ -149,6 +157,27 @@ class Evaluation:
         templates = [self._template(hit, length) for hit in hits]
         templates.sort(key=lambda template: template.candidate.query_coverage < MIN_COVERAGE)
         return templates[: self.inputs.templates]
+
+    def _weak_templates(self, chain: int) -> list[Template]:
+        """Return the templates of a chain that predictions would take if it had no better ones than these."""
+        chains = self.chains
+        length, limits = int(chains.lengths[chain]), TemplateSettings()
+        weak = []
+        for hit in map(int, chains.hits(chain)):
+            if chains.hit_target[hit] == chain or chains.hit_evalue[hit] >= WEAK_EVALUE:
+                continue
+            template = self._template(hit, length)
+            candidate = template.candidate
+            is_weak = candidate.evalue > MAX_EVALUE or candidate.query_coverage < MIN_COVERAGE
+            is_long = len(candidate.pairs) >= limits.min_aligned_residues
+            if is_weak and is_long and candidate.query_coverage > limits.min_aligned_fraction:
+                weak.append(template)
+        query = decode_query(chains.aatype[chains.residues(chain)].astype(np.int32))
+
+        def accuracy(template: Template) -> float:
+            return float(copy_template(query, template.candidate, template.chain).expected_lddt.sum())
+
+        return sorted(weak[: limits.max_hits], key=accuracy, reverse=True)[: self.inputs.templates]
 
     def _template(self, hit: int, length: int) -> Template:
         chains = self.chains
@@ -341,7 +370,7 @@ def main() -> None:
     parser.add_argument("--resample", action="store_true", help="sample new rows and masks in each pass")
     parser.add_argument("--masked-fraction", type=float, help="default: that of the network's manifest")
     parser.add_argument("--recycles", type=int, help="default: that of the network's manifest")
-    parser.add_argument("--sets", default="ABC", help="held-out sets to measure; default ABC")
+    parser.add_argument("--sets", default="ABCW", help="held-out sets to measure; default ABCW")
     parser.add_argument("--no-refine", action="store_true", help="score the network's own structures")
     parser.add_argument("--chains", type=int, help="number of chains of each set; default all")
     parser.add_argument("--max-residues", type=int, help="leave out longer chains")

@@ -19,6 +19,7 @@ GROUPS: dict[str, tuple[bool, tuple[float | None, ...]]] = {
     "A": (False, EFFECTIVE),
     "B": (True, IDENTITY),
     "C": (True, CLOSE_IDENTITY),
+    "W": (True, (0.0, None)),
 }
 BOOTSTRAP = 10_000
 
@@ -29,7 +30,7 @@ class ChainScores:
 
     Args:
         name: name of the chain.
-        group: A, B, C or X.
+        group: A, B, C, W or X.
         residues: its length.
         effective: number of effective sequences.
         identity: identity of the best template, or None.
@@ -75,19 +76,26 @@ def column(scores: Sequence[ChainScores], get: Callable[[ChainScores], float]) -
 
 
 def held_out_case(
-    scores: Sequence[ChainScores], with_template: bool, lower: float, upper: float | None
+    scores: Sequence[ChainScores],
+    with_template: bool,
+    lower: float,
+    upper: float | None,
+    weak_template: bool = False,
 ) -> HeldOutCase | None:
     """Return the accuracy of the chains of one kind, or None if there are none."""
-    empty = HeldOutCase(with_template, lower, upper, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    chosen = [score for score in scores if empty.contains(score.identity, score.effective)]
+    empty = HeldOutCase(with_template, lower, upper, 0, 0.0, 0.0, 0.0, 0.0, 0.0, weak_template)
+    chosen = [score for score in scores if empty.contains(score.identity, score.effective, weak_template)]
     if not chosen:
         return None
     lddt = column(chosen, lambda score: score.lddt)
     low, high = interval(lddt)
+    percentile_10, percentile_90 = map(float, np.quantile(lddt, [0.1, 0.9]))
+    residues = [score.residues for score in chosen]
     return HeldOutCase(
         with_template, lower, upper, len(chosen), float(lddt.mean()), low, high,
         float(column(chosen, lambda score: score.baseline).mean()),
         float(column(chosen, lambda score: abs(score.plddt - score.lddt)).mean()),
+        weak_template, percentile_10, percentile_90, min(residues), max(residues),
     )  # fmt: skip
 
 
@@ -128,10 +136,14 @@ def report(scores: Sequence[ChainScores]) -> list[HeldOutCase]:
         rows.append((f"{group}, all", members))
         for lower, upper in pairwise(limits):
             assert lower is not None
-            case = held_out_case(members, with_template, lower, upper)
+            case = held_out_case(members, with_template, lower, upper, weak_template=group == "W")
             if case is not None:
                 cases.append(case)
-                inside = [score for score in members if case.contains(score.identity, score.effective)]
+                inside = [
+                    score
+                    for score in members
+                    if case.contains(score.identity, score.effective, case.weak_template)
+                ]
                 rows.append((f"{group}, {case.label}", inside))
     if related := [score for score in scores if score.group == "X"]:
         rows.append(("X, all", related))

@@ -9,7 +9,10 @@ from model.network_folder import COMPACT_FOLDER, HeldOutCase, NetworkManifest, r
 
 PAGE = Path(__file__).with_name("compact-network.md")
 START, END = "<!-- results: python docs/generate_compact.py -->\n", "<!-- end of results -->\n"
-_COLUMNS = ("input", "held-out chains", "lDDT-CA, 95 % interval", "template copy or helix", "pLDDT error")
+_COLUMNS = (
+    "input", "held-out chains", "mean lDDT-CA, 95 % interval", "single chains", "template copy or helix",
+    "pLDDT error",
+)  # fmt: skip
 
 
 def results(manifest: NetworkManifest | None) -> str:
@@ -36,8 +39,10 @@ def results(manifest: NetworkManifest | None) -> str:
 
 
 def _row(case: HeldOutCase) -> tuple[str, ...]:
-    interval = f"{case.lddt:.2f} ({case.low:.2f} to {case.high:.2f})"
-    return case.label, str(case.chains), interval, f"{case.baseline:.2f}", f"{case.plddt_error:.2f}"
+    interval = f"{100 * case.lddt:.0f} ({100 * case.low:.0f} to {100 * case.high:.0f})"
+    low, high = (100 * bound for bound in case.single_chains)
+    baseline, error = f"{100 * case.baseline:.0f}", f"{100 * case.plddt_error:.0f}"
+    return case.label, str(case.chains), interval, f"{low:.0f} to {high:.0f}", baseline, error
 
 
 def page(text: str, manifest: NetworkManifest | None) -> str:

@@ -57,6 +57,10 @@ class SamplingSettings:
         """Maximum number of rows without the template slots: 508 of 512 with four slots."""
         return self.max_seq - self.template_slots
 
+    def is_random(self, rows: int) -> bool:
+        """Return whether the seed changes more than the order of the rows of an alignment."""
+        return self.masked_fraction > 0 or rows > self.sampled_rows
+
 
 class Draws(Protocol):
     """The random choices of one iteration; the methods are called in this order.

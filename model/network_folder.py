@@ -24,8 +24,13 @@ COMPACT = "compact"
 """Name of the compact network that ships with foldcli, where others are named by their folders."""
 COMPACT_FOLDER = Path(__file__).parent / "compact"
 """Its folder, which does not exist in installations without it."""
-# names become part of file names
-_NAME = re.compile(r"[A-Za-z0-9_]{1,40}")
+MAX_EVALUE, MIN_COVERAGE = 1e-3, 0.7
+"""Limits of templates; weaker ones, or ones aligned to less of the chain, are a kind of their own."""
+# standard deviations between the mean and the 90th percentile of a normal distribution, and half the width
+# of a 95 % interval
+_DEVIATIONS_TO_PERCENTILE, _DEVIATIONS_TO_BOUND = 1.2816, 1.96
+# names become part of file names, between a rank and a seed
+_NAME = re.compile(r"(?!.*rank_\d)[A-Za-z0-9_]{1,40}")
 
 
 @dataclass(frozen=True)
@@ -63,9 +68,13 @@ class HeldOutCase:
         upper: the end of this range, exclusive; None if there is none.
         chains: number of chains.
         lddt: mean lDDT-CA.
-        low, high: its 95 % bootstrap interval.
+        low, high: the 95 % bootstrap interval of this mean.
         baseline: mean lDDT-CA of copying the best template, or of a helix without templates.
         plddt_error: mean absolute difference of the mean pLDDT / 100 of a chain and its lDDT-CA.
+        weak_template: whether all templates were weak: E > MAX_EVALUE, or aligned to less than MIN_COVERAGE.
+        percentile_10, percentile_90: percentiles of the lDDT-CA of single chains; None if they were not
+            recorded, see `single_chains`.
+        shortest, longest: residues of the shortest and the longest chain; by default, of training chains.
     """
 
     with_template: bool
@@ -77,21 +86,43 @@ class HeldOutCase:
     high: float
     baseline: float
     plddt_error: float
+    weak_template: bool = False
+    percentile_10: float | None = None
+    percentile_90: float | None = None
+    shortest: int = 40
+    longest: int = 512
 
-    def contains(self, identity: float | None, effective: float) -> bool:
+    @property
+    def single_chains(self) -> tuple[float, float]:
+        """The 10th and 90th percentiles of the lDDT-CA of single chains.
+
+        If they were not recorded, those of a normal distribution with the standard deviation that the
+        interval of the mean implies.
+        """
+        if self.percentile_10 is not None and self.percentile_90 is not None:
+            return self.percentile_10, self.percentile_90
+        deviation = (self.high - self.low) / (2 * _DEVIATIONS_TO_BOUND) * math.sqrt(self.chains)
+        spread = _DEVIATIONS_TO_PERCENTILE * deviation
+        return max(0.0, self.lddt - spread), min(1.0, self.lddt + spread)
+
+    def contains(self, identity: float | None, effective: float, weak_template: bool = False) -> bool:
         """Return whether a prediction is of this kind.
 
         Args:
             identity: identity of the best template, 0 to 1; None without templates.
             effective: number of effective sequences of the alignment.
+            weak_template: whether the best template is weak.
         """
         value = effective if identity is None else identity
         upper = math.inf if self.upper is None else self.upper
-        return self.with_template == (identity is not None) and self.lower <= value < upper
+        is_same_kind = (self.with_template, self.weak_template) == (identity is not None, weak_template)
+        return is_same_kind and self.lower <= value < upper
 
     @property
     def label(self) -> str:
         """The kind of the predictions in words."""
+        if self.weak_template:
+            return f"weak templates (E > {MAX_EVALUE:g}, or under {100 * MIN_COVERAGE:.0f} % covered)"
         if self.with_template:
             name, unit, scale = "best template of", " % identity", 100
         else:
@@ -145,9 +176,12 @@ class NetworkManifest:
         """Name and version."""
         return f"{self.name} {self.version}"
 
-    def expected_accuracy(self, identity: float | None, effective: float) -> HeldOutCase | None:
+    def expected_accuracy(
+        self, identity: float | None, effective: float, weak_template: bool = False
+    ) -> HeldOutCase | None:
         """Return the held-out chains of a prediction's kind, or None; see `HeldOutCase.contains`."""
-        return next((case for case in self.held_out if case.contains(identity, effective)), None)
+        cases = (case for case in self.held_out if case.contains(identity, effective, weak_template))
+        return next(cases, None)
 
 
 def folder_of(network: str) -> Path:

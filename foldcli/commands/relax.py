@@ -59,8 +59,9 @@ def command(
     """Relax structures with the Amber force field.
 
     Relaxes PDB and mmCIF files with AlphaFold2's settings (Amber ff99SB with restraints on heavy atoms), and
-    reports energies and violations. The results are named like their files, with `relaxed` instead of
-    `unrelaxed`. Needs the extra `relax`: pip install 'foldcli[relax]'.
+    reports energies, violations and backbones before and after; a warning says what is worse. The results are
+    named like their files, with `relaxed` instead of `unrelaxed`. Needs the extra `relax`: pip install
+    'foldcli[relax]'.
 
     If a file fails, the reason is printed and the other files are still relaxed; the exit code is 5.
 
@@ -130,5 +131,7 @@ def _relax_file(file: str, output: Path, settings: Any) -> "RelaxResult | None":
         stream.write(text)
     for change in result.changes:
         logger.warning("%s: %s", file, change)
+    if result.worse:
+        logger.warning("%s: worse after relaxation: %s", file, ", ".join(result.worse))
     logger.info("%s: %s → %s", file, result.describe(), output)
     return result

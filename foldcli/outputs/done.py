@@ -32,8 +32,12 @@ _FACT_TYPES: dict[str, Any] = {
     "alignment": str,
     "network": dict,
 }
+_NETWORK_TYPES: dict[str, Any] = {"note": str, "expected_lddt": dict}
+_EXPECTED_TYPES: dict[str, Any] = dict.fromkeys(
+    ("percentile_10", "percentile_90", "plddt_error"), int | float
+)
 # keys whose values may be null
-_NULLABLE = ("ptm", "iptm", "search", "header")
+_NULLABLE = ("ptm", "iptm", "search", "header", "expected_lddt")
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,9 @@ def read_done_record(path: Path) -> dict[str, Any]:
     facts = content.get("facts", {})
     _check_types(facts, _FACT_TYPES, "facts")
     _check_types(facts.get("search") or {}, {"hits": int}, "facts.search")
-    _check_types(facts.get("network") or {}, {"note": str}, "facts.network")
+    network = facts.get("network") or {}
+    _check_types(network, _NETWORK_TYPES, "facts.network")
+    _check_types(network.get("expected_lddt") or {}, _EXPECTED_TYPES, "facts.network.expected_lddt")
     for name, types in (("ranking", _MODEL_TYPES), ("stages", _STAGE_TYPES)):
         for entry in content.get(name, []):
             _check_types(entry, types, name)

@@ -70,8 +70,10 @@ MODEL_KINDS: tuple[ModelKind, ...] = ("pdb", "cif", "scores")
 STRUCTURE_KINDS: tuple[ModelKind, ...] = ("relaxed_pdb", "relaxed_cif", "pdb", "cif")
 # also matches other programs' files, whose tags differ and whose ranks may have fewer digits
 _SCORES = re.compile(r"(?P<name>.+)_scores_rank_(?P<rank>\d+)_(?P<tag>.+)\.json")
-# the format of ModelResult.tag
-_RANK_AND_TAG = r"rank_\d{3,}_(alphafold2(_ptm|_multimer_v\d)?_model_\d_seed_\d{3,}|template_copy)"
+TAG = r"(?!.*rank_\d)[A-Za-z0-9_]{1,100}"
+"""The pattern of the tags of foldcli's models: any name, so that no network has to be known here.
+
+Without a rank inside it, a tag never includes a part of the name of another target."""
 _RECYCLE_ENDING = r"(\.r\d+)?"
 
 
@@ -154,13 +156,17 @@ class TargetFiles:
         """Return the existing files of models, from this and earlier runs."""
         existing = []
         kinds: tuple[ModelKind, ...] = ("relaxed_pdb", *MODEL_KINDS, "contacts", "single", "pair", "all")
+        # in a folder of several targets, another target's name may begin with this one's
+        endings_of_targets = tuple(ending for ending, _ in _FILES.values())
         for middle, ending, colabfold_writes in map(_model_file, kinds):
-            # in a folder of several targets, another target's name may begin with this one's
-            pattern = re.compile(
-                re.escape(f"{self.name}_{middle}_") + _RANK_AND_TAG + _RECYCLE_ENDING + re.escape(ending)
-            )
+            prefix = re.escape(f"{self.name}_{middle}_rank_")
+            pattern = re.compile(rf"{prefix}\d{{3,}}_{TAG}{_RECYCLE_ENDING}{re.escape(ending)}")
             paths = self._folder_of(colabfold_writes).glob(f"{self.name}_{middle}_rank_*{ending}")
-            existing += [path for path in paths if pattern.fullmatch(path.name)]
+            existing += [
+                path
+                for path in paths
+                if pattern.fullmatch(path.name) and not path.name.endswith(endings_of_targets)
+            ]
         return sorted(existing)
 
     def files_to_archive(self) -> list[Path]:

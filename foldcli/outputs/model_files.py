@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from foldcli.logs import logger
-from foldcli.outputs.layout import ModelKind, TargetFiles, model_kinds, unranked_name
+from foldcli.outputs.layout import TAG, ModelKind, TargetFiles, model_kinds, unranked_name
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
 from model.prediction import EXTRAS, Extra, complex_confidence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _RESULT_SUFFIX = ".result.json"
 _MAX_RECYCLES = 10_000
-_TAG = re.compile(r"[A-Za-z0-9_]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -127,6 +126,9 @@ class ModelResult:
         texts = (result.tag, result.fingerprint, result.copied_from or "")
         if not isinstance(result.relaxation or {}, dict):
             raise TypeError("the relaxation of a model's result is not a JSON object")
+        worse = (result.relaxation or {}).get("worse", [])
+        if not isinstance(worse, list) or not all(isinstance(text, str) for text in worse):
+            raise TypeError("`worse` in the relaxation of a model's result is not a list of texts")
         if (
             not all(isinstance(x, int | float) and abs(x) <= sys.float_info.max for x in numbers)
             or not all(isinstance(x, str) for x in texts)
@@ -135,7 +137,7 @@ class ModelResult:
             raise TypeError("a value of a model's result has the wrong type")
         if not (isinstance(result.num_chains, int) and result.num_chains >= 1):
             raise TypeError("the number of chains in a model's result is not a positive integer")
-        if not _TAG.fullmatch(result.tag):  # it becomes part of file names
+        if not re.fullmatch(TAG, result.tag):  # it becomes part of file names
             raise TypeError("the tag in a model's result is invalid")
         return result
 

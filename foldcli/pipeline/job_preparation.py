@@ -10,7 +10,7 @@ import numpy as np
 from features.alignment_depth import effective_sequences
 from features.residues import check_foldable
 from foldcli.logs import logger
-from foldcli.outputs.network_note import network_facts
+from foldcli.outputs.network_note import describe_network, network_facts
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.background import map_ahead, run_ahead, run_in_background
 from foldcli.pipeline.feature_stage import FeatureStage
@@ -182,7 +182,7 @@ class JobPreparation:
         features: dict[str, np.ndarray],
         templates: TargetTemplates | None,
     ) -> None:
-        """Add the facts about a network with a manifest, and log them."""
+        """Add the facts about a network with a manifest, and log those of the target."""
         manifest = self._settings.predictor.sources[0].manifest
         if manifest is None:
             return
@@ -191,9 +191,29 @@ class JobPreparation:
             target.facts["network"] = plan.finished.facts["network"]
             return
         candidates = [] if templates is None else templates.hits.templates
-        facts = network_facts(manifest, candidates, effective_sequences(features["msa"]))
+        unmeasured = self._settings.identities.settings.unmeasured(manifest.inputs)
+        if candidates and self._settings.templates is not None and self._settings.templates.from_user:
+            unmeasured.append("templates of your own")
+        msa = features["msa"]
+        facts = network_facts(manifest, candidates, msa.shape[1], effective_sequences(msa), unmeasured)
         target.facts["network"] = facts
-        logger.info("%s: %s", target.name, facts["note"])
+        logger.info("%s: %s", target.name, facts["note"].removeprefix(f"{describe_network(manifest)} "))
+
+    def _warn_of_equal_seeds(self, target: TargetRun, plan: TargetPlan, rows: int) -> None:
+        """Warn if several seeds of a network get the same inputs."""
+        predictor: Any = self._settings.predictor
+        samplings = [predictor.sampling(job) for job in plan.jobs]
+        if len({job.seed for job in plan.jobs}) < 2 or any(
+            sampling is None or sampling[0].is_random(rows) for sampling in samplings
+        ):
+            return
+        warning = (
+            f"all seeds give the same structure, because the network reads all {rows} rows of the alignment "
+            "and nothing is sampled"
+        )
+        if warning not in target.warnings:
+            target.warnings.append(warning)
+            logger.warning("%s: %s", target.name, warning)
 
     def _release_finished(self, target: TargetRun) -> None:
         remove_leftovers(target.files)
@@ -222,6 +242,7 @@ class JobPreparation:
             if not jobs:
                 yield TargetStep(target, plan, None, None, False, True)
                 return
+            self._warn_of_equal_seeds(target, plan, len(features["msa"]))
             predictor: Any = self._settings.predictor
             previous: tuple[Any, Any] | None = None
             for job in jobs:

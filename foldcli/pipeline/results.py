@@ -12,6 +12,7 @@ from functools import partial
 from threading import BoundedSemaphore, Condition, Lock
 from typing import Any
 
+from foldcli.logs import logger
 from foldcli.outputs import colabfold_layout
 from foldcli.outputs.archive import write_archive
 from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost
@@ -26,6 +27,7 @@ from foldcli.outputs.model_files import (
     relaxed_path,
     write_model,
 )
+from foldcli.outputs.network_note import plddt_warning
 from foldcli.pipeline.alignment_stores import SEARCH_FILES
 from foldcli.pipeline.relaxation import RelaxStage, relax_model
 from foldcli.pipeline.target_plan import TargetPlan
@@ -109,6 +111,9 @@ def finish_target(task: FinishTask) -> DoneRecord:
         if files.staged_path(kind).is_file():
             link_file(files.staged_path(kind), files.path(kind))
     _remove_outdated_inputs(files, task.facts)
+    warnings = _result_warnings(ranked, task.facts)
+    for result_warning in warnings:
+        logger.warning("%s: %s", files.name, result_warning)
     record = DoneRecord(
         files.name,
         task.fingerprint,
@@ -116,7 +121,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
         task.rank_by,
         ranked,
         task.costs,
-        task.warnings,
+        [*task.warnings, *warnings],
         task.facts,
     )
     with measured_stage("report") as costs:
@@ -131,6 +136,18 @@ def finish_target(task: FinishTask) -> DoneRecord:
     record.write(files.path("done"))
     shutil.rmtree(files.work_folder, ignore_errors=True)
     return record
+
+
+def _result_warnings(ranked: list[ModelResult], facts: dict[str, Any]) -> list[str]:
+    """Return the limitations that only the ranked models of a target show."""
+    expected = facts.get("network", {}).get("expected_lddt")
+    warnings = [plddt_warning(expected, ranked[0].plddt)]
+    for result in ranked:
+        if worse := (result.relaxation or {}).get("worse"):
+            warnings.append(
+                f"{result.tag}: worse after relaxation: {', '.join(worse)}; both structures are kept"
+            )
+    return [warning for warning in warnings if warning is not None]
 
 
 def unpublish(files: TargetFiles) -> None:

@@ -35,6 +35,7 @@ from foldcli.options.common import available_cores
 from foldcli.outputs import colabfold_layout
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
+from foldcli.outputs.network_note import describe_network
 from foldcli.outputs.summary import RunSummary
 from foldcli.pipeline.alignment_stores import CacheStore, TargetStore
 from foldcli.pipeline.background import run_ahead, run_in_background
@@ -90,6 +91,8 @@ def run_targets(
         )  # fmt: skip
     log_time_since_start("the run begins")
     logger.info("%s", settings.opening_line(len(named_inputs)))
+    if (manifest := predictor.sources[0].manifest) is not None:
+        logger.info("%s", describe_network(manifest))
     summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named_inputs])
     ordered = in_run_order(named_inputs, max(1, len(settings.device_groups())))
     targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]

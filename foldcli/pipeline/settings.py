@@ -15,7 +15,7 @@ from foldcli.paths import default_feature_cache
 from foldcli.pipeline.alignment_settings import value_or_default
 from foldcli.report import ReportSettings
 from model.config import MultimerConfig
-from model.network_folder import NetworkManifest
+from model.network_folder import InputSizes, NetworkManifest
 from model.prediction import EXTRAS, Extra
 from msa.errors import InputError
 
@@ -107,6 +107,17 @@ class PredictSettings:
             max_seq=min(self.max_seq, _MULTIMER_ROWS.msa_rows),
             max_extra_seq=min(self.max_extra_seq, _MULTIMER_ROWS.extra_rows),
         )
+
+    def unmeasured(self, inputs: InputSizes) -> list[str]:
+        """Return the settings with which the accuracy of a network with a manifest was not measured."""
+        settings = []
+        if self.num_recycles != inputs.num_recycles:
+            settings.append(f"--num-recycle {self.num_recycles}")
+        if self.recycle_early_stop_tolerance:
+            settings.append(f"--recycle-early-stop-tolerance {self.recycle_early_stop_tolerance:g}")
+        if (self.max_seq, self.max_extra_seq) != (inputs.msa_rows, inputs.extra_rows):
+            settings.append(f"--max-msa {self.max_seq}:{self.max_extra_seq}")
+        return [*settings, *([] if self.refine else ["--no-refine"])]
 
     def identity(self) -> dict[str, Any]:
         """Return the values that every prediction depends on: not the choice of jobs, extras or ranking."""

@@ -84,6 +84,7 @@ class TemplateStage:
         hits: names of hits by query, from the hit file; None if templates come from a library.
         hit_file: path of the hit file.
         mirror: folder of the PDB entries that the hit file names.
+        from_user: whether the structures are not those that come with foldcli.
     """
 
     library: StructureLibrary | None
@@ -91,6 +92,7 @@ class TemplateStage:
     hits: dict[str, list[str]] | None = None
     hit_file: Path | None = None
     mirror: Path | None = None
+    from_user: bool = False
 
     @classmethod
     def open(cls, options: TemplateOptions, cache_dir: Path) -> "TemplateStage":
@@ -105,11 +107,11 @@ class TemplateStage:
             if not options.mirror.is_dir():
                 raise InputError("no such folder", options.mirror)
             hits = read_hit_file(options.hit_file)
-            return cls(None, options.search, hits, options.hit_file, options.mirror)
+            return cls(None, options.search, hits, options.hit_file, options.mirror, from_user=True)
         path = options.custom_path or options.library or EMBEDDED
         with progress_bar("building the structure library", "files") as progress:
             library = open_or_build_library(path, cache_dir, options.search.threads, progress)
-        return cls(library, options.search)
+        return cls(library, options.search, from_user=path != EMBEDDED)
 
     def identity(self) -> dict[str, Any]:
         """Return everything that templates depend on; the number of threads is not part of it."""

@@ -24,7 +24,7 @@ SCRIPTS = (
 _CLASS_RANGES = ("over 90", "70 to 90", "50 to 70", "under 50")
 # alignment columns per line
 _LINE_WIDTH = 60
-_TAG = re.compile(r"alphafold2(_ptm|_multimer_v\d)?_model_(?P<network>\d+)_seed_(?P<seed>\d+)")
+_TAG = re.compile(r"(?P<network>.+)_seed_(?P<seed>\d+)")
 # stages and facts of done.json in plain words
 _STAGE_NAMES = {
     "search": "search of the database",
@@ -207,9 +207,9 @@ def _model_columns(result: TargetResult) -> tuple[str, ...]:
 
 
 def _describe_tag(tag: str) -> str:
-    """Return a model's name in plain words; names of other programs are returned unchanged."""
+    """Return the network and seed of a model; tags without a seed are returned unchanged."""
     match = _TAG.fullmatch(tag)
-    return f"network {match['network']}, seed {int(match['seed'])}" if match else tag
+    return f"{match['network']}, seed {int(match['seed'])}" if match else tag
 
 
 def _file_type(name: str) -> str:

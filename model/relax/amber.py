@@ -22,6 +22,7 @@ import pdbfixer
 from openmm import app, unit
 
 from model.errors import RelaxError
+from model.relax.geometry import BackboneGeometry, backbone_geometry
 from model.relax.segments import Segment, make_structure, read_segments, residues_of, split_by_segment
 from model.relax.violations import StructureViolations, find_violations
 
@@ -63,6 +64,7 @@ class RelaxResult:
         energy_before, energy_after: kcal/mol, restraints included, after hydrogens were added.
         rmsd: root mean square displacement of heavy atoms, Å.
         before, after: violations of the input and of the result.
+        geometry_before, geometry_after: their backbones.
         rounds: number of rounds.
         seconds: wall time.
         platform: OpenMM's platform.
@@ -75,10 +77,22 @@ class RelaxResult:
     rmsd: float
     before: StructureViolations
     after: StructureViolations
+    geometry_before: BackboneGeometry
+    geometry_after: BackboneGeometry
     rounds: int
     seconds: float
     platform: str
     changes: tuple[str, ...]
+
+    @property
+    def worse(self) -> list[str]:
+        """What relaxation made worse, in words."""
+        worse = [
+            f"{name} {self.before.counts()[name]} to {count}"
+            for name, count in self.after.counts().items()
+            if count > self.before.counts()[name]
+        ]
+        return worse + self.geometry_after.worse_than(self.geometry_before)
 
     def pdb(self) -> str:
         """Return the structure in PDB format, with energies in remarks."""
@@ -93,13 +107,16 @@ class RelaxResult:
         return str(structure.make_pdb_string(options))
 
     def summary(self) -> dict[str, Any]:
-        """Return energies, violations, displacement, cost and changes for JSON."""
+        """Return energies, violations, backbones, displacement, cost and changes for JSON."""
         return {
             "energy_before": round(self.energy_before, 1),
             "energy_after": round(self.energy_after, 1),
             "rmsd": round(self.rmsd, 3),
             "violations_before": self.before.counts(),
             "violations_after": self.after.counts(),
+            "geometry_before": self.geometry_before.counts(),
+            "geometry_after": self.geometry_after.counts(),
+            "worse": self.worse,
             "rounds": self.rounds,
             "seconds": round(self.seconds, 2),
             "platform": self.platform,
@@ -107,10 +124,11 @@ class RelaxResult:
         }
 
     def describe(self) -> str:
-        """Return one line with energies, violations, displacement and cost."""
+        """Return one line with energies, violations, backbones, displacement and cost."""
         return (
             f"energy {self.energy_before:.0f} to {self.energy_after:.0f} kcal/mol; "
             f"violations: {self.before.describe()}, now {self.after.describe()}; "
+            f"backbone: {self.geometry_before.describe()}, now {self.geometry_after.describe()}; "
             f"RMSD {self.rmsd:.2f} Å, {self.rounds} rounds, {self.seconds:.1f} s ({self.platform})"
         )
 
@@ -128,7 +146,8 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
     settings = settings or RelaxSettings()
     start = time.perf_counter()
     segments, changes = read_segments(structure)
-    before = find_violations([segment.residues for segment in segments])
+    chains = [segment.residues for segment in segments]
+    before, geometry_before = find_violations(chains), backbone_geometry(chains)
     fixer, repairs = _add_missing_atoms(segments, _cpu_platform(settings.threads))
     platform = select_platform(settings.device)
     system = _create_system(fixer.topology)
@@ -145,7 +164,8 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
             fixer.topology, system, relaxed_positions, restrained, settings, platform, deadline
         )
         energies += [energy_before, energy_after]
-        after = find_violations(split_by_segment(residues_of(fixer.topology, relaxed_positions), segments))
+        chains = split_by_segment(residues_of(fixer.topology, relaxed_positions), segments)
+        after = find_violations(chains)
         if after.residues <= released:
             break
         released |= after.residues
@@ -158,6 +178,8 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
         rmsd=float(np.sqrt(np.mean(np.sum((relaxed_positions - positions)[is_heavy] ** 2, axis=1)))),
         before=before,
         after=after,
+        geometry_before=geometry_before,
+        geometry_after=backbone_geometry(chains),
         rounds=len(energies) // 2,
         seconds=time.perf_counter() - start,
         platform=platform.getName(),

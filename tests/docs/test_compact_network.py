@@ -29,8 +29,12 @@ def test_results_are_a_table(root: Path, tmp_path: Path, monkeypatch: pytest.Mon
     case = HeldOutCase(True, 0.3, 0.4, 75, 0.66, 0.61, 0.70, 0.602, 0.071)
     text = results(replace(manifest, held_out=(case,)))
     assert "Not trained: PAE and pTM, side chains beyond CB." in text
-    row = "| best template of 30 to 40 % identity | 75 | 0.66 (0.61 to 0.70) | 0.60 | 0.07 |"
+    # 75 chains with this interval have a standard deviation of 0.199
+    row = "| best template of 30 to 40 % identity | 75 | 66 (61 to 70) | 41 to 91 | 60 | 7 |"
     assert row in text.splitlines()
+    case = replace(case, percentile_10=0.48, percentile_90=0.81)
+    text = results(replace(manifest, held_out=(case,)))
+    assert "| 66 (61 to 70) | 48 to 81 | 60 | 7 |" in text
     once = page(f"before\n{START}old\n{END}after\n", manifest)
     assert "old" not in once and once.startswith("before\n") and once.endswith("after\n")
     assert page(once, manifest) == once

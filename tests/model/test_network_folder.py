@@ -85,22 +85,33 @@ def test_damaged_manifests_are_refused(folder: Path, change: dict, reason: str) 
 
 SHALLOW = HeldOutCase(False, 0.0, 10.0, 5, 0.3, 0.2, 0.4, 0.25, 0.1)
 DEEP = replace(SHALLOW, lower=10.0, upper=None)
+WEAK = replace(SHALLOW, with_template=True, lower=0.0, upper=None, weak_template=True)
 DISTANT = replace(SHALLOW, with_template=True, lower=0.0, upper=0.4)
 
 
 def test_expected_accuracy_is_that_of_the_case(folder: Path) -> None:
-    write_manifest(folder, replace(read_manifest(folder), held_out=(SHALLOW, DEEP, DISTANT)))
+    write_manifest(folder, replace(read_manifest(folder), held_out=(SHALLOW, DEEP, DISTANT, WEAK)))
     manifest = read_manifest(folder)
     assert manifest.expected_accuracy(None, 9.9) == SHALLOW
     assert manifest.expected_accuracy(None, 10.0) == DEEP
     assert manifest.expected_accuracy(0.39, 200.0) == DISTANT
     assert manifest.expected_accuracy(0.4, 200.0) is None
+    assert manifest.expected_accuracy(0.39, 200.0, weak_template=True) == WEAK
+
+
+def test_range_of_single_chains() -> None:
+    case = replace(SHALLOW, chains=100, lddt=0.5, low=0.48, high=0.52)
+    # the standard deviation is 10 × 0.02 / 1.96
+    assert case.single_chains == pytest.approx((0.5 - 0.1308, 0.5 + 0.1308), abs=1e-4)
+    assert replace(case, percentile_10=0.3, percentile_90=0.6).single_chains == (0.3, 0.6)
+    assert replace(case, lddt=0.95).single_chains[1] == 1
 
 
 def test_cases_are_described() -> None:
     assert SHALLOW.label == "no template and less than 10 effective sequences"
     assert replace(SHALLOW, lower=5.0).label == "no template and 5 to 10 effective sequences"
     assert DEEP.label == "no template and at least 10 effective sequences"
+    assert WEAK.label == "weak templates (E > 0.001, or under 70 % covered)"
     assert DISTANT.label == "best template of less than 40 % identity"
     assert replace(DISTANT, lower=0.3).label == "best template of 30 to 40 % identity"
     assert replace(DISTANT, lower=0.6, upper=None).label == "best template of at least 60 % identity"

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import subprocess
+import zipfile
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import gemmi
 import pytest
 
+from features.templates.structure_files import read_chains
 from model.network_folder import (
     COMPACT_FOLDER,
     WEIGHTS_FILE,
@@ -78,12 +80,18 @@ def test_every_output_names_network_templates_and_expected_accuracy(
     done = json.loads((out / "ubi" / "ubi.done.json").read_text())
     facts = done["facts"]["network"]
     note = facts["note"]
-    assert note.startswith("Network tiny 2026.11.23-10, trained on random numbers. Templates: PDB ")
-    assert "Expected lDDT-CA 61, the mean of 150 held-out chains" in note
-    assert note.endswith("(95 % interval 58 to 64). Side chains beyond CB were not trained.")
+    network_note = (
+        "Network tiny 2026.11.23-10, trained on random numbers; weights under CC BY 4.0. "
+        "Side chains beyond CB were not trained. "
+    )
+    assert note.startswith(f"{network_note}Templates: PDB ")
+    expected = "Expected lDDT-CA 37 to 85 (10th to 90th percentile of single proteins; mean 61), as of 150"
+    assert expected in note
     assert facts["templates"] == [template["id"] for template in done["facts"]["templates"][:2]]
-    assert facts["expected_lddt"]["lddt"] == 0.61
-    assert f"ubi: {note}" in result.stderr
+    assert facts["expected_lddt"]["lddt"] == 61
+    # what holds for all targets is said once
+    assert f"ubi: {note.removeprefix(network_note)}" in result.stderr
+    assert result.stderr.count(network_note.strip()) == 1
     # sizes of the network's manifest, and no PAE
     assert done["settings"]["predict"]["num_recycle"] == 1
     assert done["settings"]["predict"]["max_seq"] == 16
@@ -111,7 +119,71 @@ def test_predictions_without_templates_say_so(
     assert result.returncode == 0, result.stderr
     facts = json.loads((tmp_path / "out" / "t" / "t.done.json").read_text())["facts"]["network"]
     assert (facts["templates"], facts["effective_sequences"]) == ([], 1.0)
-    assert "No templates. Expected lDDT-CA 30" in facts["note"]
+    # 9 residues and no recycles were not measured
+    assert facts["expected_lddt"] is None
+    unmeasured = "--num-recycle 0 and 9 residues (but with 40 to 512)"
+    assert facts["note"].endswith(f"No templates. The accuracy was not measured with {unmeasured}.")
+
+
+def test_nothing_is_expected_of_templates_of_the_user(
+    network: Path, query: Path, environment: dict[str, str], root: Path, tmp_path: Path
+) -> None:
+    structure = root / "tests/features/templates/data/1gbt.cif.gz"
+    (chain,) = read_chains(structure)
+    query.write_text(f">ubi\n{chain.sequence[:90]}\n")
+    options = ("--params", network, "--custom-template-path", structure, "--no-plots", "--no-report")
+    result = foldcli("fold", query, *options, "-o", tmp_path / "out", env=environment)
+    assert result.returncode == 0, result.stderr
+    facts = json.loads((tmp_path / "out/ubi/ubi.done.json").read_text())["facts"]["network"]
+    assert facts["templates"] and facts["expected_lddt"] is None
+    assert "The accuracy was not measured with templates of your own." in facts["note"]
+
+
+def test_files_of_every_network_are_archived_and_replaced(
+    network: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "t.a3m").write_text(">t\nMKVLAAGIVPW\n>hit\nMKV-AAGIVPW\n")
+    out = tmp_path / "out"
+    options = ("--params", network, "--no-templates", "--num-recycle", 0, "--num-seeds", 2, "--no-plots")
+
+    def predict(name: str, *more: str) -> None:
+        write_manifest(network, replace(read_manifest(network), name=name))
+        result = foldcli("predict", tmp_path / "t.a3m", *options, *more, "-o", out, "--zip", env=environment)
+        assert result.returncode == 0, result.stderr
+
+    for name, more in (("compact", []), ("Any_name2", ["--overwrite"])):
+        predict(name, *more)
+        models = [path.name for path in (out / "t").glob("*_rank_*")]
+        assert len(models) == 6 and all(f"_{name}_seed_00" in model for model in models)
+        with zipfile.ZipFile(out / "t" / "t.result.zip") as archive:
+            assert set(models) <= {Path(member).name for member in archive.namelist()}
+        page = (out / "t" / "t.html").read_text()
+        assert f"{name}, seed 0" in page and f"{name}, seed 1" in page
+    assert "compact, seed" not in page
+
+
+@pytest.mark.parametrize(
+    ("masked_fraction", "rows", "equal"), [(0.0, 14, True), (0.15, 14, False), (0.0, 15, False)]
+)
+def test_seeds_that_make_no_difference_are_named(
+    masked_fraction: float, rows: int, equal: bool, network: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    manifest = read_manifest(network)  # 16 rows, of which two are templates
+    inputs = replace(manifest.inputs, masked_fraction=masked_fraction)
+    write_manifest(network, replace(manifest, inputs=inputs))
+    sequences = [f"{'A' * k}MKVLAAGIVPWMKVL"[:15] for k in range(rows)]
+    (tmp_path / "t.a3m").write_text("".join(f">s{k}\n{sequence}\n" for k, sequence in enumerate(sequences)))
+    options = ("--params", network, "--no-templates", "--num-recycle", 0, "--num-seeds", 2, "--no-report")
+    result = foldcli(
+        "predict", tmp_path / "t.a3m", *options, "--no-plots", "-o", tmp_path / "out", env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    done = json.loads((tmp_path / "out" / "t" / "t.done.json").read_text())
+    message = f"all seeds give the same structure, because the network reads all {rows} rows"
+    assert any(warning.startswith(message) for warning in done["warnings"]) == equal
+    assert (message in result.stderr) == equal
+    first, second = (entry["plddt"] for entry in done["ranking"])
+    assert (abs(first - second) < 1e-3) == equal
 
 
 def test_structures_are_refined_unless_that_is_turned_off(
@@ -170,7 +242,7 @@ def test_untrained_networks_warn(environment: dict[str, str], tmp_path: Path) ->
     options = ("--params", tmp_path / "network", "--no-templates", "--num-recycle", 0, "--no-plots")
     result = foldcli("predict", tmp_path / "t.a3m", *options, "-o", tmp_path / "out", env=environment)
     assert result.returncode == 0, result.stderr
-    assert "Network tiny 2026.11.23-10, not trained." in result.stderr
+    assert "Network tiny 2026.11.23-10, not trained; weights under CC BY 4.0." in result.stderr
     (scores,) = (tmp_path / "out" / "t").glob("*_scores_*.json")
     content = json.loads(scores.read_text())
     assert content["untrained"] is True and content["warning"] in result.stderr
@@ -224,7 +296,8 @@ def test_compact_network_predicts_without_other_parameters(
     facts = json.loads((tmp_path / "out/ubi/ubi.done.json").read_text())["facts"]
     # the library has a chain with the query's sequence
     assert facts["network"]["templates"][0] == "3k9o_B"
-    assert facts["network"]["expected_lddt"] is not None
+    # it was measured with two recycles
+    assert facts["network"]["expected_lddt"] is None
 
 
 def test_name_that_cannot_be_part_of_file_names_is_refused(

@@ -35,6 +35,14 @@ def test_written_record_is_read_back(path: Path) -> None:
     assert FinishedTarget.read(path.with_name("none.json")) is None
 
 
+def test_expected_accuracy_of_older_versions_and_none_are_read(path: Path) -> None:
+    for expected in (None, {"lddt": 0.81, "low": 0.79, "high": 0.84, "plddt_error": 0.05}):
+        facts = {"residues": 4, "network": {"note": "", "expected_lddt": expected}}
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"facts": facts}))
+        finished = FinishedTarget.read(path)
+        assert finished is not None and finished.facts == facts
+
+
 @pytest.mark.parametrize("content", ["", "{", "{}", "[]", "null", '{"format": 1}', '{"format": 2}', "\ud800"])
 def test_damaged_file_is_a_value_error(path: Path, content: str) -> None:
     path.write_bytes(content.encode(errors="surrogatepass"))
@@ -60,6 +68,8 @@ def test_wrong_type_is_a_value_error(path: Path, key: str, value: Any) -> None:
         ("warnings", [1]),
         ("facts", {"residues": "4"}),
         ("facts", {"search": {"hits": True}}),
+        ("facts", {"network": {"expected_lddt": 81}}),
+        ("facts", {"network": {"expected_lddt": {"percentile_10": "low"}}}),
         ("settings", {"header": 1}),
         ("versions", 2),
     ],

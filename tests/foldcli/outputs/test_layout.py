@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from foldcli.outputs.layout import (
     MODEL_KINDS,
     STRUCTURE_KINDS,
@@ -48,6 +50,22 @@ def test_models_of_a_target_with_a_longer_name_are_not_found(tmp_path: Path) -> 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert files.model_files() == sorted(mine)
+
+
+@pytest.mark.parametrize("tag", [TAG, "compact_seed_000", "my_Net2_seed_1000", "template_copy"])
+@pytest.mark.parametrize("layout", ["default", "colabfold"])
+def test_models_of_every_network_are_found(tag: str, layout: LayoutName, tmp_path: Path) -> None:
+    files = TargetFiles("q", tmp_path, layout)
+    mine = [files.model_path(kind, 2, tag) for kind in (*MODEL_KINDS, "contacts", "recycle_1")]
+    touch(*mine)
+    assert files.model_files() == sorted(mine)
+    assert files.files_to_archive() == sorted(mine)
+
+
+def test_files_of_targets_are_not_models(tmp_path: Path) -> None:
+    files = TargetFiles("q", tmp_path, "colabfold")
+    touch(TargetFiles("q_scores_rank_001_x", tmp_path, "colabfold").path("aligned_error"))
+    assert files.model_files() == []
 
 
 def touch(*paths: Path) -> None:

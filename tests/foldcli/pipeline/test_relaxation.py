@@ -128,6 +128,8 @@ def test_best_models_are_relaxed(layout: LayoutName, peptide: Prediction, tmp_pa
     assert best.relaxation is not None and other.relaxation is None
     assert best.relaxation["energy_after"] < best.relaxation["energy_before"]
     assert best.relaxation["violations_after"] == {"clashes": 0, "bonds": 0, "angles": 0}
+    assert best.relaxation["geometry_after"]["twisted_peptides"] == 0
+    assert best.relaxation["worse"] == [] and target.warnings == []
     assert "relax" in [cost.stage for cost in target.costs]
 
 
@@ -194,6 +196,21 @@ def test_relaxed_structure_keeps_its_model_when_ranks_change(peptide: Prediction
     relaxed_path(files.staging_folder, WORST).unlink()
     publish_models([better, result], files)
     assert not list(tmp_path.glob("*_relaxed_*"))
+
+
+def test_warnings_that_only_the_models_show_are_recorded(peptide: Prediction, tmp_path: Path) -> None:
+    files = TargetFiles("q", tmp_path)
+    result = write_model(model_of(files, GOOD, peptide))
+    write_result(files.staging_folder, replace(result, relaxation={"worse": ["twisted peptides 1 to 5"]}))
+    relaxed_path(files.staging_folder, GOOD).write_text("relaxed\n")
+    expected = {"percentile_10": 25.0, "percentile_90": 57.0, "plddt_error": 4.0}
+    task = finish_task(files, (GOOD,))
+    facts = task.facts | {"network": {"note": "", "expected_lddt": expected}}
+    disagreement, worse = finish_target(replace(task, facts=facts)).warnings
+    message = "mean pLDDT 90, but lDDT-CA 25 to 57 is expected of such inputs: rely on pLDDT, "
+    assert disagreement == f"{message}whose mean error was 4"
+    assert worse == f"{GOOD}: worse after relaxation: twisted peptides 1 to 5; both structures are kept"
+    assert files.model_path("relaxed_pdb", 1, GOOD).is_file() and files.model_path("pdb", 1, GOOD).is_file()
 
 
 def plan(files: TargetFiles, alignment: Path, num_relax: int) -> TargetPlan:
@@ -296,5 +313,6 @@ def test_missing_gpu_is_an_error() -> None:
 def test_damaged_relaxation_is_an_error() -> None:
     content = {"tag": "a", "plddt": 1.0, "ptm": None, "num_recycles": 0, "seconds": 1.0, "fingerprint": "b"}
     assert ModelResult.from_json(content).relaxation is None
-    with pytest.raises(TypeError, match="relaxation"):
-        ModelResult.from_json(content | {"relaxation": 3})
+    for damaged in (3, {"worse": 3}, {"worse": [3]}):
+        with pytest.raises(TypeError, match="relaxation"):
+            ModelResult.from_json(content | {"relaxation": damaged})

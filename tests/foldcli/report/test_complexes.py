@@ -34,7 +34,8 @@ def test_page_shows_chains_interfaces_and_contacts(folder: Path) -> None:
     assert data["models"][0]["pae"]["side"] == 31
     text = " ".join(outline.text.split())
     assert "chains 3" in " ".join(text.replace("3 chains", "chains 3").split())
-    for shown in ("ipTM, best model", "network 1, seed 0", "All pairs of chains of the best model",
+    for shown in ("ipTM, best model", "alphafold2_multimer_v3_model_1, seed 0",
+                  "All pairs of chains of the best model",
                   "A and B 2 3.1 Å", "All pairs of residues, lowest PAE first",
                   "A:A4 and B:L3 6.1 Å 1.2 and 2.0 Å"):  # fmt: skip
         assert shown in text, shown

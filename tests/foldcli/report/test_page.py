@@ -63,7 +63,14 @@ def test_page_has_every_part_once(tmp_path: Path) -> None:
     }  # fmt: skip
     assert parts <= set(outline.ids)
     texts = ("Ubiquitin, a piece", "mind the gap", "1 min 23 s", "1.00 GB", "predict.num_recycle", "9.8.7")
-    for text in (*texts, "1.0E-20", "pLDDT", "network 1, seed 0", "Mol*", "prediction by the network"):
+    for text in (
+        *texts,
+        "1.0E-20",
+        "pLDDT",
+        "alphafold2_ptm_model_1, seed 0",
+        "Mol*",
+        "prediction by the network",
+    ):
         assert text in outline.text, text
     assert "ntrained" not in outline.text
     # every canvas has a description, and every button a type

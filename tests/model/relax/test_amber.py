@@ -1,5 +1,6 @@
 """Tests of the relaxation of short peptides, intact and damaged ones."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import gemmi
@@ -55,6 +56,16 @@ def test_energy_falls_and_atoms_stay_near(peptide: gemmi.Structure) -> None:
     assert result.rounds == 1
     assert result.after.total == 0
     assert result.changes == ()
+    assert result.worse == []
+    assert "backbone: 0 twisted peptides" in result.describe()
+    assert result.summary()["geometry_before"]["stretched_peptides"] == 0
+
+
+def test_worse_backbone_is_named(peptide: gemmi.Structure) -> None:
+    result = relax(peptide, SETTINGS)
+    worse = replace(result, geometry_after=replace(result.geometry_before, twisted=5))
+    assert worse.worse == ["twisted peptides 0 to 5"]
+    assert worse.summary()["worse"] == worse.worse
 
 
 def test_result_is_the_same_in_every_run(peptide: gemmi.Structure) -> None:
