@@ -42,7 +42,7 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
     from foldcli.outputs.archive import write_archive
     from foldcli.outputs.merge import merge_failures, merge_summaries
     from foldcli.report import ReportSettings
-    from foldcli.report.make import make_report, try_index
+    from foldcli.report.make import make_index, make_report
     from foldcli.report.result import finished_targets, read_done
     from msa.errors import InputError
 
@@ -73,6 +73,6 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
             except (InputError, OSError) as error:
                 num_failed += 1
                 logger.error("%s: %s", files.name, describe(error))
-        try_index(out, settings)
+        make_index(out, settings)
     if num_failed:
         raise SomeTargetsFailed(f"{num_failed} of {num_reports} reports could not be made")
