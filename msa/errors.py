@@ -1,7 +1,7 @@
 """Exceptions for problems that a user can correct.
 
-Worker processes return exceptions by pickling them, which calls the constructor with `args`: an exception with
-arguments of its own passes them on to its base class, and makes its message in `__str__`.
+Worker processes return exceptions by pickling them, which calls the constructor with `args`. An exception
+with arguments of its own therefore passes them on to its base class, and makes its message in `__str__`.
 """
 
 import os

@@ -11,6 +11,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.progress import progress_bar
 from msa.io.atomic import atomic_write
+from msa.io.temporary_names import remove_abandoned_files
 
 T = TypeVar("T")
 
@@ -77,6 +78,7 @@ class Failures:
             SomeTargetsFailed: some of several targets failed.
             TargetFailed: the only target failed; has the exit code of its error.
         """
+        remove_abandoned_files(self.path.parent, self.path.name)
         if not self.failed:
             self.path.unlink(missing_ok=True)
             return

@@ -121,7 +121,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
         task.facts,
     )
     with measured_stage("report") as costs:
-        # the structures are kept even if the report fails; a full disk fails the target, which is finished later
+        # the structures are kept even without a report; a system error fails the target until the next run
         if warning := try_report(files, record.as_json(), task.report):
             record.warnings.append(warning)
     record.costs.extend(costs)

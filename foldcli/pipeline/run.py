@@ -35,7 +35,7 @@ from foldcli.options.common import available_cores
 from foldcli.outputs import colabfold_layout
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
-from foldcli.outputs.summary import RunSummary
+from foldcli.outputs.summary import RunSummary, remove_run_leftovers
 from foldcli.pipeline.alignment_stores import CacheStore, TargetStore
 from foldcli.pipeline.background import run_ahead, run_in_background
 from foldcli.pipeline.chain_search import ChainStore, search_chains_ahead
@@ -82,6 +82,7 @@ def run_targets(
         SomeTargetsFailed, TargetFailed: see `Failures.finish`.
     """
     output, predictor = settings.output, settings.predictor
+    remove_run_leftovers(output.folder)
     failures.expect(len(named_inputs))
     if output.layout == "colabfold":
         colabfold_layout.begin_run(
