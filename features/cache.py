@@ -201,7 +201,8 @@ class FeatureCache:
             See `load_or_make`; raises the same exceptions.
         """
         if not overwrite:
-            with contextlib.suppress(FileNotFoundError):
+            # if the cache cannot be used at all, storing says so
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
                 return self.load(key, verify), True
         features = compute()
         self.store(key, features, sources)
