@@ -82,7 +82,10 @@ class DriverError(RuntimeError):
 
     def __init__(self, function: str, name: str) -> None:
         self.function, self.name = function, name
-        super().__init__(f"{function}: {name}")
+        super().__init__(function, name)
+
+    def __str__(self) -> str:
+        return f"{self.function}: {self.name}"
 
 
 @cache

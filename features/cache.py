@@ -30,7 +30,7 @@ from features.entry import (
 )
 from features.schema import CACHED, CACHED_COMPLEX, SCHEMA_VERSION
 from msa.io.alignments import Alignment
-from msa.io.atomic import atomic_write
+from msa.io.atomic import atomic_write, writing_cache
 
 # errors of a writer whose temporary file was removed by another process
 _TEMPORARY_REMOVED = (errno.ENOENT, errno.ESTALE)
@@ -127,16 +127,17 @@ class FeatureCache:
             sources: files that the features were computed from, recorded for information.
 
         Raises:
-            OSError: the cache cannot be written.
+            UnwritableFolder, OSError: the cache cannot be written; see `writing_cache`.
         """
         path, content = self.path(key), encode_entry(key, features, sources)
-        remove_abandoned_once(self.root)
-        try:
-            self._write(path, content)
-        except OSError as error:
-            if error.errno not in _TEMPORARY_REMOVED:
-                raise
-            self._write(path, content)
+        with writing_cache(self.root):
+            remove_abandoned_once(self.root)
+            try:
+                self._write(path, content)
+            except OSError as error:
+                if error.errno not in _TEMPORARY_REMOVED:
+                    raise
+                self._write(path, content)
         return path
 
     def _write(self, path: Path, content: bytes) -> None:
@@ -200,7 +201,8 @@ class FeatureCache:
             See `load_or_make`; raises the same exceptions.
         """
         if not overwrite:
-            with contextlib.suppress(FileNotFoundError):
+            # if the cache cannot be used at all, storing says so
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
                 return self.load(key, verify), True
         features = compute()
         self.store(key, features, sources)

@@ -6,6 +6,7 @@
 
 import errno
 import os
+import resource
 import sys
 import traceback
 from enum import IntEnum
@@ -29,6 +30,13 @@ class ExitCode(IntEnum):
 
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# the limits of a process that system errors stand for: the limit, and its description for messages
+_LIMITS = {
+    errno.EFBIG: (resource.RLIMIT_FSIZE, "a file may have {} bytes (ulimit -f)"),
+    errno.EMFILE: (resource.RLIMIT_NOFILE, "a process may open {} (ulimit -n)"),
+}
+# system errors that come from the machine, and not from the input
+_MACHINE_ERRORS = (*_DISK_FULL, *_LIMITS, errno.EROFS, errno.ENFILE)
 # system errors about a path that the user gave
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
@@ -52,6 +60,10 @@ class NotRelaxed(SomeTargetsFailed):
     """The failure to relax some models of a target, which is finished with their unrelaxed structures."""
 
 
+class NotReported(SomeTargetsFailed):
+    """The failure to make the report of a target, which is finished without it."""
+
+
 class TargetFailed(Exception):
     """The failure, already logged, of the only target of a run; raised at the end of the run.
 
@@ -61,7 +73,10 @@ class TargetFailed(Exception):
 
     def __init__(self, code: ExitCode) -> None:
         self.code = code
-        super().__init__(f"the target failed with exit code {int(code)}")
+        super().__init__(code)
+
+    def __str__(self) -> str:
+        return f"the target failed with exit code {int(self.code)}"
 
 
 class ServerError(Exception):
@@ -73,8 +88,11 @@ class ServerError(Exception):
     """
 
     def __init__(self, reason: str, code: ExitCode) -> None:
-        self.code = code
-        super().__init__(reason)
+        self.reason, self.code = reason, code
+        super().__init__(reason, code)
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class ServerLost(ServerError):
@@ -106,11 +124,21 @@ def exit_code_of(error: BaseException) -> ExitCode:
     bad_input = "msa.errors.InputError", "model.errors.ParametersError", "model.errors.DataError"
     if _is_named(error, *bad_input):
         return ExitCode.BAD_INPUT
-    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+    if isinstance(error, OSError) and error.errno in _MACHINE_ERRORS:
         return ExitCode.MISSING
     if isinstance(error, _PATH_ERRORS):
         return ExitCode.BAD_INPUT
     return ExitCode.UNEXPECTED
+
+
+def ends_run(error: BaseException) -> bool:
+    """Return True if an error of one target would also be the error of the next ones.
+
+    It then ends the run, with one message, and the same command continues it.
+    """
+    if _is_named(error, "msa.errors.UnwritableFolder"):
+        return True
+    return isinstance(error, OSError) and error.errno in (*_DISK_FULL, errno.EROFS)
 
 
 def is_bug(error: BaseException) -> bool:
@@ -135,12 +163,23 @@ def describe(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"not enough memory{f': {error}' if str(error) else ''}"
     if isinstance(error, OSError):
-        if error.errno in _DISK_FULL:
-            file = error.filename or "the output"
-            return f"no space left on the disk while writing {file}; no partial file was kept"
-        if error.filename is not None:
-            return f"{os.fspath(error.filename)}: {(error.strerror or str(error)).lower()}"
+        return _describe_system_error(error)
     return str(error) or type(error).__name__
+
+
+def _describe_system_error(error: OSError) -> str:
+    if _is_named(error, "msa.io.atomic.DiskFull"):
+        return str(error)
+    if error.errno in _DISK_FULL:
+        file = error.filename or "the output"
+        return f"no space left on the disk while writing {file}; no partial file was kept"
+    reason = (error.strerror or str(error)).lower()
+    if error.errno in _LIMITS:
+        limit, meaning = _LIMITS[error.errno]
+        reason += f"; {meaning.format(format(resource.getrlimit(limit)[0], ','))}"
+    elif error.filename is None:
+        return str(error) or type(error).__name__
+    return reason if error.filename is None else f"{os.fspath(error.filename)}: {reason}"
 
 
 def run_with_exit_codes(command: click.Command) -> int:

@@ -1,4 +1,7 @@
-"""Exceptions of the networks: parameters, memory, relaxation, ranks and training."""
+"""Exceptions of the networks: parameters, memory, relaxation, ranks and training.
+
+Like those in `msa.errors`, all can be pickled.
+"""
 
 import os
 
@@ -13,7 +16,10 @@ class ParametersError(ValueError):
 
     def __init__(self, reason: str, path: str | os.PathLike[str] | None = None) -> None:
         self.reason, self.path = reason, path
-        super().__init__(reason if path is None else f"{os.fspath(path)}: {reason}")
+        super().__init__(reason, path)
+
+    def __str__(self) -> str:
+        return self.reason if self.path is None else f"{os.fspath(self.path)}: {self.reason}"
 
 
 class ParametersMissing(Exception):
@@ -26,7 +32,10 @@ class ParametersMissing(Exception):
 
     def __init__(self, reason: str, remedy: str) -> None:
         self.reason, self.remedy = reason, remedy
-        super().__init__(f"{reason}\n{remedy}")
+        super().__init__(reason, remedy)
+
+    def __str__(self) -> str:
+        return f"{self.reason}\n{self.remedy}"
 
 
 class OutOfMemory(MemoryError):

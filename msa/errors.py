@@ -1,4 +1,8 @@
-"""Exceptions for problems that a user can correct."""
+"""Exceptions for problems that a user can correct.
+
+Worker processes return exceptions by pickling them, which calls the constructor with `args`. An exception
+with arguments of its own therefore passes them on to its base class, and makes its message in `__str__`.
+"""
 
 import os
 
@@ -28,9 +32,14 @@ class InputError(ValueError):
         if len(reason) > _MAX_REASON:
             reason = f"{reason[: _MAX_REASON - 1]}…"
         self.reason, self.path, self.line, self.column = reason, path, line, column
-        location = [] if path is None else ["standard input" if str(path) == "-" else os.fspath(path)]
-        location += [str(number) for number in (line, column) if number is not None]
-        super().__init__(f"{':'.join(location)}: {reason}" if location else reason)
+        super().__init__(reason, path, line, column)
+
+    def __str__(self) -> str:
+        location = []
+        if self.path is not None:
+            location.append("standard input" if str(self.path) == "-" else os.fspath(self.path))
+        location += [str(number) for number in (self.line, self.column) if number is not None]
+        return f"{':'.join(location)}: {self.reason}" if location else self.reason
 
 
 class MissingError(Exception):
@@ -43,7 +52,17 @@ class MissingError(Exception):
 
     def __init__(self, reason: str, remedy: str) -> None:
         self.reason, self.remedy = reason, remedy
-        super().__init__(f"{reason}\n{remedy}")
+        super().__init__(reason, remedy)
+
+    def __str__(self) -> str:
+        return f"{self.reason}\n{self.remedy}"
+
+
+class UnwritableFolder(MissingError):
+    """A folder of the cache to which nothing can be written. The message is one line."""
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.remedy}"
 
 
 class OutOfGpuMemory(Exception):
@@ -55,4 +74,7 @@ class OutOfGpuMemory(Exception):
 
     def __init__(self, requested_bytes: int) -> None:
         self.requested_bytes = requested_bytes
-        super().__init__(f"no {requested_bytes} bytes free on the GPU")
+        super().__init__(requested_bytes)
+
+    def __str__(self) -> str:
+        return f"no {self.requested_bytes} bytes free on the GPU"

@@ -14,6 +14,7 @@ from features.templates.chains import TemplateChain
 from features.templates.library import FORMAT_VERSION, StructureLibrary, is_library, normalized_id
 from features.templates.settings import LibrarySettings
 from msa.errors import InputError, MissingError
+from msa.io.atomic import writing_cache
 from msa.io.compression import read_bytes
 from msa.io.fasta import clean_header
 from msa.progress import Progress
@@ -94,7 +95,8 @@ def library_of_files(
         damaged = is_library(folder)
     settings = replace(_SETTINGS, threads=threads, overwrite=damaged)
     try:
-        build_library(files, folder, settings, progress)
+        with writing_cache(cache_dir):
+            build_library(files, folder, settings, progress)
     except InputError:
         # another process may have finished the same library
         if not is_library(folder):

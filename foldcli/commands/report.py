@@ -41,8 +41,9 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
     from foldcli.logs import logger
     from foldcli.outputs.archive import write_archive
     from foldcli.outputs.merge import merge_failures, merge_summaries
+    from foldcli.outputs.summary import remove_run_leftovers
     from foldcli.report import ReportSettings
-    from foldcli.report.make import make_report, try_index
+    from foldcli.report.make import make_index, make_report
     from foldcli.report.result import finished_targets, read_done
     from msa.errors import InputError
 
@@ -51,6 +52,7 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
         raise click.UsageError("--no-report and --no-plots together leave nothing to write")
     num_failed = num_reports = 0
     for out in folders:
+        remove_run_leftovers(out)
         targets = finished_targets(out)
         if (summary := merge_summaries(out)) is not None:
             logger.info("%s: %d models of %d targets", summary.path, summary.rows, summary.targets)
@@ -73,6 +75,6 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
             except (InputError, OSError) as error:
                 num_failed += 1
                 logger.error("%s: %s", files.name, describe(error))
-        try_index(out, settings)
+        make_index(out, settings)
     if num_failed:
         raise SomeTargetsFailed(f"{num_failed} of {num_reports} reports could not be made")

@@ -7,7 +7,6 @@ was limited.
 """
 
 import contextlib
-import errno
 import fcntl
 import io
 import json
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from msa.errors import InputError
-from msa.io.atomic import DiskFull, atomic_write, is_stream
+from msa.io.atomic import DiskFull, atomic_write, errors_name, is_disk_full, is_stream
 
 _MAX_NAME_BYTES = 200
 """Longer names would leave no room for the suffixes within the usual limit of 255 bytes."""
@@ -69,19 +68,19 @@ def open_table(path: str | os.PathLike[str], keys: Sequence[str], resumable: boo
             yield PlainTable(stream)
         return
     with files.table, files.index:
-        table = _ResumableTable(files, keys)
+        table = _ResumableTable(path, files, keys)
         try:
             yield table
             os.fsync(files.table.fileno())
             files.table_path.replace(path)
             files.index_path.unlink()
         except BaseException as error:
-            disk_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+            disk_full = is_disk_full(error)
             if table.is_empty or disk_full or isinstance(error, InputError):
                 files.remove()
             if disk_full:
                 assert isinstance(error, OSError)
-                raise DiskFull(error, path, table.bytes_written) from error
+                raise DiskFull(error.errno, error.strerror, str(path), table.bytes_written) from error
             raise
 
 
@@ -147,6 +146,7 @@ class _ResumableTable:
     """A table with an index of its queries.
 
     Args:
+        path: final name of the table.
         files: the files of the unfinished table.
         keys: see `open_table`.
 
@@ -154,8 +154,8 @@ class _ResumableTable:
         bytes_written: size of the lines of finished queries.
     """
 
-    def __init__(self, files: _Files, keys: Sequence[str]) -> None:
-        self._files, self._keys = files, keys
+    def __init__(self, path: Path, files: _Files, keys: Sequence[str]) -> None:
+        self._path, self._files, self._keys = path, files, keys
         self.finished = self.capped = self.bytes_written = 0
         index_bytes = 0
         for key, line in zip(keys, files.index.readall().splitlines(keepends=True), strict=False):
@@ -182,7 +182,8 @@ class _ResumableTable:
     def write(self, lines: str, capped: bool) -> None:
         """Write the lines of the next query, then its entry in the index."""
         content = lines.encode()
-        _write_all(self._files.table, content)
+        with errors_name(self._path):
+            _write_all(self._files.table, content)
         self.bytes_written += len(content)
         entry = {
             "key": self._keys[self._queries],
@@ -190,7 +191,8 @@ class _ResumableTable:
             "crc": zlib.crc32(content),
             "capped": capped,
         }
-        _write_all(self._files.index, json.dumps(entry).encode() + b"\n")
+        with errors_name(self._path):
+            _write_all(self._files.index, json.dumps(entry).encode() + b"\n")
         self._queries += 1
         self.capped += capped
 

@@ -14,7 +14,8 @@ from foldcli.outputs.layout import LayoutName, ModelKind, TargetFiles
 from foldcli.params.parameters import UNTRAINED
 from foldcli.units import format_duration
 from model.prediction import complex_confidence
-from msa.io.atomic import atomic_write, remove_temporary_files
+from msa.io.atomic import atomic_write
+from msa.io.temporary_names import remove_abandoned_files
 
 # with more targets, the table would not fit on a screen
 MAX_LINES = 16
@@ -23,8 +24,6 @@ MAX_FAILED = 5
 MAX_NAME_WIDTH = 32
 # prefixes of the names of files that belong to the whole run
 _RUN_FILE_PREFIXES = ("summary", "failures", "index.html", "config.json", "cite.bibtex")
-# an older temporary file of these names was left by a killed run
-_OLD_SECONDS = 60.0
 # the columns of summary.tsv, and the keys of its JSON form
 COLUMNS = (
     "target", "rank", "model", "plddt", "ptm", "iptm", "ranking_confidence", "residues", "alignment_rows",
@@ -99,17 +98,6 @@ class RunSummary:
         if not (models := self.models(failed)):
             return
         write_table(self._path, models)
-        self._remove_leftovers()
-
-    def _remove_leftovers(self) -> None:
-        """Remove old temporary files of the whole run, which killed runs have left.
-
-        Newer ones may belong to other runs that still write them.
-        """
-        # the age is measured from the file just written, because the file server may have another clock
-        cutoff = self._path.stat().st_mtime - _OLD_SECONDS
-        for prefix in _RUN_FILE_PREFIXES:
-            remove_temporary_files(self._out, prefix, cutoff)
 
     def log(self, failed: Sequence[str], failures_path: Path) -> None:
         """Log a table for people, and the counts as one object under --log-json.
@@ -214,6 +202,12 @@ def _relative_path(
     """
     path = files.model_path(kind, model["rank"], model["tag"])
     return None if if_exists and not path.is_file() else str(path.relative_to(files.out))
+
+
+def remove_run_leftovers(out: Path) -> None:
+    """Remove temporary files of a folder's tables and pages that killed runs have left."""
+    for prefix in _RUN_FILE_PREFIXES:
+        remove_abandoned_files(out, prefix)
 
 
 def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:

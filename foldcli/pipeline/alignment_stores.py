@@ -20,7 +20,7 @@ from foldcli.pipeline.alignment_request import AlignmentRequest
 from foldcli.pipeline.hit_texts import FoundHits, alignment_text, table_text
 from foldcli.pipeline.target_run import TargetRun
 from msa.errors import InputError
-from msa.io.atomic import atomic_write
+from msa.io.atomic import atomic_write, writing_cache
 from msa.io.digests import file_sha256
 from msa.io.fasta import FastaRecord
 from msa.io.json_files import read_json
@@ -84,7 +84,7 @@ class CacheStore:
     def write_file(self, path: Path, text: str) -> None:
         """Write a compressed file of the cache."""
         remove_abandoned_files(path.parent)
-        with atomic_write(path, "wb") as stream:
+        with writing_cache(self.cache), atomic_write(path, "wb") as stream:
             # without a time stamp, so that the same search writes the same bytes
             stream.write(gzip.compress(text.encode(), mtime=0))
 

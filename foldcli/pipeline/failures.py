@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
 from typing import TypeVar
 
-from foldcli.errors import SomeTargetsFailed, TargetFailed, describe, exit_code_of, log_bug
+from foldcli.errors import SomeTargetsFailed, TargetFailed, describe, ends_run, exit_code_of, log_bug
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.progress import progress_bar
 from msa.io.atomic import atomic_write
+from msa.io.temporary_names import remove_abandoned_files
 
 T = TypeVar("T")
 
@@ -46,9 +47,12 @@ class Failures:
         self.failed.append((name, error.with_traceback(None)))
 
     def run(self, items: Iterable[tuple[str, T]], process: Callable[[str, T], None]) -> None:
-        """Call `process(name, item)` for each item, recording exceptions; an interrupt ends the run.
+        """Call `process(name, item)` for each item, recording exceptions.
 
         Draws a progress bar if there are several items and `items` has a length.
+
+        Raises:
+            Exception: the first error that ends a run; see `foldcli.errors.ends_run`.
         """
         total = len(items) if isinstance(items, Sized) else 0
         with (
@@ -62,6 +66,8 @@ class Failures:
                 try:
                     process(name, item)
                 except Exception as error:
+                    if ends_run(error):
+                        raise
                     self.record(name, error)
                 progress(done, total)
 
@@ -72,6 +78,7 @@ class Failures:
             SomeTargetsFailed: some of several targets failed.
             TargetFailed: the only target failed; has the exit code of its error.
         """
+        remove_abandoned_files(self.path.parent, self.path.name)
         if not self.failed:
             self.path.unlink(missing_ok=True)
             return

@@ -230,6 +230,8 @@ class JobPreparation:
                 target.predicted = True
                 return
             plan, jobs = plan.stage_kept_models(target.files)
+            if len(jobs) < len(plan.models):
+                target.restore_memory_facts({} if plan.finished is None else plan.finished.facts)
             # features are loaded even without jobs, because done.json contains their facts
             with_templates = self._settings.uses_templates(plan.jobs)
             features, templates = self._features.load(target, with_templates)

@@ -94,6 +94,7 @@ class NetworkStage:
             result = collect()
             target.add_cost(result.cost)
             target.add_memory_facts(result.facts)
+            target.keep_memory_facts()
             prediction, key = result.prediction, job.fingerprint(plan.fingerprint)
             folder, seconds = target.files.staging_folder, result.cost.seconds
             note = target.facts.get("network", {}).get("note")

@@ -12,6 +12,7 @@ from functools import partial
 from threading import BoundedSemaphore, Condition, Lock
 from typing import Any
 
+from foldcli.errors import ends_run
 from foldcli.logs import logger
 from foldcli.outputs import colabfold_layout
 from foldcli.outputs.archive import write_archive
@@ -125,7 +126,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
         task.facts,
     )
     with measured_stage("report") as costs:
-        # the prediction is complete even if its report is not
+        # the structures are kept even without a report; a system error fails the target until the next run
         if warning := try_report(files, record.as_json(), task.report):
             record.warnings.append(warning)
     record.costs.extend(costs)
@@ -375,9 +376,11 @@ class ResultStage:
                 is_last = not pending
                 if (error := future.exception()) is None:
                     target.add_cost(future.result())
-                else:
+                elif not ends_run(error):
                     target.add_relax_failure(tag, error)
-            if is_last:
+            if error is not None and ends_run(error):
+                self._fail(target, error)
+            elif is_last and not target.failed:
                 self._submit(self.pool, finish_target, task, partial(self._on_target_finished, target))
 
         for result in [result for result in best if result.tag in pending]:

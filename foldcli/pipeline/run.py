@@ -27,7 +27,7 @@ from typing import Any
 import click
 
 from features.complexes.pairing import DEFAULT_PAIRING
-from foldcli.errors import NotRelaxed
+from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.targets import TargetInput
 from foldcli.logs import log_time_since_start, logger
@@ -36,7 +36,7 @@ from foldcli.outputs import colabfold_layout
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.network_note import describe_network
-from foldcli.outputs.summary import RunSummary
+from foldcli.outputs.summary import RunSummary, remove_run_leftovers
 from foldcli.pipeline.alignment_stores import CacheStore, TargetStore
 from foldcli.pipeline.background import run_ahead, run_in_background
 from foldcli.pipeline.chain_search import ChainStore, search_chains_ahead
@@ -83,6 +83,7 @@ def run_targets(
         SomeTargetsFailed, TargetFailed: see `Failures.finish`.
     """
     output, predictor = settings.output, settings.predictor
+    remove_run_leftovers(output.folder)
     failures.expect(len(named_inputs))
     if output.layout == "colabfold":
         colabfold_layout.begin_run(
@@ -99,20 +100,31 @@ def run_targets(
     try:
         input_indices = {name: index for index, (name, _) in enumerate(named_inputs)}
         _Run(RunState(targets, settings, failures), input_indices).execute()
-    finally:
-        failed = [name for name, error in failures.failed if not isinstance(error, NotRelaxed)]
-        summary.write(failed)
+    except BaseException:
+        # its cause is reported, and not that the table cannot be written either
+        with contextlib.suppress(OSError):
+            summary.write(_failed_names(failures))
+        raise
+    failed = _failed_names(failures)
+    summary.write(failed)
     if as_json:
         for model in summary.models(failed):
             click.echo(json.dumps(model))
     summary.log(failed, failures.path)
+    from foldcli.report.make import make_index, try_index  # imported by `_start_results` if there was work
+
     try:
         failures.finish()
-    finally:
-        from foldcli.report.make import try_index  # imported before by `_start_results`, if there was work
-
+    except (SomeTargetsFailed, TargetFailed):
         try_index(output.folder, output.report)
-        log_time_since_start("the index is written")
+        raise
+    make_index(output.folder, output.report)
+    log_time_since_start("the index is written")
+
+
+def _failed_names(failures: Failures) -> list[str]:
+    """Return the names of the targets without results of this run."""
+    return [name for name, error in failures.failed if not isinstance(error, NotRelaxed | NotReported)]
 
 
 def _complex_of(target: TargetRun) -> Complex | None:
@@ -151,6 +163,8 @@ class _Run:
                     self._execute_in_workers()
                 else:
                     self._execute_here()
+                if self._state.ended_by is not None:
+                    raise self._state.ended_by
                 log_time_since_start("all targets are finished")
             finally:
                 self._state.stop.set()
@@ -319,6 +333,9 @@ class _Run:
         if target.relax_failures:
             reason = "; ".join(target.relax_failures)
             self._state.failures.record(target.name, NotRelaxed(f"{reason}; the unrelaxed structure is kept"))
+        if not self._settings.output.report.is_made(target.files):
+            reason = "its report could not be made, see above; the next run tries again"
+            self._state.failures.record(target.name, NotReported(reason))
         self._state.progress.target_done(target.name)
 
 

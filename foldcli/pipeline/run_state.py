@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Event
 
+from foldcli.errors import ends_run
 from foldcli.logs import logger
 from foldcli.pipeline.device_workers import WorkerSettings
 from foldcli.pipeline.failures import Failures
@@ -100,6 +101,7 @@ class RunState:
         settings: as given.
         failures: as given.
         stop: set when the run ends.
+        ended_by: the error of a target that has ended the run; see `foldcli.errors.ends_run`.
         locks: locks of the targets that a stage works on.
         progress: shows the progress of the run.
     """
@@ -108,6 +110,7 @@ class RunState:
         self.targets, self.settings, self.failures = targets, settings, failures
         self.positions = {target.name: position for position, target in enumerate(targets, 1)}
         self.stop = Event()
+        self.ended_by: BaseException | None = None
         self.locks = TargetLocks(self.stop)
         self.progress = RunProgress(len(targets), _most_passes(settings, targets))
 
@@ -117,13 +120,20 @@ class RunState:
         return plan_target(target.files, target.input, settings.identities, settings.output)
 
     def fail(self, target: TargetRun, error: BaseException) -> None:
-        """Record a target's first failure, and release its lock; failures of its other jobs are ignored."""
+        """Record a target's first failure, and release its lock; failures of its other jobs are ignored.
+
+        An error that ends the run is kept instead, and stops the stages.
+        """
+        if ends_run(error):
+            self.ended_by = self.ended_by or error
+            self.stop.set()
         if target.failed:
             # jobs of the same target overlap, and several may fail
             return
         target.failed = True
         self.locks.release(target.files.lock_path)
-        self.failures.record(target.name, error)
+        if self.ended_by is None:
+            self.failures.record(target.name, error)
         self.progress.target_done(target.name)
 
     def count_finished(self, target: TargetRun) -> None:

@@ -11,6 +11,7 @@ from foldcli.pipeline.gpu_opening import max_gpu_bytes
 from foldcli.progress import CompilationProgress, Progress, progress_bar
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST
+from msa.io.atomic import writing_cache
 from msa.io.fasta import FastaRecord
 from msa.search.engine import Engine, ProfileCallback
 from msa.search.engine_selection import EngineSettings, create_engine
@@ -186,7 +187,7 @@ class DatabaseSource:
     def _convert(self) -> TargetDatabase:
         from msa.database.build import open_or_build_database  # imports numba, which databases do not need
 
-        with progress_bar("building the database", "B") as progress:
+        with writing_cache(cache_dir()), progress_bar("building the database", "B") as progress:
             return open_or_build_database(
                 Path(self.db), cache_dir(), progress, lambda line: logger.info("%s", line)
             )

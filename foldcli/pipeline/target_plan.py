@@ -40,7 +40,7 @@ class TargetPlan:
         stop_at_score: see `PredictSettings`.
         extras: see `PredictSettings`.
         finished: results of an earlier run with the same fingerprint, which are kept; None if there are none.
-        is_finished: whether all requested jobs are done, ranked, relaxed and archived as requested.
+        is_finished: whether all requested jobs are done, ranked, relaxed, archived and reported as requested.
     """
 
     identity: dict[str, Any]
@@ -146,6 +146,7 @@ def plan_target(
     is_complete = published and requested.items() <= existing.items() and same_rank
     is_complete &= all(result.has_extras(extras) for result in finished.ranking if result.tag in requested)
     is_complete &= not output.archive or files.path("archive").is_file()
+    is_complete &= output.report.is_made(files)
     if is_complete and (missing := finished.missing_files(files)):
         _warn_once(files, f"{files.name}: {missing[0]} is missing, so its model is made again")
         is_complete = False

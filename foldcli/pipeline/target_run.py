@@ -1,6 +1,7 @@
 """The state of one target during a run: its files, facts and warnings, and the cost of its stages."""
 
 import contextlib
+import json
 import resource
 import shutil
 import threading
@@ -15,8 +16,12 @@ from foldcli.inputs.targets import TargetInput
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.layout import TargetFiles
+from msa.io.atomic import atomic_write
+from msa.io.json_files import read_json
 
 _STATUS = Path("/proc/self/status")
+_DEVICE_FILE = "device.json"
+_DEVICE_FACTS = ("device", "gpus_per_target", "peak_gpu_memory_bytes")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
@@ -91,6 +96,26 @@ class TargetRun:
             if isinstance(value, int) and isinstance(earlier, int):
                 value = max(earlier, value)
             self.facts[name] = value
+
+    def keep_memory_facts(self) -> None:
+        """Write the facts about the device into the work folder, for the run that continues this one."""
+        facts = {name: self.facts[name] for name in _DEVICE_FACTS if name in self.facts}
+        if facts:
+            with atomic_write(self.files.work_folder / _DEVICE_FILE) as stream:
+                json.dump(facts, stream)
+
+    def restore_memory_facts(self, finished: dict[str, Any]) -> None:
+        """Add the facts about the device on which models that are kept were predicted.
+
+        Args:
+            finished: facts of the target's done.json, if it has one; otherwise empty.
+        """
+        self.add_memory_facts({name: finished[name] for name in _DEVICE_FACTS if name in finished})
+        # without the file, or if it is damaged, the device is not known
+        with contextlib.suppress(OSError, ValueError):
+            facts = read_json(self.files.work_folder / _DEVICE_FILE)
+            if isinstance(facts, dict):
+                self.add_memory_facts({name: facts[name] for name in _DEVICE_FACTS if name in facts})
 
     def discard_work(self) -> None:
         """Remove the intermediate files of an interrupted run."""

@@ -4,6 +4,10 @@ They use only the files of a finished target, so they can be regenerated at any 
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from foldcli.outputs.layout import FileKind, TargetFiles
 
 
 # defined here, because runs create their settings before they import numpy, which the other modules need
@@ -18,3 +22,9 @@ class ReportSettings:
 
     page: bool = True
     plots: bool = True
+
+    def is_made(self, files: "TargetFiles") -> bool:
+        """Return True if a target has these parts, as far as every target has them."""
+        kinds: tuple[FileKind, ...] = ("report",) if self.page else ()
+        kinds += ("plddt", "thumbnail") if self.plots else ()
+        return all(files.path(kind).is_file() for kind in kinds)

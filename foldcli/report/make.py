@@ -1,4 +1,4 @@
-"""Reports of finished targets; a failed report does not make its target fail."""
+"""Reports of finished targets. A target whose report fails keeps its structures, and the run says so."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -81,13 +81,18 @@ def _read_alignment(
 
 
 def try_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettings) -> str | None:
-    """Write the report of a target; log a failure instead of raising it.
+    """Write the report of a target; log a failure in making it instead of raising it.
 
     Returns:
         A warning for done.json if the report could not be made.
+
+    Raises:
+        OSError: a file cannot be read or written, for example because the disk is full.
     """
     try:
         make_report(files, done, settings)
+    except OSError:
+        raise
     except Exception as error:
         log_bug(error)
         logger.error("%s: predicted, but its report could not be made: %s", files.name, describe(error))
@@ -101,17 +106,25 @@ def _warn_of_missing_viewer(reason: str) -> None:
     logger.warning("the reports have no cartoon: %s", reason)
 
 
-def try_index(out: Path, settings: ReportSettings) -> None:
-    """Write or update the index of a folder; log a failure instead of raising it.
+def make_index(out: Path, settings: ReportSettings) -> None:
+    """Write or update the index of a folder.
 
     Also logs why reports have no cartoon, if so: once, and not in each process that makes reports.
+
+    Raises:
+        OSError: it cannot be written.
     """
     if not settings.page:
         return
     if missing := load_viewer().missing:
         _warn_of_missing_viewer(missing)
+    write_index(out)
+
+
+def try_index(out: Path, settings: ReportSettings) -> None:
+    """Call `make_index` after other errors; log its failure instead of raising it."""
     try:
-        write_index(out)
+        make_index(out, settings)
     except Exception as error:
         log_bug(error)
         logger.error("the index of %s could not be made: %s", out, describe(error))

@@ -291,10 +291,10 @@ class _MappedFile:
                 return
             try:
                 os.posix_fallocate(stream.fileno(), 0, size)
+                self._map = mmap.mmap(stream.fileno(), size)
             except OSError as error:
                 error.filename = str(path)
                 raise
-            self._map = mmap.mmap(stream.fileno(), size)
         self.array = np.frombuffer(self._map, np.uint8)
 
     def __enter__(self) -> "_MappedFile":

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import glob
+import io
 import math
 import os
 import secrets
@@ -11,21 +12,55 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from msa.errors import UnwritableFolder
 from msa.io.temporary_names import temporary_path
+
+_UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
 
 
 class DiskFull(OSError):
     """A file that could not be written because the disk, or the user's share of it, is full.
 
     Args:
-        error: the system's error.
+        number: errno of the system's error.
+        reason: its description.
         path: final name of the file.
         written: bytes written before the error.
+        needed: smallest size of the complete file in bytes, as far as it is known.
     """
 
-    def __init__(self, error: OSError, path: Path, written: int) -> None:
-        super().__init__(error.errno, error.strerror, str(path))
-        self.written = written
+    def __init__(
+        self, number: int | None, reason: str | None, path: str, written: int = 0, needed: int = 0
+    ) -> None:
+        super().__init__(number, reason, path)
+        self.written, self.needed = written, needed
+
+    def __str__(self) -> str:
+        size = f"; the file needs at least {self.needed:,} bytes" if self.needed else ""
+        return f"no space left on the disk while writing {self.filename}{size}; no partial file was kept"
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Return True for the system's errors that no space is left, for anyone or for the user."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+class _SizedFile(io.FileIO):
+    """A new file that knows how large it would be with everything that was to be written.
+
+    Attributes:
+        needed: this size in bytes, once a write has failed.
+    """
+
+    needed = 0
+
+    def write(self, data: Any) -> int:
+        """Write bytes, as many as the disk takes."""
+        try:
+            return super().write(data)
+        except OSError:
+            self.needed = max(self.needed, self.tell() + memoryview(data).nbytes)
+            raise
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
@@ -64,7 +99,7 @@ def atomic_write(
     path = Path(path)
     encoding = None if "b" in mode else "utf-8"
     if is_stream(path):
-        with _named(path), path.open(mode.replace("w", "a"), encoding=encoding) as stream:
+        with errors_name(path), path.open(mode.replace("w", "a"), encoding=encoding) as stream:
             yield stream
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,9 +109,11 @@ def atomic_write(
     else:
         prefix.parent.mkdir(parents=True, exist_ok=True)
         temporary = prefix.with_name(f"{prefix.name}{secrets.token_hex(8)}.tmp")
-    kind = {"w": "x", "wb": "xb"}[mode]
+    raw: _SizedFile | None = None
     try:
-        with temporary.open(kind, encoding=encoding) as stream:
+        raw = _SizedFile(temporary, "x")
+        buffered = io.BufferedWriter(raw)
+        with buffered if "b" in mode else io.TextIOWrapper(buffered, encoding) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -84,8 +121,9 @@ def atomic_write(
     except OSError as error:
         written = temporary.stat().st_size if temporary.exists() else 0
         temporary.unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(error, path, written) from error
+        if is_disk_full(error):
+            needed = 0 if raw is None else raw.needed
+            raise DiskFull(error.errno, error.strerror, str(path), written, needed) from error
         error.filename = str(path)
         raise
     except BaseException:
@@ -94,13 +132,41 @@ def atomic_write(
 
 
 @contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Set the file name of a system error to the path."""
+def errors_name(path: Path) -> Iterator[None]:
+    """Set the file name of a system error in the block to the path."""
     try:
         yield
     except OSError as error:
         error.filename = str(path)
         raise
+
+
+@contextlib.contextmanager
+def writing_cache(folder: Path) -> Iterator[None]:
+    """Translate errors of writing files below a folder of the cache.
+
+    Raises:
+        UnwritableFolder: the folder is on a read-only file system, belongs to others, or cannot be created.
+    """
+    try:
+        yield
+    except OSError as error:
+        # a missing input of what is written keeps its own error
+        if error.errno not in _UNWRITABLE or not _is_of(error, folder):
+            raise
+        raise UnwritableFolder(
+            f"{folder}: cannot be written to: {os.strerror(error.errno).lower()}",
+            "set FOLDCLI_CACHE, or --cache where a command has it, to a folder that you can write to",
+        ) from error
+
+
+def _is_of(error: OSError, folder: Path) -> bool:
+    """Return True if an error names a path in the folder, or one of the folders that contain it."""
+    if error.filename is None:
+        return False
+    path = Path(os.fsdecode(error.filename)).absolute()
+    folder = folder.absolute()
+    return path.is_relative_to(folder) or folder.is_relative_to(path)
 
 
 def remove_temporary_files(folder: Path, name: str = "", before: float = math.inf) -> None:

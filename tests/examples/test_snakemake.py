@@ -14,7 +14,8 @@ FOLDER = ROOT / "examples/snakemake"
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("snakemake") is None, reason="no snakemake in PATH")
-def test_workflow_runs_with_local_cores(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [1, 2])
+def test_workflow_runs_with_local_cores(tmp_path: Path, parts: int) -> None:
     foldcli = tmp_path / "bin/foldcli"
     foldcli.parent.mkdir()
     foldcli.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m foldcli "$@"\n')
@@ -32,14 +33,24 @@ def test_workflow_runs_with_local_cores(tmp_path: Path) -> None:
             list(map(str, command)), env=environment, cwd=tmp_path, capture_output=True, text=True
         )
 
-    shutil.copy(ROOT / "examples/gb1.fasta", tmp_path / "queries.fasta")
-    made = run(foldcli, "createdb", ROOT / "examples/demo.fasta", "--split", 2, "-o", "DB")
+    # names that a shell would take apart, or run
+    queries, database, out, work = (
+        "my queries $(touch run).fasta",
+        "D B;touch run",
+        "o'ut $HOME",
+        "wo rk $(touch run)",
+    )
+    shutil.copy(ROOT / "examples/gb1.fasta", tmp_path / queries)
+    split = ["--split", parts] if parts > 1 else []
+    made = run(foldcli, "createdb", ROOT / "examples/demo.fasta", *split, "-o", database)
     assert made.returncode == 0, made.stderr
-    values = ["parts=2", "shards=1", "params=template", "predict_options=--no-report --no-plots"]
+    values = [f"parts={parts}", "shards=1", "params=template", "predict_options=--no-report --no-plots"]
+    values += [f"queries={queries}", f"db={database}", f"out={out}", f"work={work}"]
     workflow = ["snakemake", "--snakefile", FOLDER / "Snakefile", "--cores", 2, "--config", *values]
     result = run(*workflow)
     assert result.returncode == 0, result.stdout + result.stderr
-    (row,) = (tmp_path / "out/summary.tsv").read_text().splitlines()[1:]
+    (row,) = (tmp_path / out / "summary.tsv").read_text().splitlines()[1:]
     assert row.startswith("SPG1_STRSG_B1\t1\ttemplate_copy")
+    assert not (tmp_path / "run").exists(), "a shell has run a part of a name"
     again = run(*workflow)
     assert again.returncode == 0 and "Nothing to be done" in again.stdout + again.stderr

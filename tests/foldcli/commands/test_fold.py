@@ -390,8 +390,8 @@ def test_failed_write_leaves_no_partial_files(environment: dict[str, str], tmp_p
     result = subprocess.run(
         command, env=environment, preexec_fn=small_files_only, capture_output=True, text=True
     )
-    assert result.returncode == 1
-    assert ".pdb: file too large" in result.stderr
+    assert result.returncode == 4
+    assert ".pdb: file too large; a file may have 30,000 bytes (ulimit -f)" in result.stderr
     assert "Traceback" not in result.stderr
     assert not [*out.rglob("*.pdb"), *out.rglob("*.tmp"), *out.rglob("*.done.json")]
-    assert json.loads((out / "failures.jsonl").read_text())["exit_code"] == 1
+    assert json.loads((out / "failures.jsonl").read_text())["exit_code"] == 4

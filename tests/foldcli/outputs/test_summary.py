@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ import pytest
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger
 from foldcli.outputs.layout import TargetFiles
-from foldcli.outputs.summary import MAX_LINES, RunSummary
+from foldcli.outputs.summary import MAX_LINES, RunSummary, remove_run_leftovers
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.failures import Failures
+from msa.io.temporary_names import process_table, process_tag
 
 
 def finish(out: Path, name: str, plddt: float = 80.0, **more: Any) -> None:
@@ -136,6 +136,16 @@ def test_single_failed_target_has_no_summary(tmp_path: Path, recorder: Recorder)
     assert log(RunSummary(tmp_path, "default", Shard(), ["bad"]), failures, recorder) == []
 
 
+def test_temporary_files_of_ended_processes_are_removed(tmp_path: Path) -> None:
+    ended = f"{process_table()}-{os.getpid()}-1"  # a process with this id, which has another start time
+    names = [f".{name}.{ended}.0123.tmp" for name in ("summary.2-of-3.tsv", "failures.jsonl", "index.html")]
+    written = f".index.html.{process_tag()}.4567.tmp"
+    for name in (*names, written):
+        (tmp_path / name).touch()
+    remove_run_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == [written]
+
+
 def test_file_has_a_line_per_model_of_the_targets_that_did_not_fail(tmp_path: Path) -> None:
     ranking = [
         {"rank": 1, "tag": "m_1", "plddt": 91.257, "ptm": 0.81234, "iptm": 0.6123,
@@ -145,10 +155,6 @@ def test_file_has_a_line_per_model_of_the_targets_that_did_not_fail(tmp_path: Pa
     for name in ("a", "refused"):
         finish(tmp_path, name, ranking=ranking)
     summary = RunSummary(tmp_path, "default", Shard(2, 3), ["a", "absent", "refused"])
-    old, new = (tmp_path / f".summary.2-of-3.tsv.{token}.tmp" for token in ("0123", "4567"))
-    for path in (old, new):
-        path.touch()
-    os.utime(old, (time.time() - 3600,) * 2)
     summary.write(["refused"])
     heading, *lines = (tmp_path / "summary.2-of-3.tsv").read_text().splitlines()
     values = [dict(zip(heading.split("\t"), line.split("\t"), strict=True)) for line in lines]
@@ -159,4 +165,3 @@ def test_file_has_a_line_per_model_of_the_targets_that_did_not_fail(tmp_path: Pa
     ]
     assert values[0]["structure"] == "a/a_unrelaxed_rank_001_m_1.pdb" and values[0]["untrained"] == "no"
     assert summary.models(["refused"])[1]["ptm"] is None
-    assert new.exists() and not old.exists(), "another run may be writing the new one"

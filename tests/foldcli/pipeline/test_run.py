@@ -388,6 +388,17 @@ def test_damaged_intermediate_files_are_replaced(damaged: str, finished_two: Run
     assert again.contents() == finished_two.contents()
 
 
+def test_models_of_a_killed_run_keep_their_device(finished_two: Runs, tmp_path: Path) -> None:
+    again = Runs(tmp_path, finished_two.searcher)
+    make_intermediate_files(again, finished_two)
+    target = TargetRun(again.files, QUERY, facts={"device": "NVIDIA H200", "residues": 20})
+    target.keep_memory_facts()
+    again.run(models=(3, 4))
+    assert again.done()["facts"]["device"] == "NVIDIA H200"
+    again.run(models=(3, 4), rank="ptm")
+    assert again.done()["facts"]["device"] == "NVIDIA H200", "also if all models are kept"
+
+
 def test_intermediate_files_of_another_input_are_not_published(finished_two: Runs, tmp_path: Path) -> None:
     runs = Runs(tmp_path)
     make_intermediate_files(runs, finished_two)

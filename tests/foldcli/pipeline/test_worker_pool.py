@@ -40,9 +40,9 @@ def test_dead_worker_fails_only_its_own_item() -> None:
 
 
 def test_error_that_cannot_be_pickled_keeps_its_message() -> None:
-    raising = "def f():\n from msa.errors import MissingError\n raise MissingError('no GPU', 'buy one')\nf()"
-    (result,) = map_in_processes(exec, [raising], 1)
-    with pytest.raises(RuntimeError, match="MissingError: no GPU"):
+    constructor = "class Odd(Exception):\n def __init__(self, a, b): super().__init__(a + b)"
+    (result,) = map_in_processes(exec, [f"{constructor}\nraise Odd('no ', 'GPU')"], 1)
+    with pytest.raises(RuntimeError, match="Odd: no GPU"):
         result.get()
 
 

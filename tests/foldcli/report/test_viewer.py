@@ -64,7 +64,7 @@ def test_missing_viewer_is_reported_once_per_run(
         make_report(TargetFiles(name, write_result(tmp_path / name, name).parent), {}, PAGE_ONLY)
     assert not caplog.messages
     for _ in range(2):
-        make.try_index(tmp_path / "a", PAGE_ONLY)
+        make.make_index(tmp_path / "a", PAGE_ONLY)
     assert caplog.messages == ["the reports have no cartoon: it is not installed here"]
 
 

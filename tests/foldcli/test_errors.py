@@ -1,0 +1,95 @@
+"""Tests of exceptions: pickling, exit codes, and messages about the limits of a machine."""
+
+import ast
+import errno
+import importlib
+import inspect
+import os
+import pickle
+import resource
+from pathlib import Path
+
+import pytest
+
+from foldcli.errors import ExitCode, describe, ends_run, exit_code_of
+from msa.errors import InputError, UnwritableFolder
+from msa.io.atomic import DiskFull, atomic_write, writing_cache
+
+PACKAGES = ("foldcli", "features", "msa", "model", "cuda")
+BUILT_IN = {name for name, kind in vars(__import__("builtins")).items() if isinstance(kind, type)}
+
+
+def exception_classes(root: Path) -> list[tuple[str, str]]:
+    """Return (module, class) of all exceptions of the packages, found in their sources."""
+    definitions = []
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                    definitions.append((module, node.name, bases))
+    names = {name for name in BUILT_IN if issubclass(vars(__import__("builtins"))[name], BaseException)}
+    found: list[tuple[str, str]] = []
+    while new := [(m, n) for m, n, bases in definitions if names & set(bases) and (m, n) not in found]:
+        found += new
+        names |= {name for _, name in new}
+    return found
+
+
+def example(kind: type[BaseException]) -> BaseException:
+    """Return an instance with a different value for each argument of its constructor."""
+    if "__init__" not in {
+        name for base in kind.__mro__ for name in vars(base) if base.__module__ != "builtins"
+    }:
+        return kind("reason")
+    values = {"code": ExitCode.MISSING, "reason": "reason " * 100, "line": 3, "column": 4, "row": 5}
+    values |= {"length": 6, "expected": 7, "written": 8, "needed": 9, "requested_bytes": 10}
+    values |= {"number": errno.ENOSPC, "path": "folder/file"}
+    return kind(*[values.get(name, name) for name in inspect.signature(kind).parameters])
+
+
+def test_every_exception_survives_pickling(root: Path) -> None:
+    classes = exception_classes(root)
+    assert len(classes) > 30
+    for module, name in classes:
+        error = example(getattr(importlib.import_module(module), name))
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is type(error), name
+        assert (str(copy), vars(copy)) == (str(error), vars(error)), name
+        if isinstance(error, OSError):
+            assert (copy.errno, copy.filename) == (error.errno, error.filename)
+
+
+def test_full_disk_states_the_size_of_the_file() -> None:
+    error = DiskFull(errno.ENOSPC, "No space", "out/a.pdb", 4096, 22_372)
+    assert describe(error) == (
+        "no space left on the disk while writing out/a.pdb; the file needs at least 22,372 bytes; "
+        "no partial file was kept"
+    )
+    assert exit_code_of(error) is ExitCode.MISSING and ends_run(error)
+
+
+def test_limits_of_a_process_are_named() -> None:
+    opened, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    error = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "db/residues.u8")
+    assert (
+        describe(error) == f"db/residues.u8: too many open files; a process may open {opened:,} (ulimit -n)"
+    )
+    error = OSError(errno.EFBIG, os.strerror(errno.EFBIG), "out/a.pdb")
+    assert describe(error).startswith("out/a.pdb: file too large; a file may have ")
+    assert exit_code_of(error) is ExitCode.MISSING and not ends_run(error)
+
+
+def test_only_errors_of_the_machine_end_a_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError) as unwritable, writing_cache(tmp_path / "other"):
+        (tmp_path / "file" / "x").write_text("x")
+    assert not ends_run(unwritable.value)
+    cache = tmp_path / "file" / "cache"
+    refused = pytest.raises(UnwritableFolder, match="FOLDCLI_CACHE")
+    with refused as caught, writing_cache(cache), atomic_write(cache / "entry") as stream:
+        stream.write("x")
+    assert exit_code_of(caught.value) is ExitCode.MISSING and ends_run(caught.value)
+    assert "\n" not in describe(caught.value) and describe(caught.value).startswith(f"{cache}: ")
+    assert ends_run(OSError(errno.EROFS, "", "x")) and not ends_run(InputError("x"))
