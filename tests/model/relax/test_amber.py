@@ -84,20 +84,6 @@ def test_missing_side_chain_atoms_are_added(peptide: gemmi.Structure) -> None:
     assert result.structure[0]["A"][residue.seqid.num - 1].find_atom("CG", "*") is not None
 
 
-@pytest.mark.parametrize(("name", "plain"), [("CYX", "CYS"), ("HIE", "HIS"), ("ASH", "ASP"), ("MSE", "MET")])
-def test_residue_names_of_other_force_fields_are_replaced(
-    peptide: gemmi.Structure, name: str, plain: str
-) -> None:
-    residue = next(residue for residue in peptide[0]["A"] if residue.find_atom("CB", "*") is not None)
-    keep = {"N", "CA", "C", "O", "CB"}
-    side_chain = [(atom.name, atom.element.name) for atom in residue if atom.name not in keep]
-    for atom_name, element in side_chain:
-        residue.remove_atom(atom_name, "\0", gemmi.Element(element))
-    residue.name = name
-    result = relax(peptide, SETTINGS)
-    assert result.structure[0]["A"][residue.seqid.num - 1].name == plain
-
-
 def test_ligands_and_broken_backbones_are_left_out(peptide: gemmi.Structure) -> None:
     chain = peptide[0]["A"]
     chain[5].remove_atom("C", "\0", gemmi.Element("C"))
