@@ -131,6 +131,9 @@ def _name_molecules(text: str) -> tuple[str, dict[str, tuple[str, str]]]:
             last.has_ended = True
         if not line.startswith(("ATOM  ", "HETATM")):
             continue
+        # names of four letters, such as HISE, take the column before the chain id
+        if long_name := FORCE_FIELD_NAMES.get(line[17:21].strip() if line[20] != " " else ""):
+            line = f"{line[:17]}{long_name} {line[21:]}"
         chain = line[20:22].strip()
         source = (chain, "" if chain else line[72:76].strip())
         piece = pieces.get(source)
