@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("openmm")
 pytest.importorskip("pdbfixer")
 from model.errors import RelaxError
-from model.relax.amber import RelaxSettings, relax
+from model.relax.amber import RelaxSettings, _one_line, relax
+from model.relax.segments import read_segments
 
 SETTINGS = RelaxSettings(device="cpu", max_iterations=200)
 
@@ -182,3 +183,10 @@ def test_chains_are_capped_numbered_and_not_bonded(peptide: gemmi.Structure) -> 
     lines = result.pdb().splitlines()
     assert [line[21] for line in lines if line.startswith("TER")] == ["A", "B"]
     assert next(line.split()[2:5] for line in lines if line.startswith("SEQRES")) == ["A", "7", names[0]]
+
+
+def test_messages_name_the_residue_in_the_file(peptide: gemmi.Structure) -> None:
+    segments, _ = read_segments(peptide)
+    residue = segments[0].residues[2]
+    message = _one_line(ValueError("No template found for residue 2 (TYR).  Atoms are missing."), segments)
+    assert message == f"No template found for {residue.name} A{residue.seqid}. Atoms are missing"
