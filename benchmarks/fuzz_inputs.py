@@ -34,7 +34,7 @@ from features.deterministic import make_features
 from features.entry import read_entry_metadata
 from features.templates.build import build_library
 from features.templates.library import StructureLibrary
-from features.templates.structure_files import read_chains, read_structure
+from features.templates.structure_files import read_chains
 from foldcli.inputs.cached_targets import CacheIndex, read_complex_entry
 from foldcli.params.archive import unpack
 from foldcli.params.manifest import ArchiveRecord, FileRecord, ParameterManifest, read_manifest
@@ -46,6 +46,7 @@ from model.training.settings import read_settings
 from msa.errors import InputError
 from msa.io.alignments import read_alignment
 from msa.io.complex_a3m import parse_complex_a3m
+from msa.io.structures import read_structure
 
 TAR_FORMATS = (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 STRUCTURES = sorted(

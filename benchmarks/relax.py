@@ -15,9 +15,9 @@ from pathlib import Path
 import gemmi
 import numpy as np
 
-from features.templates.structure_files import read_structure
 from model.errors import RelaxError
 from model.relax.amber import RelaxSettings, relax
+from msa.io.structures import read_structure
 
 _BROKEN_RESIDUES = 40
 # residues → seconds on two idle cores that are expected at most
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "gpu", "auto"], default="cpu")
     arguments = parser.parse_args()
     settings = RelaxSettings(threads=arguments.threads, device=arguments.device)
-    structures = [read_structure(path) for path in arguments.files]
+    structures = [read_structure(path).structure for path in arguments.files]
     print(f"expected on two idle cores: {_EXPECTED}")
     for path, structure in zip(arguments.files, structures, strict=True):
         short, long = (first_residues(structure, count) for count in _EXPECTED)

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 logger = logging.getLogger("foldcli")
@@ -91,13 +91,21 @@ def log_time_since_start(event: str) -> None:
         logger.debug("%s %.2f s after the start", event, seconds_since_start())
 
 
-def warn_unusable_files(reasons: Mapping[str, str], library: str) -> None:
-    """Name structure files that could not be used, at most 20 of them.
+def warn_unusable_files(
+    reasons: Mapping[str, str], library: str, remarks: Mapping[str, Sequence[str]] | None = None
+) -> None:
+    """Name structure files that could not be used or were changed, at most 20 of each.
 
     Args:
         reasons: the reason for each file, by its path.
         library: path of the structure library whose manifest lists all.
+        remarks: what was renamed, divided or left out of other files.
     """
+    notes = [f"{path}: {'; '.join(lines)}" for path, lines in (remarks or {}).items()]
+    for note in notes[:_MAX_LOGGED_FILES]:
+        logger.warning("%s", note)
+    if (more := len(notes) - _MAX_LOGGED_FILES) > 0:
+        logger.warning("%d more files with remarks: see %s/manifest.json", more, library)
     for path, reason in list(reasons.items())[:_MAX_LOGGED_FILES]:
         logger.warning("%s: %s; not used", path, reason)
     if (more := len(reasons) - _MAX_LOGGED_FILES) > 0:

@@ -21,13 +21,14 @@ from features.templates.library import (
     COORDINATES,
     FORMAT_VERSION,
     PARTS,
+    READER_VERSION,
     SEQUENCES,
     UNKNOWN,
     LibraryManifest,
     is_library,
 )
 from features.templates.settings import LibrarySettings
-from features.templates.structure_files import find_structure_files, read_chains
+from features.templates.structure_files import entry_ids, find_structure_files, read_chains
 from msa.database.build import BuildSettings, build_database
 from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.database import TargetDatabase
@@ -70,7 +71,8 @@ def build_library(
     final = Path(output)
     check_output(final, settings.overwrite, is_library, "structure library")
     files = find_structure_files(inputs)
-    batches = [files[k : k + _FILES_PER_BATCH] for k in range(0, len(files), _FILES_PER_BATCH)]
+    entries = list(zip(files, entry_ids(files), strict=True))
+    batches = [entries[k : k + _FILES_PER_BATCH] for k in range(0, len(files), _FILES_PER_BATCH)]
     folder = final.parent / f".{final.name}.batches"
     paths = [folder / f"{_batch_key(batch, settings)}.json" for batch in batches]
     missing = [k for k, path in enumerate(paths) if not path.is_file()]
@@ -124,7 +126,7 @@ def write_library(
         paths: list[Path] = []
         for batch in _batches(chains):
             paths.append(folder / f"{len(paths)}.json")
-            _write_batch(batch, {}, paths[-1], settings)
+            _write_batch(batch, {}, {}, paths[-1], settings)
         return _merge(paths, final, settings, sources)
 
 
@@ -139,34 +141,42 @@ def _batches(chains: Iterable[TemplateChain]) -> Iterator[list[TemplateChain]]:
         yield batch
 
 
-def _batch_key(files: Sequence[Path], settings: LibrarySettings) -> str:
+def _batch_key(files: Sequence[tuple[Path, str]], settings: LibrarySettings) -> str:
     """Return the name of a batch, which depends on everything that its content depends on."""
-    content: list[Any] = [FORMAT_VERSION, settings.units_per_angstrom, settings.backbone_only]
-    for path in files:
+    content: list[Any] = [FORMAT_VERSION, READER_VERSION, settings.units_per_angstrom, settings.backbone_only]
+    for path, entry in files:
         status = path.stat()
-        content.append([str(path.absolute()), status.st_size, status.st_mtime_ns])
+        content.append([str(path.absolute()), entry, status.st_size, status.st_mtime_ns])
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
-def _read_batch(files: Sequence[Path], output: Path, settings: LibrarySettings) -> int:
+def _read_batch(files: Sequence[tuple[Path, str]], output: Path, settings: LibrarySettings) -> int:
     """Read and store one batch of structure files; return their number."""
     chains: list[TemplateChain] = []
     unreadable: dict[str, str] = {}
-    for path in files:
+    remarks: dict[str, list[str]] = {}
+    for path, entry in files:
         try:
-            chains += distinct_chains(read_chains(path))
+            notes: list[str] = []
+            chains += distinct_chains(read_chains(path, entry, notes))
+            if notes:
+                remarks[str(path)] = notes
         except InputError as error:
             unreadable[str(path)] = (
                 error.reason if error.line is None else f"line {error.line}: {error.reason}"
             )
         except OSError as error:
             unreadable[str(path)] = error.strerror or str(error)
-    _write_batch(chains, unreadable, output, settings)
+    _write_batch(chains, unreadable, remarks, output, settings)
     return len(files)
 
 
 def _write_batch(
-    chains: Sequence[TemplateChain], unreadable: dict[str, str], output: Path, settings: LibrarySettings
+    chains: Sequence[TemplateChain],
+    unreadable: dict[str, str],
+    remarks: dict[str, list[str]],
+    output: Path,
+    settings: LibrarySettings,
 ) -> None:
     """Write the coordinates of chains, then the JSON file whose existence marks the batch as complete."""
     records, blobs = [], []
@@ -180,7 +190,7 @@ def _write_batch(
     with atomic_write(output.with_suffix(".bin"), "wb") as stream:
         stream.write(b"".join(blobs))
     with atomic_write(output) as stream:
-        json.dump({"chains": records, "unreadable": unreadable}, stream)
+        json.dump({"chains": records, "unreadable": unreadable, "remarks": remarks}, stream)
 
 
 def _merge(batches: Sequence[Path], final: Path, settings: LibrarySettings, files: int) -> LibraryManifest:
@@ -213,6 +223,7 @@ def _merge(batches: Sequence[Path], final: Path, settings: LibrarySettings, file
             dated_chains=sum(record["header"].split(" ", 2)[1] != UNKNOWN for record in records),
             files=files,
             unreadable=unreadable,
+            remarks={path: lines for content in contents for path, lines in content["remarks"].items()},
             parts={
                 name: DatabaseFile((folder / name).stat().st_size, file_sha256(folder / name))
                 for name in PARTS

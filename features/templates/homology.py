@@ -33,6 +33,10 @@ _LOOP_LDDT = 0.47
 _COMPLETENESS_INTERCEPT, _NEIGHBOUR_SLOPE, _COVERAGE_SLOPE = 0.325, 0.486, 0.236
 _NEIGHBOUR_DISTANCE = 15.0  # Å between CA atoms, as in lDDT
 _PDB_CHAIN = re.compile(r"([0-9][0-9a-z]{3})_([0-9a-z]{1,4})", re.ASCII | re.IGNORECASE)
+# entries in other collections: with ligand or receptor, bound or unbound, or with a domain's letter
+_COLLECTION_CHAIN = re.compile(
+    r"([0-9][0-9a-z]{3})(?:_[lr]_[bu](?:-matched)?|[0-9a-z])_\w+", re.ASCII | re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +73,11 @@ class HomologyModel:
 
 def template_name(chain_id: str) -> str:
     """Return a chain's name for readers, such as "PDB 1ABC_D" for 1abc_D."""
-    match = _PDB_CHAIN.fullmatch(chain_id)
-    return f"PDB {match[1].upper()}_{match[2]}" if match else chain_id
+    if match := _PDB_CHAIN.fullmatch(chain_id):
+        return f"PDB {match[1].upper()}_{match[2]}"
+    if match := _COLLECTION_CHAIN.fullmatch(chain_id):
+        return f"PDB {match[1].upper()} ({chain_id} in its collection)"
+    return chain_id
 
 
 def copy_best_template(hits: TemplateHits) -> HomologyModel | None:

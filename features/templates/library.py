@@ -19,6 +19,8 @@ from msa.progress import Progress
 
 FORMAT = "foldcli structure library"
 FORMAT_VERSION = 1
+READER_VERSION = 2
+"""Version of the reader of structure files; libraries in the cache are built again when it changes."""
 SEQUENCES = "sequences"
 """Folder of the target database with the chains' sequences; chains have the order of its sequences."""
 COORDINATES, COORDINATE_INDEX = "coordinates.bin", "coordinates.idx"
@@ -44,6 +46,7 @@ class LibraryManifest:
         files: number of structure files or archives that were read.
         unreadable: reason for each structure file that could not be used, by its path.
         parts: size and checksum of each file; the sequences have a manifest of their own.
+        remarks: by the path of a structure file, what was renamed, divided or left out.
     """
 
     chains: int
@@ -54,6 +57,7 @@ class LibraryManifest:
     files: int
     unreadable: dict[str, str]
     parts: dict[str, DatabaseFile]
+    remarks: dict[str, list[str]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of the file as a JSON object."""
@@ -207,6 +211,7 @@ def read_library_manifest(folder: Path) -> LibraryManifest:
     if version != FORMAT_VERSION:
         raise InputError(f"format version {version!r}: this foldcli reads {FORMAT_VERSION}", path)
     try:
+        content.setdefault("remarks", {})  # libraries of earlier versions have none
         values = {item.name: content[item.name] for item in fields(LibraryManifest)}
         values["parts"] = {name: DatabaseFile(**values["parts"][name]) for name in PARTS}
         if not isinstance(values["units_per_angstrom"], int) or not 1 <= values["units_per_angstrom"] <= 1000:

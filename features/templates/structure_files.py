@@ -2,28 +2,23 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import gemmi
 import numpy as np
-from Bio.Data.PDBData import protein_letters_3to1_extended
 
 from features.residues import ATOM37
 from features.templates.chains import MIN_RESIDUES, TemplateChain
 from features.templates.coordinate_codec import MAX_COORDINATE
 from msa.errors import InputError
 from msa.io.compression import SUFFIXES as COMPRESSED_SUFFIXES
-from msa.io.compression import read_bytes
 from msa.io.fasta import clean_header
+from msa.io.structures import parent_letter, read_structure
 
 STRUCTURE_SUFFIXES = (".cif", ".mmcif", ".pdb", ".ent")
 _ATOM_INDEX = {name: index for index, name in enumerate(ATOM37)}
 _CD, _NH1, _NH2 = (ATOM37.index(name) for name in ("CD", "NH1", "NH2"))
-_CIF_START = re.compile(rb"\s*(#[^\n]*\s*)*data_", re.IGNORECASE)
-_PDB_RECORD = re.compile(rb"^(ATOM  |HETATM|HEADER|MODEL )", re.MULTILINE)
-# gemmi reports the position of an error in a string as "string:LINE:COLUMN(OFFSET): reason"
-_GEMMI_LOCATION = re.compile(r"^string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
 
 
 def find_structure_files(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
@@ -73,13 +68,43 @@ def _without_compression(name: str) -> str:
     return lower
 
 
-def read_chains(path: str | os.PathLike[str]) -> list[TemplateChain]:
+def entry_ids(paths: Sequence[Path]) -> list[str]:
+    """Return a distinct entry for each file; files of one name have their folders' or whole name in it."""
+    ids = [entry_id(path) for path in paths]
+    for distinguish in (_with_folders, _with_suffix):
+        groups: dict[str, list[int]] = {}
+        for k, name in enumerate(ids):
+            groups.setdefault(name, []).append(k)
+        for group in groups.values():
+            if len(group) > 1:
+                common = os.path.commonpath([paths[k].absolute().parent for k in group])
+                for k in group:
+                    ids[k] = distinguish(ids[k], paths[k], common)
+    return ids
+
+
+def _with_folders(name: str, path: Path, common: str) -> str:
+    return "_".join([*path.absolute().parent.relative_to(common).parts, name])
+
+
+def _with_suffix(name: str, path: Path, common: str) -> str:
+    return name.removesuffix(entry_id(path)) + path.name
+
+
+def read_chains(
+    path: str | os.PathLike[str], entry: str | None = None, remarks: list[str] | None = None
+) -> list[TemplateChain]:
     """Read the protein chains of the first model of an mmCIF or PDB file, compressed or not.
 
     As in AlphaFold2's parser, the sequence is that of the polymer (SEQRES), residues without coordinates
     included; of alternative locations the one with the highest occupancy counts, the first of equals;
     modified residues have the letter of their parent; the selenium of MSE becomes SD; NH1 of arginine is the
     one closer to CD. Without a polymer sequence, the residues with coordinates are the sequence.
+
+    Args:
+        path: the file.
+        entry: first part of the chains' names; None for that of the file name.
+        remarks: list to which lines about what was renamed, divided or left out are added.
 
     Returns:
         The chains with at least 10 residues with coordinates, in the file's order, without duplicate names.
@@ -88,14 +113,15 @@ def read_chains(path: str | os.PathLike[str]) -> list[TemplateChain]:
         InputError: the file is not a structure, is damaged, or has no such chain.
         OSError: the file cannot be read.
     """
-    structure, block = _parse(path)
+    file = read_structure(path)
+    structure = file.structure
     if len(structure) == 0:
         raise InputError("no coordinates", path)
-    release_date = None if block is None else _release_date(block)
-    structure.setup_entities()
     if any(residue.label_seq is None for chain in structure[0] for residue in chain.get_polymer()):
         structure.assign_label_seq_id()
-    entry, source = entry_id(path), Path(path).name
+    entry, source = entry or entry_id(path), Path(path).name
+    remarks = [] if remarks is None else remarks
+    remarks += file.remarks
     chains: dict[str, TemplateChain] = {}
     for chain in structure[0]:
         polymer = chain.get_polymer()
@@ -103,50 +129,17 @@ def read_chains(path: str | os.PathLike[str]) -> list[TemplateChain]:
         if entity is None or not _is_protein(entity, polymer):
             continue
         name = re.sub(r"\s", "_", clean_header(f"{entry}_{chain.name}"))
-        template = _read_chain(name, polymer, entity, release_date, source)
+        template = _read_chain(name, polymer, entity, file.release_date, source)
         # negated, so that NaN counts too
         if not np.all(np.abs(template.positions) < MAX_COORDINATE):
             raise InputError(f"chain {chain.name}: coordinates that are missing or too large", path)
         if template.resolved >= MIN_RESIDUES:
             chains.setdefault(name, template)
+        else:
+            remarks.append(f"chain {chain.name} left out: {template.resolved} residues of {MIN_RESIDUES}")
     if not chains:
         raise InputError(f"no protein chain with at least {MIN_RESIDUES} residues", path)
     return list(chains.values())
-
-
-def read_structure(path: str | os.PathLike[str]) -> gemmi.Structure:
-    """Read an mmCIF or PDB file, compressed or not, recognised by its content.
-
-    Raises:
-        InputError: the file is not a structure, or is damaged.
-        OSError: the file cannot be read.
-    """
-    return _parse(path)[0]
-
-
-def _parse(path: str | os.PathLike[str]) -> tuple[gemmi.Structure, gemmi.cif.Block | None]:
-    """Return the structure, and the data block of an mmCIF file."""
-    content = read_bytes(path)
-    try:
-        if _CIF_START.match(content):
-            block = gemmi.cif.read_string(content.decode("utf-8", "replace"))[0]
-            return gemmi.make_structure_from_block(block), block
-        if _PDB_RECORD.search(content):
-            # other characters would take two of the bytes by which gemmi counts columns
-            ascii_text = content.decode("latin-1").encode("ascii", "replace").decode()
-            return gemmi.read_pdb_string(ascii_text), None
-    except (ValueError, RuntimeError, IndexError) as error:
-        line, reason = None, " ".join(str(error).split())
-        if match := _GEMMI_LOCATION.match(reason):
-            line, reason = int(match[1]), match[2]
-        raise InputError(f"cannot be read: {reason}", path, line) from None
-    raise InputError("neither an mmCIF nor a PDB file", path)
-
-
-def _release_date(block: gemmi.cif.Block) -> str | None:
-    """Return the oldest revision date of an entry."""
-    dates = [value.strip("'\"") for value in block.find_values("_pdbx_audit_revision_history.revision_date")]
-    return min((date for date in dates if re.fullmatch(r"\d{4}-\d\d-\d\d", date)), default=None)
 
 
 def _is_protein(entity: gemmi.Entity, polymer: gemmi.ResidueSpan) -> bool:
@@ -171,21 +164,15 @@ def _read_chain(
     for index, residue in zip(indices, residues, strict=True):
         assert index is not None
         _read_atoms(residue, positions[index], mask[index])
-    letters = "".join(_letter(name) for name in names)
+    letters = "".join(parent_letter(name) for name in names)
     return TemplateChain(name, letters, positions, mask, release_date, source)
-
-
-def _letter(residue_name: str) -> str:
-    code = protein_letters_3to1_extended.get(residue_name.ljust(3), "X")
-    return code if len(code) == 1 else "X"
 
 
 def _read_atoms(residue: gemmi.Residue, positions: np.ndarray, mask: np.ndarray) -> None:
     """Fill the positions [37, 3] and the mask [37] of one residue."""
     occupancy: dict[int, float] = {}
     for atom in residue:
-        name = "SD" if residue.name == "MSE" and atom.name.upper() == "SE" else atom.name
-        index = _ATOM_INDEX.get(name)
+        index = _ATOM_INDEX.get(atom.name)
         if index is not None and atom.occ > occupancy.get(index, -1.0):
             occupancy[index] = atom.occ
             positions[index] = atom.pos.tolist()

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from features.templates.chains import TemplateChain
-from features.templates.library import FORMAT_VERSION, StructureLibrary, is_library, normalized_id
+from features.templates.library import (
+    FORMAT_VERSION,
+    READER_VERSION,
+    StructureLibrary,
+    is_library,
+    normalized_id,
+)
 from features.templates.settings import LibrarySettings
 from msa.errors import InputError, MissingError
 from msa.io.atomic import writing_cache
@@ -87,7 +93,7 @@ def library_of_files(
 
     files = find_structure_files(paths)
     status = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    key = hashlib.sha256(json.dumps([FORMAT_VERSION, status]).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps([FORMAT_VERSION, READER_VERSION, status]).encode()).hexdigest()
     folder = Path(cache_dir) / "templates" / key
     try:
         return StructureLibrary.open(folder)

@@ -161,7 +161,7 @@ def _build_structure_library(paths: tuple[str, ...], output: Path, settings: "Li
     start = time.perf_counter()
     with progress_bar("createdb", "files") as progress:
         manifest = build_library(paths, output, settings, progress)
-    warn_unusable_files(manifest.unreadable, str(output))
+    warn_unusable_files(manifest.unreadable, str(output), manifest.remarks)
     logger.info(
         "%s: %s chains, %s residues from %s of %s files, %.1f s",
         output,

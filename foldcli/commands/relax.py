@@ -109,14 +109,15 @@ def output_name(name: str) -> str:
 
 def _relax_file(file: str, output: Path, settings: Any) -> "RelaxResult | None":
     """Relax one file; log the reason and return None if that fails."""
-    from features.templates.structure_files import read_structure
     from model.errors import RelaxError
     from model.relax.amber import relax
     from msa.errors import InputError
     from msa.io.atomic import atomic_write
+    from msa.io.structures import read_structure
 
     try:
-        result = relax(read_structure(file), settings)
+        source = read_structure(file)
+        result = relax(source.structure, settings)
     except RelaxError as error:
         logger.error("%s: not relaxed: %s", file, error)
         return None
@@ -129,7 +130,7 @@ def _relax_file(file: str, output: Path, settings: Any) -> "RelaxResult | None":
     )
     with atomic_write(output) as stream:
         stream.write(text)
-    for change in result.changes:
+    for change in (*source.remarks, *result.changes):
         logger.warning("%s: %s", file, change)
     if result.worse:
         logger.warning("%s: worse after relaxation: %s", file, ", ".join(result.worse))

@@ -78,7 +78,11 @@ class RunSettings:
             predictor.describe(),
             *([f"{concurrent_targets} targets at a time"] if concurrent_targets > 1 else []),
             *([] if self.database is None else [f"database {self.database}"]),
-            *(["with templates"] if self.uses_templates(identities.all_jobs()) else []),
+            *(
+                [f"{'without' if self.templates and self.templates.has_no_dates else 'with'} templates"]
+                if self.uses_templates(identities.all_jobs())
+                else []
+            ),
         ]
         return "; ".join(parts)
 

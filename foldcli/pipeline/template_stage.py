@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from features.templates.candidates import TemplateHits
-from features.templates.library import EMBEDDED, StructureLibrary
+from features.templates.library import EMBEDDED, StructureLibrary, is_library
 from features.templates.search import features_query, hit_features, search_templates
 from features.templates.settings import TemplateSettings
 from features.templates.table import write_template_table
@@ -22,6 +22,7 @@ from features.templates.user_templates import (
     read_hit_file,
     select_from_mirror,
 )
+from foldcli.logs import logger, warn_unusable_files
 from foldcli.pipeline.settings import TemplateOptions
 from foldcli.progress import progress_bar
 from msa.errors import InputError
@@ -111,7 +112,22 @@ class TemplateStage:
         path = options.custom_path or options.library or EMBEDDED
         with progress_bar("building the structure library", "files") as progress:
             library = open_or_build_library(path, cache_dir, options.search.threads, progress)
-        return cls(library, options.search, from_user=path != EMBEDDED)
+        if not is_library(path):
+            warn_unusable_files(library.manifest.unreadable, str(library.path), library.manifest.remarks)
+        stage = cls(library, options.search, from_user=path != EMBEDDED)
+        if stage.has_no_dates:
+            logger.warning(
+                "no templates: %s has no release dates, so that --max-template-date leaves none; "
+                "name dated structures with --templates",
+                "the library that comes with foldcli" if path == EMBEDDED else path,
+            )
+        return stage
+
+    @property
+    def has_no_dates(self) -> bool:
+        """True if a latest date is set, and the library has no release dates: there are no templates."""
+        dated = self.library is None or self.library.manifest.dated_chains > 0
+        return self.settings.max_template_date is not None and not dated
 
     def identity(self) -> dict[str, Any]:
         """Return everything that templates depend on; the number of threads is not part of it."""

@@ -71,7 +71,7 @@ def open_structures(paths: Sequence[str], threads: int) -> list[StructureLibrary
     if files:
         with progress_bar("reading structures", "files") as progress:
             library = library_of_files(files, cache_dir(), threads, progress)
-        warn_unusable_files(library.manifest.unreadable, str(library.path))
+        warn_unusable_files(library.manifest.unreadable, str(library.path), library.manifest.remarks)
         libraries.append(library)
     return libraries
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
+from features.templates.homology import template_name
+
 # maximum number of rows on a page; a library may have hundreds of relatives
 MAX_TEMPLATE_ROWS = 30
 # width of the whole query, in units of the drawing
@@ -26,7 +28,7 @@ class TemplateRow:
     """One template candidate, as text; "–" stands for unknown values.
 
     Args:
-        name: entry and chain.
+        name: PDB entry and chain, if the id tells them, or the id.
         used: its rank among the templates, or "no".
         identity: share of identical residues.
         coverage: share of the query's residues.
@@ -69,7 +71,7 @@ def read_template_rows(path: Path, length: int, chains: Sequence[tuple[str, int]
 def _row(row: dict[str, str], length: int, start: int) -> TemplateRow:
     chain = f" (chain {row['chain']})" if "chain" in row else ""
     return TemplateRow(
-        row.get("template", "") + chain,
+        template_name(row.get("template", "")) + chain,
         row.get("used", ""),
         _percent(row.get("identity", "-")),
         _percent(row.get("coverage", "-")),

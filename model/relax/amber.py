@@ -9,8 +9,9 @@ import contextlib
 import io
 import math
 import random
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -30,6 +31,10 @@ _KCAL = unit.kilocalories_per_mole
 _GPU_PLATFORMS = ("CUDA", "HIP", "OpenCL")
 # upper limit of the minimizer's energy evaluations per iteration, to estimate the longest time of a round
 _MAX_EVALUATIONS_PER_ITERATION = 10
+# residues in OpenMM's messages, by their index from 0
+_OPENMM_RESIDUE = re.compile(
+    r"residue (\d+) \(\w+\)|chainid <.*?> resid <.*?> resname <.*?> \(residue index within topology (\d+)\)"
+)
 
 
 @dataclass(frozen=True)
@@ -136,8 +141,8 @@ class RelaxResult:
 def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> RelaxResult:
     """Relax the first model of a structure.
 
-    Ligands, water and residues without a complete backbone are left out; modified residues become their
-    parents, and missing atoms are added.
+    Ligands, water and residues without a complete backbone, or other than the twenty, are left out, and
+    missing atoms are added.
 
     Raises:
         RelaxError: there is no protein, the force field does not know a residue, the energy is not finite or
@@ -150,7 +155,7 @@ def relax(structure: gemmi.Structure, settings: RelaxSettings | None = None) -> 
     before, geometry_before = find_violations(chains), backbone_geometry(chains)
     fixer, repairs = _add_missing_atoms(segments, _cpu_platform(settings.threads))
     platform = select_platform(settings.device)
-    system = _create_system(fixer.topology)
+    system = _create_system(fixer.topology, segments)
     positions = np.array(fixer.positions.value_in_unit(unit.angstrom))
     is_heavy = np.array([atom.element.symbol != "H" for atom in fixer.topology.atoms()])
     residue_of = np.array([atom.residue.index for atom in fixer.topology.atoms()])
@@ -198,6 +203,7 @@ def _add_missing_atoms(
             copy = residue.clone()
             copy.seqid = gemmi.SeqId(index, " ")
             copy.het_flag = "A"
+            copy.entity_type, copy.subchain = gemmi.EntityType.Polymer, ""
             chain.add_residue(copy)
         model.add_chain(chain)
     structure = gemmi.Structure()
@@ -208,18 +214,14 @@ def _add_missing_atoms(
     try:
         fixer = pdbfixer.PDBFixer(pdbxfile=io.StringIO(text), platform=platform)
         fixer.missingResidues = {}
-        fixer.findNonstandardResidues()
-        replaced = [f"{residue.name} to {name}" for residue, name in fixer.nonstandardResidues]
-        fixer.replaceNonstandardResidues()
         fixer.findMissingAtoms()
         missing = sum(map(len, fixer.missingAtoms.values()))
         fixer.addMissingAtoms(seed=0)
         with _seeded_random():
             fixer.addMissingHydrogens(7.0)
     except Exception as error:  # the library raises plain Exception and KeyError for odd residues
-        raise RelaxError(f"missing atoms cannot be added: {_one_line(error)}") from error
-    changes = [f"replaced {', '.join(replaced)}"] if replaced else []
-    changes += [f"added {missing} missing heavy atoms"] if missing else []
+        raise RelaxError(f"missing atoms cannot be added: {_one_line(error, segments)}") from error
+    changes = [f"added {missing} missing heavy atoms"] if missing else []
     return fixer, changes
 
 
@@ -277,15 +279,25 @@ def _platform_error(platform: openmm.Platform) -> str | None:
     return None
 
 
-def _create_system(topology: app.Topology) -> openmm.System:
+def _create_system(topology: app.Topology, segments: list[Segment]) -> openmm.System:
     try:
         return app.ForceField("amber99sb.xml").createSystem(topology, constraints=app.HBonds)
     except ValueError as error:
-        raise RelaxError(f"the force field does not know the structure: {_one_line(error)}") from error
+        raise RelaxError(
+            f"the force field does not know the structure: {_one_line(error, segments)}"
+        ) from error
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: Exception, segments: Sequence[Segment] = ()) -> str:
+    """Return the error's text, with the chain and number in the file of a residue that OpenMM names."""
     text = " ".join(str(error).split()) or type(error).__name__
+    residues = [f"{each.name} {part.chain}{each.seqid}" for part in segments for each in part.residues]
+
+    def in_file(match: re.Match[str]) -> str:
+        index = int(match[1] or match[2])
+        return residues[index] if index < len(residues) else match[0]
+
+    text = _OPENMM_RESIDUE.sub(in_file, text)
     # OpenMM's messages end with a link to its questions and answers
     text = text.partition(" For more information")[0].rstrip(".")
     return f"{text}: atoms may be at the same place" if "NaN" in text else text

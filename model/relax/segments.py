@@ -10,11 +10,6 @@ from model.errors import RelaxError
 from model.residue_constants import ATOM14_NAMES
 
 _MAX_BOND = 2.5  # Å; consecutive residues further apart than this (C-N) are not bonded
-# names of protonation states in other force fields
-_AMBER_NAMES = {
-    "CYX": "CYS", "CYM": "CYS", "HID": "HIS", "HIE": "HIS", "HIP": "HIS", "HSD": "HIS", "HSE": "HIS",
-    "HSP": "HIS", "ASH": "ASP", "GLH": "GLU", "LYN": "LYS",
-}  # fmt: skip
 _BACKBONE = ("N", "CA", "C")
 
 
@@ -43,11 +38,9 @@ def read_segments(structure: gemmi.Structure) -> tuple[list[Segment], list[str]]
     for chain in structure[0]:
         previous: gemmi.Residue | None = None
         for residue in chain:
-            residue.name = _AMBER_NAMES.get(residue.name, residue.name)
-            known = gemmi.find_tabulated_residue(residue.name)
             backbone = [residue.find_atom(name, "*") for name in _BACKBONE]
-            if not known.is_amino_acid() or None in backbone:
-                if not known.is_water():
+            if residue.name not in ATOM14_NAMES or residue.name == "UNK" or None in backbone:
+                if not gemmi.find_tabulated_residue(residue.name).is_water():
                     left_out.append(f"{residue.name} {chain.name}{residue.seqid}")
                 previous = None
                 continue

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from features.residues import ATOM37, CA, CB
+from features.templates import homology
 from features.templates.chains import TemplateChain
 from features.templates.homology import MAX_LOOP, copy_best_template, copy_template
 from features.templates.library import StructureLibrary
@@ -123,3 +124,16 @@ def test_residues_without_backbone_are_left_out(library: StructureLibrary, chain
 def test_without_templates_there_is_no_model(library: StructureLibrary) -> None:
     hits = search_templates(FastaRecord("q", "MKWP" * 12), library)
     assert copy_best_template(hits) is None
+
+
+@pytest.mark.parametrize(
+    ("chain_id", "name"),
+    [
+        ("1abc_D", "PDB 1ABC_D"),
+        ("1FCC_l_b-matched_B", "PDB 1FCC (1FCC_l_b-matched_B in its collection)"),
+        ("1e79h_B", "PDB 1E79 (1e79h_B in its collection)"),
+        ("my_model_A", "my_model_A"),
+    ],
+)
+def test_entry_of_a_template_is_named(chain_id: str, name: str) -> None:
+    assert homology.template_name(chain_id) == name

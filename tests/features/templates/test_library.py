@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,11 +73,11 @@ def test_interrupted_build_continues_with_the_next_batch(
     monkeypatch.setattr(build, "_FILES_PER_BATCH", 2)
     read: list[str] = []
 
-    def read_and_count(path: Path) -> list[TemplateChain]:
+    def read_and_count(path: Path, *rest: Any) -> list[TemplateChain]:
         read.append(path.name)
         if len(read) == 4:
             raise KeyboardInterrupt
-        return read_chains(path)
+        return read_chains(path, *rest)
 
     monkeypatch.setattr(build, "read_chains", read_and_count)
     with pytest.raises(KeyboardInterrupt):

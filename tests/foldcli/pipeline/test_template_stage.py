@@ -155,3 +155,13 @@ def test_run_publishes_the_table_if_a_network_takes_templates(
     (used,) = done["facts"]["templates"]
     assert (used["id"], used["identity"], used["coverage"]) == ("1a7g_E", 1.0, 1.0)
     assert "templates" in [cost["stage"] for cost in done["stages"]]
+
+
+def test_library_without_dates_leaves_no_templates_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not TemplateStage.open(options(), tmp_path).has_no_dates
+    with caplog.at_level("WARNING", "foldcli"):
+        stage = TemplateStage.open(options(max_template_date="2021-09-30"), tmp_path)
+    assert stage.has_no_dates
+    assert "has no release dates" in caplog.text

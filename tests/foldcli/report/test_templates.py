@@ -32,7 +32,7 @@ def test_rows_have_the_aligned_part_of_the_query(tmp_path: Path) -> None:
     write_table(path, candidate("1abc_A", 51, 100), candidate("2abc_B", 1, 10, "too short"))
     first, second, unreadable = read_template_rows(path, 100)
     assert first.bar == TemplateBar(51, 100, "300.0", "300.0")
-    assert (first.name, first.used, first.reason) == ("1abc_A", "1", "")
+    assert (first.name, first.used, first.reason) == ("PDB 1ABC_A", "1", "")
     assert first.identity in ("34 %", "35 %") and first.source == "<source>"
     assert second.bar is not None and second.reason == "too short"
     assert unreadable.bar is None and unreadable.reason == "no such file"

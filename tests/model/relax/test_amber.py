@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("openmm")
 pytest.importorskip("pdbfixer")
 from model.errors import RelaxError
-from model.relax.amber import RelaxSettings, relax
+from model.relax.amber import RelaxSettings, _one_line, relax
+from model.relax.segments import read_segments
 
 SETTINGS = RelaxSettings(device="cpu", max_iterations=200)
 
@@ -93,20 +94,6 @@ def test_missing_side_chain_atoms_are_added(peptide: gemmi.Structure) -> None:
     result = relax(peptide, SETTINGS)
     assert any("added" in change and "missing heavy atoms" in change for change in result.changes)
     assert result.structure[0]["A"][residue.seqid.num - 1].find_atom("CG", "*") is not None
-
-
-@pytest.mark.parametrize(("name", "plain"), [("CYX", "CYS"), ("HIE", "HIS"), ("ASH", "ASP"), ("MSE", "MET")])
-def test_residue_names_of_other_force_fields_are_replaced(
-    peptide: gemmi.Structure, name: str, plain: str
-) -> None:
-    residue = next(residue for residue in peptide[0]["A"] if residue.find_atom("CB", "*") is not None)
-    keep = {"N", "CA", "C", "O", "CB"}
-    side_chain = [(atom.name, atom.element.name) for atom in residue if atom.name not in keep]
-    for atom_name, element in side_chain:
-        residue.remove_atom(atom_name, "\0", gemmi.Element(element))
-    residue.name = name
-    result = relax(peptide, SETTINGS)
-    assert result.structure[0]["A"][residue.seqid.num - 1].name == plain
 
 
 def test_ligands_and_broken_backbones_are_left_out(peptide: gemmi.Structure) -> None:
@@ -207,3 +194,10 @@ def test_chains_are_capped_numbered_and_not_bonded(peptide: gemmi.Structure) -> 
     lines = result.pdb().splitlines()
     assert [line[21] for line in lines if line.startswith("TER")] == ["A", "B"]
     assert next(line.split()[2:5] for line in lines if line.startswith("SEQRES")) == ["A", "7", names[0]]
+
+
+def test_messages_name_the_residue_in_the_file(peptide: gemmi.Structure) -> None:
+    segments, _ = read_segments(peptide)
+    residue = segments[0].residues[2]
+    message = _one_line(ValueError("No template found for residue 2 (TYR).  Atoms are missing."), segments)
+    assert message == f"No template found for {residue.name} A{residue.seqid}. Atoms are missing"

@@ -1,0 +1,345 @@
+"""The reader of structure files, mmCIF and PDB, that all commands share.
+
+It names the chains, ends them where a molecule ends, and gives residues the names of the twenty amino acids
+where they are one of these under another name. What it changes is listed in `StructureFile.remarks`.
+"""
+
+import os
+import re
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import gemmi
+from Bio.Data.PDBData import protein_letters_3to1_extended
+
+from msa.errors import InputError
+from msa.io.compression import read_bytes
+
+# protonation states and disulfides in the force fields Amber, CHARMM, GROMOS and OPLS
+FORCE_FIELD_NAMES = {
+    "HIE": "HIS", "HID": "HIS", "HIP": "HIS", "HSD": "HIS", "HSE": "HIS", "HSP": "HIS", "HISA": "HIS",
+    "HISB": "HIS", "HISH": "HIS", "HISD": "HIS", "HISE": "HIS", "CYX": "CYS", "CYM": "CYS", "CYS1": "CYS",
+    "CYS2": "CYS", "CYSH": "CYS", "ASH": "ASP", "ASPH": "ASP", "ASPP": "ASP", "GLH": "GLU", "GLUH": "GLU",
+    "GLUP": "GLU", "LYN": "LYS", "LYSH": "LYS", "LYSN": "LYS", "LSN": "LYS", "ARN": "ARG", "ARGN": "ARG",
+    "TYM": "TYR",
+}  # fmt: skip
+# residues of the PDB with such a name, which have an atom that the amino acid has not
+_OTHER_RESIDUES = {"HSE": "OD", "HIP": "P"}
+_CIF_START = re.compile(rb"\s*(#[^\n]*\s*)*data_", re.IGNORECASE)
+_PDB_RECORD = re.compile(rb"^(ATOM  |HETATM|HEADER|MODEL )", re.MULTILINE)
+# gemmi reports the position of an error in a string as "string:LINE:COLUMN(OFFSET): reason"
+_GEMMI_LOCATION = re.compile(r"^string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MAX_BOND = 2.5  # Å, between C and N of bonded residues
+_MAX_STEP = 4.0  # Å, between CA atoms of neighbouring residues
+_MAX_LISTED = 5
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
+_AMINO_ACIDS = {
+    letter: gemmi.expand_one_letter(letter, gemmi.ResidueKind.AA) for letter in "ACDEFGHIKLMNPQRSTVWY"
+}
+
+
+@dataclass(frozen=True, eq=False)
+class StructureFile:
+    """The content of a structure file.
+
+    Args:
+        structure: the structure, with entities; of a PDB file, residues of proteins are polymers.
+        release_date: first release of the entry, YYYY-MM-DD; None if unknown.
+        remarks: lines about what was renamed, divided or left out.
+    """
+
+    structure: gemmi.Structure
+    release_date: str | None = None
+    remarks: list[str] = field(default_factory=list)
+
+
+def read_structure(path: str | os.PathLike[str]) -> StructureFile:
+    """Read an mmCIF or PDB file, compressed or not, recognised by its content.
+
+    Raises:
+        InputError: the file is not a structure, or is damaged.
+        OSError: the file cannot be read.
+    """
+    content = read_bytes(path).removeprefix(_BYTE_ORDER_MARK)
+    remarks: list[str] = []
+    release_date = None
+    try:
+        if _CIF_START.match(content):
+            block = gemmi.cif.read_string(content.decode("utf-8", "replace"))[0]
+            structure, release_date = gemmi.make_structure_from_block(block), _release_date(block)
+        elif _PDB_RECORD.search(content):
+            # other characters would take two of the bytes by which gemmi counts columns
+            text = content.decode("latin-1").encode("ascii", "replace").decode()
+            text, names = _name_molecules(text)
+            structure = gemmi.read_pdb_string(text)
+            for model in structure:
+                _join_pieces(model, names)
+            remarks += _describe_molecules(structure, names)
+        else:
+            raise InputError("neither an mmCIF nor a PDB file", path)
+    except (ValueError, RuntimeError, IndexError) as error:
+        line, reason = None, " ".join(str(error).split())
+        if match := _GEMMI_LOCATION.match(reason):
+            line, reason = int(match[1]), match[2]
+        raise InputError(f"cannot be read: {reason}", path, line) from None
+    remarks += _rename_residues(structure)
+    structure.setup_entities()
+    return StructureFile(structure, release_date, remarks)
+
+
+def parent_letter(name: str) -> str:
+    """Return the letter of an amino acid, of the parent of a modified one; X without one."""
+    code = protein_letters_3to1_extended.get(name.ljust(3))
+    if code is None:
+        known = gemmi.find_tabulated_residue(name)
+        code = known.one_letter_code.upper() if known.is_amino_acid() else "X"
+    return code if len(code) == 1 and code.isalpha() else "X"
+
+
+def listed(names: list[str]) -> str:
+    """Return the first names, and the number of others."""
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more
+
+
+def _release_date(block: gemmi.cif.Block) -> str | None:
+    """Return the oldest revision date of an entry."""
+    dates = [value.strip("'\"") for value in block.find_values("_pdbx_audit_revision_history.revision_date")]
+    return min((date for date in dates if re.fullmatch(r"\d{4}-\d\d-\d\d", date)), default=None)
+
+
+def _name_molecules(text: str) -> tuple[str, dict[str, tuple[str, str]]]:
+    """Give each molecule of a PDB file a chain id of its own.
+
+    A molecule ends at TER, where the residue numbers start again, where an atom of a residue comes again,
+    and, without chain ids, where the segment id changes.
+
+    Returns:
+        The text, and for each new chain id the chain id and the segment id in the file.
+    """
+    lines = text.splitlines(keepends=True)
+    free = _free_names({line[20:22].strip() for line in lines if line.startswith(("ATOM", "HETATM"))})
+    names: dict[str, tuple[str, str]] = {}
+    pieces: dict[tuple[str, str], _Piece] = {}
+    last: _Piece | None = None
+    for k, line in enumerate(lines):
+        if line.startswith(("MODEL ", "ENDMDL")):
+            pieces = {key: piece.restart() for key, piece in pieces.items()}
+        if line.startswith("TER") and last is not None:
+            last.has_ended = True
+        if not line.startswith(("ATOM  ", "HETATM")):
+            continue
+        # names of four letters, such as HISE, take the column before the chain id
+        if long_name := FORCE_FIELD_NAMES.get(line[17:21].strip() if line[20] != " " else ""):
+            line = f"{line[:17]}{long_name} {line[21:]}"
+        chain = line[20:22].strip()
+        source = (chain, "" if chain else line[72:76].strip())
+        piece = pieces.get(source)
+        if piece is None or piece.ends_before(line):
+            name = chain if piece is None and chain else next(free)
+            if piece is not None and piece.following is not None:  # as in the model before
+                name = piece.following
+            names[name] = source
+            following = _Piece(name)
+            if piece is not None:
+                piece.following = name
+            piece = pieces[source] = following
+        piece.add(line)
+        last = piece
+        lines[k] = f"{line[:20]}{piece.name:>2s}{line[22:]}"
+    return "".join(lines), names
+
+
+class _Piece:
+    """The atoms of one molecule, while the lines of a PDB file are read."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.has_ended = False
+        self.following: str | None = None
+        self._atoms: set[str] = set()
+        self._number: int | None = None
+
+    def restart(self) -> "_Piece":
+        """Return the same molecule in the next model."""
+        return _Piece(self.name)
+
+    def ends_before(self, line: str) -> bool:
+        """Return True if an atom belongs to another molecule."""
+        number = _number(line)
+        falls = line.startswith("ATOM") and None not in (number, self._number) and number < self._number  # type: ignore[operator]
+        return self.has_ended or falls or line[12:20] + line[22:27] in self._atoms
+
+    def add(self, line: str) -> None:
+        """Add an atom."""
+        self._atoms.add(line[12:20] + line[22:27])
+        if line.startswith("ATOM"):
+            self._number = _number(line)
+
+
+def _number(line: str) -> int | None:
+    try:
+        return int(line[22:26])
+    except ValueError:
+        return None
+
+
+def _free_names(used: set[str]) -> Iterator[str]:
+    """Return chain ids that are not used: letters and digits, then pairs of these."""
+    for name in [*_LETTERS, *(a + b for a in _LETTERS for b in _LETTERS)]:
+        if name not in used:
+            yield name
+    raise ValueError("more molecules than there are chain ids")
+
+
+def _join_pieces(model: gemmi.Model, names: dict[str, tuple[str, str]]) -> None:
+    """Join the pieces of one molecule, and what is not protein to the first piece of its chain.
+
+    In each chain, the residues of the protein come first.
+    """
+    joined: dict[tuple[str, str], tuple[str, list[gemmi.Residue], list[gemmi.Residue]]] = {}
+    chains: list[tuple[str, list[gemmi.Residue], list[gemmi.Residue]]] = []
+    for chain in model:
+        source = names[chain.name]
+        protein, others = _divide([residue.clone() for residue in chain])
+        before = joined.get(source)
+        if before is not None and (
+            not protein or (before[1] and _continues(before[1][-1], protein[0])) or not before[1]
+        ):
+            before[1].extend(protein)
+            before[2].extend(others)
+            continue
+        joined[source] = (chain.name, protein, others)
+        chains.append(joined[source])
+    while len(model):
+        del model[0]
+    for name, protein, others in chains:
+        chain = gemmi.Chain(name)
+        for residue in protein:
+            residue.entity_type = gemmi.EntityType.Polymer
+            chain.add_residue(residue)
+        for residue in others:
+            known = gemmi.find_tabulated_residue(residue.name)
+            kind = gemmi.EntityType.Polymer if known.is_nucleic_acid() else gemmi.EntityType.NonPolymer
+            residue.entity_type = gemmi.EntityType.Water if known.is_water() else kind
+            chain.add_residue(residue)
+        model.add_chain(chain)
+
+
+def _divide(residues: list[gemmi.Residue]) -> tuple[list[gemmi.Residue], list[gemmi.Residue]]:
+    """Divide residues into those of a protein and others; single amino acids at the ends are ligands."""
+    protein = [residue for residue in residues if _is_amino_acid(residue)]
+    while protein and protein[-1].het_flag == "H" and not _has_neighbour(protein, -1):
+        protein.pop()
+    while protein and protein[0].het_flag == "H" and not _has_neighbour(protein, 0):
+        protein.pop(0)
+    if any(gemmi.find_tabulated_residue(residue.name).is_nucleic_acid() for residue in residues):
+        protein = [residue for residue in protein if residue.het_flag != "H"]
+    kept = {(str(residue.seqid), residue.name) for residue in protein}
+    return protein, [residue for residue in residues if (str(residue.seqid), residue.name) not in kept]
+
+
+def _has_neighbour(protein: list[gemmi.Residue], end: int) -> bool:
+    pair = protein[-2:] if end else protein[:2]
+    return len(pair) == 2 and _is_next(*pair)
+
+
+def _is_amino_acid(residue: gemmi.Residue) -> bool:
+    if residue.name in FORCE_FIELD_NAMES or gemmi.find_tabulated_residue(residue.name).is_amino_acid():
+        return residue.find_atom("CA", "*", gemmi.Element("C")) is not None or residue.het_flag != "H"
+    return all(residue.find_atom(name, "*") is not None for name in ("N", "CA", "C"))
+
+
+def _is_next(residue: gemmi.Residue, following: gemmi.Residue) -> bool:
+    """Return True if two residues are bonded; without C or N, by the distance of their CA atoms."""
+    for first, second, limit in (("C", "N", _MAX_BOND), ("CA", "CA", _MAX_STEP + 0.5)):
+        a, b = residue.find_atom(first, "*"), following.find_atom(second, "*")
+        if a is not None and b is not None:
+            return bool(a.pos.dist(b.pos) <= limit)
+    return False
+
+
+def _continues(residue: gemmi.Residue, following: gemmi.Residue) -> bool:
+    """Return True if a piece continues a chain: bonded, or after a gap that its missing residues can span."""
+    if _is_next(residue, following):
+        return True
+    a, b = residue.find_atom("CA", "*"), following.find_atom("CA", "*")
+    if a is None or b is None or residue.seqid.num is None or following.seqid.num is None:
+        return False
+    step = following.seqid.num - residue.seqid.num
+    return step > 1 and bool(a.pos.dist(b.pos) <= _MAX_STEP * step)
+
+
+def _describe_molecules(structure: gemmi.Structure, names: dict[str, tuple[str, str]]) -> list[str]:
+    """Return lines about chains that have another name than in the file."""
+    remarks = []
+    for chain in structure[0] if len(structure) else ():
+        name, segment = names[chain.name]
+        if not any(residue.entity_type == gemmi.EntityType.Polymer for residue in chain):
+            continue
+        if not name:
+            origin = f" (segment {segment})" if segment else ""
+            remarks.append(f"a molecule without chain id{origin} is chain {chain.name}")
+        elif name != chain.name:
+            remarks.append(f"another molecule under chain id {name} is chain {chain.name}")
+    return remarks
+
+
+def _rename_residues(structure: gemmi.Structure) -> list[str]:
+    """Give modified residues, and those with names of force fields, the names of their amino acids.
+
+    Returns:
+        Lines about the replaced and the unknown residues of the first model.
+    """
+    replaced: dict[str, str] = {}
+    unknown: list[str] = []
+    others: set[str] = set()
+    for number, model in enumerate(structure):
+        for chain in model:
+            for residue in chain:
+                if not _is_amino_acid(residue) or residue.entity_type == gemmi.EntityType.NonPolymer:
+                    continue
+                name, where = residue.name, f"{residue.name} {chain.name}{residue.seqid}"
+                new = _amino_acid(residue)
+                if name in FORCE_FIELD_NAMES and new != FORCE_FIELD_NAMES[name]:
+                    others.add(name)
+                if new is None:
+                    unknown += [where] if number == 0 else []
+                elif new != name:
+                    _rename(residue, new)
+                    if number == 0:
+                        replaced[where] = new
+    for entity in structure.entities:
+        entity.full_sequence = [
+            ",".join(
+                name if name in others else FORCE_FIELD_NAMES.get(name, name) for name in item.split(",")
+            )
+            for item in entity.full_sequence
+        ]
+    remarks = []
+    if replaced:
+        remarks.append("replaced " + listed([f"{where} by {new}" for where, new in replaced.items()]))
+    if unknown:
+        remarks.append(f"of unknown type: {listed(unknown)}")
+    return remarks
+
+
+def _amino_acid(residue: gemmi.Residue) -> str | None:
+    """Return the name of the amino acid that a residue is or derives from; None without one."""
+    name = residue.name
+    if name in FORCE_FIELD_NAMES:
+        other = _OTHER_RESIDUES.get(name)
+        if other is None or residue.find_atom(other, "*") is None:
+            return FORCE_FIELD_NAMES[name]
+    return _AMINO_ACIDS.get(parent_letter(name))
+
+
+def _rename(residue: gemmi.Residue, name: str) -> None:
+    """Rename a residue; the selenium of MSE and SEC becomes sulfur."""
+    residue.name = name
+    residue.het_flag = "A"
+    for atom in residue:
+        if name in ("MET", "CYS") and "SE" in (atom.name.upper(), atom.element.name.upper()):
+            atom.name, atom.element = ("SD" if name == "MET" else "SG"), gemmi.Element("S")

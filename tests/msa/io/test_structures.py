@@ -1,0 +1,69 @@
+"""The reader of structures: files as other programs write them give the residues of the plain file."""
+
+from pathlib import Path
+
+import gemmi
+import pytest
+
+from features.templates.structure_files import entry_ids, read_chains
+from msa.io.structures import FORCE_FIELD_NAMES, read_structure
+
+CASES = Path(__file__).parent / "structures"
+REFERENCE = (CASES / "ref.pdb").read_text()
+(SEQUENCE,) = (chain.sequence for chain in read_chains(CASES / "ref.pdb"))
+
+
+@pytest.mark.parametrize(
+    ("name", "chains", "remark"),
+    [
+        ("ref", [SEQUENCE], ""),
+        ("cut_ter_mid_noend", [SEQUENCE[45:69]], ""),
+        (
+            "two_proteins_sameid",
+            [SEQUENCE[:55], SEQUENCE[65:]],
+            "another molecule under chain id A is chain B",
+        ),
+        ("waterfirst_noter", [SEQUENCE], ""),
+        ("segid", [SEQUENCE], "a molecule without chain id (segment PROA) is chain A"),
+        ("amber", [SEQUENCE], "replaced LYN A1860 by LYS"),
+        ("mod_MLY", [SEQUENCE[45:69]], "replaced MLY A1902 by LYS"),
+    ],
+)
+def test_cases_give_the_residues_of_the_plain_file(name: str, chains: list[str], remark: str) -> None:
+    path = CASES / f"{name}.pdb"
+    assert [chain.sequence for chain in read_chains(path)] == chains
+    remarks = "; ".join(read_structure(path).remarks)
+    assert remark in remarks if remark else not remarks
+
+
+@pytest.mark.parametrize(
+    ("name", "parent"), [*FORCE_FIELD_NAMES.items(), ("SME", "MET"), ("CIR", "ARG"), ("M3L", "LYS")]
+)
+def test_other_names_become_their_amino_acid(tmp_path: Path, name: str, parent: str) -> None:
+    path = tmp_path / "x.pdb"
+    path.write_text(REFERENCE.replace(" SER A1856", f" {name:4s}A1856"))
+    assert read_structure(path).structure[0][0][0].name == parent
+    assert (
+        read_chains(path)[0].sequence == gemmi.find_tabulated_residue(parent).one_letter_code + SEQUENCE[1:]
+    )
+
+
+def test_homoserine_is_no_histidine(tmp_path: Path) -> None:
+    path = tmp_path / "x.pdb"
+    lines = REFERENCE.replace(" SER A1856", " HSE A1856").replace(" OG  HSE", " OD  HSE")
+    path.write_text(lines)
+    assert read_chains(path)[0].sequence == SEQUENCE
+
+
+def test_byte_order_mark_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "x.cif"
+    document = read_structure(CASES / "ref.pdb").structure.make_mmcif_document().as_string()
+    path.write_text(document, encoding="utf-8-sig")
+    assert read_chains(path)[0].sequence == SEQUENCE
+    path.write_text(REFERENCE, encoding="utf-8-sig")
+    assert read_chains(path)[0].sequence == SEQUENCE
+
+
+def test_files_of_one_name_have_distinct_entries() -> None:
+    paths = [Path(name) for name in ("a/m.pdb", "b/m.pdb", "b/m.cif", "c.pdb")]
+    assert entry_ids(paths) == ["a_m", "b_m.pdb", "b_m.cif", "c"]
