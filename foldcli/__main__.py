@@ -14,6 +14,7 @@ from foldcli.process_state import (
     keep_bytecode,
     make_cpu_products_reproducible,
     raise_on_stop_signals,
+    set_numba_cache_folder,
 )
 
 _FOLDCLI_PACKAGES = ("cuda", "features", "model", "msa")
@@ -26,6 +27,7 @@ def main() -> None:
         sys.exit(ExitCode.MISSING)
     make_cpu_products_reproducible()
     keep_bytecode()
+    set_numba_cache_folder()
     raise_on_stop_signals()
     exit_on_bus_error()
     code = run_with_exit_codes(cli)

@@ -61,6 +61,19 @@ def set_triton_cache_folder() -> Path:
     return Path(os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "kernels" / "triton")))
 
 
+def set_numba_cache_folder() -> Path:
+    """Keep the CPU code that numba compiles in foldcli's cache, unless the user has set another folder.
+
+    numba would keep it next to the modules, where it would remain after `pip uninstall`. It reads the
+    variable when it is imported, so call this first. If the folder cannot be written, numba falls back to the
+    folders of the modules, and `msa.jit` to none.
+
+    Returns:
+        The folder, which numba creates when needed.
+    """
+    return Path(os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_dir() / "kernels" / "numba")))
+
+
 def make_cpu_products_reproducible() -> None:
     """Make small matrix products on a CPU independent of where their inputs are in memory.
 

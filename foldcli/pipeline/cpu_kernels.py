@@ -20,7 +20,7 @@ from foldcli.logs import log_time_since_start
 from foldcli.paths import cache_dir
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.fingerprints import fingerprint
-from foldcli.process_state import set_up_worker_process
+from foldcli.process_state import set_numba_cache_folder, set_up_worker_process
 from msa.io.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -100,8 +100,9 @@ def _mark(call: str) -> Path:
 
     It is in the folder of numba's files, so that it disappears with them, or else in foldcli's cache.
     """
-    folder = Path(os.environ.get("NUMBA_CACHE_DIR") or _PACKAGES / "features" / "__pycache__")
-    return (folder if os.access(folder, os.W_OK) else cache_dir() / "kernels") / f"compiled-{call}"
+    folder = set_numba_cache_folder()
+    is_writable = os.access(folder, os.W_OK) or not folder.exists()
+    return (folder if is_writable else cache_dir() / "kernels") / f"compiled-{call}"
 
 
 def _is_marked(call: str, state: str) -> bool:
