@@ -23,6 +23,9 @@ from foldcli.errors import ExitCode, Terminated
 from foldcli.logs import logs_json
 from foldcli.paths import cache_dir
 
+# the signals that end a run: of schedulers (SIGUSR1 for Slurm's --signal), and of a terminal that is closed
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
 SignalHandler = Callable[[int, FrameType | None], None]
 
 # offset of the address in siginfo_t, on 64-bit Linux
@@ -119,13 +122,14 @@ def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
 
     Args:
         parent: id of the process that starts the worker.
-        on_terminate: handler of SIGTERM. SIGINT is ignored, because Ctrl-C reaches every process of a
-            terminal and the parent ends its workers itself.
+        on_terminate: handler of SIGTERM. Other stop signals are ignored, because they reach every process of
+            a terminal or a job, and the parent ends its workers itself.
     """
     for name in _THREAD_COUNT_VARIABLES:
         os.environ[name] = "1"
     keep_bytecode()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, *TERMINATION_SIGNALS):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, on_terminate)
     _repeat_lost_stop_signals()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -134,18 +138,25 @@ def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
 
 
 def raise_on_stop_signals() -> None:
-    """Make SIGTERM raise Terminated, and SIGINT KeyboardInterrupt.
+    """Make SIGTERM, SIGHUP and SIGUSR1 raise Terminated, and SIGINT KeyboardInterrupt.
 
     SIGINT is handled even if the shell has started the process with SIGINT ignored, as it does for background
-    jobs (`&`): a user who sends it wants to end the run.
+    jobs (`&`): a user who sends it wants to end the run. SIGHUP stays ignored under `nohup`.
     """
 
     def terminate(number: int, frame: FrameType | None) -> None:
         raise Terminated
 
-    signal.signal(signal.SIGTERM, terminate)
+    _handle_termination(terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _repeat_lost_stop_signals()
+
+
+def _handle_termination(handler: SignalHandler) -> None:
+    """Call a handler on the signals that end a run, but not on SIGHUP if it is ignored, as under `nohup`."""
+    for number in TERMINATION_SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def _repeat_lost_stop_signals() -> None:
@@ -208,9 +219,9 @@ def _mapped_file(address: int) -> str | None:
 
 
 def on_stop_signals(handler: SignalHandler) -> None:
-    """Call a handler on SIGTERM and SIGINT, instead of the previous handler."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handler)
+    """Call a handler on SIGINT and the signals that end a run, instead of the previous handler."""
+    signal.signal(signal.SIGINT, handler)
+    _handle_termination(handler)
 
 
 def exit_at_once(code: int) -> NoReturn:

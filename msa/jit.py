@@ -10,9 +10,9 @@ def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function with numba on its first call, without the GIL and cached on disk.
 
     numba stores the machine code in `NUMBA_CACHE_DIR`, which the command line sets to a folder in foldcli's
-    cache, else in `__pycache__` next to the source, else in the user's cache folder. If none is writable (as in
-    a read-only container without a home folder), numba raises RuntimeError, and the kernel is compiled in every
-    process instead.
+    cache, else in `__pycache__` next to the source, else in the user's cache folder. If none is writable (as
+    in a read-only container without a home folder), numba raises RuntimeError, and the kernel is compiled in
+    every process instead.
     """
     try:
         return numba.njit(nogil=True, cache=True)(function)

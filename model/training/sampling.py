@@ -344,5 +344,5 @@ def _prepare_worker(worker_index: int) -> None:
     torch.set_num_threads(1)
     # Schedulers and terminals signal all processes of a run. The main process needs its workers until the
     # current step has ended; they end with it.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)

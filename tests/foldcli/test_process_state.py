@@ -89,6 +89,36 @@ except (KeyboardInterrupt, Terminated, SystemExit) as error:
 """
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_signals_of_schedulers_and_terminals_end_a_command(number: signal.Signals) -> None:
+    code = (
+        "import click, os, signal, time\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # these tests may run under nohup
+        "import foldcli.__main__ as main\n"
+        "@click.command()\n"
+        "def wait():\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    time.sleep(30)\n"
+        "main.cli = wait\n"
+        "main.main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert result.returncode == 143
+    assert result.stderr == "foldcli: error: terminated; run the same command again to continue\n"
+
+
+def test_hangup_is_ignored_under_nohup() -> None:
+    code = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from foldcli.process_state import on_stop_signals, raise_on_stop_signals\n"
+        "raise_on_stop_signals()\n"
+        "on_stop_signals(lambda number, frame: os._exit(1))\n"
+        "os.kill(os.getpid(), signal.SIGHUP)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize(
     ("set_up", "number", "expected"),
     [
