@@ -12,10 +12,12 @@ import os
 import signal
 import sys
 import time
+import warnings
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import NoReturn
 
@@ -222,6 +224,31 @@ def on_stop_signals(handler: SignalHandler) -> None:
     """Call a handler on SIGINT and the signals that end a run, instead of the previous handler."""
     signal.signal(signal.SIGINT, handler)
     _handle_termination(handler)
+
+
+def on_stop_signals_in_thread(handler: Callable[[int], None]) -> None:
+    """Call a handler in a thread of its own on SIGINT and the signals that end a run, until the process ends.
+
+    A handler in the main thread would have to wait while that compiles, or while it waits for a GPU.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    on_stop_signals(lambda number, frame: None)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def work() -> None:
+        while True:
+            for number in os.read(reading, 1):
+                if number in (signal.SIGINT, *TERMINATION_SIGNALS):
+                    handler(number)
+
+    Thread(target=work, name="stop signals", daemon=True).start()
+
+
+def hide_torch_warnings() -> None:
+    """Hide torch's own warnings, which are about code and not about what the user does."""
+    warnings.filterwarnings("ignore", module=r"torch\.")
+    logging.getLogger("torch").setLevel(logging.ERROR)
 
 
 def exit_at_once(code: int) -> NoReturn:
