@@ -187,4 +187,4 @@ def test_cache_commands_use_the_default_cache_of_fold(
         result = CliRunner().invoke(cli, ["cache", subcommand, "-q"])
         assert result.exit_code == 0, result.output
     FeatureCache(tmp_path / "features").load_or_make([parse_alignment(b">c\nWWWW\n")])
-    assert CliRunner().invoke(cli, ["cache", "ls", "-q"]).output.split()[1] == "4"
+    assert CliRunner().invoke(cli, ["cache", "ls", "-q"]).output.splitlines()[1].split()[1] == "4"
