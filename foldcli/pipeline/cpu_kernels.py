@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foldcli.logs import log_time_since_start
+from foldcli.logs import log_time_since_start, logger
 from foldcli.paths import cache_dir
 from foldcli.pipeline.background import run_in_background
 from foldcli.pipeline.fingerprints import fingerprint
@@ -46,6 +46,8 @@ _COMMAND = (
     "-c",
     "import sys; sys.path[:] = sys.argv[1:]; from foldcli.pipeline.cpu_kernels import main; main()",
 )
+# a limit in case a process hangs; compilations take seconds
+_MAX_SECONDS = 900
 # packages with kernels that numba compiles
 _WITH_KERNELS = "msa", "features", "model/refinement"
 # longer than the blocks in which kernels compare rows
@@ -68,10 +70,14 @@ def compile_cpu_kernels(calls: Sequence[str]) -> "Future[None]":
         missing = [call for call in calls if not _is_marked(call, state)]
         if not missing:
             return
-        process = subprocess.run(
-            [*_COMMAND, *sys.path], input="\n".join(missing), text=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        try:
+            process = subprocess.run(
+                [*_COMMAND, *sys.path], input="\n".join(missing), text=True, timeout=_MAX_SECONDS,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            logger.warning("CPU kernels were not compiled within %d s, and will be when used", _MAX_SECONDS)
+            return
         log_time_since_start("the CPU kernels are compiled")
         if process.returncode == 0:
             for call in missing:
