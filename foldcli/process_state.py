@@ -74,9 +74,12 @@ def set_numba_cache_folder() -> Path:
     folders of the modules, and `msa.jit` to none.
 
     Returns:
-        The folder, which numba creates when needed.
+        The folder, which numba creates when needed; /dev/null, which is none, if the user has no home folder.
     """
-    return Path(os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_dir() / "kernels" / "numba")))
+    if "NUMBA_CACHE_DIR" not in os.environ:
+        with contextlib.suppress(RuntimeError):
+            os.environ["NUMBA_CACHE_DIR"] = str(cache_dir() / "kernels" / "numba")
+    return Path(os.environ.get("NUMBA_CACHE_DIR") or os.devnull)
 
 
 def make_cpu_products_reproducible() -> None:
