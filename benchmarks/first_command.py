@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from foldcli.process_state import set_numba_cache_folder
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -40,6 +42,8 @@ def main() -> None:
     parser.add_argument("--fresh-numba", action="store_true", help="compile the CPU engine in the first run")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
+        # all runs share what numba compiles, as runs of a user do
+        set_numba_cache_folder()
         shared = dict(os.environ)
         if arguments.fresh_numba:
             shared["NUMBA_CACHE_DIR"] = str(Path(temporary) / "numba")

@@ -36,6 +36,7 @@ from bytecode import compile_bytecode, python_environment
 from features.cache import FeatureCache
 from features.sampling import SamplingSettings, sample_features
 from foldcli.pipeline.device import choose_device, choose_kernels, choose_precision
+from foldcli.process_state import set_numba_cache_folder
 from model.alphafold import AlphaFold
 from model.config import ModelConfig, model_config
 from model.parameters import random_parameters
@@ -136,6 +137,8 @@ def run_foldcli(arguments: list[str], folder: Path, name: str, cache: Path) -> C
         cache: foldcli's cache.
     """
     log = folder / f"{name}.log"
+    # all runs share what numba compiles, as runs of a user do
+    set_numba_cache_folder()
     environment = python_environment(folder) | {"FOLDCLI_CACHE": str(cache)}
     began = time.time()
     with GpuLoad() as load, log.open("w") as stream:

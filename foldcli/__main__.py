@@ -14,6 +14,7 @@ from foldcli.process_state import (
     keep_bytecode,
     make_cpu_products_reproducible,
     raise_on_stop_signals,
+    set_numba_cache_folder,
     write_utf8,
 )
 
@@ -28,6 +29,7 @@ def main() -> None:
     write_utf8()
     make_cpu_products_reproducible()
     keep_bytecode()
+    set_numba_cache_folder()
     raise_on_stop_signals()
     exit_on_bus_error()
     code = run_with_exit_codes(cli)

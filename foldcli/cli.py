@@ -4,6 +4,7 @@ A subcommand's module is imported when the subcommand is named, so `foldcli --he
 numba.
 """
 
+import difflib
 import importlib
 import select
 import sys
@@ -39,6 +40,24 @@ COMMANDS = {
 }
 
 
+# commands by the names of similar programs and commands of ColabFold, MMseqs2, HH-suite and AlphaFold
+OTHER_NAMES = {
+    "colabfold": "fold",
+    "colabfold-batch": "fold",
+    "colabfold-relax": "relax",
+    "colabfold-search": "search",
+    "convertalis": "search",
+    "createindex": "createdb",
+    "easy-search": "search",
+    "gpuserver": "serve",
+    "hhblits": "search",
+    "hhsearch": "search",
+    "jackhmmer": "search",
+    "makepaddedseqdb": "createdb",
+    "run-alphafold": "fold",
+}
+
+
 class LazyGroup(click.Group):
     """A click group that imports the subcommand NAME from `foldcli.commands.NAME` when it is used."""
 
@@ -53,6 +72,19 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"foldcli.commands.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the name, the command and its arguments.
+
+        Raises:
+            click.UsageError: there is no command of that name; the message suggests a similar one.
+        """
+        name = args[0]
+        if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        raise click.UsageError(f"No such command {name!r}.{suggestion(name)}", ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command.
@@ -72,6 +104,14 @@ class LazyGroup(click.Group):
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def suggestion(name: str) -> str:
+    """Return a question about the command that a wrong name may mean, or "" if none is similar."""
+    known = {command: command for command in COMMANDS} | OTHER_NAMES
+    word = name.lower().removesuffix(".py").replace("_", "-")
+    similar = difflib.get_close_matches(word, known, n=1)
+    return f" Did you mean `foldcli {known[similar[0]]}`?" if similar else ""
 
 
 def _stdout_is_closed() -> bool:

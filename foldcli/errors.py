@@ -42,7 +42,7 @@ _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, IsADirector
 
 
 class Terminated(BaseException):
-    """The arrival of SIGTERM, which schedulers send before they kill a job.
+    """The arrival of SIGTERM, SIGHUP or SIGUSR1, which schedulers send before they kill a job.
 
     It is not a subclass of KeyboardInterrupt, which click would replace by an exception of its own.
     """

@@ -13,16 +13,21 @@ import os
 import signal
 import sys
 import time
+import warnings
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import NoReturn
 
 from foldcli.errors import ExitCode, Terminated
 from foldcli.logs import logs_json
 from foldcli.paths import cache_dir
+
+# the signals that end a run: of schedulers (SIGUSR1 for Slurm's --signal), and of a terminal that is closed
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 SignalHandler = Callable[[int, FrameType | None], None]
 
@@ -60,6 +65,22 @@ def set_triton_cache_folder() -> Path:
         The folder.
     """
     return Path(os.environ.setdefault("TRITON_CACHE_DIR", str(cache_dir() / "kernels" / "triton")))
+
+
+def set_numba_cache_folder() -> Path:
+    """Keep the CPU code that numba compiles in foldcli's cache, unless the user has set another folder.
+
+    numba would keep it next to the modules, where it would remain after `pip uninstall`. It reads the
+    variable when it is imported, so call this first. If the folder cannot be written, numba falls back to the
+    folders of the modules, and `msa.jit` to none.
+
+    Returns:
+        The folder, which numba creates when needed; /dev/null, which is none, if the user has no home folder.
+    """
+    if "NUMBA_CACHE_DIR" not in os.environ:
+        with contextlib.suppress(RuntimeError):
+            os.environ["NUMBA_CACHE_DIR"] = str(cache_dir() / "kernels" / "numba")
+    return Path(os.environ.get("NUMBA_CACHE_DIR") or os.devnull)
 
 
 def make_cpu_products_reproducible() -> None:
@@ -107,13 +128,14 @@ def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
 
     Args:
         parent: id of the process that starts the worker.
-        on_terminate: handler of SIGTERM. SIGINT is ignored, because Ctrl-C reaches every process of a
-            terminal and the parent ends its workers itself.
+        on_terminate: handler of SIGTERM. Other stop signals are ignored, because they reach every process of
+            a terminal or a job, and the parent ends its workers itself.
     """
     for name in _THREAD_COUNT_VARIABLES:
         os.environ[name] = "1"
     keep_bytecode()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, *TERMINATION_SIGNALS):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, on_terminate)
     _repeat_lost_stop_signals()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -122,18 +144,25 @@ def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
 
 
 def raise_on_stop_signals() -> None:
-    """Make SIGTERM raise Terminated, and SIGINT KeyboardInterrupt.
+    """Make SIGTERM, SIGHUP and SIGUSR1 raise Terminated, and SIGINT KeyboardInterrupt.
 
     SIGINT is handled even if the shell has started the process with SIGINT ignored, as it does for background
-    jobs (`&`): a user who sends it wants to end the run.
+    jobs (`&`): a user who sends it wants to end the run. SIGHUP stays ignored under `nohup`.
     """
 
     def terminate(number: int, frame: FrameType | None) -> None:
         raise Terminated
 
-    signal.signal(signal.SIGTERM, terminate)
+    _handle_termination(terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _repeat_lost_stop_signals()
+
+
+def _handle_termination(handler: SignalHandler) -> None:
+    """Call a handler on the signals that end a run, but not on SIGHUP if it is ignored, as under `nohup`."""
+    for number in TERMINATION_SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def _repeat_lost_stop_signals() -> None:
@@ -196,9 +225,34 @@ def _mapped_file(address: int) -> str | None:
 
 
 def on_stop_signals(handler: SignalHandler) -> None:
-    """Call a handler on SIGTERM and SIGINT, instead of the previous handler."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handler)
+    """Call a handler on SIGINT and the signals that end a run, instead of the previous handler."""
+    signal.signal(signal.SIGINT, handler)
+    _handle_termination(handler)
+
+
+def on_stop_signals_in_thread(handler: Callable[[int], None]) -> None:
+    """Call a handler in a thread of its own on SIGINT and the signals that end a run, until the process ends.
+
+    A handler in the main thread would have to wait while that compiles, or while it waits for a GPU.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    on_stop_signals(lambda number, frame: None)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def work() -> None:
+        while True:
+            for number in os.read(reading, 1):
+                if number in (signal.SIGINT, *TERMINATION_SIGNALS):
+                    handler(number)
+
+    Thread(target=work, name="stop signals", daemon=True).start()
+
+
+def hide_torch_warnings() -> None:
+    """Hide torch's own warnings, which are about code and not about what the user does."""
+    warnings.filterwarnings("ignore", module=r"torch\.")
+    logging.getLogger("torch").setLevel(logging.ERROR)
 
 
 def write_utf8() -> None:

@@ -85,8 +85,9 @@ def main() -> None:
 
 
 def _set_up_worker() -> None:
-    """Leave Ctrl-C to the process that waits for this one, end with it, and leave the cores to others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leave signals to the process that waits for this one, end with it, and leave the cores to others."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     os.nice(_NICENESS)
 

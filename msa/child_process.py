@@ -4,6 +4,7 @@ Neither this module nor its imports need numpy.
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -28,6 +29,12 @@ class StartedProcess:
 
         with self.socket as own:
             return Connection(os.dup(own.fileno()))
+
+
+def ignore_stop_signals() -> None:
+    """Ignore the signals that end a run: they reach all its processes, and this one ends with its parent."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def start_process(command: Sequence[str], *arguments: str, pass_fds: Sequence[int] = ()) -> StartedProcess:

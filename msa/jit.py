@@ -9,9 +9,10 @@ import numba
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function with numba on its first call, without the GIL and cached on disk.
 
-    numba stores the machine code in `__pycache__` next to the source or, if that is not writable, in the
-    user's cache folder; `NUMBA_CACHE_DIR` overrides both. If neither is writable (as in a read-only container
-    without a home folder), numba raises RuntimeError, and the kernel is compiled in every process instead.
+    numba stores the machine code in `NUMBA_CACHE_DIR`, which the command line sets to a folder in foldcli's
+    cache, else in `__pycache__` next to the source, else in the user's cache folder. If none is writable (as
+    in a read-only container without a home folder), numba raises RuntimeError, and the kernel is compiled in
+    every process instead.
     """
     try:
         return numba.njit(nogil=True, cache=True)(function)

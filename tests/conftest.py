@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from foldcli.process_state import make_cpu_products_reproducible
+from foldcli.process_state import make_cpu_products_reproducible, set_numba_cache_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 # no test may fail because the machine is busy
 settings.register_profile("foldcli", deadline=None)
 settings.load_profile("foldcli")
-# as commands do; before any test imports torch
+# as commands do; before any test imports torch or numba
 make_cpu_products_reproducible()
+set_numba_cache_folder()
 # environment of processes that simulate a GPU
 SIMULATOR_VARIABLES = {
     "NUMBA_ENABLE_CUDASIM": "1",

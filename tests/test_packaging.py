@@ -1,5 +1,6 @@
 """The contents of the source distribution and of the wheel."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from foldcli.doctor.system_checks import package_ranges
 from foldcli.version import VERSION
 from model.network_folder import COMPACT_FOLDER, MANIFEST_FILE, WEIGHTS_FILE, read_manifest
 from model.parameters import load_folder
@@ -69,6 +71,20 @@ def test_wheel_and_nvidias_packages_import_together(installed: dict[str, str], t
     result = subprocess.run(command, cwd=tmp_path, env=installed, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert Path(result.stdout.strip()).is_relative_to(installed["VIRTUAL_ENV"])
+
+
+def test_doctor_of_an_installed_wheel_finds_all_packages(installed: dict[str, str], tmp_path: Path) -> None:
+    # the metadata of a wheel writes some names differently than pyproject.toml
+    environment = {name: value for name, value in installed.items() if name != "NUMBA_CACHE_DIR"}
+    environment["FOLDCLI_CACHE"] = str(tmp_path / "cache")
+    command = ["foldcli", "doctor", "--device", "cpu", "--json"]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    found = {check["name"]: check["status"] for check in json.loads(result.stdout)["checks"]}
+    assert (found.keys() >= {*package_ranges(), "pyyaml"}) and found["pyyaml"] == "ok"
+    # compiled code would remain after an uninstallation
+    assert list((tmp_path / "cache/kernels/numba").rglob("*.nbi"))
+    assert not list(Path(installed["VIRTUAL_ENV"]).rglob("*.nb?"))
 
 
 def test_conda_recipe_has_the_same_requirements(root: Path) -> None:

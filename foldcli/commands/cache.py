@@ -58,15 +58,17 @@ def command() -> None:
 def ls(cache: Path, as_json: bool) -> None:
     """List the entries.
 
-    Prints key, residues, rows, bytes, time of writing, name of the query, and source files. Only the headers
-    are read; `foldcli cache verify` reads every byte.
+    Prints a header, then key, residues, rows, bytes, time of writing, name of the query, and source files of
+    each entry. Only the headers of entries are read; `foldcli cache verify` reads every byte.
     """
     entries = [_as_json(entry) for entry in _entries(cache)]
     if as_json:
         click.echo(json.dumps(entries, indent=2))
         return
+    if entries:
+        click.echo(f"{'key':12} residues    rows      bytes  {'written':20}  name and sources")
     for entry in entries:
-        size = "{residues:>6} {rows:>7} {bytes:>10}".format(**entry)
+        size = "{residues:>8} {rows:>7} {bytes:>10}".format(**entry)
         # a damaged entry has no name
         text = entry["problem"] or " ".join([entry["name"], *(source or "?" for source in entry["sources"])])
         click.echo(f"{entry['key'][:12]} {size}  {entry['written']}  {text}")

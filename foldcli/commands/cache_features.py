@@ -12,7 +12,7 @@ from foldcli.options.command import CACHE_REPLACEMENTS, GroupedCommand, grouped
 
 
 @click.command("cache-features", cls=GroupedCommand, replacements=CACHE_REPLACEMENTS)
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.argument("inputs", nargs=-1, type=options.InputType(), required=True, metavar="INPUT...")
 @grouped(
     "Input and results",
     click.option(

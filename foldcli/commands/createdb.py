@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command("createdb")
-@click.argument("fasta", nargs=-1, type=options.PathType(), metavar="[FASTA...]")
+@click.argument(
+    "fasta", nargs=-1, type=options.InputType("nothing to build; --info describes it"), metavar="[FASTA...]"
+)
 @click.option(
     "-o",
     "--out",

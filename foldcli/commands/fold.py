@@ -56,7 +56,7 @@ def fold_options(function: options.Command) -> options.Command:
 
 
 @click.command("fold", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS)
-@click.argument("queries", nargs=-1, type=options.PathType(), required=True, metavar="QUERY...")
+@click.argument("queries", nargs=-1, type=options.InputType(), required=True, metavar="QUERY...")
 @fold_options
 def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
     """Predict structures from protein sequences: search, cache-features, predict.

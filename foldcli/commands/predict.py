@@ -19,7 +19,12 @@ from foldcli.options.command import (
 
 
 @click.command("predict", cls=GroupedCommand, replacements=PREDICTION_REPLACEMENTS | PAIRING_REPLACEMENTS)
-@click.argument("targets", nargs=-1, type=options.PathType(), metavar="TARGET...")
+@click.argument(
+    "targets",
+    nargs=-1,
+    type=options.InputType("nothing is searched here; use foldcli fold QUERY --db {path}"),
+    metavar="TARGET...",
+)
 @grouped(
     "Input and results",
     click.option("--all", "all_cached", is_flag=True, help="Predict all targets of the feature cache."),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("screen", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS)
-@click.argument("files", nargs=-1, type=options.PathType(), required=True, metavar="CHAINS...")
+@click.argument("files", nargs=-1, type=options.InputType(), required=True, metavar="CHAINS...")
 @click.option(
     "--pairs",
     type=options.PathType(),

@@ -207,17 +207,22 @@ def _split_arguments(
     """Return the queries and the database among the positional arguments; with a server, "" as database.
 
     Raises:
-        click.UsageError: an argument is missing, or one is given that --server does not allow.
+        click.UsageError: an argument is missing, one is given that --server does not allow, or a database is
+            among the queries.
     """
     if server is not None:
         inputs, db = list(arguments), ""
-        _refuse_local_options(context, inputs, save_profile)
+        _refuse_local_options(context, save_profile)
     elif not arguments or len(arguments) + len(profiles) < 2:
         raise click.UsageError("Missing argument 'DB': give one or more queries, then the database.")
     else:
         *inputs, db = arguments
     if not inputs and not profiles:
         raise click.UsageError("Missing argument 'QUERY'.")
+    for path in inputs:
+        if options.is_database(path):
+            place = "comes last, after the queries" if server is None else "is the server's"
+            raise click.UsageError(f"{path} is a database, not a query: the database {place}.")
     return inputs, db
 
 
@@ -273,19 +278,14 @@ def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[],
     return open_database if server is None else connect
 
 
-def _refuse_local_options(context: click.Context, inputs: list[str], save_profile: str | None) -> None:
+def _refuse_local_options(context: click.Context, save_profile: str | None) -> None:
     """Refuse options and arguments of local searches, which have no meaning with --server.
 
     Raises:
-        click.UsageError: one of these options is set, or a database is among the queries.
+        click.UsageError: one of these options is set.
     """
-    from msa.database.manifest import MANIFEST
-
     for name in ("device", "threads"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name} cannot be combined with --server: give it to `foldcli serve`.")
     if save_profile is not None:
         raise click.UsageError("--save-profile: the profiles stay in the server; search without --server.")
-    for path in inputs:
-        if (Path(path) / MANIFEST).is_file():
-            raise click.UsageError(f"{path} is a database: with --server every argument is a query.")

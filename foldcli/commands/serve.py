@@ -46,8 +46,9 @@ def command(db: str, path: Path, device: str, threads: int, drain: float, max_re
       foldcli serve uniref50 --socket /run/user/1000/fold.sock &
       foldcli search query.fasta --server /run/user/1000/fold.sock -o hits.m8
 
-    Clients can connect once the server has logged "ready"; their requests take turns. SIGTERM or SIGINT stops
-    the server: it refuses new requests, finishes running ones and exits with 0. A second signal aborts them.
+    Clients can connect once the server has logged "ready"; their requests take turns. SIGTERM, SIGINT,
+    SIGUSR1 or SIGHUP stops the server: it refuses new requests, finishes running ones and exits with 0. A
+    second signal aborts them.
     """
     from foldcli.server.server import ServerSettings
     from foldcli.server.service import Service

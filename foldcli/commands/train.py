@@ -1,9 +1,10 @@
 """`foldcli train`: train a network on experimental chains."""
 
 import hashlib
+import signal
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -14,10 +15,12 @@ from foldcli.options.command import GroupedCommand
 if TYPE_CHECKING:
     from model.training.data import ChainSet, Split
     from model.training.settings import TrainingSettings
-    from model.training.trainer import StepReport
+    from model.training.trainer import StepReport, Trainer
 
 # number of steps between two log messages
 _LOG_EVERY = 10
+# a second SIGINT within this time is taken to be the first one
+_SAME_INTERRUPT_SECONDS = 1.0
 
 
 @click.command("train", cls=GroupedCommand, replacements={"--prepare": "use --unpack-only."})
@@ -83,7 +86,11 @@ _LOG_EVERY = 10
     help="Device for training; with torchrun, each process uses one GPU.",
 )
 @click.option(
-    "--workers", type=click.IntRange(0), metavar="N", help="Number of processes per GPU that prepare samples."
+    "--workers",
+    type=click.IntRange(0),
+    metavar="N",
+    show_default="the configuration's `workers`, else the cores this process may use",
+    help="Number of processes per GPU that prepare samples.",
 )
 @options.logging_options
 def command(
@@ -104,7 +111,8 @@ def command(
     """Train a network on experimental chains.
 
     CONFIG is a YAML file; examples/train/compact.yaml explains its keys. The state of the run is written to
-    RUN regularly, at the end, and on SIGTERM or Ctrl-C; --resume continues from it.
+    RUN regularly, at the end, and on SIGTERM or Ctrl-C, after the current step; --resume continues from it.
+    A second Ctrl-C, and SIGTERM while the network is compiled, end the run at once.
 
     For several GPUs: torchrun --nproc-per-node 2 -m foldcli train CONFIG -o RUN
     """
@@ -153,12 +161,13 @@ def _run(
 
     from foldcli.logs import logger
     from foldcli.paths import check_writable_folder, make_writable_folder
-    from foldcli.process_state import on_stop_signals
+    from foldcli.process_state import hide_torch_warnings, on_stop_signals_in_thread
     from model.errors import ConfigError
     from model.training.checkpoint import stored_progress
     from model.training.processes import TrainingProcesses
     from model.training.trainer import Trainer
 
+    hide_torch_warnings()
     check_writable_folder(run)
     if not resume and stored_progress(run).step:
         raise click.UsageError(
@@ -167,19 +176,19 @@ def _run(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     processes = TrainingProcesses.from_environment(device)
+
+    def on_compilation(residues: int) -> None:
+        if processes.rank == 0:
+            logger.info("compiling the network for %d residues, which may take minutes", residues)
+
     try:
         try:
-            trainer = Trainer(settings, chains, split, run, processes, resume)
+            trainer = Trainer(settings, chains, split, run, processes, resume, on_compilation)
         except ConfigError as error:
             raise click.UsageError(f"{config}: {error}") from error
         make_writable_folder(run)
-        signals: list[int] = []
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            signals.append(number)
-            trainer.request_stop()
-
-        on_stop_signals(stop)
+        stop = _StopSignals(trainer)
+        on_stop_signals_in_thread(stop)
         if processes.rank == 0:
             logger.info(
                 "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
@@ -194,9 +203,48 @@ def _run(
         _log(reports, quiet=processes.rank > 0)
     finally:
         processes.close()
-    if signals:
+    if stop.exit_code is not None:
         logger.info("stopped by a signal; continue with --resume")
-        raise click.exceptions.Exit(128 + signals[0])
+        raise click.exceptions.Exit(stop.exit_code)
+
+
+class _StopSignals:
+    """The reaction to signals that stop a run.
+
+    Args:
+        trainer: the run.
+
+    Attributes:
+        exit_code: exit code of a run that a signal has stopped; None before.
+    """
+
+    def __init__(self, trainer: "Trainer") -> None:
+        self._trainer = trainer
+        self._interrupted: float | None = None
+        self.exit_code: int | None = None
+
+    def __call__(self, number: int) -> None:
+        """Stop after the current step or, if it is compiling or this is a second Ctrl-C, at once."""
+        from foldcli.errors import ExitCode
+        from foldcli.logs import logger
+        from foldcli.process_state import exit_at_once
+
+        is_interrupt, now = number == signal.SIGINT, time.monotonic()
+        if self.exit_code is None:
+            self.exit_code = ExitCode.INTERRUPTED if is_interrupt else ExitCode.TERMINATED
+        # torchrun passes on a Ctrl-C that the terminal has already sent
+        is_second = self._interrupted is not None and now - self._interrupted > _SAME_INTERRUPT_SECONDS
+        if is_second if is_interrupt else self._trainer.is_compiling:
+            try:
+                self._trainer.save_before_exit()
+                logger.info("stopped at once by a signal; continue with --resume")
+            finally:
+                exit_at_once(self.exit_code)
+        self._trainer.request_stop()
+        if is_interrupt and self._interrupted is None:
+            self._interrupted = now
+            if self._trainer.processes.rank == 0:
+                logger.info("stopping after this step; Ctrl-C again stops at once")
 
 
 def _prepare(folder: Path, prepared: Path | None) -> "ChainSet":

@@ -20,8 +20,8 @@ from foldcli.paths import cache_dir, hiding_file
 from foldcli.report.viewer import PACKAGE, load_viewer
 
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
-# modules that are not named like their package
-_MODULES = {"biopython": "Bio", "numba-cuda": "numba.cuda", "PyYAML": "yaml", "Jinja2": "jinja2"}
+# modules that are not named like their package, by the package's normalized name
+_MODULES = {"biopython": "Bio", "numba-cuda": "numba.cuda", "pyyaml": "yaml"}
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _BOUND = re.compile(r"(>=|<)\s*([0-9][0-9.]*)")
 
@@ -33,14 +33,22 @@ _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 def package_ranges() -> dict[str, str]:
     """Return the required versions, such as ">=2.11,<2.14", by package, without extras.
 
-    They are read from pyproject.toml in a checkout, else from the installed metadata.
+    They are read from pyproject.toml in a checkout, else from the installed metadata. Build tools write names
+    differently there (PyYAML, pyyaml), so names are normalized as package indexes do (PEP 503).
     """
     if _PYPROJECT.is_file():
         lines = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]
     else:
         lines = [line for line in importlib.metadata.requires("foldcli") or [] if ";" not in line]
     names = [(_NAME.match(line), line) for line in lines]
-    return {match.group(): _lower_bound_first(line[match.end() :]) for match, line in names if match}
+    return {
+        _normalized(match.group()): _lower_bound_first(line[match.end() :]) for match, line in names if match
+    }
+
+
+def _normalized(name: str) -> str:
+    """Return a package's name in lower case, with "-" for each run of "-", "_" and "."."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def python_range() -> str:

@@ -9,6 +9,7 @@ from foldcli.options.common import Command
 
 _GROUP = "help_group"
 
+_RELAX_SETTINGS = "relaxation has AlphaFold2's settings; `foldcli relax --max-rounds` limits its rounds."
 _PAIRED_IN_FILE = "the A3M file of a complex has its paired rows; `foldcli fold` pairs rows."
 
 # replacements of options of ColabFold, HH-suite, MMseqs2 and earlier versions of foldcli
@@ -27,6 +28,15 @@ PREDICTION_REPLACEMENTS = {
     "--recompile-padding": "nothing to set: kernels are compiled once for all lengths.",
     "--disable-unified-memory": "use --max-memory to limit the GPU memory.",
     "--sort-queries-by": "nothing to set: the longest targets run first, after a few short ones.",
+    "--initial-guess": "predictions start from no structure; --custom-template-path gives one as a template.",
+    "--skip-output": "use --no-plots and --no-report.",
+    "--max-template-hits": "nothing to set: the networks take at most four templates.",
+    "--relax-max-iterations": _RELAX_SETTINGS,
+    "--relax-tolerance": _RELAX_SETTINGS,
+    "--relax-stiffness": _RELAX_SETTINGS,
+    "--relax-max-outer-iterations": _RELAX_SETTINGS,
+    "--af3-json": "no input of AlphaFold 3 is written; `foldcli search --format a3m` writes alignments.",
+    "--user-agent": "no server is used: give a database with `foldcli fold --db`.",
     "--jobname-prefix": "names come from the headers or file names of the input.",
 }
 PAIRING_REPLACEMENTS = {"--pair-mode": _PAIRED_IN_FILE, "--pair-strategy": _PAIRED_IN_FILE}
@@ -34,6 +44,11 @@ SEARCH_REPLACEMENTS = {
     "--coverage": "use --min-coverage.",
     "--sub-mat": "use --matrix with a name, such as BLOSUM62.",
     "--gpu": "use --device cuda.",
+    "--gpu-server": "use `foldcli serve` and `foldcli search --server`.",
+    "--db-load-mode": "nothing to set: databases are mapped into memory.",
+    "--prefilter-mode": "the filter is exact and has no modes.",
+    "--use-env": "there is one database; `foldcli createdb` joins several FASTA files.",
+    "--use-templates": "use `foldcli fold`, which searches templates.",
     "-s": "the filter is exact, so there is no sensitivity to choose; --fast searches once.",
 }
 

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from foldcli.inputs.shard import Shard
 from foldcli.logs import configure
+from msa.database.file_names import MANIFEST, RESIDUES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -66,6 +67,39 @@ class PathType(click.ParamType):
     ) -> list[CompletionItem]:
         """Return the kind of completion "file"."""
         return [CompletionItem(incomplete, type="file")]
+
+
+class InputType(PathType):
+    """The click type of an input, which is not a database.
+
+    A database among the inputs is usually meant for an option, and must not be ignored.
+
+    Args:
+        remedy: what to do with a database; {path} stands for its path.
+    """
+
+    def __init__(self, remedy: str = "use --db {path}") -> None:
+        self._remedy = remedy
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the path."""
+        path = str(value)
+        if is_structure_library(path):
+            self.fail(f"{path} is a structure library: use --templates {path}", param, ctx)
+        if is_database(path):
+            self.fail(f"{path} is a database: {self._remedy.format(path=path)}", param, ctx)
+        return path
+
+
+def is_database(path: str) -> bool:
+    """Return True if a path is a target database from `foldcli createdb`."""
+    return all(Path(path, name).is_file() for name in (MANIFEST, RESIDUES))
+
+
+def is_structure_library(path: str) -> bool:
+    """Return True if a path is a structure library from `foldcli createdb --structures`."""
+    # the folder is that of features.templates.library, which imports numpy
+    return is_database(str(Path(path, "sequences")))
 
 
 class NumbersType(click.ParamType):

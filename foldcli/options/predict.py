@@ -3,14 +3,28 @@
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from foldcli.options import common
 from foldcli.options.common import NumbersType, SizeType, combine
 from foldcli.outputs.layout import LAYOUTS
-from foldcli.params.parameters import default_method
+from foldcli.params.parameters import ALPHAFOLD2, TEMPLATE, default_method
+from model.network_folder import COMPACT
 
 # the query, and the four template rows of models 1 and 2
 _MIN_ROWS = 5
+
+
+class ParamsType(common.PathType):
+    """The click type of `--params`: a folder, or a name of parameters, which shells complete too."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names that fit, and the kind of completion "file"."""
+        names = [name for name in (ALPHAFOLD2, COMPACT, TEMPLATE) if name.startswith(incomplete)]
+        return [*super().shell_complete(ctx, param, incomplete), *map(CompletionItem, names)]
+
 
 models_type = NumbersType("numbers from 1 to 5 such as 1,2,3", ("1", "2", "3", "4", "5").__contains__)
 """The click type of `--models 1,2,3`."""
@@ -129,7 +143,7 @@ run_options = combine(
 
 params_option = click.option(
     "--params",
-    type=common.PathType(),
+    type=ParamsType(),
     show_default=f"$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else {default_method()}",
     help="Folder with DeepMind's params_model_*.npz, or with a network from `foldcli train --package`. "
     "`alphafold2` are those of `foldcli params fetch`; `compact` is the small network in the package, for "

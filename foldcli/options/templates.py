@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from foldcli.options.common import combine
+from foldcli.options.common import combine, is_database
 
 _NO_VALUE = ""
 
@@ -15,7 +15,11 @@ class _LibraryType(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
-        return None if value == _NO_VALUE else super().convert(value, param, ctx)
+        if value == _NO_VALUE:
+            return None
+        if is_database(str(value)):
+            self.fail(f"{value} is a database of sequences without structures: use --db {value}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 template_options = combine(

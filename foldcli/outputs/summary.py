@@ -1,14 +1,13 @@
 """The summary of a run: summary.tsv with one line per model, and a logged table with one line per target."""
 
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from foldcli.inputs.shard import Shard
-from foldcli.logs import logger
+from foldcli.logs import logger, seconds_since_start
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import LayoutName, ModelKind, TargetFiles
 from foldcli.params.parameters import UNTRAINED
@@ -77,7 +76,6 @@ class RunSummary:
         self._path = out / f"summary{shard.suffix}.tsv"
         self._files = [TargetFiles(name, out, layout) for name in names]
         self._modified_before = {files.name: _modification_time(files) for files in self._files}
-        self._start = time.monotonic()
 
     def models(self, failed: Sequence[str]) -> list[dict[str, Any]]:
         """Return the values of COLUMNS for each model of the finished targets, by target and rank.
@@ -111,7 +109,7 @@ class RunSummary:
         if not targets and len(failed) <= 1:
             # the error message of the only target is enough
             return
-        seconds = time.monotonic() - self._start
+        seconds = seconds_since_start()
         finished_before = sum(target.finished_before for target in targets)
         counts = {
             "finished": len(targets) - finished_before,

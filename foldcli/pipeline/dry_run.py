@@ -30,12 +30,14 @@ class Estimate:
     """Estimated cost of one target.
 
     Args:
-        memory_bytes: peak GPU memory, parameters included; None is unknown.
+        memory_bytes: peak memory of the device, parameters included; None is unknown.
         seconds: time of the network's passes, an upper bound for shallow alignments; None is unknown.
+        is_rough: whether both are rough estimates, as on a CPU.
     """
 
     memory_bytes: int | None
     seconds: float | None
+    is_rough: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class PlannedTarget:
             "residues": self.residues,
             "memory_bytes": None if self.estimate is None else self.estimate.memory_bytes,
             "seconds": None if self.estimate is None else self.estimate.seconds,
+            "rough": None if self.estimate is None else self.estimate.is_rough,
         }
 
 
@@ -197,8 +200,15 @@ def totals(planned: list[PlannedTarget]) -> list[str]:
     total_seconds = None if None in seconds else sum(value for value in seconds if value is not None)
     memory = [estimate.memory_bytes for estimate in estimates]
     max_memory = None if None in memory else max(value for value in memory if value is not None)
+    first = f"{text}; network time {_duration(total_seconds)}, peak memory {_gibibytes(max_memory)}"
+    if any(estimate.is_rough for estimate in estimates):
+        return [
+            first,
+            "Rough estimates, often wrong by a factor of two: from the speed of this CPU now, for as many",
+            "alignment rows as the settings allow. Search, features and start-up are not included.",
+        ]
     return [
-        f"{text}; network time {_duration(total_seconds)}, peak memory {_gibibytes(max_memory)}",
+        first,
         "Estimates: planned GPU memory, and time measured on such GPUs, for as many alignment rows as the",
         "settings allow. Search, features and start-up are not included. unknown: never measured.",
     ]

@@ -1,11 +1,16 @@
-"""Estimates for `fold --dry-run` and `predict --dry-run`: GPU memory as planned, seconds as measured.
+"""Estimates for `fold --dry-run` and `predict --dry-run`: memory as planned, seconds as measured.
 
-Seconds are unknown unless something comparable was measured: the same kind of GPU, precision and kernels, and
-at least as many residues and alignment rows.
+On a GPU, seconds are unknown unless something comparable was measured: the same kind of GPU, precision and
+kernels, and at least as many residues and alignment rows. On a CPU, they are a rough estimate: the operations
+of a pass, at a share of the speed of matrix products that is measured first.
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
 
 from features.cache import read_entry
 from features.residues import check_foldable
@@ -30,8 +35,8 @@ from foldcli.pipeline.predictor import Predictor
 from foldcli.pipeline.settings import OutputSettings, PredictSettings
 from foldcli.pipeline.target_plan import plan_target, read_finished
 from foldcli.pipeline.template_copies import TemplateCopier
-from model.config import ModelConfig
-from model.memory_plan import PassSize, plan_memory
+from model.config import ModelConfig, StackConfig
+from model.memory_plan import CPU_CHUNK_ELEMENTS, PassSize, estimate_peak_bytes, plan_memory
 from model.parameters import expected_shapes
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
@@ -43,6 +48,11 @@ SECONDS_PER_PASS = {
 }
 _MEASURED_BLOCKS, _MEASURED_ROWS, _MEASURED_EXTRA_ROWS = 48, 512, 5120
 _ELEMENT_BYTES = {"bf16": 2, "fp32": 4}
+# share of the speed of matrix products that a pass on a CPU reaches: model_1_ptm on 1 and 2 cores
+_CPU_EFFICIENCY = 0.55
+# of the process without parameters and activations
+_CPU_PROCESS_BYTES = 2**29
+_MATRIX_SIZE, _MATRIX_PRODUCTS = 1024, 5
 
 
 def print_prediction_plan(
@@ -131,13 +141,13 @@ def _residues(target_input: TargetInput) -> int:
 def estimator(predictor: Predictor | TemplateCopier) -> Callable[[int, TargetInput], Estimate | None]:
     """Return a function that estimates a target's cost from its residues and input.
 
-    On a CPU, memory and seconds are unknown. Copies of templates have no estimate: they take no time.
+    Copies of templates have no estimate: they take no time.
     """
     if isinstance(predictor, TemplateCopier):
         return lambda residues, target_input: None
     memory, settings = predictor.memory, predictor.settings
     if memory.device == "cpu":
-        return lambda residues, target_input: Estimate(None, None)
+        return _cpu_estimator(predictor)
     gpu, available = memory.device_name(), memory.available_bytes()
     # the parameters of all models stay on the GPU
     parameters = sum(parameter_bytes(source.config, settings) for source in predictor.sources)
@@ -158,6 +168,84 @@ def estimator(predictor: Predictor | TemplateCopier) -> Callable[[int, TargetInp
         return Estimate(peak + parameters, num_passes * sum(known) if is_complete else None)
 
     return estimate
+
+
+def _cpu_estimator(predictor: Predictor) -> Callable[[int, TargetInput], Estimate]:
+    speed = _CPU_EFFICIENCY * measure_matrix_products()
+    settings = predictor.settings
+    # networks stay loaded, in float32
+    parameters = sum(
+        parameter_bytes(source.config, replace(settings, precision="fp32")) for source in predictor.sources
+    )
+
+    def estimate(residues: int, target_input: TargetInput) -> Estimate:
+        sources = sources_of(predictor.sources, is_complex(target_input))
+        network_settings = settings.for_network(sources[0].is_multimer)
+        configs = [source.config for source in sources]
+        sizes = [_pass_size(config, network_settings, residues) for config in configs]
+        peak = max(
+            estimate_peak_bytes(config, size, CPU_CHUNK_ELEMENTS)
+            for config, size in zip(configs, sizes, strict=True)
+        )
+        operations = sum(pass_operations(config, size) for config, size in zip(configs, sizes, strict=True))
+        num_passes = network_settings.num_passes * network_settings.num_seeds
+        memory_bytes = _CPU_PROCESS_BYTES + parameters + peak
+        return Estimate(memory_bytes, num_passes * operations / speed, is_rough=True)
+
+    return estimate
+
+
+def measure_matrix_products() -> float:
+    """Return the floating-point operations per second of this CPU's matrix products, with torch's threads."""
+    matrix = torch.ones(_MATRIX_SIZE, _MATRIX_SIZE)
+    best = math.inf
+    for _ in range(_MATRIX_PRODUCTS):
+        start = time.perf_counter()
+        matrix @ matrix
+        best = min(best, time.perf_counter() - start)
+    return 2 * _MATRIX_SIZE**3 / best
+
+
+def pass_operations(config: ModelConfig, size: PassSize) -> int:
+    """Return the floating-point operations of the matrix products in both stacks of a pass.
+
+    Args:
+        config: the network.
+        size: the sizes of the pass.
+    """
+    stacks = (config.evoformer, size.msa_rows), (config.extra_msa, size.extra_rows)
+    return sum(
+        stack.blocks * (_msa_operations(stack, rows, size.residues) + _pair_operations(stack, size.residues))
+        for stack, rows in stacks
+    )
+
+
+def _msa_operations(stack: StackConfig, rows: int, residues: int) -> int:
+    """Return the operations of the MSA half of a block: attention, transition and outer product mean."""
+    msa, positions = stack.msa, rows * residues
+    width = msa.attention_heads * msa.attention_channels
+    # queries, keys, values, gates and output; scores and sums; global attention has one query per column
+    row_attention = 10 * positions * msa.channels * width + 4 * positions * residues * width
+    projections = 6 if msa.global_column_attention else 10
+    column_attention = projections * positions * msa.channels * width
+    if not msa.global_column_attention:
+        column_attention += 4 * positions * rows * width
+    transition = 4 * msa.transition_factor * positions * msa.channels**2
+    outer = residues**2 * msa.outer_channels**2 * 2 * (rows + stack.pair.channels)
+    return row_attention + column_attention + transition + outer
+
+
+def _pair_operations(stack: StackConfig, residues: int) -> int:
+    """Return the operations of the pair half of a block: triangle updates and the transition."""
+    pair, pairs = stack.pair, residues**2
+    product, width = pair.multiplication_channels, pair.attention_heads * pair.attention_channels
+    # two gated factors, output and its gate; the product over the third residue
+    multiplication = (
+        2 * pairs * pair.channels * (5 * product + pair.channels) + 2 * pairs * residues * product
+    )
+    attention = 10 * pairs * pair.channels * width + 4 * pairs * residues * width
+    transition = 4 * pair.transition_factor * pairs * pair.channels**2
+    return 2 * (multiplication + attention) + transition
 
 
 def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, residues: int) -> float | None:
@@ -204,7 +292,12 @@ def peak_bytes(
         available_bytes: GPU memory available to the pass, which determines the size of its chunks.
         ranks: number of GPUs that the pass is divided among.
     """
-    size = PassSize(
+    return plan_memory(config, _pass_size(config, settings, residues, ranks), available_bytes).peak_bytes
+
+
+def _pass_size(config: ModelConfig, settings: PredictSettings, residues: int, ranks: int = 1) -> PassSize:
+    """Return the sizes of a pass with as many rows as the settings allow."""
+    return PassSize(
         residues,
         settings.max_seq,
         settings.max_extra_seq,
@@ -213,7 +306,6 @@ def peak_bytes(
         ranks=ranks,
         alignment_rows=0 if config.multimer is None else settings.max_seq + settings.max_extra_seq,
     )
-    return plan_memory(config, size, available_bytes).peak_bytes
 
 
 def parameter_bytes(config: ModelConfig, settings: PredictSettings) -> int:

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
@@ -95,8 +96,12 @@ class FeatureStage:
         if isinstance(target_input, CachedTarget):
             return features_of_entry(target, lambda: target_input.load_features(settings.verify))
         if isinstance(target_input, FastaRecord):
-            alignment = target.files.staged_path("alignment")
-            return features_of_alignments(target, lambda: [read_alignment(alignment)], settings)
+            files = target.files
+            staged, published = files.staged_path("alignment"), str(files.path("alignment"))
+            # the cache records the file that will remain
+            return features_of_alignments(
+                target, lambda: [replace(read_alignment(staged), source=published)], settings
+            )
         path = target_input.files[0]
         if path.endswith(ENTRY_SUFFIX):
             return features_of_entry(target, lambda: read_entry(path, verify=settings.verify))

@@ -8,6 +8,7 @@ from typing import TypeVar
 from foldcli.logs import logger
 from foldcli.paths import cache_dir
 from foldcli.pipeline.gpu_opening import max_gpu_bytes
+from foldcli.process_state import set_numba_cache_folder
 from foldcli.progress import CompilationProgress, Progress, progress_bar
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST
@@ -222,4 +223,8 @@ def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetData
     """
     settings = EngineSettings(device, cache_dir() / "kernels", gpu_share, max_gpu_bytes())
     targets = None if database is None else database.representative_arrays
-    return create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress(), targets)
+    engine = create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress(), targets)
+    on_cpu = type(engine).__module__ == "msa.cpu.engine"  # importing it would load numba
+    if on_cpu and next(set_numba_cache_folder().glob("*/gapless.*.nbi"), None) is None:
+        logger.info("compiling the search for this machine (once), which takes up to a minute")
+    return engine

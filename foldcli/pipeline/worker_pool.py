@@ -176,7 +176,8 @@ class _Worker:
 
     def _run(self) -> None:
         if self._warm_up is not None:
-            with contextlib.suppress(ChildProcessError):
+            # the first call fails with the same error; without this thread, it would wait forever
+            with contextlib.suppress(Exception):
                 self._running_process()
         while (item := self._calls.get()) is not None:
             call, request = item

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foldcli.errors import ExitCode, ServerError, ServerLost
+from foldcli.logs import logger
 from foldcli.progress import Progress
 from foldcli.server.protocol import (
     MAX_MESSAGE_BYTES,
@@ -36,6 +38,8 @@ _SETTINGS_BYTES = 1024
 # limits of time and size for the server's first message
 _HELLO_SECONDS = 60.0
 _HELLO_BYTES = 1 << 16
+# silence of a server after which a line says so
+_SILENT_SECONDS = 60
 
 
 class RemoteSearcher:
@@ -54,6 +58,7 @@ class RemoteSearcher:
         self._socket = _connect(path)
         self._decoder = MessageDecoder(_HELLO_BYTES)
         self._messages: list[dict[str, Any]] = []  # received but not yet handled, in reverse order
+        self._has_waited = True  # whether waiting has been reported; the first message has a time limit
         self._socket.settimeout(_HELLO_SECONDS)
         try:
             self.hello = self._receive_hello()
@@ -65,6 +70,7 @@ class RemoteSearcher:
                 "The server has reached its limit of clients, or is not a foldcli server.",
             ) from None
         self._socket.settimeout(None)
+        self._has_waited = False
         self._decoder = MessageDecoder(MAX_MESSAGE_BYTES)
 
     def _receive_hello(self) -> Hello:
@@ -191,6 +197,9 @@ class RemoteSearcher:
             ServerLost: the connection is closed.
         """
         while not self._messages:
+            if not self._has_waited and not select.select([self._socket], [], [], _SILENT_SECONDS)[0]:
+                self._has_waited = True
+                logger.info("waiting for the search server, which has been silent for %d s", _SILENT_SECONDS)
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
             except ConnectionError:

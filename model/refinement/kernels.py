@@ -80,7 +80,11 @@ class Weights(NamedTuple):
 
 
 def _kernel(function: Any) -> Any:
-    return njit(cache=True, nogil=True, error_model="numpy")(function)
+    try:
+        return njit(cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError:
+        # no folder of numba's cache is writable: compile in every process
+        return njit(nogil=True, error_model="numpy")(function)
 
 
 @_kernel

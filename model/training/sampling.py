@@ -6,6 +6,7 @@ into features on the GPU.
 """
 
 import atexit
+import ctypes
 import itertools
 import signal
 import threading
@@ -19,6 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from model.training.data import ChainSet, Split
 
+# the option of prctl(2) that names the signal a process gets when its parent ends
+_PR_SET_PDEATHSIG = 1
 GAP, MASK = 21, 22
 # bits of N, CA, C, O and CB in `ChainSet.atom_bits`
 BACKBONE_BITS = 0b11111
@@ -342,7 +345,9 @@ def load_batches(
 
 def _prepare_worker(worker_index: int) -> None:
     torch.set_num_threads(1)
+    # the main process may end at once, without ending its workers
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # Schedulers and terminals signal all processes of a run. The main process needs its workers until the
     # current step has ended; they end with it.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)

@@ -1,6 +1,7 @@
 """The settings of a training run, read from YAML with every key checked."""
 
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,12 @@ KERNELS = ("auto", "fused", "reference")
 CLIPPED = ("batch", "micro_batch")
 # steps over which the learning rate rises again after Adam's moments were reset
 RESTART_WARMUP = 100
+
+
+def available_workers() -> int:
+    """Return the cores that this process may use, divided among the processes of torchrun on this host."""
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,7 @@ class TrainingSettings:
         cuda_graphs: capture the passes of a micro-batch, so that a GPU does not wait for launches; excludes
             `checkpoint_blocks`.
         kernels: "fused" for GPU kernels, "reference" for plain PyTorch, or "auto", which is "fused" on a GPU.
-        workers: processes that make samples, for each GPU.
+        workers: processes that make samples, for each GPU; by default as many as this process has cores.
         training_data: the training data in words, for the manifest of `foldcli train --package`.
         licence: licence of the network, for this manifest.
     """
@@ -143,7 +150,7 @@ class TrainingSettings:
     compile: bool = True
     cuda_graphs: bool = False
     kernels: str = "auto"
-    workers: int = 6
+    workers: int = field(default_factory=available_workers)
     training_data: str = "unspecified data"
     licence: str = "unspecified licence"
 

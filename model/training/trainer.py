@@ -1,13 +1,15 @@
 """The training loop: steps over micro-batches on one or several GPUs, checkpoints, validation."""
 
+import contextlib
 import json
 import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import torch
@@ -45,6 +47,8 @@ METRICS = "metrics.jsonl"
 # gradient norms whose median a spike is compared with
 RECENT_NORMS = 200
 MIN_NORMS = 50
+# that `save_before_exit` waits for an update or a checkpoint to end
+_LOCK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,10 @@ class Trainer:
         run: folder of checkpoints and metrics, or None to write nothing.
         processes: the processes that train together.
         resume: continue from the checkpoint in the run's folder, if there is one.
+        on_compilation: called before a step that compiles, with the residues of its crops.
+
+    Attributes:
+        is_compiling: whether the current step has to compile, which may take minutes.
     """
 
     def __init__(
@@ -101,7 +109,13 @@ class Trainer:
         run: Path | None,
         processes: TrainingProcesses,
         resume: bool = False,
+        on_compilation: Callable[[int], None] = lambda residues: None,
     ) -> None:
+        self._on_compilation = on_compilation
+        self.is_compiling = False
+        # sizes that were compiled for
+        self._compiled: set[object] = set()
+        self._state_lock = Lock()  # held while parameters and progress change, or are written
         self.settings, self.run, self.processes = settings, run, processes
         self.sampler = Sampler(chains, split, settings.sampling, settings.seed)
         limit = settings.validation_chains
@@ -142,6 +156,7 @@ class Trainer:
         self._graphs: StepGraphs | None = None
         if settings.cuda_graphs and device.type == "cuda":
             self._graphs = StepGraphs(self._add_gradients, device)
+        self._saved_step = self.progress.step
         self._norms: deque[float] = deque(maxlen=RECENT_NORMS)
         self._last_phase: Phase | None = None
         self._skipped = 0
@@ -195,7 +210,7 @@ class Trainer:
         phase = self.settings.phase_at(max(0, self.progress.step - 1))
         begin = time.monotonic()
         results = {}
-        with self.flat.using_average():
+        with self._compilation(phase, "validation"), self._state_lock, self.flat.using_average():
             for held_out in self.held_out:
                 sums = validate(
                     self.network,
@@ -219,11 +234,44 @@ class Trainer:
 
     def save(self) -> None:
         """Write a full and a portable checkpoint; only the first process does."""
+        with self._state_lock:
+            self._write_checkpoint()
+
+    def save_before_exit(self) -> None:
+        """Write a checkpoint of the last step that has ended, from any thread.
+
+        Nothing is written if there is one already, or if a validation uses the parameters.
+        """
+        if self._state_lock.acquire(timeout=_LOCK_SECONDS):
+            try:
+                if self.progress.step != self._saved_step:
+                    self._write_checkpoint()
+            finally:
+                self._state_lock.release()
+
+    def _write_checkpoint(self) -> None:
         if self.run is None or self.processes.rank:
             return
         config = self.settings.network
         save_full(self.run, self.flat, self.moments, config, self.progress)
         save_portable_checkpoint(self.run / PORTABLE_FOLDER, self.flat, config, self.progress)
+        self._saved_step = self.progress.step
+
+    @contextlib.contextmanager
+    def _compilation(self, phase: Phase, variant: str) -> Iterator[None]:
+        """Say that the network is compiled in this context, if this is the first one of its sizes."""
+        key = phase.crop, phase.micro_batch, variant
+        compiles = self.execution.compile or self.processes.device.type == "cuda"
+        if not compiles or key in self._compiled:
+            yield
+            return
+        self._on_compilation(phase.crop)
+        self.is_compiling = True
+        try:
+            yield
+        finally:
+            self.is_compiling = False
+        self._compiled.add(key)
 
     def _load(self, run: Path) -> Progress:
         config = self.settings.network
@@ -259,7 +307,9 @@ class Trainer:
         num_micro_batches = settings.batch // (phase.micro_batch * self.processes.count)
         for _ in range(num_micro_batches):
             batch = self._next_batch
-            for name, value in self._backward(batch, phase, recycles).items():
+            with self._compilation(phase, "recycled" if recycles else "single pass"):
+                micro_batch_terms = self._backward(batch, phase, recycles)
+            for name, value in micro_batch_terms.items():
                 value = value / num_micro_batches
                 sums[name] = sums[name] + value if name in sums else value
             # fetch the next batch while the GPU works
@@ -280,8 +330,11 @@ class Trainer:
             self._skipped = 0
             self._norms.append(norm)
             self._gradient.clip(norm)
-            self._update(rate, step + 1 - self.progress.moments_from)
-        self.progress = replace(self.progress, step=step + 1, samples=self.progress.samples + settings.batch)
+        with self._state_lock:
+            if not skipped:
+                self._update(rate, step + 1 - self.progress.moments_from)
+            samples = self.progress.samples + settings.batch
+            self.progress = replace(self.progress, step=step + 1, samples=samples)
         return StepReport(
             step=step + 1,
             total_steps=settings.total_steps,

@@ -11,7 +11,6 @@ needed). An array that is mapped from a file is sent as a MappedArray, any other
 
 import contextlib
 import os
-import signal
 import sys
 import threading
 import traceback
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from msa.child_process import ignore_stop_signals
 from msa.database.sequence_arrays import SequenceArrays
 from msa.errors import OutOfGpuMemory
 from msa.gpu.devices import GpuUnavailable, find_gpu
@@ -152,8 +152,7 @@ def main() -> None:
 
     The third is empty if there is only one.
     """
-    for number in signal.SIGINT, signal.SIGTERM:
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
     status = 1
     try:
         server = _Server(Connection(int(sys.argv[1])))

@@ -8,7 +8,6 @@ Requests are the arguments of `FamilyBuilder.update`; answers are families, or e
 """
 
 import contextlib
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +16,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from msa.child_process import start_process
+from msa.child_process import ignore_stop_signals, start_process
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.search.family import Family
@@ -122,8 +121,7 @@ class _Process:
 
 def main() -> None:
     """Serve the socket whose file descriptor is the first argument, until its other end is closed."""
-    for number in signal.SIGINT, signal.SIGTERM:
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
     connection = Connection(int(sys.argv[1]))
     with contextlib.suppress(EOFError, OSError):
         path, manifest, settings = connection.recv()

@@ -8,7 +8,6 @@ Requests are those of `msa.gpu.requests.Requests`, by name:
 
 import contextlib
 import os
-import signal
 import socket
 import sys
 import threading
@@ -18,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from msa.child_process import ignore_stop_signals
 from msa.database.database import TargetDatabase
 from msa.database.manifest import DatabaseManifest
 from msa.errors import InputError, MissingError
@@ -40,8 +40,7 @@ def main() -> None:
     The second argument is the number of the GPU, and the third the file descriptor of a socket to the process
     that drives it.
     """
-    for number in signal.SIGINT, signal.SIGTERM:
-        signal.signal(number, signal.SIG_IGN)
+    ignore_stop_signals()
     sys.setswitchinterval(SWITCH_SECONDS)
     budget.load_in_background(_load_kernels)
     aligner = RemoteAligner(Requests(int(sys.argv[2]), socket.socket(fileno=int(sys.argv[3]))))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from foldcli.process_state import make_cpu_products_reproducible
+from foldcli.process_state import make_cpu_products_reproducible, set_numba_cache_folder
 
 _READ_TRUNCATED = """
 import mmap, os, sys, threading
@@ -89,6 +89,36 @@ except (KeyboardInterrupt, Terminated, SystemExit) as error:
 """
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_signals_of_schedulers_and_terminals_end_a_command(number: signal.Signals) -> None:
+    code = (
+        "import click, os, signal, time\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # these tests may run under nohup
+        "import foldcli.__main__ as main\n"
+        "@click.command()\n"
+        "def wait():\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    time.sleep(30)\n"
+        "main.cli = wait\n"
+        "main.main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert result.returncode == 143
+    assert result.stderr == "foldcli: error: terminated; run the same command again to continue\n"
+
+
+def test_hangup_is_ignored_under_nohup() -> None:
+    code = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from foldcli.process_state import on_stop_signals, raise_on_stop_signals\n"
+        "raise_on_stop_signals()\n"
+        "on_stop_signals(lambda number, frame: os._exit(1))\n"
+        "os.kill(os.getpid(), signal.SIGHUP)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize(
     ("set_up", "number", "expected"),
     [
@@ -101,3 +131,27 @@ def test_signals_are_not_lost_in_destructors(set_up: str, number: int, expected:
     code = _LOST_SIGNAL.format(number=int(number), set_up=set_up)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
     assert (result.stdout, result.stderr) == (f"{expected}\n", "")
+
+
+def test_compiled_cpu_code_is_kept_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # set before deleted, so that the variable is restored
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path))
+    assert set_numba_cache_folder() == tmp_path / "kernels/numba"
+    assert os.environ["NUMBA_CACHE_DIR"] == str(tmp_path / "kernels/numba")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/of/the/user")
+    assert set_numba_cache_folder() == Path("/of/the/user")
+
+
+def test_commands_start_without_a_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NUMBA_CACHE_DIR", "FOLDCLI_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    set_numba_cache_folder()
+    assert "NUMBA_CACHE_DIR" not in os.environ

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from cuda.fused.chunking import chunk_budget, row_slices
+from foldcli.pipeline.estimates import pass_operations
 from model.alphafold import AlphaFold
 from model.config import model_config
 from model.memory_plan import (
@@ -19,9 +21,19 @@ from model.memory_plan import (
     usable_bytes,
 )
 from model.parameters import random_parameters
+from model.recycling import RecyclingSettings, predict
 
 CONFIG = model_config("model_3_ptm")
 UNLIMITED = 2**50
+
+
+def test_operations_of_a_pass_are_those_that_torch_counts(tiny: AlphaFold, make_features: Any) -> None:
+    features = make_features(iterations=1)
+    with FlopCounterMode(display=False) as counter:
+        predict(tiny, features, RecyclingSettings(0))
+    counted = sum(counter.get_flop_counts()["Trunk"].values())
+    estimated = pass_operations(tiny.config, PassSize.from_features(tiny, features))
+    assert estimated == pytest.approx(counted, rel=0.02)
 
 
 def size(residues: int, **others: Any) -> PassSize:

@@ -54,7 +54,16 @@ def flip_bit(path: Path) -> None:
 def test_ls_lists_every_entry(cache: Path) -> None:
     result = run("ls", cache)
     assert (result.returncode, result.stderr) == (0, "")
-    lines = {line.split("Z  ")[1]: line.split() for line in result.stdout.splitlines()}
+    header, *entries = result.stdout.splitlines()
+    assert header.split() == ["key", "residues", "rows", "bytes", "written", "name", "and", "sources"]
+    # numbers end where their headings end, and texts begin where theirs begin
+    for entry in entries:
+        for heading in ("residues", "rows", "bytes"):
+            end = header.index(heading) + len(heading)
+            assert entry[end - 1].isdigit() and entry[end] == " "
+        assert entry[header.index("written") :].startswith("2")
+        assert entry[header.index("name") - 1] == " " and entry[header.index("name")] in "abc"
+    lines = {line.split("Z  ")[1]: line.split() for line in entries}
     assert lines.keys() == {
         f"a described {cache.parent / 'a.a3m'}",
         f"b described {cache.parent / 'b.a3m'}",
@@ -88,7 +97,7 @@ def test_ls_shows_damaged_entries(cache: Path) -> None:
     result = run("ls", cache)
     assert result.returncode == 0
     assert "damaged cache entry (truncated)" in result.stdout
-    assert len(result.stdout.splitlines()) == 3
+    assert len(result.stdout.splitlines()) == 1 + 3
 
 
 def test_stats_counts_entries(cache: Path) -> None:

@@ -56,6 +56,11 @@ def test_completions_of_each_shell(environment: dict[str, str], shell: str) -> N
         "foldcli search ex",
     ):
         assert complete(shell, line, environment) == ["file:ex"]
+    # parameters also have names
+    names = {"": ["alphafold2", "compact", "template"], "com": ["compact"]}
+    for start, expected in names.items():
+        completions = complete(shell, f"foldcli predict --params {start}", environment)
+        assert completions == [f"file:{start}", *(f"plain:{name}" for name in expected)]
 
 
 def test_completion_loads_nothing_heavy(environment: dict[str, str]) -> None:

@@ -73,6 +73,15 @@ def test_every_documented_file_is_written(finished: Path) -> None:
     assert ranks[0]["plddt"] >= ranks[1]["plddt"]
 
 
+def test_cache_names_the_alignment_of_the_results_as_source(
+    finished: Path, environment: dict[str, str]
+) -> None:
+    (entry,) = json.loads(run_foldcli(["cache", "ls", "--json"], env=environment).stdout)
+    assert entry["sources"] == [str(finished / f"{finished.name}.a3m")]
+    pruned = run_foldcli(["cache", "prune", "--absent-source", "--dry-run", "--json"], env=environment)
+    assert json.loads(pruned.stdout)["removed"] == []
+
+
 def test_files_contain_the_query_and_the_warning_about_untrained_networks(finished: Path) -> None:
     for path in finished.glob("*.pdb"):
         assert "UNTRAINED" in path.read_text().splitlines()[0]

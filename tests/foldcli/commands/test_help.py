@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from foldcli.cli import COMMANDS, cli
 from foldcli.version import VERSION
@@ -67,6 +68,26 @@ def test_reference_page_is_up_to_date(root: Path) -> None:
         check=True,
     ).stdout
     assert (root / "docs" / "cli.md").read_text() == expected, "run python docs/generate_cli.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("folld", "fold"),
+        ("easy-search", "search"),
+        ("easy_search", "search"),
+        ("colabfold_batch", "fold"),
+        ("colabfold_search", "search"),
+        ("run_alphafold.py", "fold"),
+        ("predcit", "predict"),
+        ("zzz", None),
+    ],
+)
+def test_wrong_command_gets_a_suggestion(name: str, meant: str | None) -> None:
+    result = CliRunner().invoke(cli, [name, "q.fasta"])
+    question = f" Did you mean `foldcli {meant}`?" if meant else ""
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == f"Error: No such command {name!r}.{question}"
 
 
 @pytest.mark.parametrize(

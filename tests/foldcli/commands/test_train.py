@@ -20,6 +20,7 @@ from foldcli.commands.train import command
 from model.network_folder import read_manifest
 from model.parameters import load_folder
 from model.training.checkpoint import stored_progress
+from model.training.settings import available_workers
 from tests.command_process import run_foldcli
 
 CONFIG = """
@@ -172,6 +173,45 @@ def test_signal_to_all_processes_of_a_run_writes_a_checkpoint(
     assert process.returncode == 128 + number, errors
     assert "Traceback" not in errors
     assert stored_progress(run).step == len((run / "metrics.jsonl").read_text().splitlines())
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGUSR1], [signal.SIGINT, signal.SIGINT]])
+def test_run_that_compiles_ends_at_once(data: Path, tmp_path: Path, numbers: list[signal.Signals]) -> None:
+    """The compilation of a step takes minutes on a CPU."""
+    config = tmp_path / "tiny.yaml"
+    text = CONFIG.replace("compile: false", "compile: true")
+    # more workers than cores, of which torch would warn
+    config.write_text(text.replace("workers: 0", f"workers: {available_workers() + 1}"))
+    arguments = [config, "-o", tmp_path / "run", "--data", data, "--prepared", tmp_path / "unpacked"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "foldcli", "train", *map(str, arguments), "--device", "cpu"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    try:
+        lines = [process.stderr.readline(), process.stderr.readline()]
+        time.sleep(1)
+        for number in numbers:
+            os.killpg(process.pid, number)
+            time.sleep(2)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert lines[0].startswith("tiny: ")
+    assert lines[1] == "compiling the network for 16 residues, which may take minutes\n"
+    assert process.returncode == (130 if numbers[0] == signal.SIGINT else 143)
+    assert errors.splitlines()[-1] == "stopped at once by a signal; continue with --resume"
+    assert len(errors.splitlines()) == len(numbers)
+
+
+def test_workers_are_the_cores_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = len(os.sched_getaffinity(0))
+    assert available_workers() == cores
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(cores + 1))
+    assert available_workers() == 1
 
 
 def wait_for_lines(path: Path, count: int) -> None:

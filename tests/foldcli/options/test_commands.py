@@ -83,6 +83,50 @@ def test_replaced_options_are_refused_with_the_replacement(name: str) -> None:
             assert result.output.splitlines()[-1] == f"Error: {option}: {replacement}"
 
 
+@pytest.mark.parametrize(
+    "option", ["--initial-guess", "--skip-output", "--max-template-hits", "--relax-tolerance"]
+)
+def test_options_of_colabfold_without_a_counterpart_get_a_hint(option: str) -> None:
+    for name in ("fold", "screen", "predict"):
+        result = CliRunner().invoke(cli, [name, "x", option, "1"])
+        assert result.exit_code == 2
+        assert result.output.splitlines()[-1].startswith(f"Error: {option}: ")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    folder = tmp_path / "db"
+    folder.mkdir()
+    for name in ("manifest.json", "residues.u8"):
+        (folder / name).touch()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["fold", "q.fasta", "DB", "-o", "out"], "DB is a database: use --db DB"),
+        (["screen", "q.fasta", "DB", "-o", "out"], "DB is a database: use --db DB"),
+        (["cache-features", "q.fasta", "DB"], "DB is a database: use --db DB"),
+        (["predict", "q.a3m", "DB", "-o", "out"], "use foldcli fold QUERY --db DB"),
+        (["fold", "q.fasta", "--templates", "DB", "-o", "out"], "without structures: use --db DB"),
+        (["search", "DB", "q.fasta", "-o", "out"], "the database comes last, after the queries."),
+        (["search", "DB", "--server", "s", "-o", "out"], "the database is the server's."),
+        (["createdb", "DB", "-o", "out"], "DB is a database: nothing to build"),
+    ],
+)
+def test_database_in_another_place_is_refused_at_once(
+    database: Path, arguments: list[str], advice: str
+) -> None:
+    result = CliRunner().invoke(cli, [argument.replace("DB", str(database)) for argument in arguments])
+    assert result.exit_code == 2
+    assert advice.replace("DB", str(database)) in result.output
+    # a structure library contains a database
+    library = database.parent
+    result = CliRunner().invoke(cli, ["fold", "q.fasta", str(database.rename(library / "sequences").parent)])
+    assert (result.exit_code, f"use --templates {library}" in result.output) == (2, True)
+
+
 @pytest.mark.parametrize("name", GROUPED)
 def test_replacements_name_existing_options(name: str) -> None:
     every = {
@@ -143,4 +187,4 @@ def test_cache_commands_use_the_default_cache_of_fold(
         result = CliRunner().invoke(cli, ["cache", subcommand, "-q"])
         assert result.exit_code == 0, result.output
     FeatureCache(tmp_path / "features").load_or_make([parse_alignment(b">c\nWWWW\n")])
-    assert CliRunner().invoke(cli, ["cache", "ls", "-q"]).output.split()[1] == "4"
+    assert CliRunner().invoke(cli, ["cache", "ls", "-q"]).output.splitlines()[1].split()[1] == "4"

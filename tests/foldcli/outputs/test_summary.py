@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from foldcli.inputs.shard import Shard
-from foldcli.logs import logger
+from foldcli.logs import logger, seconds_since_start
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.summary import MAX_LINES, RunSummary, remove_run_leftovers
 from foldcli.params.parameters import UNTRAINED
@@ -68,12 +68,15 @@ def test_summary_shows_targets_finished_now_and_before_and_failed_ones(
     finish(tmp_path, "new", 91.25, facts={"residues": 9, "alignment_rows": 1})
     failures = Failures(tmp_path, Shard())
     failures.add("bad", ValueError("no"))
+    seconds = seconds_since_start()
     heading, names, new, old, bad = log(summary, failures, recorder)
     assert heading.startswith("1 finished, 1 finished before, 1 failed, in ")
     assert names.split() == ["target", "residues", "hits", "rows", "pLDDT", "pTM", "seconds", "files"]
     assert new.split() == ["new", "9", "–", "1", "91.2", "0.50", "3.5", f"{tmp_path}/new/"]
     assert old.split() == ["old", "76", "26", "24", "80.0", "0.50", "before", f"{tmp_path}/old/"]
     assert bad == "failed: bad"
+    # from the start of the command, imports included
+    assert vars(recorder.records[-1])["fields"]["summary"]["seconds"] >= round(seconds, 3) > 0
     assert len({len(line.partition(str(tmp_path))[0]) for line in (new, old)}) == 1
     assert (
         vars(recorder.records[-1])["fields"]["summary"].items()

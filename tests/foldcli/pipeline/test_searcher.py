@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foldcli.logs import logger
-from foldcli.pipeline.searcher import DatabaseSource, LocalSearcher
+from foldcli.pipeline.searcher import DatabaseSource, LocalSearcher, open_search_engine
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
@@ -62,3 +62,17 @@ def test_file_that_is_truncated_before_a_search_is_reported(tmp_path: Path, name
     os.truncate(tmp_path / "db" / name, 4)
     with pytest.raises(InputError, match=f"{name}: damaged database: truncated, 4 bytes instead of"):
         list(searcher.search_many([FastaRecord("q", UBIQUITIN)], SearchSettings()))
+
+
+def test_first_search_says_that_it_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(logger, "propagate", True)
+    with caplog.at_level(logging.INFO, logger="foldcli"):
+        open_search_engine("cpu")
+        assert caplog.messages == ["compiling the search for this machine (once), which takes up to a minute"]
+        (tmp_path / "cpu_0").mkdir()
+        (tmp_path / "cpu_0/gapless._score_targets-1.py311.nbi").touch()
+        open_search_engine("cpu")
+    assert len(caplog.messages) == 1

@@ -39,6 +39,20 @@ def test_dead_worker_fails_only_its_own_item() -> None:
         results[2].get()
 
 
+def test_worker_that_cannot_be_started_fails_its_calls() -> None:
+    code = (
+        "import os, resource\n"
+        "from foldcli.pipeline.worker_pool import WorkerPool\n"
+        "pool = WorkerPool(1, os.getpid)\n"
+        "open_files, limit = len(os.listdir('/proc/self/fd')), resource.RLIMIT_NOFILE\n"
+        "resource.setrlimit(limit, (open_files, resource.getrlimit(limit)[1]))\n"
+        "print(type(pool.submit(abs, -1).exception(timeout=20)).__name__, flush=True)\n"
+        "os._exit(0)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (result.stdout, result.stderr) == ("OSError\n", "")
+
+
 def test_error_that_cannot_be_pickled_keeps_its_message() -> None:
     constructor = "class Odd(Exception):\n def __init__(self, a, b): super().__init__(a + b)"
     (result,) = map_in_processes(exec, [f"{constructor}\nraise Odd('no ', 'GPU')"], 1)
