@@ -1,0 +1,33 @@
+// Tables: long ones show their first rows and a button for the rest; wide ones say that they can be scrolled.
+
+const FIRST_ROWS = 12;
+
+for (const box of document.querySelectorAll('.scroll')) {
+  const table = box.querySelector('table'), count = table.tBodies[0].rows.length;
+  const cue = Object.assign(document.createElement('p'), { className: 'cue', textContent: 'Scroll sideways for more columns →', hidden: true });
+  box.before(cue);
+  const showSides = () => {
+    const hidden = box.scrollWidth - box.clientWidth;
+    box.classList.toggle('more-left', box.scrollLeft > 1);
+    box.classList.toggle('more-right', box.scrollLeft < hidden - 1);
+    cue.hidden = hidden <= 1;
+  };
+  box.addEventListener('scroll', showSides, { passive: true });
+  const observer = new ResizeObserver(showSides);
+  observer.observe(box);
+  observer.observe(table);
+  // the index lists all targets; a button for one or two rows would not save any space
+  if (table.id === 'targets' || count <= FIRST_ROWS + 2) continue;
+  const button = Object.assign(document.createElement('button'), { type: 'button', className: 'all-rows' });
+  const cut = (isCut) => {
+    table.classList.toggle('cut', isCut);
+    button.textContent = isCut ? `Show all ${count} rows` : `Show the first ${FIRST_ROWS} rows only`;
+    button.setAttribute('aria-expanded', String(!isCut));
+  };
+  button.addEventListener('click', () => {
+    cut(!table.classList.contains('cut'));
+    button.scrollIntoView({ block: 'nearest' });
+  });
+  cut(true);
+  box.after(button);
+}
