@@ -391,7 +391,8 @@ def test_alignment_of_a_hit_opens(report: Path, open_page: OpenPage) -> None:
 def test_long_tables_name_the_rows_and_columns_that_are_out_of_sight(
     tmp_path: Path, open_page: OpenPage
 ) -> None:
-    folder = write_result(tmp_path, models=1, hits=tuple(f"hit{i}" for i in range(23)))
+    hits = tuple(f"hit{i}" for i in range(23))
+    folder = write_result(tmp_path, sequence=SEQUENCE * 12, models=1, hits=hits)
     make_report(target_files(folder), {}, ReportSettings(plots=False))
     shutil.rmtree(folder / "viewer")
     wide, narrow = (
@@ -409,6 +410,11 @@ def test_long_tables_name_the_rows_and_columns_that_are_out_of_sight(
         assert page.locator("#hits .scroll").evaluate(heights) <= 1
     assert wide.locator("#hits .cue").is_hidden() and narrow.locator("#hits .cue").is_visible()
     assert wide.locator("#models button").count() == 0, "short tables have no button"
+    letters = narrow.locator("#sequence")
+    before = letters.bounding_box()["height"]
+    narrow.get_by_role("button", name=f"Show all {12 * N} residues").click()
+    whole = letters.evaluate("(box) => box.scrollHeight")
+    assert letters.bounding_box()["height"] == pytest.approx(whole, abs=1) and whole > before == 320
     box = narrow.locator("#hits .scroll")
     classes = [box.get_attribute("class")]
     box.evaluate("(box) => { box.scrollLeft = 9999; }")
