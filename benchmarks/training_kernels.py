@@ -1,16 +1,13 @@
 """A benchmark of the kernels of training: milliseconds and GiB of a forward and backward pass in bfloat16.
 
-    python benchmarks/training_kernels.py [--parts check,block,transition,multiplication,attention,profile]
-                                          [--blocks 3] [--tune] [--sequences FOLDER]
+    python benchmarks/training_kernels.py [--parts block,transition,multiplication,attention] [--blocks 3]
+                                          [--tune]
 
-check: largest and root mean square errors of results and gradients against float64, relative to those of
-plain PyTorch in bfloat16 (at most 2 and 1.5; those of gradients with few elements vary by chance).
 attention: the core of triangle attention, without its projections, 4 heads × 32.
 multiplication: triangle multiplication of 128 channels with its LayerNorm.
 transition: the transition of 384² rows of 128 channels with its LayerNorm.
 block: one Evoformer block with 256 MSA and 128 pair channels, compiled by torch.compile, with the fused
 operations and with plain PyTorch.
-profile: the slowest kernels of these blocks. --sequences writes all kernels in order, a file for each block.
 
 Times are those of CUDA graphs, so that the launching CPU does not count. Memory is the peak of a pass without
 a graph, beyond its inputs. cuEquivariance is timed if it is installed. --tune prints the times of other
@@ -25,20 +22,11 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
-from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 from fused_timing import with_options
-from gradient_timing import (
-    Step,
-    differentiated,
-    graph_milliseconds,
-    peak_gib,
-    print_profile,
-    random,
-    ratios,
-)
 
 from cuda.fused.attention import differentiable as attention
 from cuda.fused.attention import triton_backward
@@ -54,11 +42,68 @@ from model.training.execution import configure_compiler
 from model.training.network import evoformer_block
 
 HEADS, WIDTH, CHANNELS = 4, 32, 128
+Step = Callable[[], Sequence[torch.Tensor]]
 BLOCKS = ((128, 256), (256, 384), (128, 512))
 BARS = {(128, 256): 4.0, (256, 384): 12.0, (128, 512): 17.0}
 LENGTHS = (128, 256, 512)
-# random inputs over which the errors of triangle multiplication are compared
-DRAWS = 8
+
+
+def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(shape, device="cuda", dtype=dtype)
+
+
+def differentiated(function: Callable[..., Any], *inputs: torch.Tensor | None) -> Step:
+    """Return a call of a function that returns its results and the gradients of the inputs that need one."""
+    wanted = [x for x in inputs if x is not None and x.requires_grad]
+    upstream: list[torch.Tensor] = []
+
+    def step() -> Sequence[torch.Tensor]:
+        result = function(*inputs)
+        results = result if isinstance(result, tuple) else (result,)
+        if not upstream:
+            upstream.extend(torch.randn_like(x) for x in results)
+        return (*results, *torch.autograd.grad(results, wanted, upstream))
+
+    return step
+
+
+def recorded(step: Step) -> Callable[[], None]:
+    """Return a replay of the step's CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        step()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def graph_milliseconds(step: Step, repeats: int = 20) -> float:
+    """Return the median time of a replay of the step's CUDA graph."""
+    replay = recorded(step)
+    times = []
+    for _ in range(repeats + 3):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return median(times[3:])
+
+
+def peak_gib(step: Step) -> float:
+    """Return the peak memory of a call, beyond what is allocated before it."""
+    step()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**30
 
 
 def attention_inputs(
@@ -71,47 +116,6 @@ def attention_inputs(
         mask[..., length // 2] = 1
     bias = random(batch, heads, length, length).requires_grad_() if biased else None
     return projected, random(heads, WIDTH).requires_grad_(), mask, bias
-
-
-def check() -> None:
-    """Print errors of results and gradients, relative to those of plain PyTorch."""
-    check_attention()
-    check_multiplication()
-    check_transition()
-
-
-def check_attention() -> None:
-    """Print errors of attention, relative to those of plain PyTorch, and whether they are the same again."""
-    for rows, length, heads, biased, masked, batch in (
-        (3, 37, 3, True, True, 2),
-        (16, 128, 4, True, True, 2),
-        (16, 200, 8, True, False, 1),
-        (16, 256, 4, True, True, 1),
-        (7, 131, 4, False, True, 2),
-        (4, 384, 4, True, True, 1),
-    ):
-        inputs = attention_inputs(rows, length, heads, biased, masked, batch)
-        exact = [None if x is None else x.detach().double().requires_grad_(x.requires_grad) for x in inputs]
-        torch.manual_seed(0)
-        upstream = random(batch, rows, length, heads * WIDTH)
-
-        def run(function: Callable[..., torch.Tensor], arguments: Any) -> list[torch.Tensor]:
-            wanted = [x for x in arguments if x is not None and x.requires_grad]
-            result = function(*arguments)
-            return [result, *torch.autograd.grad(result, wanted, upstream.to(result.dtype))]  # noqa: B023
-
-        fused, plain, double = (
-            run(function, arguments)
-            for function, arguments in (
-                (attention.attend_fused, inputs),
-                (attention.attend_reference, inputs),
-                (attention.attend_reference, exact),
-            )
-        )
-        again = run(attention.attend_fused, inputs)
-        same = all(torch.equal(x, y) for x, y in zip(fused, again, strict=True))
-        errors = " ".join(ratios(fused, plain, double))
-        print(f"attention {rows, length, heads, biased, masked, batch}: {errors}, same again: {same}")
 
 
 def time_attention(tune: bool) -> None:
@@ -295,62 +299,6 @@ def time_transition() -> None:
     print("transition N 384:", " | ".join(cells), flush=True)
 
 
-def check_transition() -> None:
-    """Print errors of the transition, relative to those of plain PyTorch."""
-    for rows, channels in ((1000, 128), (4097, 64), (2048, 256)):
-        inputs, upstream = transition_inputs(rows, channels), random(rows, channels)
-
-        def run(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
-            leaves = [x.to(dtype, copy=True).requires_grad_() for x in inputs]  # noqa: B023
-            result = function(leaves[0], TransitionWeights(*leaves[1:]))
-            return [result, *torch.autograd.grad(result, leaves, upstream.to(dtype))]  # noqa: B023
-
-        fused, plain, double = (
-            run(function, dtype)
-            for function, dtype in (
-                (transition.transition_fused, torch.bfloat16),
-                (transition.transition_reference, torch.bfloat16),
-                (transition.transition_reference, torch.float64),
-            )
-        )
-        print(f"transition {rows, channels}: {' '.join(ratios(fused, plain, double))}")
-
-
-def check_multiplication() -> None:
-    """Print errors of triangle multiplication over all draws, relative to those of plain PyTorch."""
-    names = ("update", "normed", *TriangleMultiplicationWeights._fields[2:])
-    for shape in ((2, 37, 128, True), (1, 128, 128, False), (1, 192, 64, True)):
-        torch.manual_seed(0)
-        draws = [multiplication_values(*shape) for _ in range(DRAWS)]
-        pooled = [[torch.stack(x) for x in zip(*values, strict=True)] for values in zip(*draws, strict=True)]
-        print(f"multiplication {shape}:")
-        for name, errors in zip(names, ratios(*pooled), strict=True):
-            print(f"  {name} {errors}")
-
-
-def multiplication_values(
-    batch: int, length: int, channels: int, outgoing: bool
-) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
-    """Return the update and its gradients for random inputs: fused, in plain PyTorch, and in float64."""
-    c = channels
-    shapes: list[tuple[int, ...]] = [(c,), (c,), *[(c, c), (c,)] * 4, (c,), (c,), (c, c), (c,), (c, c), (c,)]
-    weights = [random(*s) * (s[0] ** -0.5 if len(s) > 1 else 1.0) for s in shapes]
-    normed, upstream = (random(batch, length, length, c) for _ in range(2))
-    mask = (torch.rand(batch, length, length, device="cuda") > 0.1).float()
-
-    def run(update: Callable[..., torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
-        leaves = [x.to(dtype, copy=True).requires_grad_() for x in (normed, *weights)]
-        result = update(leaves[0], TriangleMultiplicationWeights(*leaves[1:]), mask, outgoing)
-        gradients = torch.autograd.grad(result, [leaves[0], *leaves[3:]], upstream.to(dtype))
-        return [result.detach(), *gradients]
-
-    return (
-        run(multiplication.update_fused, torch.bfloat16),
-        run(multiplication.update_reference, torch.bfloat16),
-        run(multiplication.update_reference, torch.float64),
-    )
-
-
 def block_step(rows: int, length: int, kernels: str, batch: int = 1) -> Step:
     """Return a forward and backward pass of one compiled Evoformer block."""
     configure_compiler()
@@ -399,28 +347,17 @@ def time_blocks(shapes: Sequence[tuple[int, int]]) -> None:
         )
 
 
-def profile_blocks(shapes: Sequence[tuple[int, int]], sequences: Path | None) -> None:
-    for rows, length in shapes:
-        torch._dynamo.reset()
-        print(f"Evoformer block {rows, length}:")
-        path = None if sequences is None else sequences / f"block_{rows}_{length}.txt"
-        print_profile(block_step(rows, length, "fused"), path)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--parts", default="check,block,transition,multiplication,attention")
+    parser.add_argument("--parts", default="block,transition,multiplication,attention")
     parser.add_argument("--tune", action="store_true")
-    parser.add_argument("--sequences", type=Path, metavar="FOLDER", help="folder for lists of all kernels")
     parser.add_argument("--blocks", type=int, default=len(BLOCKS), help="number of block sizes")
     options = parser.parse_args()
     parts: dict[str, Callable[[], None]] = {
-        "check": check,
         "block": partial(time_blocks, BLOCKS[: options.blocks]),
         "transition": time_transition,
         "multiplication": time_multiplication,
         "attention": partial(time_attention, options.tune),
-        "profile": partial(profile_blocks, BLOCKS[: options.blocks], options.sequences),
     }
     for name in options.parts.split(","):
         try:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from features.templates.homology import template_name
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import FileKind, TargetFiles, find_done_files, find_unfinished_names
 from foldcli.report.rendering import render_page
@@ -23,8 +24,12 @@ class IndexRow:
         status: text of the status column.
         length: number of residues.
         depth: number of rows of the alignment.
+        description: the rest of the header after the name.
+        template: the best template, or the one that was copied.
         plddt: mean pLDDT of the best model, 0 to 100.
         ptm: pTM of the best model.
+        expected: accuracy that is expected of such inputs, lDDT-CA from 0 to 100; the mean.
+        expected_text: its range for single proteins, or the mean if there is none.
         iptm: ipTM of the best model of a complex.
         seconds: total run time.
         page: link to the target's page.
@@ -36,8 +41,12 @@ class IndexRow:
     status: str
     length: int | None = None
     depth: int | None = None
+    description: str = ""
+    template: str | None = None
     plddt: float | None = None
     ptm: float | None = None
+    expected: float | None = None
+    expected_text: str = ""
     iptm: float | None = None
     seconds: float | None = None
     page: str | None = None
@@ -113,9 +122,8 @@ def _finished_row(out: Path, path: Path) -> IndexRow | None:
         file = files.path(kind)
         return file.relative_to(out).as_posix() if file.is_file() else None
 
+    expected, expected_text = _expected_accuracy(facts)
     is_untrained = any("UNTRAINED" in warning for warning in warnings)
-    origin = f"copied from {best['copied_from']}" if best.get("copied_from") else ""
-    note = " ".join(warning for warning in warnings if "UNTRAINED" not in warning)
     return IndexRow(
         name,
         _UNTRAINED if is_untrained else "finished, with warnings" if warnings else "finished",
@@ -127,8 +135,45 @@ def _finished_row(out: Path, path: Path) -> IndexRow | None:
         seconds=seconds,
         page=link("report"),
         thumbnail=link("thumbnail"),
-        note="; ".join(filter(None, [origin, note])),
+        note=" ".join(warning for warning in warnings if "UNTRAINED" not in warning),
+        description=_description(done, name),
+        template=_best_template(facts, best),
+        expected=expected,
+        expected_text=expected_text,
     )
+
+
+def _description(done: dict[str, Any], name: str) -> str:
+    """Return the header of a target's sequence without the name of the target."""
+    header = str((done.get("settings") or {}).get("header") or "")
+    return header.removeprefix(name).strip()
+
+
+def _best_template(facts: dict[str, Any], best: dict[str, Any]) -> str | None:
+    """Return the best template with its identity; None if no template was used, or it is not known."""
+    if best.get("copied_from"):
+        return f"copied from {best['copied_from']}"
+    templates = facts.get("templates")
+    template = templates[0] if isinstance(templates, list) and templates else None
+    if not isinstance(template, dict) or not template.get("id"):
+        return None
+    identity = template.get("identity")
+    share = f", {100 * identity:.0f} % identity" if isinstance(identity, int | float) else ""
+    return f"{template_name(str(template['id']))}{share}"
+
+
+def _expected_accuracy(facts: dict[str, Any]) -> tuple[float | None, str]:
+    """Return the expected lDDT-CA from 0 to 100, and its range as text; None if it was not measured."""
+    network = facts.get("network")
+    values = network.get("expected_lddt") if isinstance(network, dict) else None
+    if not isinstance(values, dict) or not isinstance(values.get("lddt"), int | float):
+        return None, ""
+    # older records have fractions
+    scale = 100 if values["lddt"] <= 1 else 1
+    mean, low, high = (values.get(key) for key in ("lddt", "percentile_10", "percentile_90"))
+    if isinstance(low, int | float) and isinstance(high, int | float):
+        return scale * mean, f"{scale * low:.0f} to {scale * high:.0f}"
+    return scale * mean, f"mean {scale * mean:.0f}"
 
 
 def _read_errors(out: Path) -> dict[str, str]:
@@ -153,10 +198,13 @@ def index_page(rows: list[IndexRow], title: str) -> str:
         f"{failed:,} failed" if failed else "",
         f"{unfinished:,} not finished" if unfinished else "",
     ]
+    # columns that are empty for all targets are left out
     complexes = any(row.iptm is not None for row in rows)
+    templates = any(row.template for row in rows)
+    expected = any(row.expected is not None for row in rows)
     return render_page(
         "index.html",
-        ["index.js"],
+        ["index.js", "tables.js"],
         # thumbnails are separate files in this folder
         image_sources="'self' file: data:",
         title=title,
@@ -166,6 +214,8 @@ def index_page(rows: list[IndexRow], title: str) -> str:
             "target",
             "length",
             "depth",
+            *(("best template",) if templates else ()),
+            *(("expected lDDT",) if expected else ()),
             "pLDDT",
             "pTM",
             *(("ipTM",) if complexes else ()),
@@ -173,5 +223,7 @@ def index_page(rows: list[IndexRow], title: str) -> str:
             "status",
         ),
         complexes=complexes,
+        templates=templates,
+        expected=expected,
         rows=rows,
     )

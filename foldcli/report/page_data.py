@@ -164,6 +164,7 @@ def superpositions(models: list[np.ndarray]) -> list[RigidTransform]:
     """Return transforms that centre and orient the first model, and superpose the others on it.
 
     The first model's longest axis becomes x, and its shortest axis becomes z, which points at the viewer.
+    The centre is the middle of its extent along these axes, so that a view around it is filled on all sides.
     Each other model is superposed on it over the residues that both have (Kabsch, Acta Cryst. A 32, 922,
     1976). No model is mirrored.
 
@@ -179,7 +180,8 @@ def superpositions(models: list[np.ndarray]) -> list[RigidTransform]:
     if len(axes) == 3:
         axes[2] *= np.sign(np.linalg.det(axes)) or 1.0  # a rotation, never a reflection
         rotation = axes.T
-    transforms = [RigidTransform(rotation, -centre @ rotation)]
+    oriented = models[0][present] @ rotation
+    transforms = [RigidTransform(rotation, -(oriented.min(0) + oriented.max(0)) / 2)]
     first = transforms[0].apply(models[0])
     for model in models[1:]:
         shared = present & np.isfinite(model).all(1)

@@ -18,6 +18,12 @@ for (const model of data.models) {
 // indices of the residues that have coordinates in the best model
 const present = data.models[0].residues.flatMap((residue, i) => (residue.ca < 0 ? [] : [i]));
 
+// largest distance of a residue of a model from the centre of the page's coordinates, Å
+function extent(model) {
+  const distances = present.map((i) => 3 * Math.max(0, model.residues[i].ca)).map((at) => Math.hypot(...model.positions.subarray(at, at + 3)));
+  return distances.reduce((largest, each) => Math.max(largest, each), 4);
+}
+
 // runs of equal secondary structure, [{ letter, first, last }], in residue indices
 function segments(model) {
   const runs = [];

@@ -2,6 +2,8 @@
 
 // more side chains at once are slow and hide each other
 const MAX_SIDE_CHAINS = 300;
+// Å that strands and the ends of helices are drawn beyond Cα
+const CARTOON_MARGIN = 2;
 const elementColours = { N: 0x3050f8, O: 0xe0200d, S: 0xe6b800 };
 const toHex = ([r, g, b]) => (r << 16) | (g << 8) | b;
 
@@ -156,15 +158,12 @@ class Cartoon {
 
   // the whole structure from the front; the page's coordinates are oriented already
   frame(durationMs) {
-    const radius = Math.max(6, ...present.map((i) => Math.hypot(...this.positionOf(Math.max(0, this.model.residues[i].ca))))) + 2;
-    // complexes are less round than single chains
-    this.look([0, 0, 0], severalChains ? 1.12 * radius : radius, [0, 1, 0], [0, 0, -1], durationMs);
+    this.look([0, 0, 0], extent(this.model) + CARTOON_MARGIN, [0, 1, 0], [0, 0, -1], durationMs);
   }
 
   look(target, radius, up, direction, durationMs) {
     const { canvas3d } = this.plugin;
-    // Mol* leaves a wide margin
-    const snapshot = { ...canvas3d.camera.getInvariantFocus(target, 0.88 * radius, up, direction), radius };
+    const snapshot = { ...canvas3d.camera.getInvariantFocus(target, radius, up, direction), radius };
     canvas3d.requestCameraReset({ durationMs, snapshot });
   }
 

@@ -63,8 +63,8 @@ class Tube {
     const pixels = [Math.round(width * ratio), Math.round(height * ratio)];
     if (this.canvas.width !== pixels[0] || this.canvas.height !== pixels[1]) [this.canvas.width, this.canvas.height] = pixels;
     const { context, rotation: r, model } = this;
-    const radius = Math.max(4, ...present.map((i) => Math.hypot(...this.positionOf(i))));
-    const unit = (0.47 * Math.min(width, height) * this.scale) / radius;
+    // with room for the thickness of the trace and for the mark of a residue under the pointer
+    const unit = ((Math.min(width, height) / 2 - 12) * this.scale) / extent(model);
     this.points = present.map((i) => {
       const [x, y, z] = this.positionOf(i);
       const at = (row) => r[3 * row] * x + r[3 * row + 1] * y + r[3 * row + 2] * z;

@@ -25,9 +25,8 @@ from triton.experimental.gluon._runtime import GluonASTSource  # noqa: E402
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
-from benchmarks.contest import hopper as hopper_contest  # noqa: E402
-from benchmarks.contest import kernels as contest  # noqa: E402
-from benchmarks.contest.reference import GateFirstWeights  # noqa: E402
+from benchmarks import contest  # noqa: E402
+from benchmarks.contest import GateFirstWeights  # noqa: E402
 from cuda.fused import launch, row_sums  # noqa: E402
 from cuda.fused.attention import (  # noqa: E402
     AttentionWeights,
@@ -389,13 +388,13 @@ def test_contest(channels: int, compiled: Callable[..., CompiledKernel]) -> None
 def test_contest_on_hopper(
     channels: int, compiled: Callable[..., CompiledKernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernels = [compiled(hopper_contest, name) for name in ("operands_kernel", "finish_kernel")]
+    kernels = [compiled(contest, name) for name in ("operands_kernel", "finish_kernel")]
     c, m = channels, 128
     shapes = [(c,), (c,), *[(c, m)] * 5, (m,), (m,), (m, c)]
     weights = GateFirstWeights(*(torch.empty(shape) for shape in shapes))
     x = torch.empty(2, 48, 48, c)
-    hopper_contest.update(x, weights, x[..., 0], True)
-    hopper_contest.update(x, weights, None, True)
+    contest.on_hopper(x, weights, x[..., 0], True)
+    contest.on_hopper(x, weights, None, True)
     for kernel in kernels:
         check(kernel, 2)
 

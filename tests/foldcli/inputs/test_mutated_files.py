@@ -1,4 +1,4 @@
-"""Mutated files of all kinds are read or refused in one line; `benchmarks/fuzz_inputs.py` runs more cases."""
+"""Mutated files of all kinds are read or refused in one line; `tests/fuzz/inputs.py` runs more cases."""
 
 import os
 import signal
@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import fuzzing
-from benchmarks.fuzz_inputs import all_kinds
-from benchmarks.fuzzing import Kind, run_cases
 from msa.errors import InputError
+from tests.fuzz import fuzzing
+from tests.fuzz.fuzzing import Kind, run_cases
+from tests.fuzz.inputs import all_kinds
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.mark.slow
 def test_killed_and_concurrent_runs_end_with_the_files_of_an_uninterrupted_one(root: Path) -> None:
-    command = [sys.executable, str(root / "benchmarks/interruptions.py"), "--first", "48", "--every", "61"]
+    command = [sys.executable, "-m", "tests.fuzz.interruptions", "--first", "48", "--every", "61"]
     command += ["--random", "1", "--trials", "1"]
     environment = os.environ | {"PYTHONPATH": str(root)}
     result = subprocess.run(command, capture_output=True, text=True, env=environment)

@@ -17,7 +17,16 @@ from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.index import write_index
 from foldcli.report.make import make_report
-from tests.foldcli.report.results import LETTERS, SEQUENCE, target_files, write_complex, write_result
+from tests.foldcli.report.results import (
+    LETTERS,
+    SEQUENCE,
+    add_network_facts,
+    helix,
+    pdb,
+    target_files,
+    write_complex,
+    write_result,
+)
 
 pytestmark = pytest.mark.browser
 N = len(SEQUENCE)
@@ -166,6 +175,37 @@ def test_cartoon_has_helices_strands_and_side_chains(results: Path, open_page: O
     page.mouse.up()
     page.wait_for_function("() => document.getElementById('residues-input').value")
     assert page.input_value("#residues-input") == named[1]
+
+
+@pytest.mark.parametrize("drawing", ["cartoon", "tube"])
+def test_view_holds_all_of_a_long_molecule(tmp_path: Path, open_page: OpenPage, drawing: str) -> None:
+    write_result(tmp_path / "target", sequence=SEQUENCE * 4, models=1, hits=())
+    (structure,) = tmp_path.glob("target/*.pdb")
+    # a helix of 230 Å with a compact end, so that the mean of the residues is far from the middle
+    bent = helix(4 * N, 0)
+    bent[:60, 2] = bent[60, 2] + bent[:60, 2] % 9
+    structure.write_text(pdb(SEQUENCE * 4, bent, np.full(4 * N, 90.0)))
+    make_report(TargetFiles("target", tmp_path), {}, ReportSettings(plots=False))
+    if drawing == "tube":
+        shutil.rmtree(tmp_path / "viewer")
+    page = open_page(tmp_path / "target/target.html", viewport={"width": 320, "height": 700})
+    assert page.get_attribute("#viewer", "data-drawn") == drawing
+    for angle in (0, 0.8, 0.8):
+        ends = page.evaluate(
+            "async (angle) => { const { structure } = document.getElementById('viewer');"
+            "await structure.queue; if (angle) structure.rotate('y', angle);"
+            "const box = document.getElementById('canvas').getBoundingClientRect();"
+            "if (structure.points)"
+            "  return structure.points.flatMap(({ x, y }) => [x / box.width, y / box.height]);"
+            "const { camera } = structure.plugin.canvas3d; camera.update();"
+            "const { width, height } = camera.viewport, { positions, residues } = structure.model;"
+            "return residues.flatMap(({ ca }) => { const at = [...positions.subarray(3 * ca, 3 * ca + 3)];"
+            "const [x, y] = camera.project([0, 0, 0, 0], at); return [x / width, y / height]; }); }",
+            angle,
+        )
+        assert min(ends) > 0.01 and max(ends) < 0.99, f"turned by {angle}"
+        if not angle:
+            assert max(ends) - min(ends) > 0.8, "the molecule fills the view"
 
 
 def test_page_without_its_folder_shows_a_trace(report: Path, browser: Any) -> None:
@@ -348,6 +388,40 @@ def test_alignment_of_a_hit_opens(report: Path, open_page: OpenPage) -> None:
     assert page.locator("#hits pre").first.inner_text().startswith(f"query      1 {SEQUENCE[:5]}---")
 
 
+def test_long_tables_name_the_rows_and_columns_that_are_out_of_sight(
+    tmp_path: Path, open_page: OpenPage
+) -> None:
+    hits = tuple(f"hit{i}" for i in range(23))
+    folder = write_result(tmp_path, sequence=SEQUENCE * 12, models=1, hits=hits)
+    make_report(target_files(folder), {}, ReportSettings(plots=False))
+    shutil.rmtree(folder / "viewer")
+    wide, narrow = (
+        open_page(folder / "target.html", viewport={"width": w, "height": 800}) for w in (1440, 390)
+    )
+    for page in (wide, narrow):
+        rows = page.locator("#hits-table tbody tr:visible")
+        assert rows.count() == 12
+        page.get_by_role("button", name="Show all 23 rows").press("Enter")
+        assert rows.count() == 23
+        page.get_by_role("button", name="Show the first 12 rows only").click()
+        assert rows.count() == 12
+        # a box that scrolls downwards would hide rows without a word
+        heights = "(box) => box.scrollHeight - box.clientHeight"
+        assert page.locator("#hits .scroll").evaluate(heights) <= 1
+    assert wide.locator("#hits .cue").is_hidden() and narrow.locator("#hits .cue").is_visible()
+    assert wide.locator("#models button").count() == 0, "short tables have no button"
+    letters = narrow.locator("#sequence")
+    before = letters.bounding_box()["height"]
+    narrow.get_by_role("button", name=f"Show all {12 * N} residues").click()
+    whole = letters.evaluate("(box) => box.scrollHeight")
+    assert letters.bounding_box()["height"] == pytest.approx(whole, abs=1) and whole > before == 320
+    box = narrow.locator("#hits .scroll")
+    classes = [box.get_attribute("class")]
+    box.evaluate("(box) => { box.scrollLeft = 9999; }")
+    narrow.wait_for_selector("#hits .more-left:not(.more-right)")
+    assert classes == ["scroll more-right"]
+
+
 def test_reduced_map_states_its_resolution(tmp_path: Path, open_page: OpenPage) -> None:
     folder = write_result(tmp_path, sequence=SEQUENCE * 20, models=5, hits=())
     make_report(target_files(folder), {}, ReportSettings(plots=False))
@@ -394,6 +468,21 @@ def test_index_sorts_and_filters(tmp_path: Path, open_page: OpenPage) -> None:
     page.fill("#filter", "")
     page.get_by_role("link", name="b").click()
     assert page.title() == "b: predicted structure"
+
+
+def test_index_shows_every_value_on_a_phone(tmp_path: Path, open_page: OpenPage) -> None:
+    for name in ("a", "b"):
+        write_result(tmp_path / name, name, header=f"{name} Ubiquitin, human", hits=())
+        add_network_facts(tmp_path / name / f"{name}.done.json")
+    path = write_index(tmp_path)
+    assert path is not None
+    page = open_page(path, viewport={"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    for text in ("Ubiquitin, human", "PDB 1UBQ_A, 96 % identity", "68 to 92", "63.0", "0.80", "finished"):
+        box = page.locator("#targets tbody tr").first.get_by_text(text).bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390, text
+    page.get_by_role("button", name="target").click()
+    assert page.locator("#targets tbody a, #targets tbody th").all_inner_texts()[0].startswith("b")
 
 
 def test_chains_of_a_complex_are_coloured_named_and_selected(tmp_path: Path, open_page: OpenPage) -> None:

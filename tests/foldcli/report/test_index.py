@@ -9,7 +9,7 @@ import pytest
 from foldcli.report import index
 from foldcli.report.index import index_page, index_rows, write_index
 from tests.foldcli.report.outline import Outline
-from tests.foldcli.report.results import HOSTILE, write_result
+from tests.foldcli.report.results import HOSTILE, add_network_facts, write_result
 
 
 def write_failure(out: Path, target: str, error: str, shard: str = "") -> None:
@@ -57,6 +57,42 @@ def test_complexes_add_a_column(out: Path) -> None:
     assert "ipTM" in outline.text and "0.62" in outline.text
     # a cell for every column in every row
     assert outline.tags.count("td") + outline.tags.count("th") - 9 == 9 * len(rows)
+
+
+def test_template_and_expected_accuracy_are_listed(out: Path) -> None:
+    before = Outline(index_page(index_rows(out), "x")).text
+    assert "best template" not in before and "expected lDDT" not in before
+    add_network_facts(out / "good/good.done.json")
+    # a record of an older version: fractions, and no range for single proteins
+    add_network_facts(out / "mild/mild.done.json", lddt=0.813, low=0.79, high=0.84)
+    rows = {row.name: row for row in index_rows(out)}
+    assert rows["good"].template == "PDB 1UBQ_A, 96 % identity"
+    assert (rows["good"].expected, rows["good"].expected_text) == (81.3, "68 to 92")
+    assert (rows["mild"].expected, rows["mild"].expected_text) == (pytest.approx(81.3), "mean 81")
+    assert rows["demo"].template is None and rows["demo"].expected is None
+    outline = Outline(index_page(list(rows.values()), "x"))
+    assert "best template" in outline.text and "68 to 92" in outline.text
+    # a cell for every column in every row
+    assert outline.tags.count("td") + outline.tags.count("th") - 10 == 10 * len(rows)
+
+
+@pytest.mark.parametrize("facts", [{}, {"expected_lddt": None}, {"expected_lddt": {"lddt": "x"}}])
+def test_unknown_facts_about_the_network_are_left_out(out: Path, facts: object) -> None:
+    path = out / "good/good.done.json"
+    done = json.loads(path.read_text())
+    done["facts"] |= {"network": facts, "templates": [facts]}
+    path.write_text(json.dumps(done))
+    (good,) = [row for row in index_rows(out) if row.name == "good"]
+    assert good.status == "finished" and good.expected is None and good.template is None
+
+
+@pytest.mark.parametrize(
+    ("header", "description"), [("good A protein", "A protein"), ("good", ""), ("x|y|z of w", "x|y|z of w")]
+)
+def test_description_is_the_header_without_the_name(out: Path, header: str, description: str) -> None:
+    write_result(out / "good", "good", header=header)
+    (good,) = [row for row in index_rows(out) if row.name == "good"]
+    assert good.description == description
 
 
 def test_failure_after_an_earlier_success_shows_both(out: Path) -> None:

@@ -1,12 +1,12 @@
-"""Damaged databases are refused or do no harm; `benchmarks/fuzz_databases.py` runs more cases."""
+"""Damaged databases are refused or do no harm; `tests/fuzz/databases.py` runs more cases."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz_databases import Case, make_cases, make_databases, print_table, run_in_jobs
 from msa.io.fasta import FastaRecord, read_fasta
+from tests.fuzz.databases import Case, make_cases, make_databases, print_table, run_in_jobs
 
 
 def _inputs(root: Path, folder: Path) -> tuple[list[Path], Sequence[FastaRecord]]:

@@ -8,8 +8,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from benchmarks.contest import hopper, hopper_finish, hopper_operands, reference
-from benchmarks.contest.reference import GateFirstWeights
+from benchmarks import contest
+from benchmarks.contest import GateFirstWeights, on_hopper, plain_operator
 from tests.cuda.fused.gluon_simulator import SimulatedKernel, SimulatedTensor
 from tests.cuda.fused.triangle_multiplication.test_folded_weights import (
     assert_close,
@@ -33,12 +33,9 @@ def open_gates(gates: SimulatedTensor) -> Any:
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the kernels in the simulator."""
-    for module, name in (
-        (hopper_operands, "operands_kernel"),
-        (hopper_finish, "finish_kernel"),
-    ):
-        kernel = SimulatedKernel(module, name, gated=gated, open_gates=open_gates)
-        monkeypatch.setattr(hopper, name, kernel)
+    for name in ("operands_kernel", "finish_kernel"):
+        kernel = SimulatedKernel(contest, name, gated=gated, open_gates=open_gates)
+        monkeypatch.setattr(contest, name, kernel)
 
 
 def random(*shape: int, seed: int) -> torch.Tensor:
@@ -71,16 +68,15 @@ def test_matches_float64(
         x /= random(batch, length, length, channels, seed=2).abs().clamp(min=1e-6)
     mask = (random(batch, length, length, seed=3) > -0.5).float() if masked else None
     weights = random_weights(channels)
-    assert hopper.supports(x, 128, torch.float16)
-    operation = reference.gate_first_triangle_multiplication
+    assert contest.hopper_supports(x, 128, torch.float16)
     double = GateFirstWeights(*(w.double() for w in weights))
     exact_mask = None if mask is None else mask.double()
-    exact = operation(x.double(), double, exact_mask, outgoing=outgoing)
+    exact = plain_operator(x.double(), double, exact_mask, outgoing=outgoing)
     # the error of plain PyTorch with normalised inputs rounded to float16
     normed = torch.nn.functional.layer_norm(x, (channels,)).half()
     half = GateFirstWeights(*(w.half() for w in weights))
-    plain = operation(normed, half, None if mask is None else mask.half(), outgoing=outgoing)
-    result = hopper.update(x, weights, mask, outgoing)
+    plain = plain_operator(normed, half, None if mask is None else mask.half(), outgoing=outgoing)
+    result = on_hopper(x, weights, mask, outgoing)
     torch.testing.assert_close(result.double(), exact, rtol=2e-2, atol=2e-2)
     compare(result, plain.float(), exact)
 
@@ -89,17 +85,17 @@ def test_products_as_small_as_epsilon() -> None:
     x, weights = random(1, 17, 17, 128, seed=1), random_weights(128)
     weights = weights._replace(left=0.05 * weights.left, right=0.05 * weights.right)
     double = GateFirstWeights(*(w.double() for w in weights))
-    exact = reference.gate_first_triangle_multiplication(x.double(), double)
-    result = hopper.update(x, weights, None, True)
+    exact = plain_operator(x.double(), double)
+    result = on_hopper(x, weights, None, True)
     torch.testing.assert_close(result.double(), exact, rtol=2e-2, atol=2e-2)
 
 
 def test_folded_weights() -> None:
-    c, m = 128, hopper.CHUNK.value
+    c, m = 128, contest.CHUNK.value
     shapes = [(c,), (c,), *[(c, m)] * 5, (m,), (m,), (m, c)]
     w = GateFirstWeights(*(random(*shape, seed=k).double() for k, shape in enumerate(shapes)))
     x = random(7, c, 1, seed=20)[..., 0].double()
-    folded = hopper.fold_weights(w)
+    folded = contest.fold_weights(w)
     normed, plain = standardise(x) * w.norm_scale + w.norm_offset, standardise(x)
     left = (normed @ w.left) * torch.sigmoid(normed @ w.left_gate)
     right = (normed @ w.right) * torch.sigmoid(normed @ w.right_gate)

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.contest import kernels
-from benchmarks.contest.kernels import gate_first_triangle_multiplication
-from benchmarks.contest.reference import GateFirstWeights
-from benchmarks.contest.reference import gate_first_triangle_multiplication as plain_operator
+from benchmarks import contest
+from benchmarks.contest import GateFirstWeights, gate_first_triangle_multiplication, plain_operator
 from tests.cuda.fused.environment import INTERPRETED
 
 Draw = Callable[..., torch.Tensor]
@@ -50,13 +48,13 @@ def double(x: Any) -> Any:
 @pytest.fixture
 def few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use large tiles under the interpreter, whose time depends on the number of programs."""
-    choose = kernels.launch_options
+    choose = contest.launch_options
 
     def large_tiles(*arguments: Any) -> dict[str, Any]:
         return {name: options | {"POSITIONS": 1024} for name, options in choose(*arguments).items()}
 
     if INTERPRETED:
-        monkeypatch.setattr(kernels, "launch_options", large_tiles)
+        monkeypatch.setattr(contest, "launch_options", large_tiles)
 
 
 @pytest.mark.parametrize("outgoing", [True, False])

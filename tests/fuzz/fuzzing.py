@@ -1,4 +1,4 @@
-"""Mutation of files, and readers of them run in worker processes; shared by the scripts `fuzz_*.py`.
+"""Mutation of files, and readers of them run in worker processes; shared by inputs.py and databases.py.
 
 A case is a kind of file and a number, which determines the mutations. Workers are forked, so that a case
 takes milliseconds; one that dies of a signal, or that takes too long, is replaced.

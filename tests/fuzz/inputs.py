@@ -1,11 +1,11 @@
 """Mutate every kind of file that foldcli reads, and check that it is read or refused in one line.
 
-    python -m benchmarks.fuzz_inputs [--cases 400] [--kinds fasta,json] [--first 0] [--workers 2]
-    python -m benchmarks.fuzz_inputs --show KIND NUMBER > FILE
+    python -m tests.fuzz.inputs [--cases 400] [--kinds fasta,json] [--first 0] [--workers 2]
+    python -m tests.fuzz.inputs --show KIND NUMBER > FILE
 
 A case passes if the reader accepts the file, or raises an error with exit code 3 or 4 whose message is one
 line and names the file. Anything else (a traceback, a crash, 2 GB of memory, 20 s) is a failure. Ids that
-readers return must have no control characters. Databases are mutated by fuzz_databases.py.
+readers return must have no control characters. Databases are mutated by databases.py.
 """
 
 import argparse
@@ -23,9 +23,6 @@ import gemmi
 import numpy as np
 import torch
 
-from benchmarks.fuzz_query_kinds import COMPLEX, DATA, ROOT, query_kinds
-from benchmarks.fuzz_result_kinds import record_kinds
-from benchmarks.fuzzing import Kind, mutated, print_table, run_cases
 from features.cache import FeatureCache, encode_entry, read_entry
 from features.complexes.cache import rows_to_features
 from features.complexes.features import features_of_rows, in_input_order
@@ -47,6 +44,9 @@ from msa.errors import InputError
 from msa.io.alignments import read_alignment
 from msa.io.complex_a3m import parse_complex_a3m
 from msa.io.structures import read_structure
+from tests.fuzz.fuzzing import Kind, mutated, print_table, run_cases
+from tests.fuzz.query_kinds import COMPLEX, DATA, ROOT, query_kinds
+from tests.fuzz.result_kinds import record_kinds
 
 TAR_FORMATS = (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 STRUCTURES = sorted(

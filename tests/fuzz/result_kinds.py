@@ -1,4 +1,4 @@
-"""Kinds of records of finished and unfinished work, for fuzz_inputs.py."""
+"""Kinds of records of finished and unfinished work, for inputs.py."""
 
 import json
 import shutil
@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.fuzz_query_kinds import GB1
-from benchmarks.fuzzing import Kind
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.done import DoneRecord, StageCost
 from foldcli.outputs.layout import TargetFiles, unranked_name
@@ -25,6 +23,8 @@ from foldcli.report.result import read_done
 from msa.io.fasta import FastaRecord
 from msa.search.settings import AlignmentFilter, SearchSettings
 from tests.foldcli.report.results import COMPLEX_TAG, target_files, write_complex, write_result
+from tests.fuzz.fuzzing import Kind
+from tests.fuzz.query_kinds import GB1
 
 TAG = "alphafold2_ptm_model_1_seed_000"
 

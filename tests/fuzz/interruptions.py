@@ -1,6 +1,6 @@
 """Kill `foldcli fold` at any point, run it again, and compare the files with those of an uninterrupted run.
 
-    python benchmarks/interruptions.py [--parts points,random,concurrent] [--every 1] [--random 200]
+    python -m tests.fuzz.interruptions [--parts points,random,concurrent] [--every 1] [--random 200]
         [--search-process]
 
     points      kill before each rename, link, unlink, rmdir, mkdir and fsync in the folder of results, a run
@@ -16,7 +16,7 @@ must be those of an uninterrupted run; only times may differ. Tiny networks run 
 
 All points divided among 16 cores:
 
-    for k in $(seq 16); do python benchmarks/interruptions.py --parts points --every 16 --first $k & done
+    for k in $(seq 16); do python -m tests.fuzz.interruptions --parts points --every 16 --first $k & done
     wait
 
 Runs are forked from one process that has loaded all libraries, which makes thousands of them affordable. The

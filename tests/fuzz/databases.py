@@ -1,6 +1,6 @@
 """Damage target databases in thousands of ways, open and search each, and count what goes wrong.
 
-    python benchmarks/fuzz_databases.py [--cases 10000] [--jobs 2] [--seed 0]
+    python -m tests.fuzz.databases [--cases 10000] [--jobs 2] [--seed 0]
 
 Three databases, plain, with clusters, and one part of a split one, are built from a FASTA file. Each case
 changes one file of a copy: it flips bits, sets numbers, or moves, cuts, extends, empties, removes or
@@ -355,7 +355,7 @@ def print_table(counts: Counter[tuple[str, ...]]) -> int:
 def main() -> None:
     """Run the cases and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--fasta", type=Path, default=Path(__file__).parents[1] / "examples" / "demo.fasta")
+    parser.add_argument("--fasta", type=Path, default=Path(__file__).parents[2] / "examples" / "demo.fasta")
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, help="number of the first case, to repeat one")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))

@@ -1,4 +1,4 @@
-"""Kinds of files that hold queries, alignments and hits, for fuzz_inputs.py."""
+"""Kinds of files that hold queries, alignments and hits, for inputs.py."""
 
 import bz2
 import gzip
@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from benchmarks.fuzzing import Kind
 from cuda.alignment import AlignmentPaths
 from features.complexes.features import features_of_rows
 from features.complexes.rows import rows_of_file
@@ -39,8 +38,9 @@ from msa.search.hits import Hits, StoredSequences
 from msa.search.query_profile import QueryProfile
 from msa.search.settings import SearchSettings
 from msa.search.split_search import PartHits, merge_hits
+from tests.fuzz.fuzzing import Kind
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
 FAMILY = f">first\n{GB1}\n>second\n{GB1[:30].replace('K', 'R')}{'-' * 26}\n>third\n{GB1.replace('T', 'S')}\n"
 DATA = ROOT / "tests" / "features" / "data"

@@ -1,0 +1,619 @@
+"""A benchmark of the operations of `cuda.fused`, in milliseconds, next to other implementations.
+
+    python benchmarks/operations.py [OPERATION ...] [--sizes 512x128,1024x128] [--dtype float32] [--no-peers]
+    python benchmarks/operations.py OPERATION ... --tune
+
+A size is N x C of a pair representation N × N with C channels (N for triangles, S x N x C for the outer
+product mean, whose 32 inner channels give 128). The peers are plain PyTorch, torch.compile and, where they
+apply and are installed, SDPA, FlexAttention and cuEquivariance. "ours" is the best kernel for the GPU,
+"Triton" the one for any GPU, "in place" adds the update to the input, "ending" has axes swapped in memory,
+and "in a graph" leaves out the launches' work on the CPU. Weights are packed at a layer's first call, as in
+the network, which is not timed.
+
+Floors are bytes at the speed of a copy, products at that of large bfloat16 matrices, and exponentials at 16
+per clock cycle and multiprocessor. Attention has 4 heads × 32, or the MSA's 8, and three lines: the core
+between the projections (peers take queries, keys, values and bias; ours takes them as one projection, with
+gates); the whole operation with LayerNorm and projections, in a graph and in chunks as in the network's
+passes; and the core for the MSA's rows and columns, for a steep bias, and for queries so large that all
+blocks are computed twice. Triangle multiplication also has a line for the steps of each implementation.
+
+--tune times launch options of the Triton kernels in bfloat16 instead, and prints the best for the launch
+table. GPU MODE's form of triangle multiplication is in contest.py, passes with gradients in
+training_kernels.py.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import product
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fused_timing import Call, Floors, Tuner, print_times, replayed, with_options
+from torch.nn.attention.flex_attention import flex_attention
+
+from cuda.fused import attention, outer_product_mean, transition
+from cuda.fused import triangle_multiplication as multiplication
+from cuda.fused.attention import triton as attention_triton
+from cuda.fused.chunking import chunk_budget
+from cuda.fused.dispatch import hopper_available, implementation_module
+from cuda.fused.layer_norm import reference as layer_norm_reference
+from cuda.fused.layer_norm import triton as layer_norm_triton
+from cuda.fused.outer_product_mean import reference as outer_reference
+from cuda.fused.outer_product_mean import triton as outer_triton
+from cuda.fused.pair_bias import reference as pair_bias_reference
+from cuda.fused.pair_bias import triton as pair_bias_triton
+from cuda.fused.transition import reference as transition_reference
+from cuda.fused.transition import triton as transition_triton
+from cuda.fused.triangle_multiplication import reference as multiplication_reference
+from cuda.fused.triangle_multiplication import triton as multiplication_triton
+
+Size = tuple[int, ...]
+HEADS, WIDTH, CHANNELS = 4, 32, 128
+INNER = HEADS * WIDTH
+MSA_ROWS, MSA_HEADS = 508, 8
+# channels of the outer product mean
+OUTER, PAIR = 32, 128
+TRANSITION_FACTOR = 4
+PRECISION = {"PRECISION": "ieee"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of output.
+
+    Args:
+        title: the operation with its size.
+        calls: what is timed.
+        moved: bytes that the operation reads and writes at least.
+        operations: multiplications and additions of matrix products.
+        exponentials: number of exponentials.
+    """
+
+    title: str
+    calls: dict[str, Call]
+    moved: float = 0.0
+    operations: float = 0.0
+    exponentials: float = 0.0
+
+    def print(self, floors: Floors) -> None:
+        """Time the calls, and print them next to the floors that apply."""
+        limits = floors.of(self.moved, self.operations) if self.moved else {}
+        if self.exponentials:
+            device = torch.cuda.get_device_properties(0)
+            limits["exponential floor"] = self.exponentials / (
+                16 * device.multi_processor_count * device.clock_rate
+            )
+        print_times(self.title, self.calls, limits)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The launch options of a Triton kernel.
+
+    Args:
+        module: the module with the kernel.
+        call: returns a call of it for a size.
+        small: returns a small size with the same kernel, which is enough to compile it.
+        candidates: returns the options to time for a size.
+        part: key of the kernel in the launch options; "" if there is only one.
+    """
+
+    module: ModuleType
+    call: Callable[[Size], Call]
+    small: Callable[[Size], Size]
+    candidates: Callable[[Size], list[dict[str, Any]]]
+    part: str = ""
+
+    def with_options(self, options: dict[str, Any], size: Size) -> Call:
+        """Return a call with these launch options."""
+        return with_options(self.module, {self.part: options} if self.part else options, self.call(size))
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of the table.
+
+    Args:
+        sizes: default of --sizes.
+        lines: returns the lines for a size, a dtype, and whether peers are timed.
+        tuning: what --tune times.
+    """
+
+    sizes: str
+    lines: Callable[[Size, torch.dtype, bool], list[Line]]
+    tuning: tuple[Tuning, ...]
+
+
+def random(*shape: int, scale: float | None = None, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    """Return numbers of unit variance, divided by the first size for matrices, or times `scale`."""
+    if scale is None:
+        scale = shape[0] ** -0.5 if len(shape) == 2 else 1.0
+    return scale * torch.randn(shape, device="cuda", dtype=dtype)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function compiled for the shapes of its first call."""
+    return torch.compile(function, dynamic=False)
+
+
+def peers_and_ours(
+    with_peers: bool, reference: Callable[..., Any], inputs: tuple[Any, ...], ours: dict[str, Call]
+) -> dict[str, Call]:
+    """Return calls of the reference, of torch.compile, and ours."""
+    if not with_peers:
+        return ours
+    whole = compiled(reference)
+    return {"PyTorch": lambda: reference(*inputs), "torch.compile": lambda: whole(*inputs)} | ours
+
+
+def layer_norm_inputs(size: Size, dtype: torch.dtype = torch.bfloat16) -> tuple[torch.Tensor, ...]:
+    """Return the pair representation, scale and offset for N and C."""
+    length, channels = size
+    return tuple(
+        random(*shape, dtype=dtype) for shape in ((length, length, channels), (channels,), (channels,))
+    )
+
+
+def layer_norm_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
+    """Return the line of LayerNorm over the channels."""
+    inputs = layer_norm_inputs(size, dtype)
+    ours = {"ours": lambda: layer_norm_triton.layer_norm(*inputs)}
+    calls = peers_and_ours(with_peers, layer_norm_reference.layer_norm, inputs, ours)
+    moved = 2 * inputs[0].numel() * dtype.itemsize
+    return [Line("LayerNorm N {} C {}".format(*size), calls, moved)]
+
+
+def pair_bias_inputs(size: Size) -> tuple[torch.Tensor, ...]:
+    """Return the pair representation, LayerNorm's scale and offset, and weights for N and C."""
+    length, channels = size
+    shapes: list[Size] = [(length, length, channels), (channels,), (channels,), (channels, HEADS)]
+    return tuple(random(*shape, scale=1.0) for shape in shapes)
+
+
+def pair_bias_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
+    """Return the line of attention's pair bias, LayerNorm and a projection to heads."""
+    kernel = implementation_module("pair_bias", device="cuda")
+    pair, *layer = inputs = pair_bias_inputs(size)
+    swapped = pair.transpose(0, 1)
+    ours = {
+        "ours": lambda: kernel.pair_bias(pair, *layer),
+        "ending": lambda: kernel.pair_bias(swapped, *layer),
+        "Triton": lambda: pair_bias_triton.pair_bias(pair, *layer),
+    }
+    calls = peers_and_ours(with_peers, pair_bias_reference.pair_bias, inputs, ours)
+    return [Line("pair bias N {} C {}".format(*size), calls, 2 * size[0] ** 2 * (size[1] + HEADS))]
+
+
+def transition_inputs(
+    size: Size, dtype: torch.dtype = torch.bfloat16
+) -> tuple[torch.Tensor, transition.TransitionWeights]:
+    """Return the pair representation and weights for N and C."""
+    length, channels = size
+    width = TRANSITION_FACTOR * channels
+    shapes = [(channels,), (channels,), (channels, width), (width,), (width, channels), (channels,)]
+    weights = [random(*shape, scale=shape[0] ** -0.5, dtype=dtype) for shape in shapes]
+    return random(length, length, channels, dtype=dtype), transition.TransitionWeights(*weights)
+
+
+def transition_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
+    """Return the line of the transition; the reference works in chunks of rows, torch.compile on all."""
+    kernel = implementation_module("transition", device="cuda")
+    x, weights = transition_inputs(size, dtype)
+    calls: dict[str, Call] = {}
+    if with_peers:
+        whole = compiled(lambda x, weights: transition_reference.transition(x, weights, 2**62))
+        calls["PyTorch"] = lambda: transition_reference.transition(x, weights)
+        calls["torch.compile"] = lambda: whole(x, weights)
+    calls["ours"] = lambda: kernel.transition(x, weights)
+    calls["ours in place"] = lambda: kernel.add_transition(x, weights)
+    calls["Triton in place"] = lambda: transition_triton.add_transition(x, weights)
+    operations = 4 * x.numel() * TRANSITION_FACTOR * size[1]
+    return [Line("transition N {} C {}".format(*size), calls, 2 * x.numel() * dtype.itemsize, operations)]
+
+
+def outer_inputs(
+    size: Size, dtype: torch.dtype = torch.bfloat16
+) -> tuple[torch.Tensor, outer_product_mean.OuterProductMeanWeights, torch.Tensor]:
+    """Return the MSA, weights and mask for S, N and C."""
+    sequences, length, channels = size
+    shapes = [(channels,), (channels,), (channels, OUTER), (OUTER,), (channels, OUTER), (OUTER,)]
+    shapes += [(OUTER, OUTER, PAIR), (PAIR,)]
+    weights = [random(*shape, scale=shape[0] ** -0.5, dtype=dtype) for shape in shapes]
+    mask = torch.ones(sequences, length, device="cuda")
+    return random(*size, dtype=dtype), outer_product_mean.OuterProductMeanWeights(*weights), mask
+
+
+def outer_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
+    """Return the line of the outer product mean; the reference works in chunks of residues."""
+    kernel = implementation_module("outer_product_mean", device="cuda")
+    sequences, length, channels = size
+    inputs = outer_inputs(size, dtype)
+    ours = {
+        "ours": lambda: kernel.outer_product_mean(*inputs),
+        "Triton": lambda: outer_triton.outer_product_mean(*inputs),
+    }
+    calls = peers_and_ours(with_peers, outer_reference.outer_product_mean, inputs, ours)
+    # the MSA read, the factors written and read, the result written
+    moved = dtype.itemsize * (sequences * length * (channels + 4 * OUTER) + length**2 * PAIR)
+    operations = 2 * length**2 * OUTER**2 * (sequences + PAIR)
+    return [Line("outer product mean S {} N {} C {}".format(*size), calls, moved, operations)]
+
+
+def multiplication_inputs(
+    size: Size,
+) -> tuple[torch.Tensor, multiplication.TriangleMultiplicationWeights]:
+    """Return the pair representation and weights for N and C (128 if not given)."""
+    length, c = (*size, CHANNELS)[:2]
+    shapes: list[Size] = [(c,), (c,), *[(c, c), (c,)] * 4, (c,), (c,), (c, c), (c,), (c, c), (c,)]
+    weights = multiplication.TriangleMultiplicationWeights(*(random(*shape) for shape in shapes))
+    return random(length, length, c), weights
+
+
+def multiplication_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
+    """Return the lines of triangle multiplication: the steps of the implementations, and all of it."""
+    kernel = implementation_module("triangle_multiplication", device="cuda")
+    pair, weights = multiplication_inputs(size)
+    length, channels = pair.shape[1:]
+    title = f"N {length} C {channels}"
+    moved = 2 * length**2 * channels
+    steps = [Line(f"Triton's steps {title}", multiplication_steps(size), moved)]
+    if hopper_available("cuda"):
+        steps.append(Line(f"Hopper's steps {title}", multiplication_steps_on_hopper(size), moved))
+    calls: dict[str, Call] = {}
+    if with_peers:
+        whole = compiled(multiplication_reference.triangle_multiplication)
+        calls["PyTorch"] = lambda: multiplication_reference.triangle_multiplication(
+            pair, weights, outgoing=True
+        )
+        calls["torch.compile"] = lambda: whole(pair, weights, outgoing=True)
+        if find_spec("cuequivariance_torch") is not None:
+            calls["cuEquivariance"] = cuequivariance_multiplication(pair, weights)
+    for name, outgoing in (("outgoing", True), ("incoming", False)):
+        calls[f"ours, {name}"] = lambda outgoing=outgoing: kernel.triangle_multiplication(
+            pair, weights, outgoing=outgoing
+        )
+    mask = torch.ones(length, length, device="cuda", dtype=pair.dtype)
+    calls["ours in place, masked"] = lambda: kernel.add_triangle_multiplication(
+        pair, weights, mask, outgoing=True
+    )
+    calls["ours in a graph"] = replayed(calls["ours, outgoing"])
+    operations = 2 * length**2 * channels * (6 * channels + length)
+    return [*steps, Line(f"triangle multiplication {title}", calls, 18 * length**2 * channels, operations)]
+
+
+def cuequivariance_multiplication(
+    pair: torch.Tensor, w: multiplication.TriangleMultiplicationWeights
+) -> Call:
+    """Return a call of cuEquivariance's triangle multiplication."""
+    from cuequivariance_torch import triangle_multiplicative_update
+
+    named = {
+        "norm_in_weight": w.norm_scale,
+        "norm_in_bias": w.norm_offset,
+        "p_in_weight": torch.cat([w.left, w.right], 1).T.contiguous(),
+        "p_in_bias": torch.cat([w.left_bias, w.right_bias]),
+        "g_in_weight": torch.cat([w.left_gate, w.right_gate], 1).T.contiguous(),
+        "g_in_bias": torch.cat([w.left_gate_bias, w.right_gate_bias]),
+        "norm_out_weight": w.center_scale,
+        "norm_out_bias": w.center_offset,
+        "p_out_weight": w.output.T.contiguous(),
+        "p_out_bias": w.output_bias,
+        "g_out_weight": w.gating.T.contiguous(),
+        "g_out_bias": w.gating_bias,
+    }
+    return lambda: triangle_multiplicative_update(pair[None], "outgoing", **named)
+
+
+def multiplication_steps(size: Size) -> dict[str, Call]:
+    """Return calls of each step of the Triton implementation of triangle multiplication."""
+    pair, weights = multiplication_inputs(size)
+    x, inner, triton = pair[None], weights.left.shape[1], multiplication_triton
+
+    def options(name: str) -> dict[str, Any]:
+        return triton.choose_launch("triangle_multiplication", pair, pair.shape[-1])[name]
+
+    factors = triton.project_factors(x, weights, None, options("operands"))
+    result = torch.empty_like(x)
+    return {
+        "operands": lambda: triton.project_factors(x, weights, None, options("operands")),
+        "product": lambda: triton.multiply_factors(factors, inner, True),
+        "finish": lambda: triton.finish(factors[:inner], 1.0, weights, x, result, False, options("finish")),
+    }
+
+
+def multiplication_steps_on_hopper(size: Size) -> dict[str, Call]:
+    """Return calls of each step of the Hopper implementation of triangle multiplication."""
+    # deferred: Gluon differs between versions of Triton
+    from cuda.fused.triangle_multiplication import hopper
+
+    pair, weights = multiplication_inputs(size)
+    channels, mask = pair.shape[-1], torch.ones_like(pair[..., 0])
+    prepared = hopper.prepare_weights(weights)
+    tiles, result = hopper.position_tiles(pair), torch.empty_like(pair)
+    factors = hopper.project_factors(tiles, prepared, None)
+    return {
+        "operands": lambda: hopper.project_factors(tiles, prepared, None),
+        "operands, masked": lambda: hopper.project_factors(tiles, prepared, mask),
+        "product": lambda: multiplication_triton.scaled_product(factors[:channels], factors[channels:], True),
+        "finish": lambda: hopper.finish(factors[:channels], prepared, tiles, result, False),
+        "finish, added": lambda: hopper.finish(factors[:channels], prepared, tiles, result, True),
+    }
+
+
+def attention_core(
+    rows: int,
+    length: int,
+    heads: int = HEADS,
+    biased: bool = True,
+    swapped: bool = False,
+    bias_scale: float = 1.0,
+    query_scale: float = 1.0,
+    implementation: str = "auto",
+) -> Call:
+    """Return a call of our attention between the projections."""
+    kernel, inner = implementation_module("attention", implementation, "cuda"), heads * WIDTH
+    shape = (length, rows) if swapped else (rows, length)
+    projected, gated = random(*shape, 4 * inner), random(*shape, inner)
+    gating_bias = random(heads, WIDTH, scale=1.0)
+    projected[..., :inner] *= query_scale
+    if swapped:
+        projected, gated = projected.transpose(0, 1), gated.transpose(0, 1)
+    bias = random(heads, length, length, scale=bias_scale) if biased else None
+    return lambda: kernel.attend(projected, gating_bias, None, bias, gated)
+
+
+def attend_eagerly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Compute attention as plain PyTorch does."""
+    logits = q @ k.transpose(-1, -2) * WIDTH**-0.5 + bias
+    return torch.softmax(logits.float(), -1).to(q.dtype) @ v
+
+
+def attention_peers(length: int) -> dict[str, Call]:
+    """Return calls of other implementations of the core of attention."""
+    q, k, v = (random(length, HEADS, length, WIDTH) for _ in range(3))
+    bias = random(HEADS, length, length)
+    calls: dict[str, Call] = {}
+    if length <= 1024:
+        calls = peers_and_ours(True, attend_eagerly, (q, k, v, bias), {})
+    calls["SDPA"] = lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=bias[None])
+    flexible = compiled(flex_attention)
+    calls["FlexAttention"] = lambda: flexible(
+        q, k, v, score_mod=lambda score, b, h, i, j: score + bias[h, i, j]
+    )
+    if find_spec("cuequivariance_torch") is not None:
+        from cuequivariance_torch import triangle_attention
+
+        mask = torch.ones(1, length, 1, 1, length, dtype=torch.bool, device="cuda")
+        calls["cuEquivariance"] = lambda: triangle_attention(
+            q[None], k[None], v[None], bias[None, None], mask
+        )
+    return calls
+
+
+def whole_attention(length: int, with_peers: bool) -> dict[str, Call]:
+    """Return calls of the whole operation around a starting and an ending node, in graphs."""
+    kernel = implementation_module("attention", device="cuda")
+    shapes: list[Size] = [(CHANNELS,), (CHANNELS,), *[(CHANNELS, HEADS, WIDTH)] * 4]
+    shapes += [(HEADS, WIDTH), (HEADS, WIDTH, CHANNELS), (CHANNELS,)]
+    weights = attention.AttentionWeights(*(random(*shape, scale=shape[0] ** -0.5) for shape in shapes))
+    pair, bias = random(length, length, CHANNELS), random(HEADS, length, length)
+    swapped, sums = pair.transpose(0, 1), pair.clone().transpose(0, 1)
+    reference = implementation_module("attention", "reference", "cuda")
+    calls: dict[str, Call] = {}
+    if with_peers:
+        calls["PyTorch"] = lambda: reference.attention(pair, weights, None, bias)
+    calls["ours, starting"] = lambda: kernel.attention(pair, weights, None, bias)
+    calls["ours, ending"] = lambda: kernel.attention(swapped, weights, None, bias)
+    calls["ours in place"] = lambda: kernel.add_attention(sums, weights, None, bias)
+    # see model.memory_plan.plan_memory
+    with chunk_budget(2 * length**2 * CHANNELS):
+        return {name: replayed(call) for name, call in calls.items()}
+
+
+def attention_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
+    """Return the three lines of triangle attention."""
+    (length,) = size
+    calls = attention_peers(length) if with_peers else {}
+    calls["ours"] = attention_core(length, length)
+    for name in ("FlexAttention", "cuEquivariance", "ours"):
+        if name in calls:
+            calls[f"{name} in a graph"] = replayed(calls[name])
+    others = {
+        "MSA rows": attention_core(MSA_ROWS, length, MSA_HEADS),
+        "MSA columns": attention_core(length, MSA_ROWS, MSA_HEADS, biased=False, swapped=True),
+        "triangle, steep bias": attention_core(length, length, bias_scale=1e3),
+        "triangle, large queries": attention_core(length, length, query_scale=1e3),
+    }
+    cells = HEADS * length**3
+    return [
+        Line(f"triangle attention N {length}", calls, 12 * length**2 * INNER, 4 * WIDTH * cells, cells),
+        Line(f"with its projections N {length}", whole_attention(length, with_peers)),
+        Line(f"the same kernel N {length}", others),
+    ]
+
+
+def outer_candidates(size: Size) -> list[dict[str, Any]]:
+    """Return launch options of the outer products; those of the factors stay."""
+    factors = PRECISION | {"ROWS": 64, "COLUMNS": 32, "num_warps": 4, "num_stages": 1}
+    # residues of each factor, tiles of a strip, programs per multiprocessor, registers
+    tiles = [(4, 4, 8, 2, 128), (4, 4, 4, 2, 128), (4, 8, 4, 1, None), (8, 4, 4, 1, None), (4, 8, 2, 1, None)]
+    return [
+        {
+            "factors": factors,
+            "outer": PRECISION
+            | {"LEFT": left, "RIGHT": right, "TILES": count, "SEQUENCES": 64, "DEPTH": depth}
+            | {"resident": resident, "num_warps": 8, "num_stages": stages, "maxnreg": registers},
+        }
+        for (left, right, count, resident, registers), depth, stages in product(tiles, (64, 128), (2, 3))
+    ]
+
+
+def multiplication_candidates(size: Size) -> list[dict[str, Any]]:
+    """Return launch options of the kernel that makes the operands of triangle multiplication."""
+    shapes = product((64, 128, 256), (16, 32, 64, 128), (4, 8), (1, 2, 3))
+    return [
+        PRECISION
+        | {"POSITIONS": positions, "INNER": inner, "CHUNK": min(128, size[1])}
+        | {"num_warps": warps, "num_stages": stages}
+        for positions, inner, warps, stages in shapes
+        if 2 * positions * inner <= 4096 * warps and positions * INNER <= 4096 * warps
+    ]
+
+
+def attention_candidates(size: Size) -> list[dict[str, Any]]:
+    """Return launch options of the core of attention."""
+    shapes = product((1, 2), (64, 128), (32, 64, 128), (4, 8), (2, 3, 4), (None, 128, 168))
+    return [
+        PRECISION
+        | {"ROWS": rows, "QUERIES": queries, "KEYS": keys, "STAGES": stages}
+        | {"num_warps": warps, "maxnreg": registers}
+        for rows, queries, keys, warps, stages, registers in shapes
+        # with fewer threads they spill, with more these have too little work
+        if queries * keys * rows <= 64 * 128 * warps // 4 and queries * 4 >= 64 * warps
+    ]
+
+
+def called_with(function: Callable[..., Any], inputs: Callable[[Size], Any]) -> Callable[[Size], Call]:
+    """Return a function that returns a call for a size."""
+
+    def call(size: Size) -> Call:
+        tensors = inputs(size)
+        return lambda: function(*tensors)
+
+    return call
+
+
+LAYER_NORM = Tuning(
+    layer_norm_triton,
+    called_with(layer_norm_triton.layer_norm, layer_norm_inputs),
+    lambda size: (16, size[1]),
+    lambda _: [
+        {"ROWS": rows, "num_warps": warps} for rows, warps in product((1, 2, 4, 8, 16, 32), (1, 2, 4, 8))
+    ],
+)
+PAIR_BIAS = Tuning(
+    pair_bias_triton,
+    called_with(pair_bias_triton.pair_bias, pair_bias_inputs),
+    lambda size: (32, size[1]),
+    lambda _: [
+        PRECISION | {"QUERIES": queries, "KEYS": keys, "num_warps": warps}
+        for (queries, keys), warps in product(
+            [(1, 32), (4, 8), (1, 64), (4, 16), (8, 8), (2, 64), (4, 32), (8, 16)], (2, 4, 8)
+        )
+        # each warp needs at least the 16 rows of a product
+        if queries * keys >= 16 * warps
+    ],
+)
+TRANSITION = Tuning(
+    transition_triton,
+    called_with(transition_triton.transition, transition_inputs),
+    lambda size: (16, size[1]),
+    lambda _: [
+        PRECISION | {"ROWS": rows, "HIDDEN": hidden, "num_warps": warps, "num_stages": stages}
+        for (rows, warps), hidden, stages in product(
+            [(64, 4), (128, 4), (128, 8), (256, 8)], (32, 64, 128), (1, 2, 3)
+        )
+    ],
+)
+OUTER_PRODUCT = Tuning(
+    outer_triton,
+    called_with(outer_triton.outer_product_mean, outer_inputs),
+    lambda size: (16, 16, size[2]),
+    outer_candidates,
+)
+OPERANDS = Tuning(
+    multiplication_triton,
+    lambda size: multiplication_steps(size)["operands"],
+    lambda size: (64, size[1]),
+    multiplication_candidates,
+    "operands",
+)
+FINISH = Tuning(
+    multiplication_triton,
+    lambda size: multiplication_steps(size)["finish"],
+    lambda size: (64, size[1]),
+    lambda _: [
+        PRECISION | {"POSITIONS": positions, "OUTPUTS": outputs, "num_warps": warps, "num_stages": stages}
+        for positions, outputs, warps, stages in product((32, 64, 128), (32, 64, 128), (4, 8), (1, 2, 3))
+    ],
+    "finish",
+)
+ATTENTION = Tuning(
+    attention_triton,
+    lambda size: attention_core(size[0], size[0], implementation="triton"),
+    lambda _: (16,),
+    attention_candidates,
+    "attend",
+)
+
+OPERATIONS = {
+    "layer_norm": Operation("512x128,1024x128,2048x128,1024x256", layer_norm_lines, (LAYER_NORM,)),
+    "pair_bias": Operation("512x128,1024x128,2048x128", pair_bias_lines, (PAIR_BIAS,)),
+    "transition": Operation("512x128,1024x64,1024x128,1024x256", transition_lines, (TRANSITION,)),
+    "outer_product_mean": Operation(
+        "512x512x256,5120x512x64,512x1024x256,5120x1024x64", outer_lines, (OUTER_PRODUCT,)
+    ),
+    "triangle_multiplication": Operation(
+        "256x128,384x128,512x128,1024x128", multiplication_lines, (OPERANDS, FINISH)
+    ),
+    "triangle_attention": Operation("256,384,512,1024,2048", attention_lines, (ATTENTION,)),
+}
+
+
+def launch_once(job: tuple[tuple[str, int, Size], dict[str, Any]]) -> None:
+    """Compile and run a kernel with some options, in a worker process."""
+    (name, number, size), options = job
+    tuning = OPERATIONS[name].tuning[number]
+    tuning.with_options(options, tuning.small(size))()
+    torch.cuda.synchronize()
+
+
+def tune(tuner: Tuner, name: str, size: Size) -> None:
+    """Print the best launch options of each kernel of an operation."""
+    for number, tuning in enumerate(OPERATIONS[name].tuning):
+        call = tuning.call(size)
+        tuner.print_best(
+            f"{name} {tuning.part} {'x'.join(map(str, size))}",
+            (name, number, size),
+            lambda options, tuning=tuning, call=call: with_options(
+                tuning.module, {tuning.part: options} if tuning.part else options, call
+            ),
+            tuning.candidates(size),
+        )
+
+
+def main() -> None:
+    """Print the lines of each operation and size."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("operations", nargs="*", metavar="OPERATION", help=f"of {', '.join(OPERATIONS)}")
+    parser.add_argument("--sizes", help="sizes of one operation, such as 512x128,1024x128")
+    parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], default="bfloat16")
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--tune", action="store_true")
+    options = parser.parse_args()
+    names = options.operations or list(OPERATIONS)
+    if unknown := [name for name in names if name not in OPERATIONS]:
+        parser.error(f"unknown operation {unknown[0]}; known: {', '.join(OPERATIONS)}")
+    if options.sizes and len(names) > 1:
+        parser.error("--sizes needs one operation")
+    floors = Floors.measure()
+    tuner = Tuner(launch_once) if options.tune else None
+    for name in names:
+        operation = OPERATIONS[name]
+        for text in (options.sizes or operation.sizes).split(","):
+            size = tuple(int(n) for n in text.split("x"))
+            if tuner is not None:
+                tune(tuner, name, size)
+                continue
+            for line in operation.lines(size, getattr(torch, options.dtype), not options.no_peers):
+                line.print(floors)
+
+
+if __name__ == "__main__":
+    main()
