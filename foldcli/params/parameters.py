@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from foldcli.logs import logger
 from foldcli.params.manifest import read_manifest
 from foldcli.paths import cache_dir
 from model.config import ModelConfig, model_config
@@ -194,6 +195,8 @@ def find_parameters(
 ) -> list[ParameterSource]:
     """Return the parameters to use for each model number, grouped by kind of network.
 
+    Of a list of single chains and complexes, the single chains are predicted without multimer networks too.
+
     Args:
         params: a folder, "compact", or "alphafold2" or None for `default_folder()`.
         numbers: requested model numbers, in order.
@@ -214,7 +217,15 @@ def find_parameters(
     if not folder.is_dir():
         remedy = download_instructions(folder, _suffixes(kinds[-1], model_type)[0])
         raise MissingError(f"no network parameters: {folder} is not a folder", remedy)
-    return [_find(folder, number, _suffixes(kind, model_type)) for kind in kinds for number in numbers]
+    sources: list[ParameterSource] = []
+    for kind in kinds:
+        try:
+            sources += [_find(folder, number, _suffixes(kind, model_type)) for number in numbers]
+        except MissingError as error:
+            if not sources:
+                raise
+            logger.warning("%s; complexes are not predicted", error.reason)
+    return sources
 
 
 def _suffixes(kind: NetworkKind, model_type: ModelType) -> tuple[str, ...]:

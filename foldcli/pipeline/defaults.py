@@ -28,8 +28,8 @@ def with_default_method(
     """Return options with `default_method()` if no parameters are named and none are installed.
 
     The options are returned unchanged if $FOLDCLI_PARAMS is set, and for runs that the method does not
-    support: those of complexes and, if templates are copied, those without templates or with predictions
-    divided among several processes.
+    support: those of complexes alone and, if templates are copied, those without templates or with
+    predictions divided among several processes.
 
     Args:
         network: options of the network.
@@ -39,7 +39,7 @@ def with_default_method(
     requested = network.params is not None or "FOLDCLI_PARAMS" in os.environ
     method = default_method()
     can_copy = templates is not None and network.gpus_per_target == 1
-    is_possible = tuple(kinds) == ("monomer",) and (can_copy or method != TEMPLATE)
+    is_possible = "monomer" in kinds and (can_copy or method != TEMPLATE)
     if requested or not is_possible or default_folder().is_dir():
         return network
     logger.warning(

@@ -78,7 +78,10 @@ class TargetIdentities:
         if self.sources[0].manifest is not None:
             name = self.sources[0].manifest.name
             raise InputError(f"a complex of several chains: the network {name} predicts single chains only")
-        raise InputError("a complex of several chains, which needs --model-type auto or multimer_v3")
+        raise InputError(
+            "a complex of several chains, which needs the parameters of AlphaFold-Multimer "
+            "(foldcli params fetch --which multimer) and --model-type auto or multimer_v3"
+        )
 
     def identity(self, target_input: TargetInput) -> dict[str, Any]:
         """Return everything that all predictions of a target depend on; models and seeds are not part of it.

@@ -187,7 +187,7 @@ def test_multimer_networks_take_the_features_of_a_single_chain(tmp_path: Path) -
 def test_complex_needs_multimer_networks(tmp_path: Path) -> None:
     target = AlignmentTarget("pair", ("pair.a3m",), PAIR.encode(), is_complex=True)
     monomer = run_settings(tmp_path, model_type="alphafold2_ptm").identities
-    with pytest.raises(InputError, match="needs --model-type auto or multimer_v3"):
+    with pytest.raises(InputError, match="needs the parameters of AlphaFold-Multimer"):
         monomer.jobs(target)
     copies = TargetIdentities([TEMPLATE_COPY], check_parameters([TEMPLATE_COPY]), SETTINGS)
     with pytest.raises(InputError, match="--params template copies single chains only"):
@@ -207,6 +207,14 @@ def test_networks_are_found_by_what_the_targets_need(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"has no params_model_1_multimer_v3\.npz") as missing:
         find_parameters(str(tmp_path), (1,), "auto", ("multimer",))
     assert "params fetch --which multimer" in missing.value.remedy
+
+
+def test_single_chains_of_a_mixed_list_need_no_multimer_networks(tmp_path: Path) -> None:
+    (tmp_path / "params_model_1_ptm.npz").touch()
+    (source,) = find_parameters(str(tmp_path), (1,), "auto", ("monomer", "multimer"))
+    assert source.label == "alphafold2_ptm_model_1"
+    with pytest.raises(MissingError, match=r"has no params_model_2_ptm\.npz or params_model_2\.npz"):
+        find_parameters(str(tmp_path), (2,), "auto", ("monomer", "multimer"))
 
 
 def test_model_types_have_short_names() -> None:

@@ -49,7 +49,12 @@ def test_requested_recycles_of_the_compact_network_are_kept() -> None:
 
 @pytest.mark.usefixtures("compact")
 def test_complexes_need_other_parameters() -> None:
-    assert with_default_method(NETWORK, TEMPLATES, ("monomer", "multimer")).params is None
+    assert with_default_method(NETWORK, TEMPLATES, ("multimer",)).params is None
+
+
+@pytest.mark.usefixtures("compact")
+def test_single_chains_of_a_mixed_list_are_predicted() -> None:
+    assert with_default_method(NETWORK, TEMPLATES, ("monomer", "multimer")).params == COMPACT
 
 
 @pytest.mark.usefixtures("compact")
@@ -67,7 +72,7 @@ def test_requested_or_installed_parameters_are_used(
 def test_templates_are_copied_without_a_compact_network() -> None:
     assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params == TEMPLATE
     assert with_default_method(NETWORK, None, ("monomer",)).params is None
-    assert with_default_method(NETWORK, TEMPLATES, ("monomer", "multimer")).params is None
+    assert with_default_method(NETWORK, TEMPLATES, ("multimer",)).params is None
     assert with_default_method(replace(NETWORK, gpus_per_target=2), TEMPLATES, ("monomer",)).params is None
 
 
