@@ -4,8 +4,9 @@ Everything that depends neither on the noise level nor on noisy positions is com
 (`AtomConditions`). Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +41,7 @@ class AtomWindows:
 
     @classmethod
     def of(cls, atom_mask: torch.Tensor, queries: int, keys: int) -> "AtomWindows":
-        """Divide atoms with a mask [A] into windows of `queries` and `keys` atoms (equation of Algorithm 7)."""
+        """Divide atoms with a mask [A] into windows of `queries` and `keys` atoms (Algorithm 7)."""
         atoms = len(atom_mask)
         count = -(-atoms // queries)
         real = int(atom_mask.sum())
@@ -93,9 +94,7 @@ class AtomAttention(nn.Module):
         self.linear_z = linear(config.pair_channels, config.heads)
         self.mha = GatedAttention(channels, config.heads)
 
-    def forward(
-        self, x: torch.Tensor, conditions: BlockConditions, windows: AtomWindows
-    ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, conditions: BlockConditions, windows: AtomWindows) -> torch.Tensor:
         """Return the update of atoms x [S, A, C]."""
         mha, heads = self.mha, self.mha.heads
         queries, keys = conditions.query.norm(x), conditions.key.norm(x)
@@ -106,7 +105,7 @@ class AtomAttention(nn.Module):
         logits = query @ (key.transpose(-1, -2) * query.shape[-1] ** -0.5)  # [S, W, H, Q, K]
         weights = logits.add_(conditions.bias).softmax(dim=-1)
         attended = windows.atoms_of((weights @ value).transpose(-2, -3).flatten(-2))  # [S, A, C]
-        return conditions.query.gate * mha.output(queries, attended)
+        return conditions.query.gated(mha.output(queries, attended))
 
 
 class AtomBlock(nn.Module):
@@ -150,7 +149,8 @@ class AtomTransformer(nn.Module):
     ) -> tuple[BlockConditions, ...]:
         """Compute what depends on single [A, C] and pair [W, Q, K, P] alone, for each block."""
         normed, penalty = self.layer_norm_z(pair), MASK_PENALTY * (1 - windows.mask)
-        return tuple(block.conditions(single, normed, penalty) for block in self.blocks)
+        blocks = cast(Iterable[AtomBlock], self.blocks)
+        return tuple(block.conditions(single, normed, penalty) for block in blocks)
 
     def forward(
         self,
@@ -180,9 +180,7 @@ class ReferenceEmbedder(nn.Module):
         self.linear_inv_sq_dists = linear(1, pair_channels)
         self.linear_valid_mask = linear(1, pair_channels)
 
-    def forward(
-        self, inputs: AlphaFold3Inputs, windows: AtomWindows
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, inputs: AlphaFold3Inputs, windows: AtomWindows) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the embeddings of atoms [A, C] and of the pairs in windows [W, Q, K, P]."""
         dtype = inputs.ref_pos.dtype
         single = (
@@ -238,7 +236,8 @@ class AtomEncoder(nn.Module):
     Args:
         config: sizes.
         token_channels: channels of the tokens.
-        trunk: channels of the trunk's single and pair representation, if the atoms see them and noisy positions.
+        trunk: channels of the trunk's single and pair representation, if the atoms see them and noisy
+            positions.
     """
 
     def __init__(self, config: AtomConfig, token_channels: int, trunk: tuple[int, int] | None = None) -> None:
@@ -280,9 +279,7 @@ class AtomEncoder(nn.Module):
         key_part = windows.keys(self.linear_m(activated))[:, None]
         pair = pair + (query_part + key_part) * mask
         pair = (pair + self.pair_mlp(pair)) * mask
-        return AtomConditions(
-            windows, single, pair, self.atom_transformer.conditions(single, pair, windows)
-        )
+        return AtomConditions(windows, single, pair, self.atom_transformer.conditions(single, pair, windows))
 
     def forward(
         self, inputs: AlphaFold3Inputs, conditions: AtomConditions, positions: torch.Tensor | None = None
@@ -336,7 +333,7 @@ class AtomDecoder(nn.Module):
 
 
 def mean_of_atoms(x: torch.Tensor, inputs: AlphaFold3Inputs) -> torch.Tensor:
-    """Average atoms x [S, A, C] by token: [S, N, C]. The order of the sum is fixed, unlike that of a scatter."""
+    """Average atoms x [S, A, C] by token, summing in a fixed order: [S, N, C]."""
     counts = inputs.num_atoms_per_token * inputs.token_mask.to(torch.int64)
     last = x.shape[1] - 1
     total = x.new_zeros(x.shape[0], len(counts), x.shape[2])

@@ -1,8 +1,8 @@
 """Blocks of the trunk: triangle updates of the pair representation, MSA module and pairformer.
 
-Both triangle multiplications, triangle attention and the outer product mean are AlphaFold2's, and read the parameters
-that `model.checkpoints.openfold3` translates. Everything changes the representations in place. Algorithm numbers
-are those of the supplement of Abramson et al., Nature 630, 493 (2024).
+Both triangle multiplications, triangle attention and the outer product mean are AlphaFold2's, and read the
+parameters that `model.checkpoints.openfold3` translates. Everything changes the representations in place.
+Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024).
 """
 
 import torch
@@ -58,7 +58,7 @@ class BiasProjection(nn.Module):
     kernels: Kernels
 
     def pair_bias(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """Return the bias [H, N, N] of pair [N, N, C], with the penalty of masked pairs or keys, [N, N] or [N]."""
+        """Return the bias [H, N, N] of pair [N, N, C]; mask is [N, N] for pairs, or [N] for keys."""
         norm = self.layer_norm_z
         bias = self.kernels.pair_bias(pair, norm.weight, norm.bias, self.linear_z.weight.T)
         bias = bias[..., : pair.shape[1]]  # the kernels pad the keys
@@ -66,7 +66,7 @@ class BiasProjection(nn.Module):
 
 
 class PairWeightedAveraging(BiasProjection):
-    """The update of each alignment row by averages over tokens, weighted by the pair representation (Algorithm 10)."""
+    """Averages of an alignment row over its tokens, weighted by the pair representation (Algorithm 10)."""
 
     def __init__(self, config: AlphaFold3Config, kernels: Kernels) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class PairWeightedAveraging(BiasProjection):
 
 
 class MsaBlock(nn.Module):
-    """One block of the MSA module (Algorithm 8, lines 6 to 13); the last one does not update the alignment."""
+    """One block of the MSA module (Algorithm 8, lines 6 to 13); the last one leaves the MSA as it is."""
 
     def __init__(self, config: AlphaFold3Config, kernels: Kernels, *, last: bool) -> None:
         super().__init__()

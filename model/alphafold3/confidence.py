@@ -1,7 +1,7 @@
 """Confidence scores of a structure from the heads' logits.
 
-Equation numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024), section 5.9; where OpenFold3's
-scores differ from them, they are OpenFold3's.
+Equation numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024), section 5.9; where
+OpenFold3's scores differ from them, they are OpenFold3's.
 """
 
 from dataclasses import dataclass
@@ -133,7 +133,7 @@ class _TmScore:
         self._probabilities, self._framed, self._asym_id = probabilities, framed, asym_id
 
     def __call__(self, tokens: torch.Tensor, *, interface: bool = False) -> torch.Tensor:
-        """Return the score of tokens bool [N], a scalar; of an interface, only pairs of different chains count."""
+        """Return the score of tokens bool [N]; in an interface, only pairs of different chains count."""
         index = tokens.nonzero()[:, 0]
         count = max(len(index), 1)
         if not len(index):
@@ -157,7 +157,9 @@ def _chain_pair_iptm(score: _TmScore, members: list[torch.Tensor]) -> torch.Tens
     for i, j in combinations(range(len(members)), 2):
         pairs[i][j] = pairs[j][i] = score(members[i] | members[j], interface=True)
     zero = score(members[0]).new_zeros(())
-    return torch.stack([torch.stack([zero if i == j else x for j, x in enumerate(row)]) for i, row in enumerate(pairs)])
+    return torch.stack(
+        [torch.stack([zero if i == j else x for j, x in enumerate(row)]) for i, row in enumerate(pairs)]
+    )
 
 
 def _bespoke_iptm(

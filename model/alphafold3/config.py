@@ -1,11 +1,12 @@
 """Architectures of all-atom networks as frozen dataclasses, and OpenFold3's two published ones.
 
-Sizes follow Abramson et al., Nature 630, 493 (2024), supplement sections 2 to 5, and OpenFold3's parameter files.
+Sizes follow Abramson et al., Nature 630, 493 (2024), supplement sections 2 to 5, and OpenFold3's parameter
+files.
 """
 
 from dataclasses import dataclass, field, replace
 
-from model.config import PairConfig
+from model.config import PairConfig, TemplateConfig
 
 # amino acids and UNK, A G C U N, DA DG DC DT DN, gap
 RESIDUE_TYPES = 32
@@ -139,8 +140,8 @@ class AlphaFold3Config:
         msa: sizes of the MSA module.
         diffusion: sizes of the diffusion module.
         confidence: sizes of the confidence heads.
-        transposed_ending_bias: whether triangle attention around ending nodes takes its bias from the transposed
-            pair representation, as AlphaFold2's does.
+        transposed_ending_bias: whether triangle attention around ending nodes takes its bias from the
+            transposed pair representation, as AlphaFold2's does.
         largest_offset: residue and token offsets are clipped to this.
         largest_chain_offset: offsets between copies of an entity are clipped to this.
     """
@@ -148,11 +149,9 @@ class AlphaFold3Config:
     name: str
     single_channels: int = 384
     single_heads: int = 16
-    pair: PairConfig = PairConfig()
+    pair: PairConfig = field(default_factory=PairConfig)
     pairformer_blocks: int = 48
-    template_pair: PairConfig = PairConfig(
-        channels=64, multiplication_channels=64, attention_channels=16, transition_factor=2
-    )
+    template_pair: PairConfig = field(default_factory=lambda: TemplateConfig().pair)
     template_blocks: int = 2
     template_distance_bins: int = 39
     input_atoms: AtomConfig = AtomConfig()

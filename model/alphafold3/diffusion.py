@@ -1,12 +1,14 @@
 """The diffusion module: one denoising step of atom positions.
 
 What does not depend on the noise level (pair conditioning, attention biases, all conditions of the atoms) is
-computed once for a prediction. Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493
-(2024).
+computed once for a prediction. Algorithm numbers are those of the supplement of Abramson et al., Nature 630,
+493 (2024).
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -103,7 +105,7 @@ class TokenAttention(nn.Module):
     def forward(self, x: torch.Tensor, condition: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """Return the update of x [S, N, T]; condition is [N, C], bias [H, N, N]."""
         modulation = self.layer_norm_a(condition, self.linear_ada_out)
-        return modulation.gate * self.mha(modulation.norm(x), bias)
+        return modulation.gated(self.mha(modulation.norm(x), bias))
 
 
 class TokenBlock(nn.Module):
@@ -138,7 +140,7 @@ class TokenTransformer(nn.Module):
     def biases(self, pair: torch.Tensor, mask: Mask) -> tuple[torch.Tensor, ...]:
         """Return the bias [H, N, N] of each block, with the penalty of masked keys, from pair [N, N, Z]."""
         result = []
-        for block in self.blocks:
+        for block in cast(Iterable[TokenBlock], self.blocks):
             attention = block.attention_pair_bias
             norm = self.layer_norm_z if self.shared_pair_norm else attention.layer_norm_z
             bias = pair.new_empty(attention.linear_z.out_features, *pair.shape[:2])
@@ -243,9 +245,7 @@ class DiffusionModule(nn.Module):
         condition = self.diffusion_conditioning.at_noise(conditions.single, sigma, conditions.token_mask)
         tokens, atoms = self.atom_attn_enc(inputs, conditions.atoms, noisy / torch.sqrt(variance))
         tokens = tokens + self.linear_s(self.layer_norm_s(condition))
-        tokens = self.diffusion_transformer(
-            tokens, condition, conditions.token_biases, conditions.token_mask
-        )
+        tokens = self.diffusion_transformer(tokens, condition, conditions.token_biases, conditions.token_mask)
         update = self.atom_attn_dec(
             inputs, self.layer_norm_a(tokens), atoms, conditions.atoms.windows, conditions.decoder
         )

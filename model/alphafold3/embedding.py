@@ -198,9 +198,7 @@ class TemplatePairStack(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(
             [
-                PairBlock(
-                    config.template_pair, kernels, transposed_ending_bias=config.transposed_ending_bias
-                )
+                PairBlock(config.template_pair, kernels, transposed_ending_bias=config.transposed_ending_bias)
                 for _ in range(config.template_blocks)
             ]
         )
@@ -223,7 +221,7 @@ class TemplateEmbedder(nn.Module):
         self.linear_t = linear(config.template_pair.channels, config.pair.channels)
 
     def forward(self, inputs: AlphaFold3Inputs, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """Return the update [N, N, Z] of pair [N, N, Z]; mask is [N, N]. Without templates, it is not zero."""
+        """Return the update of pair [N, N, Z], which is not zero without templates; mask is [N, N]."""
         embedder = self.template_pair_embedder
         projected = embedder.linear_z(embedder.layer_norm_z(pair))
         count = len(inputs.template_restype)

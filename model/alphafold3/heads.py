@@ -153,7 +153,7 @@ class ConfidenceHeads(nn.Module):
         )
 
     def _of_atoms(self, logits: torch.Tensor, inputs: AlphaFold3Inputs) -> torch.Tensor:
-        """Select each atom's logits [A, B] from those of its token [N, ranks · B], by its rank in the token."""
+        """Select each atom's logits [A, B] from its token's [N, ranks · B], by its rank in the token."""
         token = inputs.atom_to_token_index
         rank = torch.arange(len(token), device=token.device) - inputs.start_atom_index[token]
         by_rank = logits.unflatten(-1, (self.atoms_per_token, -1))

@@ -1,7 +1,8 @@
 """The contract between features and network: the tensors of one target.
 
-Names are those of OpenFold3's features. N is the number of tokens, A of atoms, R of alignment rows, T of templates. A
-token is a standard residue or nucleotide, or one atom of anything else. Atoms are ordered by token.
+Names are those of OpenFold3's features. N is the number of tokens, A of atoms, R of alignment rows, T of
+templates. A token is a standard residue or nucleotide, or one atom of anything else. Atoms are ordered by
+token.
 """
 
 from collections.abc import Mapping
@@ -201,6 +202,7 @@ def _check(tensors: dict[str, torch.Tensor]) -> None:
     """Check that all shapes fit together; sizes that are numbers in _AXES are checked, too."""
     check_shapes("features", {name: (tensors[name], axes) for name, axes in _AXES.items()})
     for name, axes in _AXES.items():
-        fixed = [int(axis) if axis.isdigit() else size for axis, size in zip(axes.split(), tensors[name].shape)]
-        if list(tensors[name].shape) != fixed:
-            raise ValueError(f"features: {name} has shape {list(tensors[name].shape)}, expected {fixed}")
+        for axis, size in zip(axes.split(), tensors[name].shape, strict=True):
+            if axis.isdigit() and int(axis) != size:
+                shape = list(tensors[name].shape)
+                raise ValueError(f"features: {name} has shape {shape}, expected [{axes.replace(' ', ', ')}]")

@@ -1,8 +1,8 @@
 """Layers shared by the parts of the network.
 
-Parameters have the names and shapes of OpenFold3's files (a linear layer has `weight` [out, in]), except for the layers
-reused from AlphaFold2's network; see `model.checkpoints.openfold3`. Algorithm numbers are those of the supplement of
-Abramson et al., Nature 630, 493 (2024).
+Parameters have the names and shapes of OpenFold3's files (a linear layer has `weight` [out, in]), except for
+the layers reused from AlphaFold2's network; see `model.checkpoints.openfold3`. Algorithm numbers are those of
+the supplement of Abramson et al., Nature 630, 493 (2024).
 """
 
 from typing import NamedTuple
@@ -78,6 +78,10 @@ class Modulation(NamedTuple):
         """Normalise x [..., C], then scale and shift it (last line of Algorithm 26)."""
         return torch.addcmul(self.shift, self.scale, F.layer_norm(x, x.shape[-1:]))
 
+    def gated(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply x [..., C] by the gate, if there is one."""
+        return x if self.gate is None else self.gate * x
+
 
 class AdaptiveLayerNorm(nn.Module):
     """The LayerNorm whose scale and shift depend on a conditioning signal (Algorithm 26)."""
@@ -119,7 +123,7 @@ class ConditionedTransition(nn.Module):
 
     def forward(self, x: torch.Tensor, modulation: Modulation, mask: Mask) -> torch.Tensor:
         """Return x [..., C] plus the update, masked by mask [...]."""
-        update = modulation.gate * self.linear_out(self.swiglu(modulation.norm(x)))
+        update = modulation.gated(self.linear_out(self.swiglu(modulation.norm(x))))
         return x + (update if mask is None else update * mask[..., None])
 
 
@@ -136,7 +140,7 @@ class GatedAttention(nn.Module):
         self.linear_o = linear(channels, channels)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Compute self-attention of x [..., L, C] with logits plus bias [H, L, L], broadcast to x's other axes."""
+        """Compute self-attention of x [B, L, C]; bias [H, L, L] is added to the logits."""
         query, key, value = (
             projection(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
             for projection in (self.linear_q, self.linear_k, self.linear_v)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from model.alphafold3.blocks import MsaBlock, Stack, pairformer
-from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.confidence import Confidence, score_sample
+from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.diffusion import DiffusionModule
 from model.alphafold3.embedding import InputEmbedder, MsaEmbedder, RelativePositions, TemplateEmbedder
 from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits
@@ -89,7 +89,7 @@ class AlphaFold3(nn.Module):
         kernels: str = "auto",
         device: torch.device | str = "cpu",
     ) -> "AlphaFold3":
-        """Return a network with the tensors that a reader of `model.checkpoints` returns, moved to a device."""
+        """Return a network with the tensors that a reader of `model.checkpoints` returns, on a device."""
         with torch.device("meta"):
             network = cls(config, kernels, device)
         network.load_state_dict({name: x.to(device) for name, x in tensors.items()}, assign=True)
@@ -173,7 +173,7 @@ class AlphaFold3(nn.Module):
         return self.aux_heads(inputs, trunk.features, trunk.single, trunk.pair, positions)
 
     def _alignment_rows(self, inputs: AlphaFold3Inputs, draws: Draws, cycle: int) -> torch.Tensor:
-        """Return the rows of the alignment that a cycle sees: those that are not empty, or a sample of them."""
+        """Return the rows of the alignment that a cycle sees: rows that are not empty, or a sample."""
         rows = inputs.msa_mask.any(dim=-1).nonzero()[:, 0]
         if len(rows) <= self.config.msa.rows:
             return rows

@@ -1,9 +1,10 @@
-"""The sampler: from noise to atom positions in a number of denoising steps (Algorithm 18), and its random draws.
+"""The sampler, from noise to atom positions in some denoising steps (Algorithm 18), and its random draws.
 
 Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024).
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -46,8 +47,8 @@ class Draws(Protocol):
 class SeededDraws:
     """Random numbers that depend only on the seed, and are the same on every device.
 
-    Each cycle, and each step of each sample, has a generator of its own, so that a sample does not depend on the
-    number of samples.
+    Each cycle, and each step of each sample, has a generator of its own, so that a sample does not depend on
+    the number of samples.
 
     Args:
         seed: 0 ≤ seed < 2⁶⁴.
@@ -139,7 +140,7 @@ def sample_positions(
     atoms = len(mask)
     schedule = noise_schedule(config, steps)
     positions = (schedule[0] * draws.initial(samples, atoms)).to(mask)
-    for index, (level, next_level) in enumerate(zip(schedule[:-1], schedule[1:], strict=True)):
+    for index, (level, next_level) in enumerate(pairwise(schedule)):
         step = StepDraws(*(tensor.to(mask) for tensor in draws.step(index, samples, atoms)))
         raised = level * (1 + (config.added_noise if next_level > config.added_noise_above else 0))
         added = config.noise_scale * torch.sqrt(raised**2 - level**2)

@@ -1,7 +1,8 @@
 """Solvent-accessible surface of protein residues, and the share of them that is exposed.
 
-The surface is that of Shrake and Rupley, J. Mol. Biol. 79, 351 (1973), with the radii of Tsai et al., J. Mol. Biol.
-290, 253 (1999), the maximum areas of Rost and Sander, Proteins 20, 216 (1994), and OpenFold3's window and threshold.
+The surface is that of Shrake and Rupley, J. Mol. Biol. 79, 351 (1973), with the radii of Tsai et al., J. Mol.
+Biol. 290, 253 (1999), the maximum areas of Rost and Sander, Proteins 20, 216 (1994), and OpenFold3's window
+and threshold.
 """
 
 import numpy as np
@@ -47,8 +48,8 @@ def disorder(
     Args:
         inputs: the target.
         positions: [A, 3], Å.
-        radii: [A], Å, van der Waals radii. By default, those of standard residues by name; atoms of other residues
-            have the radius of their element.
+        radii: [A], Å, van der Waals radii. By default, those of standard residues by name; atoms of other
+            residues have the radius of their element.
     """
     token = inputs.atom_to_token_index.cpu().numpy()
     protein = (inputs.is_protein & inputs.token_mask.bool()).cpu().numpy()

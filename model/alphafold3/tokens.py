@@ -1,7 +1,7 @@
 """Atoms that stand for tokens: representative atoms, and the three atoms of a token's frame.
 
-Standard residues and nucleotides have their atoms in a fixed order, without hydrogens: N, CA, C, O, CB, … and P,
-OP1, OP2, O5', C5', C4', O4', C3', O3', C2', [O2',] C1', then the base.
+Standard residues and nucleotides have their atoms in a fixed order, without hydrogens: N, CA, C, O, CB, … and
+P, OP1, OP2, O5', C5', C4', O4', C3', O3', C2', [O2',] C1', then the base.
 """
 
 import math
@@ -10,7 +10,8 @@ import torch
 
 from model.alphafold3.inputs import AlphaFold3Inputs
 
-# index of the representative atom by residue type: CB (CA of glycine), C4 of purines, C2 of pyrimidines; −1: none
+# index of the representative atom by residue type: CB (CA of glycine), C4 of purines, C2 of pyrimidines; −1:
+# none
 _REPRESENTATIVE = (*[1 if name == "G" else 4 for name in "ARNDCQEGHILKMFPSTWYVX"], 21, 22, 13, 13, -1)
 _REPRESENTATIVE = (*_REPRESENTATIVE, 20, 21, 12, 12, -1, -1)
 # frames: N, CA, C of amino acids; C3', C1', C4' of ribonucleotides and of deoxyribonucleotides
@@ -37,8 +38,8 @@ def has_frame(inputs: AlphaFold3Inputs, positions: torch.Tensor) -> torch.Tensor
         positions: [A, 3], Å.
 
     Returns:
-        bool [N]. An atomized token has one if the two closest atoms of its chain form no angle with it that is within
-        25° of a straight line.
+        bool [N]. An atomized token has one if the two closest atoms of its chain form no angle with it that
+        is within 25° of a straight line.
     """
     atomized = inputs.is_atomized.nonzero()[:, 0]
     result = inputs.token_mask.bool() & ~inputs.is_ligand

@@ -1,8 +1,9 @@
 """Parameters of OpenFold3: its checkpoints, the same tensors as safetensors, and their names in our network.
 
-A checkpoint is a zip file with a pickle of tensors by name, which is read without running code that it may contain. It
-lists the diffusion module twice; the copy under `sample_diffusion.` is ignored. Two networks are known, and are recognised
-by their tensors: p2 has a LayerNorm in each block of the token transformer, OpenBind one for all.
+A checkpoint is a zip file with a pickle of tensors by name, which is read without running code that it may
+contain. It lists the diffusion module twice; the copy under `sample_diffusion.` is ignored. Two networks are
+known, and are recognised by their tensors: p2 has a LayerNorm in each block of the token transformer,
+OpenBind one for all.
 """
 
 import hashlib
@@ -124,13 +125,14 @@ def read_checkpoint(path: Path) -> tuple[AlphaFold3Config, dict[str, torch.Tenso
 
     Returns:
         config: the network, recognised by its tensors.
-        tensors: float32 tensors by name, for `model.alphafold3.network.AlphaFold3.load`. Most of them are read
-            from the file when they are used.
+        tensors: float32 tensors by name, for `model.alphafold3.network.AlphaFold3.load`. Most of them are
+            read from the file when they are used.
 
     Raises:
         ParametersMissing: the file does not exist.
-        ParametersError: the file is damaged, contains more than tensors, or is of another network: the message names
-            tensors that are missing, unknown, of the wrong shape, not floating point, or not finite.
+        ParametersError: the file is damaged, contains more than tensors, or is of another network: the
+            message names tensors that are missing, unknown, of the wrong shape, not floating point, or not
+            finite.
     """
     return translate(_read_tensors(path), path)
 
@@ -268,7 +270,10 @@ def _read_zip(path: Path) -> Mapping:
 
 
 def _check(
-    path: Path | None, config: AlphaFold3Config, tensors: Mapping[str, torch.Tensor], sources: Iterable[Source]
+    path: Path | None,
+    config: AlphaFold3Config,
+    tensors: Mapping[str, torch.Tensor],
+    sources: Iterable[Source],
 ) -> None:
     """Compare names, shapes and types of tensors with what a network needs."""
     shapes = {source.name: source.shape for source in sources if source.name is not None}

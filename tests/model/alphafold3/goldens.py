@@ -1,9 +1,10 @@
 """OpenFold3's numbers on random parameters, and the same values taken from our network.
 
-The parameters of a network depend on their names alone, so that only numbers need to be stored. `folder` stands for one of
-the folders that parity/allatom/make_goldens.py writes.
+The parameters of a network depend on their names alone, so that only numbers need to be stored. `folder`
+stands for one of the folders that parity/allatom/make_goldens.py writes.
 
-usage: python tests/model/alphafold3/goldens.py FOLDER...   (compares all values, and prints their differences)
+usage: python tests/model/alphafold3/goldens.py FOLDER...   (compares all values, and prints their
+differences)
 """
 
 import hashlib
@@ -84,16 +85,12 @@ Listener = Callable[[nn.Module, tuple, object, tuple], None]
 
 @contextmanager
 def listening(listeners: Mapping[nn.Module, Listener]) -> Iterator[None]:
-    """Call a listener after each call of its module, with the module, its arguments, its result, and the arguments'
-    values before the call.
-    """
+    """Call a listener after each call of its module; it also gets copies of the arguments before the call."""
     before: dict[nn.Module, list[tuple]] = {module: [] for module in listeners}
     handles = []
 
     def remember(module: nn.Module, arguments: tuple) -> None:
-        before[module].append(
-            tuple(x.clone() if isinstance(x, torch.Tensor) else x for x in arguments)
-        )
+        before[module].append(tuple(x.clone() if isinstance(x, torch.Tensor) else x for x in arguments))
 
     def report(module: nn.Module, arguments: tuple, result: object) -> None:
         listeners[module](module, arguments, result, before[module].pop())
@@ -167,24 +164,24 @@ def trunk_taps(network: AlphaFold3, inputs: AlphaFold3Inputs, cycles: int) -> tu
     listeners |= {module: block(f"pairformer/block{i}", "s") for i, module in enumerate(pairformer)}
     with listening(listeners):
         trunk = network.trunk(inputs, SeededDraws(0), cycles=cycles)
-    taps |= {"trunk/s_input": trunk.features[None], "trunk/s": trunk.single[None], "trunk/z": trunk.pair[None]}
+    taps |= {
+        "trunk/s_input": trunk.features[None],
+        "trunk/s": trunk.single[None],
+        "trunk/z": trunk.pair[None],
+    }
     return trunk, taps
 
 
 def recorded_trunk(network: AlphaFold3, inputs: AlphaFold3Inputs, taps: Arrays) -> Trunk:
     """Return OpenFold3's trunk, so that differences of ours do not add up."""
     trunk = network.trunk(inputs, SeededDraws(0), cycles=0)
-    tensors = (
-        torch.from_numpy(taps[f"trunk/{name}"][0]).to(trunk.pair) for name in ("s_input", "s", "z")
-    )
+    tensors = (torch.from_numpy(taps[f"trunk/{name}"][0]).to(trunk.pair) for name in ("s_input", "s", "z"))
     return Trunk(*tensors, trunk.relative)
 
 
 @torch.no_grad()
-def denoise_taps(
-    network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: Trunk, expected: Arrays
-) -> Tensors:
-    """Run denoising steps, and return results by OpenFold3's names, with intermediate ones at the level 16."""
+def denoise_taps(network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: Trunk, expected: Arrays) -> Tensors:
+    """Run denoising steps, and return results by OpenFold3's names; intermediate ones at the level 16."""
     module = network.diffusion_module
     conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
     taps: Tensors = {}
@@ -240,9 +237,7 @@ def _denoising_listeners(module: nn.Module, taps: Tensors, level: str) -> dict[n
 
 
 @torch.no_grad()
-def sample_taps(
-    network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: Trunk, expected: Arrays
-) -> Tensors:
+def sample_taps(network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: Trunk, expected: Arrays) -> Tensors:
     """Run sampler and heads with OpenFold3's draws, and return results by its names."""
     samples = expected["draws/initial"].shape[1]
     steps = sum(key.endswith("/quaternion") for key in expected)
@@ -303,7 +298,7 @@ def relative_rms(value: torch.Tensor, expected: np.ndarray) -> float:
 
 
 def compare(folder: Path) -> dict[str, float]:
-    """Return the relative difference of each value of a folder; of coordinates, the largest difference in Å."""
+    """Return the relative difference of each value of a folder, and the largest of coordinates, Å."""
     network = load_network((folder / "names.txt").read_text().splitlines())
     inputs = AlphaFold3Inputs.from_arrays(np.load(folder / "features.npz"))
     expected = dict(np.load(folder / "taps.npz"))
@@ -335,7 +330,9 @@ def compare(folder: Path) -> dict[str, float]:
 
 def _differences(found: Tensors, expected: Arrays, prefix: str = "") -> dict[str, float]:
     return {
-        prefix + name: relative_rms(value, expected[name]) for name, value in found.items() if name in expected
+        prefix + name: relative_rms(value, expected[name])
+        for name, value in found.items()
+        if name in expected
     }
 
 
