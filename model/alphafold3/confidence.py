@@ -4,21 +4,25 @@ Equation numbers are those of the supplement of Abramson et al., Nature 630, 493
 OpenFold3's scores differ from them, they are OpenFold3's.
 """
 
+import math
 from dataclasses import dataclass
 from itertools import combinations
 
 import torch
 
-from model.alphafold3.heads import ConfidenceLogits
+from model.alphafold3.heads import ConfidenceLogits, by_residue_type
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.surface import disorder
-from model.alphafold3.tokens import has_frame
 
 LARGEST_ERROR = 32.0
 DISTOGRAM_RANGE = (2.0, 22.0)
 CONTACT_DISTANCE = 8.0
 CLASH_DISTANCE = 1.1
 CLASHES, CLASHING_SHARE = 100, 0.5
+# frames by residue type: N, CA, C of amino acids; C3', C1', C4' of ribonucleotides and deoxyribonucleotides
+_FRAMES = (*[(0, 1, 2)] * 21, *[(7, 11, 5)] * 5, *[(7, 10, 5)] * 5, (0, 0, 0))
+SMALLEST_ANGLE = math.radians(25)
+FRAME_EPSILON = 1e-8
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def score_sample(
     ptm, iptm = score(mask), score(mask, interface=True)
     exposed = disorder(inputs, positions, radii)
     clash = _has_clash(inputs, positions)
-    chains = tuple(int(chain) for chain in inputs.asym_id.unique())
+    chains = tuple(int(chain) for chain in inputs.asym_id[mask].unique())
     members = [mask & (inputs.asym_id == chain) for chain in chains]
     pairs = _chain_pair_iptm(score, members)
     return Confidence(
@@ -153,13 +157,10 @@ class _TmScore:
 
 def _chain_pair_iptm(score: _TmScore, members: list[torch.Tensor]) -> torch.Tensor:
     """Return the ipTM of each pair of chains, [C, C], given the tokens of each chain."""
-    pairs = torch.zeros(len(members), len(members)).tolist()
+    pairs = score(members[0]).new_zeros(len(members), len(members))
     for i, j in combinations(range(len(members)), 2):
-        pairs[i][j] = pairs[j][i] = score(members[i] | members[j], interface=True)
-    zero = score(members[0]).new_zeros(())
-    return torch.stack(
-        [torch.stack([zero if i == j else x for j, x in enumerate(row)]) for i, row in enumerate(pairs)]
-    )
+        pairs[i, j] = pairs[j, i] = score(members[i] | members[j], interface=True)
+    return pairs
 
 
 def _bespoke_iptm(
@@ -196,3 +197,47 @@ def _has_clash(inputs: AlphaFold3Inputs, positions: torch.Tensor) -> torch.Tenso
         if clashes > CLASHES or clashes > CLASHING_SHARE * min(len(first), len(second)):
             return positions.new_ones(())
     return positions.new_zeros(())
+
+
+def has_frame(inputs: AlphaFold3Inputs, positions: torch.Tensor) -> torch.Tensor:
+    """Return the tokens that have a frame in a structure (section 4.3.2 of the supplement).
+
+    Args:
+        inputs: the target.
+        positions: [A, 3], Å.
+
+    Returns:
+        bool [N]. An atomized token has one if the two closest atoms of its chain form no angle with it that
+        is within 25° of a straight line.
+    """
+    atomized = inputs.is_atomized.nonzero()[:, 0]
+    result = inputs.token_mask.bool() & ~inputs.is_ligand
+    known = by_residue_type(inputs, _FRAMES)  # [N, 3]
+    atoms = inputs.start_atom_index[:, None] + known
+    last = len(inputs.atom_mask) - 1
+    result &= inputs.atom_mask[atoms.clamp(max=last)].bool().all(dim=-1)
+    if len(atomized):
+        result[atomized] = _has_neighbour_frame(inputs, positions, atomized)
+    return result
+
+
+def _has_neighbour_frame(
+    inputs: AlphaFold3Inputs, positions: torch.Tensor, tokens: torch.Tensor
+) -> torch.Tensor:
+    """Return bool [n] for n tokens of one atom."""
+    chain = inputs.asym_id[inputs.atom_to_token_index]
+    atom = inputs.start_atom_index[tokens]
+    real = inputs.atom_mask.bool()
+    offsets = positions[None] - positions[atom][:, None]
+    distances = (offsets.square() + FRAME_EPSILON).sum(dim=-1).sqrt()  # [n, A]
+    usable = (chain[None] == chain[atom][:, None]) & real & real[atom][:, None]
+    distances = distances.masked_fill(~usable, torch.inf)
+    closest = torch.topk(distances, min(3, len(chain)), largest=False)
+    if closest.indices.shape[1] < 3:
+        return torch.zeros_like(atom, dtype=torch.bool)
+    # the closest atom is the token's own
+    first, second = (positions[closest.indices[:, i]] - positions[atom] for i in (1, 2))
+    norms = [(offset.square().sum(dim=-1) + FRAME_EPSILON).sqrt() for offset in (first, second)]
+    cosine = (first * second).sum(dim=-1) / (norms[0] * norms[1])
+    bent = (cosine < math.cos(SMALLEST_ANGLE)) & (cosine > -math.cos(SMALLEST_ANGLE))
+    return bent & closest.values[:, 2].isfinite() & inputs.token_mask[tokens].bool()

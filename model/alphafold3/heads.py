@@ -3,6 +3,7 @@
 Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,8 +14,13 @@ from model.alphafold3.blocks import pairformer
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Mask, linear
-from model.alphafold3.tokens import representative_atoms
 from model.kernels import Kernels
+
+# Standard residues and nucleotides have their atoms in a fixed order, without hydrogens: N, CA, C, O, CB, …
+# and P, OP1, OP2, O5', C5', C4', O4', C3', O3', C2', [O2',] C1', then the base. Index of the atom that stands
+# for each residue type: CB (CA of glycine), C4 of purines, C2 of pyrimidines; −1: none.
+_AMINO_ACIDS = tuple(1 if name == "G" else 4 for name in "ARNDCQEGHILKMFPSTWYVX")
+_REPRESENTATIVES = (*_AMINO_ACIDS, *(21, 22, 13, 13, -1), *(20, 21, 12, 12, -1), -1)
 
 
 @dataclass(frozen=True)
@@ -158,3 +164,18 @@ class ConfidenceHeads(nn.Module):
         rank = torch.arange(len(token), device=token.device) - inputs.start_atom_index[token]
         by_rank = logits.unflatten(-1, (self.atoms_per_token, -1))
         return by_rank[token, rank.clamp(0, self.atoms_per_token - 1)]
+
+
+def representative_atoms(inputs: AlphaFold3Inputs) -> torch.Tensor:
+    """Return the index of the atom that stands for each token, int64 [N].
+
+    It is the only atom of an atomized token. A token whose residue type has none gets the first atom of all.
+    """
+    offset = by_residue_type(inputs, _REPRESENTATIVES)
+    standard = torch.where(offset < 0, 0, inputs.start_atom_index + offset)
+    return torch.where(inputs.is_atomized, inputs.start_atom_index, standard)
+
+
+def by_residue_type(inputs: AlphaFold3Inputs, table: Sequence) -> torch.Tensor:
+    """Look up a table of residue types for each token, [N, ...]."""
+    return torch.tensor(table, device=inputs.restype.device)[inputs.restype.argmax(dim=-1)]

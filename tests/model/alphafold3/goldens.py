@@ -3,8 +3,10 @@
 The parameters of a network depend on their names alone, so that only numbers need to be stored. `folder`
 stands for one of the folders that parity/allatom/make_goldens.py writes.
 
-usage: python tests/model/alphafold3/goldens.py FOLDER...   (compares all values, and prints their
-differences)
+usage: python tests/model/alphafold3/goldens.py FOLDER             (prints the differences of all values)
+       python tests/model/alphafold3/goldens.py FOLDER NAMES OUT   (writes a sample of them for the tests)
+
+NAMES lists the tensors of a whole checkpoint.
 """
 
 import hashlib
@@ -297,46 +299,84 @@ def relative_rms(value: torch.Tensor, expected: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(difference))) / (scale or 1.0))
 
 
-def compare(folder: Path) -> dict[str, float]:
-    """Return the relative difference of each value of a folder, and the largest of coordinates, Å."""
-    network = load_network((folder / "names.txt").read_text().splitlines())
-    inputs = AlphaFold3Inputs.from_arrays(np.load(folder / "features.npz"))
+def all_taps(network: AlphaFold3, inputs: AlphaFold3Inputs, expected: Arrays) -> Tensors:
+    """Run the whole network with the draws among the expected values, and return results by name.
+
+    Trunk, denoising and sampler each start from OpenFold3's values if all of them are given.
+    """
+    trunk, taps = trunk_taps(network, inputs, cycles=2)
+    if expected["trunk/z"].shape == tuple(taps["trunk/z"].shape):
+        trunk = recorded_trunk(network, inputs, expected)
+    for prefix, function in (("denoise/", denoise_taps), ("sample/", sample_taps)):
+        part = {name.removeprefix(prefix): x for name, x in expected.items() if name.startswith(prefix)}
+        taps |= {prefix + name: x for name, x in function(network, inputs, trunk, part).items()}
+    return taps
+
+
+def read_folder(folder: Path) -> dict[str, np.ndarray]:
+    """Read all values of a folder."""
     expected = dict(np.load(folder / "taps.npz"))
-    cycles = 2
-    if "taps/trunk/z" in expected:  # a folder with a part of all values
-        parts: dict[str, dict[str, np.ndarray]] = {"taps": {}, "denoise": {}, "sample": {}}
-        for key, value in expected.items():
-            part, _, name = key.partition("/")
-            if part in parts:
-                parts[part][name] = value
-    else:
-        parts = {"taps": expected}
-        for name in ("denoise", "sample"):
-            if (folder / f"{name}.npz").exists():
-                parts[name] = dict(np.load(folder / f"{name}.npz"))
-    _, found = trunk_taps(network, inputs, cycles)
-    trunk = recorded_trunk(network, inputs, parts["taps"])
-    results = _differences(found, parts["taps"])
-    if parts.get("denoise"):
-        found = denoise_taps(network, inputs, trunk, parts["denoise"])
-        results |= _differences(found, parts["denoise"], "denoise/")
-    if parts.get("sample"):
-        found = sample_taps(network, inputs, trunk, parts["sample"])
-        results |= _differences(found, parts["sample"], "sample/")
-        recorded = torch.from_numpy(parts["sample"]["coordinates"])
-        results["sample/coordinates, Å"] = float((found["coordinates"] - recorded).abs().max())
-    return results
+    if "taps/trunk/z" in expected:  # one file with a part of all values
+        return {name.removeprefix("taps/"): value for name, value in expected.items()}
+    for part in ("denoise", "sample"):
+        expected |= {f"{part}/{name}": value for name, value in np.load(folder / f"{part}.npz").items()}
+    return expected
 
 
-def _differences(found: Tensors, expected: Arrays, prefix: str = "") -> dict[str, float]:
-    return {
-        prefix + name: relative_rms(value, expected[name])
+def compare(found: Tensors, expected: Arrays) -> dict[str, float]:
+    """Return the relative difference of each value, and the largest of coordinates, Å."""
+    differences = {
+        name: relative_rms(sample_rows(value), expected[name])
+        if value.shape != expected[name].shape
+        else relative_rms(value, expected[name])
         for name, value in found.items()
         if name in expected
     }
+    coordinates = torch.from_numpy(expected["sample/coordinates"])
+    differences["Å"] = float((found["sample/coordinates"] - coordinates).abs().max())
+    return differences
+
+
+def sample_rows(x: torch.Tensor) -> torch.Tensor:
+    """Select some rows of a large tensor [..., N, N, C]."""
+    return x[..., ::10, :, :] if x.numel() > 100_000 else x
+
+
+SAMPLED = (
+    "input_embedder/z_init",
+    "cycle0/template_embedder",
+    "cycle0/msa_module/block0/m",
+    "cycle0/msa_module/z",
+    "trunk/",
+    "denoise/",
+    "sample/draws/",
+    "sample/coordinates",
+    "sample/heads/",
+    "sample/confidence/",
+)
+
+
+def write_sample(folder: Path, names: Path, target: Path) -> None:
+    """Write a sample of the values of a folder, its features, and the names in a whole checkpoint."""
+    arrays: dict[str, np.ndarray] = {
+        name: sample_rows(torch.from_numpy(value)).numpy()
+        for name, value in read_folder(folder).items()
+        if name.startswith(SAMPLED) and (not name.startswith("denoise/") or name.endswith(("/in", "/out")))
+    }
+    arrays |= {f"features/{name}": value for name, value in np.load(folder / "features.npz").items()}
+    lines = names.read_text().splitlines()
+    kept = [line for line in lines if not line.startswith("sample_diffusion.")]
+    arrays["names"] = np.frombuffer("\n".join(kept).encode(), np.uint8)
+    np.savez_compressed(target, **arrays)
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        for name, value in compare(Path(argument)).items():
-            print(f"{argument}\t{name}\t{value:.3g}")
+    folder, *rest = map(Path, sys.argv[1:])
+    if rest:
+        write_sample(folder, *rest)
+    else:
+        network = load_network((folder / "names.txt").read_text().splitlines())
+        inputs = AlphaFold3Inputs.from_arrays(np.load(folder / "features.npz"))
+        expected = read_folder(folder)
+        for name, value in compare(all_taps(network, inputs, expected), expected).items():
+            print(f"{name}\t{value:.3g}")
