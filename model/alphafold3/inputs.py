@@ -199,10 +199,12 @@ def _dtype_of(name: str, dtype: torch.dtype) -> torch.dtype:
 
 
 def _check(tensors: dict[str, torch.Tensor]) -> None:
-    """Check that all shapes fit together; sizes that are numbers in _AXES are checked, too."""
-    check_shapes("features", {name: (tensors[name], axes) for name, axes in _AXES.items()})
+    """Check that all shapes fit together, and that axes whose size _AXES states have it."""
     for name, axes in _AXES.items():
-        for axis, size in zip(axes.split(), tensors[name].shape, strict=True):
+        for axis, size in zip(axes.split(), tensors[name].shape, strict=False):
             if axis.isdigit() and int(axis) != size:
-                shape = list(tensors[name].shape)
-                raise ValueError(f"features: {name} has shape {shape}, expected [{axes.replace(' ', ', ')}]")
+                expected = ", ".join(axes.split())
+                raise ValueError(
+                    f"features: {name} has shape {list(tensors[name].shape)}, expected [{expected}]"
+                )
+    check_shapes("features", {name: (tensors[name], axes) for name, axes in _AXES.items()})

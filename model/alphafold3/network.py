@@ -135,7 +135,7 @@ class AlphaFold3(nn.Module):
         for cycle in range(cycles):
             pair = initial_pair + self.linear_z(self.layer_norm_z(pair))
             pair += self.template_embedder(inputs, pair, pair_mask)
-            rows = self._alignment_rows(inputs, draws, cycle)
+            rows = alignment_rows(inputs, draws, cycle, self.config.msa.rows)
             msa, msa_mask = self.msa_module_embedder(inputs, features, rows)
             self.msa_module(msa, pair, msa_mask, pair_mask)
             del msa
@@ -172,9 +172,17 @@ class AlphaFold3(nn.Module):
         """Compute the confidence logits of one structure [A, 3], Å (line 16)."""
         return self.aux_heads(inputs, trunk.features, trunk.single, trunk.pair, positions)
 
-    def _alignment_rows(self, inputs: AlphaFold3Inputs, draws: Draws, cycle: int) -> torch.Tensor:
-        """Return the rows of the alignment that a cycle sees: rows that are not empty, or a sample."""
-        rows = inputs.msa_mask.any(dim=-1).nonzero()[:, 0]
-        if len(rows) <= self.config.msa.rows:
-            return rows
-        return rows[draws.rows(cycle, len(rows)).to(rows.device)][: self.config.msa.rows]
+
+def alignment_rows(inputs: AlphaFold3Inputs, draws: Draws, cycle: int, most: int) -> torch.Tensor:
+    """Return the rows of the alignment that a cycle sees: those that are not empty, or a sample of them.
+
+    Args:
+        inputs: the target.
+        draws: random numbers.
+        cycle: number of the cycle.
+        most: largest number of rows.
+    """
+    rows = inputs.msa_mask.any(dim=-1).nonzero()[:, 0]
+    if len(rows) <= most:
+        return rows
+    return rows[draws.rows(cycle, len(rows)).to(rows.device)[:most]]
