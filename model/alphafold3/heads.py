@@ -78,15 +78,28 @@ class PairformerEmbedding(nn.Module):
         pair += self.linear_j(features)[None]
         bins = self.linear_distance.in_features
         edges = torch.linspace(self.first_distance, self.last_distance, bins).to(pair)
-        lower = edges**2
-        upper = torch.cat([lower[1:], lower.new_tensor([torch.inf])])
         for rows in row_slices(pair, 2 * bins * len(positions)):
-            distance = (positions[rows, None] - positions).square().sum(dim=-1, keepdim=True)
-            # a distance on an edge is in no bin
-            pair[rows] += self.linear_distance(((distance > lower) & (distance < upper)).to(pair.dtype))
+            pair[rows] += self.linear_distance(distance_bins(positions[rows], positions, edges))
         pair_mask = None if mask is None else mask[:, None] * mask
         self.pairformer_stack(single, pair, mask, pair_mask)
         return single, pair
+
+
+def distance_bins(first: torch.Tensor, second: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+    """Return one-hot bins of distances; a distance on an edge, or below the first one, is in no bin.
+
+    Args:
+        first: [n, 3], Å.
+        second: [N, 3], Å.
+        edges: [B], Å, lower edges of the bins, ascending.
+
+    Returns:
+        [n, N, B].
+    """
+    lower = edges**2
+    upper = torch.cat([lower[1:], lower.new_tensor([torch.inf])])
+    squared = (first[:, None] - second).square().sum(dim=-1, keepdim=True)
+    return ((squared > lower) & (squared < upper)).to(edges.dtype)
 
 
 class NormedLinear(nn.Module):

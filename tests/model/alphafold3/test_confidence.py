@@ -10,7 +10,7 @@ import torch
 from model.alphafold3.confidence import Confidence, has_frame, score_sample
 from model.alphafold3.config import OPENBIND
 from model.alphafold3.embedding import RelativePositions
-from model.alphafold3.heads import ConfidenceLogits, representative_atoms
+from model.alphafold3.heads import ConfidenceLogits, distance_bins, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import alignment_rows
 from model.alphafold3.sampling import SeededDraws
@@ -135,6 +135,15 @@ def test_tokens_have_representative_atoms_and_frames() -> None:
     assert has_frame(inputs, positions).tolist() == [True] * 9 + [False]
     positions[-2] = torch.tensor([2.0, 0.1, 0])  # in line with the others
     assert has_frame(inputs, positions).tolist() == [True] * 6 + [False] * 4
+
+
+def test_distances_on_an_edge_are_in_no_bin() -> None:
+    edges = torch.linspace(3.25, 50.75, 39)
+    distances = torch.tensor([0, 3.0, 3.25, 4.0, 4.5, 5.0, 50.75, 51.0, 9999.0])
+    positions = torch.nn.functional.pad(distances[:, None], (0, 2))
+    found = distance_bins(torch.zeros(1, 3), positions, edges)[0]
+    bins = [x.nonzero()[:, 0].tolist() for x in found]
+    assert bins == [[], [], [], [0], [], [1], [], [38], [38]]
 
 
 def score(inputs: AlphaFold3Inputs, positions: torch.Tensor, error_bin: int) -> Confidence:
