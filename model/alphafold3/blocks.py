@@ -143,7 +143,7 @@ class PairformerBlock(nn.Module):
             config.pair, kernels, transposed_ending_bias=config.transposed_ending_bias
         )
         self.attn_pair_bias = SingleAttention(config, kernels)
-        self.single_transition = Transition(config.single_channels, 4)
+        self.single_transition = Transition(config.single_channels, config.single_transition_factor)
 
     def forward(self, single: torch.Tensor, pair: torch.Tensor, token_mask: Mask, pair_mask: Mask) -> None:
         """Update single [N, S] and pair [N, N, C] in place; token_mask is [N], pair_mask [N, N]."""

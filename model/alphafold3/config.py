@@ -131,6 +131,7 @@ class AlphaFold3Config:
         name: name of the parameters.
         single_channels: channels of the single representation.
         single_heads: heads of the single attention of a pairformer block.
+        single_transition_factor: width of the single transition's hidden layer relative to `single_channels`.
         pair: sizes of the pair half of MSA and pairformer blocks.
         pairformer_blocks: number of pairformer blocks.
         template_pair: sizes of the blocks of the template embedding.
@@ -149,6 +150,7 @@ class AlphaFold3Config:
     name: str
     single_channels: int = 384
     single_heads: int = 16
+    single_transition_factor: int = 4
     pair: PairConfig = field(default_factory=PairConfig)
     pairformer_blocks: int = 48
     template_pair: PairConfig = field(default_factory=lambda: TemplateConfig().pair)
