@@ -105,6 +105,19 @@ def test_ending_attention_of_p2_and_openbind_differ() -> None:
     assert not torch.allclose(first, second, atol=1e-2)
 
 
+def test_same_seed_gives_the_same_bytes() -> None:
+    first, again, other = (
+        network("p2").predict(features("p2"), SeededDraws(seed), cycles=1, steps=1, samples=2)
+        for seed in (5, 5, 6)
+    )
+    assert torch.equal(first.positions, again.positions)
+    for ours, theirs in zip(first.confidences, again.confidences, strict=True):
+        assert torch.equal(ours.pae, theirs.pae)
+        assert torch.equal(ours.ranking_score, theirs.ranking_score)
+    assert not torch.equal(first.positions, other.positions)
+    assert not torch.equal(first.positions[0], first.positions[1])
+
+
 def test_padding_changes_nothing() -> None:
     inputs = features("openbind")
     results = [
