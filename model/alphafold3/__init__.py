@@ -1,0 +1,1 @@
+"""The all-atom network of AlphaFold 3, as OpenFold3 trained it."""

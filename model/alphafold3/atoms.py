@@ -1,0 +1,344 @@
+"""Atoms: windows, the embedding of reference conformers, and the atom encoder and decoder.
+
+Everything that depends neither on the noise level nor on noisy positions is computed once for a prediction
+(`AtomConditions`). Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from model.alphafold3.config import ELEMENTS, NAME_CHARACTERS, AtomConfig
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.layers import (
+    MASK_PENALTY,
+    AdaptiveLayerNorm,
+    ConditionedTransition,
+    GatedAttention,
+    Modulation,
+    linear,
+    scale_norm,
+)
+
+
+@dataclass(frozen=True)
+class AtomWindows:
+    """Windows of consecutive query atoms, each with the keys around it, shifted inwards at both ends.
+
+    Args:
+        atoms: A, number of atoms.
+        key_index: int64 [W, K], atoms that are keys.
+        mask: float [W, Q, K], 1 for pairs of real atoms.
+    """
+
+    atoms: int
+    key_index: torch.Tensor
+    mask: torch.Tensor
+
+    @classmethod
+    def of(cls, atom_mask: torch.Tensor, queries: int, keys: int) -> "AtomWindows":
+        """Divide atoms with a mask [A] into windows of `queries` and `keys` atoms (Algorithm 7)."""
+        atoms = len(atom_mask)
+        count = -(-atoms // queries)
+        real = int(atom_mask.sum())
+        starts = queries * torch.arange(count, device=atom_mask.device) + (queries - keys) // 2
+        starts = starts.clamp(max=real - keys).clamp(min=0)
+        index = starts[:, None] + torch.arange(keys, device=atom_mask.device)  # [W, K]
+        key_mask = atom_mask[index.clamp(max=atoms - 1)] * (index < real)
+        query_mask = F.pad(atom_mask, (0, count * queries - atoms)).view(count, queries)
+        return cls(atoms, index.clamp(max=max(real - 1, 0)), query_mask[:, :, None] * key_mask[:, None, :])
+
+    def queries(self, x: torch.Tensor) -> torch.Tensor:
+        """Arrange x [..., A, C] by window: [..., W, Q, C], zero past the last atom."""
+        count, queries = self.mask.shape[:2]
+        return F.pad(x, (0, 0, 0, count * queries - self.atoms)).unflatten(-2, (count, queries))
+
+    def keys(self, x: torch.Tensor) -> torch.Tensor:
+        """Gather the keys of x [..., A, C]: [..., W, K, C]."""
+        return x[..., self.key_index, :]
+
+    def atoms_of(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the atoms of queries x [..., W, Q, C]: [..., A, C]."""
+        return x.flatten(-3, -2)[..., : self.atoms, :]
+
+
+class BlockConditions(NamedTuple):
+    """What does not change between the denoising steps, for one block of an atom transformer.
+
+    Args:
+        bias: [W, H, Q, K], logits of the pairs, with the penalty of masked ones.
+        query: modulation of the queries and of the attention's output, [A, C] each.
+        key: modulation of keys and values.
+        transition: modulation of the transition.
+    """
+
+    bias: torch.Tensor
+    query: Modulation
+    key: Modulation
+    transition: Modulation
+
+
+class AtomAttention(nn.Module):
+    """Attention of atoms within windows (Algorithm 24)."""
+
+    def __init__(self, config: AtomConfig) -> None:
+        super().__init__()
+        channels = config.channels
+        self.layer_norm_a_q = AdaptiveLayerNorm(channels, channels)
+        self.layer_norm_a_k = AdaptiveLayerNorm(channels, channels)
+        self.linear_ada_out = linear(channels, channels, bias=True)
+        self.linear_z = linear(config.pair_channels, config.heads)
+        self.mha = GatedAttention(channels, config.heads)
+
+    def forward(self, x: torch.Tensor, conditions: BlockConditions, windows: AtomWindows) -> torch.Tensor:
+        """Return the update of atoms x [S, A, C]."""
+        mha, heads = self.mha, self.mha.heads
+        queries, keys = conditions.query.norm(x), conditions.key.norm(x)
+        query = windows.queries(mha.linear_q(queries))  # [S, W, Q, C]
+        # projected before they are gathered, since an atom is a key of several windows
+        key, value = (windows.keys(projection(keys)) for projection in (mha.linear_k, mha.linear_v))
+        query, key, value = (y.unflatten(-1, (heads, -1)).transpose(-2, -3) for y in (query, key, value))
+        logits = query @ (key.transpose(-1, -2) * query.shape[-1] ** -0.5)  # [S, W, H, Q, K]
+        weights = logits.add_(conditions.bias).softmax(dim=-1)
+        attended = windows.atoms_of((weights @ value).transpose(-2, -3).flatten(-2))  # [S, A, C]
+        return conditions.query.gated(mha.output(queries, attended))
+
+
+class AtomBlock(nn.Module):
+    """One block of the atom transformer (Algorithm 23)."""
+
+    def __init__(self, config: AtomConfig) -> None:
+        super().__init__()
+        self.attention_pair_bias = AtomAttention(config)
+        self.conditioned_transition = ConditionedTransition(
+            config.channels, config.channels, config.transition_factor
+        )
+
+    def conditions(self, single: torch.Tensor, pair: torch.Tensor, penalty: torch.Tensor) -> BlockConditions:
+        """Compute what depends on single [A, C], normalised pair [W, Q, K, P] and penalty [W, Q, K] alone."""
+        attention = self.attention_pair_bias
+        return BlockConditions(
+            attention.linear_z(pair).permute(0, 3, 1, 2) + penalty[:, None],
+            attention.layer_norm_a_q(single, attention.linear_ada_out),
+            attention.layer_norm_a_k(single),
+            self.conditioned_transition.modulation(single),
+        )
+
+    def forward(
+        self, x: torch.Tensor, conditions: BlockConditions, windows: AtomWindows, mask: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the updated atoms x [S, A, C]; mask is [A]."""
+        x = x + self.attention_pair_bias(x, conditions, windows)
+        return self.conditioned_transition(x, conditions.transition, mask)
+
+
+class AtomTransformer(nn.Module):
+    """A stack of attention blocks within windows (Algorithm 7)."""
+
+    def __init__(self, config: AtomConfig) -> None:
+        super().__init__()
+        self.layer_norm_z = scale_norm(config.pair_channels)
+        self.blocks = nn.ModuleList([AtomBlock(config) for _ in range(config.blocks)])
+
+    def conditions(
+        self, single: torch.Tensor, pair: torch.Tensor, windows: AtomWindows
+    ) -> tuple[BlockConditions, ...]:
+        """Compute what depends on single [A, C] and pair [W, Q, K, P] alone, for each block."""
+        normed, penalty = self.layer_norm_z(pair), MASK_PENALTY * (1 - windows.mask)
+        blocks = cast(Iterable[AtomBlock], self.blocks)
+        return tuple(block.conditions(single, normed, penalty) for block in blocks)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        conditions: tuple[BlockConditions, ...],
+        windows: AtomWindows,
+        mask: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the updated atoms x [S, A, C]; mask is [A]."""
+        for block, block_conditions in zip(self.blocks, conditions, strict=True):
+            x = block(x, block_conditions, windows, mask)
+        return x
+
+
+class ReferenceEmbedder(nn.Module):
+    """The embedding of reference conformers (Algorithm 5, lines 1 to 6)."""
+
+    def __init__(self, config: AtomConfig) -> None:
+        super().__init__()
+        channels, pair_channels = config.channels, config.pair_channels
+        self.linear_ref_pos = linear(3, channels)
+        self.linear_ref_charge = linear(1, channels)
+        self.linear_ref_mask = linear(1, channels)
+        self.linear_ref_element = linear(ELEMENTS, channels)
+        self.linear_ref_atom_chars = linear(NAME_CHARACTERS, channels)
+        self.linear_ref_offset = linear(3, pair_channels)
+        self.linear_inv_sq_dists = linear(1, pair_channels)
+        self.linear_valid_mask = linear(1, pair_channels)
+
+    def forward(self, inputs: AlphaFold3Inputs, windows: AtomWindows) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the embeddings of atoms [A, C] and of the pairs in windows [W, Q, K, P]."""
+        dtype = inputs.ref_pos.dtype
+        single = (
+            self.linear_ref_pos(inputs.ref_pos)
+            + self.linear_ref_charge(torch.arcsinh(inputs.ref_charge)[:, None])
+            + self.linear_ref_mask(inputs.ref_mask[:, None])
+            + self.linear_ref_element(inputs.ref_element.to(dtype))
+            + self.linear_ref_atom_chars(inputs.ref_atom_name_chars.flatten(1).to(dtype))
+        )
+        mask = windows.mask[..., None]
+        position, conformer = inputs.ref_pos, inputs.ref_space_uid[:, None]
+        offset = windows.queries(position)[:, :, None] - windows.keys(position)[:, None]
+        offset = offset * mask  # [W, Q, K, 3]
+        same = windows.queries(conformer)[:, :, None] == windows.keys(conformer)[:, None]
+        same = same.to(dtype) * mask  # [W, Q, K, 1]
+        closeness = 1 / (1 + offset.square().sum(dim=-1, keepdim=True))
+        pair = self.linear_ref_offset(offset) + self.linear_inv_sq_dists(closeness)
+        return single, (pair + self.linear_valid_mask(same)) * same
+
+
+class NoisyPositionEmbedder(nn.Module):
+    """The embedding of the trunk's representations and of noisy positions (Algorithm 5, lines 8 to 12)."""
+
+    def __init__(self, config: AtomConfig, single_channels: int, pair_channels: int) -> None:
+        super().__init__()
+        self.layer_norm_s = scale_norm(single_channels)
+        self.linear_s = linear(single_channels, config.channels)
+        self.layer_norm_z = scale_norm(pair_channels)
+        self.linear_z = linear(pair_channels, config.pair_channels)
+        self.linear_r = linear(3, config.channels)
+
+
+@dataclass(frozen=True)
+class AtomConditions:
+    """What does not change between denoising steps, for an encoder and its decoder.
+
+    Args:
+        windows: the windows of atoms.
+        single: [A, C], conditioning of the atoms.
+        pair: [W, Q, K, P], conditioning of the pairs.
+        encoder: conditions of the encoder's blocks.
+    """
+
+    windows: AtomWindows
+    single: torch.Tensor
+    pair: torch.Tensor
+    encoder: tuple[BlockConditions, ...]
+
+
+class AtomEncoder(nn.Module):
+    """The encoder from atoms to tokens (Algorithm 5).
+
+    Args:
+        config: sizes.
+        token_channels: channels of the tokens.
+        trunk: channels of the trunk's single and pair representation, if the atoms see them and noisy
+            positions.
+    """
+
+    def __init__(self, config: AtomConfig, token_channels: int, trunk: tuple[int, int] | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.ref_atom_feature_embedder = ReferenceEmbedder(config)
+        if trunk is not None:
+            self.noisy_position_embedder = NoisyPositionEmbedder(config, *trunk)
+        self.linear_l = linear(config.channels, config.pair_channels)
+        self.linear_m = linear(config.channels, config.pair_channels)
+        steps = [(nn.ReLU(), linear(config.pair_channels, config.pair_channels)) for _ in range(3)]
+        self.pair_mlp = nn.Sequential(*(layer for step in steps for layer in step))
+        self.atom_transformer = AtomTransformer(config)
+        self.linear_q = nn.Sequential(linear(config.channels, token_channels), nn.ReLU())
+
+    def conditions(
+        self, inputs: AlphaFold3Inputs, trunk: tuple[torch.Tensor, torch.Tensor] | None = None
+    ) -> AtomConditions:
+        """Compute what does not depend on noise (lines 1 to 6 and 8 to 14).
+
+        Args:
+            inputs: the target.
+            trunk: single [N, S] and conditioned pair [N, N, Z] representation.
+        """
+        windows = AtomWindows.of(inputs.atom_mask, self.config.queries, self.config.keys)
+        mask = windows.mask[..., None]
+        single, pair = self.ref_atom_feature_embedder(inputs, windows)
+        if trunk is not None:
+            noisy = self.noisy_position_embedder
+            token = inputs.atom_to_token_index
+            single = single + noisy.linear_s(noisy.layer_norm_s(trunk[0]))[token]
+            # projected before it is gathered
+            token_pair = noisy.linear_z(noisy.layer_norm_z(trunk[1]))  # [N, N, P]
+            query_token = windows.queries(token[:, None])  # [W, Q, 1]
+            key_token = windows.keys(token[:, None]).transpose(-1, -2)  # [W, 1, K]
+            pair = pair + token_pair[query_token, key_token] * mask
+        activated = F.relu(single)
+        query_part = windows.queries(self.linear_l(activated))[:, :, None]
+        key_part = windows.keys(self.linear_m(activated))[:, None]
+        pair = pair + (query_part + key_part) * mask
+        pair = (pair + self.pair_mlp(pair)) * mask
+        return AtomConditions(windows, single, pair, self.atom_transformer.conditions(single, pair, windows))
+
+    def forward(
+        self, inputs: AlphaFold3Inputs, conditions: AtomConditions, positions: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Encode atoms (lines 7 and 15 to 17).
+
+        Args:
+            inputs: the target.
+            conditions: see `AtomConditions`.
+            positions: [S, A, 3], scaled noisy positions, if the encoder sees them.
+
+        Returns:
+            tokens: [S, N, T].
+            atoms: [S, A, C]; S is 1 without positions.
+        """
+        atoms = conditions.single[None]
+        if positions is not None:
+            atoms = atoms + self.noisy_position_embedder.linear_r(positions)
+        mask = inputs.atom_mask
+        atoms = self.atom_transformer(atoms, conditions.encoder, conditions.windows, mask)
+        atoms = atoms * mask[:, None]
+        return mean_of_atoms(self.linear_q(atoms), inputs), atoms
+
+
+class AtomDecoder(nn.Module):
+    """The decoder from tokens to updates of atom positions (Algorithm 6)."""
+
+    def __init__(self, config: AtomConfig, token_channels: int) -> None:
+        super().__init__()
+        self.linear_q_in = linear(token_channels, config.channels)
+        self.atom_transformer = AtomTransformer(config)
+        self.layer_norm = scale_norm(config.channels)
+        self.linear_q_out = linear(config.channels, 3)
+
+    def conditions(self, encoded: AtomConditions) -> tuple[BlockConditions, ...]:
+        """Compute what does not depend on noise, from the encoder's conditions."""
+        return self.atom_transformer.conditions(encoded.single, encoded.pair, encoded.windows)
+
+    def forward(
+        self,
+        inputs: AlphaFold3Inputs,
+        tokens: torch.Tensor,
+        atoms: torch.Tensor,
+        windows: AtomWindows,
+        conditions: tuple[BlockConditions, ...],
+    ) -> torch.Tensor:
+        """Return updates [S, A, 3] from tokens [S, N, T] and the encoder's atoms [S, A, C]."""
+        atoms = atoms + self.linear_q_in(tokens)[:, inputs.atom_to_token_index]
+        atoms = self.atom_transformer(atoms, conditions, windows, inputs.atom_mask)
+        return self.linear_q_out(self.layer_norm(atoms))
+
+
+def mean_of_atoms(x: torch.Tensor, inputs: AlphaFold3Inputs) -> torch.Tensor:
+    """Average atoms x [S, A, C] by token, summing in a fixed order: [S, N, C]."""
+    counts = inputs.num_atoms_per_token * inputs.token_mask.to(torch.int64)
+    last = x.shape[1] - 1
+    total = x.new_zeros(x.shape[0], len(counts), x.shape[2])
+    for rank in range(int(counts.max())):
+        atom = (inputs.start_atom_index + rank).clamp(max=last)
+        weight = (rank < counts).to(x.dtype) * inputs.atom_mask[atom]
+        total += x[:, atom] * weight[:, None]
+    return total / counts.clamp(min=1)[:, None]

@@ -1,0 +1,254 @@
+"""The diffusion module: one denoising step of atom positions.
+
+What does not depend on the noise level (pair conditioning, attention biases, all conditions of the atoms) is
+computed once for a prediction. Algorithm numbers are those of the supplement of Abramson et al., Nature 630,
+493 (2024).
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import nn
+
+from cuda.fused.chunking import row_slices
+from model.alphafold3.atoms import AtomConditions, AtomDecoder, AtomEncoder, BlockConditions
+from model.alphafold3.config import AlphaFold3Config, DiffusionConfig
+from model.alphafold3.embedding import RelativePositions
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.layers import (
+    MASK_PENALTY,
+    AdaptiveLayerNorm,
+    ConditionedTransition,
+    GatedAttention,
+    Mask,
+    Transition,
+    linear,
+    scale_norm,
+)
+
+
+class FourierEmbedding(nn.Module):
+    """The embedding of a noise level (Algorithm 22)."""
+
+    w: torch.Tensor
+    b: torch.Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("w", torch.empty(channels))
+        self.register_buffer("b", torch.empty(channels))
+
+    def forward(self, level: torch.Tensor) -> torch.Tensor:
+        """Embed a scalar: [C]."""
+        return torch.cos(2 * math.pi * (level * self.w + self.b))
+
+
+class DiffusionConditioning(nn.Module):
+    """Conditions from the trunk's representations and the noise level (Algorithm 21)."""
+
+    def __init__(self, config: AlphaFold3Config) -> None:
+        super().__init__()
+        single, pair = config.single_channels, config.pair.channels
+        pair_inputs = pair + config.relative_channels
+        single_inputs = single + config.input_channels
+        noise = config.diffusion.noise_channels
+        self.sigma_data = config.diffusion.sigma_data
+        self.layer_norm_z = scale_norm(pair_inputs)
+        self.linear_z = linear(pair_inputs, pair)
+        self.transition_z = nn.ModuleList([Transition(pair, 2) for _ in range(2)])
+        self.layer_norm_s = scale_norm(single_inputs)
+        self.linear_s = linear(single_inputs, single)
+        self.fourier_emb = FourierEmbedding(noise)
+        self.layer_norm_n = scale_norm(noise)
+        self.linear_n = linear(noise, single)
+        self.transition_s = nn.ModuleList([Transition(single, 2) for _ in range(2)])
+
+    def pair(self, trunk_pair: torch.Tensor, relative: RelativePositions, mask: Mask) -> torch.Tensor:
+        """Compute the pair conditioning [N, N, Z] (lines 1 to 3, 5)."""
+        result = torch.empty_like(trunk_pair)
+        for rows in row_slices(trunk_pair, 4 * trunk_pair.shape[1] * self.linear_z.in_features):
+            features = relative.features(rows, trunk_pair.dtype)
+            result[rows] = self.linear_z(self.layer_norm_z(torch.cat([trunk_pair[rows], features], dim=-1)))
+        for transition in self.transition_z:
+            transition(result, mask)
+        return result
+
+    def single(self, trunk_single: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """Compute the single conditioning [N, S] without the noise level (lines 6 and 7)."""
+        return self.linear_s(self.layer_norm_s(torch.cat([trunk_single, features], dim=-1)))
+
+    def at_noise(self, single: torch.Tensor, sigma: torch.Tensor, mask: Mask) -> torch.Tensor:
+        """Add a noise level, Å, to the single conditioning [N, S] (lines 8 to 12)."""
+        embedded = self.fourier_emb(torch.log(sigma / self.sigma_data) / 4)
+        single = single + self.linear_n(self.layer_norm_n(embedded))
+        for transition in self.transition_s:
+            transition(single, mask)
+        return single
+
+
+class TokenAttention(nn.Module):
+    """Attention of the tokens, conditioned and biased by the pair conditioning (Algorithm 24)."""
+
+    def __init__(self, config: AlphaFold3Config) -> None:
+        super().__init__()
+        diffusion = config.diffusion
+        self.layer_norm_a = AdaptiveLayerNorm(diffusion.channels, config.single_channels)
+        self.linear_ada_out = linear(config.single_channels, diffusion.channels, bias=True)
+        if not diffusion.shared_pair_norm:
+            self.layer_norm_z = nn.LayerNorm(config.pair.channels, bias=False)
+        self.linear_z = linear(config.pair.channels, diffusion.heads)
+        self.mha = GatedAttention(diffusion.channels, diffusion.heads)
+
+    def forward(self, x: torch.Tensor, condition: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Return the update of x [S, N, T]; condition is [N, C], bias [H, N, N]."""
+        modulation = self.layer_norm_a(condition, self.linear_ada_out)
+        return modulation.gated(self.mha(modulation.norm(x), bias))
+
+
+class TokenBlock(nn.Module):
+    """One block of the token transformer (Algorithm 23)."""
+
+    def __init__(self, config: AlphaFold3Config) -> None:
+        super().__init__()
+        diffusion = config.diffusion
+        self.attention_pair_bias = TokenAttention(config)
+        self.conditioned_transition = ConditionedTransition(
+            diffusion.channels, config.single_channels, diffusion.transition_factor
+        )
+
+    def forward(
+        self, x: torch.Tensor, condition: torch.Tensor, bias: torch.Tensor, mask: Mask
+    ) -> torch.Tensor:
+        """Return the updated x [S, N, T]; condition is [N, C], bias [H, N, N], mask [N]."""
+        x = x + self.attention_pair_bias(x, condition, bias)
+        return self.conditioned_transition(x, self.conditioned_transition.modulation(condition), mask)
+
+
+class TokenTransformer(nn.Module):
+    """The transformer over tokens (Algorithm 23)."""
+
+    def __init__(self, config: AlphaFold3Config) -> None:
+        super().__init__()
+        self.shared_pair_norm = config.diffusion.shared_pair_norm
+        if self.shared_pair_norm:
+            self.layer_norm_z = scale_norm(config.pair.channels)
+        self.blocks = nn.ModuleList([TokenBlock(config) for _ in range(config.diffusion.blocks)])
+
+    def biases(self, pair: torch.Tensor, mask: Mask) -> tuple[torch.Tensor, ...]:
+        """Return the bias [H, N, N] of each block, with the penalty of masked keys, from pair [N, N, Z]."""
+        result = []
+        for block in cast(Iterable[TokenBlock], self.blocks):
+            attention = block.attention_pair_bias
+            norm = self.layer_norm_z if self.shared_pair_norm else attention.layer_norm_z
+            bias = pair.new_empty(attention.linear_z.out_features, *pair.shape[:2])
+            for rows in row_slices(pair, 2 * pair.shape[1] * pair.shape[2]):
+                bias[:, rows] = attention.linear_z(norm(pair[rows])).permute(2, 0, 1)
+            result.append(bias if mask is None else bias.add_(MASK_PENALTY * (1 - mask)))
+        return tuple(result)
+
+    def forward(
+        self, x: torch.Tensor, condition: torch.Tensor, biases: tuple[torch.Tensor, ...], mask: Mask
+    ) -> torch.Tensor:
+        """Return the updated x [S, N, T]; condition is [N, C], mask [N]."""
+        for block, bias in zip(self.blocks, biases, strict=True):
+            x = block(x, condition, bias, mask)
+        return x
+
+
+@dataclass(frozen=True)
+class DiffusionConditions:
+    """What does not change between the denoising steps of a prediction.
+
+    Args:
+        single: [N, S], single conditioning without the noise level.
+        token_mask: [N], or None if all tokens are real.
+        token_biases: [H, N, N] for each block of the token transformer.
+        atoms: conditions of the atom encoder.
+        decoder: conditions of the decoder's blocks.
+    """
+
+    single: torch.Tensor
+    token_mask: Mask
+    token_biases: tuple[torch.Tensor, ...]
+    atoms: AtomConditions
+    decoder: tuple[BlockConditions, ...]
+
+
+class DiffusionModule(nn.Module):
+    """The network that denoises atom positions (Algorithm 20)."""
+
+    def __init__(self, config: AlphaFold3Config) -> None:
+        super().__init__()
+        diffusion: DiffusionConfig = config.diffusion
+        trunk = (config.single_channels, config.pair.channels)
+        self.sigma_data = diffusion.sigma_data
+        self.diffusion_conditioning = DiffusionConditioning(config)
+        self.atom_attn_enc = AtomEncoder(diffusion.atoms, diffusion.channels, trunk)
+        self.layer_norm_s = scale_norm(config.single_channels)
+        self.linear_s = linear(config.single_channels, diffusion.channels)
+        self.diffusion_transformer = TokenTransformer(config)
+        self.layer_norm_a = scale_norm(diffusion.channels)
+        self.atom_attn_dec = AtomDecoder(diffusion.atoms, diffusion.channels)
+
+    def conditions(
+        self,
+        inputs: AlphaFold3Inputs,
+        features: torch.Tensor,
+        single: torch.Tensor,
+        pair: torch.Tensor,
+        relative: RelativePositions,
+    ) -> DiffusionConditions:
+        """Compute what does not change between steps.
+
+        Args:
+            inputs: the target.
+            features: [N, I], the input representation.
+            single: [N, S], the trunk's single representation.
+            pair: [N, N, Z], the trunk's pair representation.
+            relative: relative positions of the tokens.
+        """
+        mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
+        pair_mask = None if mask is None else mask[:, None] * mask
+        pair = self.diffusion_conditioning.pair(pair, relative, pair_mask)
+        atoms = self.atom_attn_enc.conditions(inputs, (single, pair))
+        return DiffusionConditions(
+            self.diffusion_conditioning.single(single, features),
+            mask,
+            self.diffusion_transformer.biases(pair, mask),
+            atoms,
+            self.atom_attn_dec.conditions(atoms),
+        )
+
+    def forward(
+        self,
+        inputs: AlphaFold3Inputs,
+        conditions: DiffusionConditions,
+        noisy: torch.Tensor,
+        sigma: torch.Tensor,
+    ) -> torch.Tensor:
+        """Denoise positions.
+
+        Args:
+            inputs: the target.
+            conditions: see `DiffusionConditions`.
+            noisy: [S, A, 3], Å.
+            sigma: noise level, Å, a scalar.
+
+        Returns:
+            [S, A, 3], Å.
+        """
+        noisy = noisy * inputs.atom_mask[:, None]
+        variance = sigma**2 + self.sigma_data**2
+        condition = self.diffusion_conditioning.at_noise(conditions.single, sigma, conditions.token_mask)
+        tokens, atoms = self.atom_attn_enc(inputs, conditions.atoms, noisy / torch.sqrt(variance))
+        tokens = tokens + self.linear_s(self.layer_norm_s(condition))
+        tokens = self.diffusion_transformer(tokens, condition, conditions.token_biases, conditions.token_mask)
+        update = self.atom_attn_dec(
+            inputs, self.layer_norm_a(tokens), atoms, conditions.atoms.windows, conditions.decoder
+        )
+        denoised = self.sigma_data**2 / variance * noisy
+        denoised = denoised + self.sigma_data * sigma / torch.sqrt(variance) * update
+        return denoised * inputs.atom_mask[:, None]

@@ -1,0 +1,194 @@
+"""The confidence heads: logits of pLDDT, aligned and distance errors and resolved atoms, and the distogram.
+
+Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from cuda.fused.chunking import row_slices
+from model.alphafold3.blocks import pairformer
+from model.alphafold3.config import AlphaFold3Config
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.layers import Mask, linear
+from model.kernels import Kernels
+
+# Standard residues and nucleotides have their atoms in a fixed order, without hydrogens: N, CA, C, O, CB, …
+# and P, OP1, OP2, O5', C5', C4', O4', C3', O3', C2', [O2',] C1', then the base. Index of the atom that stands
+# for each residue type: CB (CA of glycine), C4 of purines, C2 of pyrimidines; −1: none.
+_AMINO_ACIDS = tuple(1 if name == "G" else 4 for name in "ARNDCQEGHILKMFPSTWYVX")
+_REPRESENTATIVES = (*_AMINO_ACIDS, *(21, 22, 13, 13, -1), *(20, 21, 12, 12, -1), -1)
+
+
+@dataclass(frozen=True)
+class ConfidenceLogits:
+    """The heads' logits for one sample.
+
+    Args:
+        plddt: [A, 50], bins of lDDT from 0 to 1.
+        resolved: [A, 2], not resolved and resolved in an experiment.
+        pae: [N, N, 64], bins of the aligned error from 0 to 32 Å.
+        pde: [N, N, 64], bins of the distance error from 0 to 32 Å.
+    """
+
+    plddt: torch.Tensor
+    resolved: torch.Tensor
+    pae: torch.Tensor
+    pde: torch.Tensor
+
+
+class PairformerEmbedding(nn.Module):
+    """The representations of a sample that the heads see (Algorithm 31, lines 1 to 6)."""
+
+    def __init__(self, config: AlphaFold3Config, kernels: Kernels) -> None:
+        super().__init__()
+        heads = config.confidence
+        self.first_distance, self.last_distance = heads.first_distance, heads.last_distance
+        self.linear_i = linear(config.input_channels, config.pair.channels)
+        self.linear_j = linear(config.input_channels, config.pair.channels)
+        self.linear_distance = linear(heads.distance_bins, config.pair.channels)
+        self.pairformer_stack = pairformer(config, heads.blocks, kernels)
+
+    def forward(
+        self,
+        features: torch.Tensor,
+        single: torch.Tensor,
+        pair: torch.Tensor,
+        positions: torch.Tensor,
+        mask: Mask,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Embed a sample.
+
+        Args:
+            features: [N, I], the input representation.
+            single: [N, S], the trunk's single representation.
+            pair: [N, N, Z], the trunk's pair representation.
+            positions: [N, 3], Å, representative atoms of the tokens.
+            mask: [N].
+
+        Returns:
+            single: [N, S].
+            pair: [N, N, Z].
+        """
+        single = single.clone()
+        pair = pair + self.linear_i(features)[:, None]
+        pair += self.linear_j(features)[None]
+        bins = self.linear_distance.in_features
+        edges = torch.linspace(self.first_distance, self.last_distance, bins).to(pair)
+        for rows in row_slices(pair, 2 * bins * len(positions)):
+            pair[rows] += self.linear_distance(distance_bins(positions[rows], positions, edges))
+        pair_mask = None if mask is None else mask[:, None] * mask
+        self.pairformer_stack(single, pair, mask, pair_mask)
+        return single, pair
+
+
+def distance_bins(first: torch.Tensor, second: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+    """Return one-hot bins of distances; a distance on an edge, or below the first one, is in no bin.
+
+    Args:
+        first: [n, 3], Å.
+        second: [N, 3], Å.
+        edges: [B], Å, lower edges of the bins, ascending.
+
+    Returns:
+        [n, N, B].
+    """
+    lower = edges**2
+    upper = torch.cat([lower[1:], lower.new_tensor([torch.inf])])
+    squared = (first[:, None] - second).square().sum(dim=-1, keepdim=True)
+    return ((squared > lower) & (squared < upper)).to(edges.dtype)
+
+
+class NormedLinear(nn.Module):
+    """A linear layer after a LayerNorm."""
+
+    def __init__(self, channels: int, outputs: int) -> None:
+        super().__init__()
+        self.layer_norm = nn.LayerNorm(channels)
+        self.linear = linear(channels, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Project normalised x [..., C] to [..., O]."""
+        return self.linear(self.layer_norm(x))
+
+
+class DistogramHead(nn.Module):
+    """The distogram of representative atoms, symmetric after its projection."""
+
+    def __init__(self, config: AlphaFold3Config) -> None:
+        super().__init__()
+        self.linear = linear(config.pair.channels, config.confidence.error_bins)
+
+    def forward(self, pair: torch.Tensor) -> torch.Tensor:
+        """Project the trunk's pair [N, N, Z] to logits [N, N, B], bins from 2 to 22 Å."""
+        logits = self.linear(pair)
+        return logits + logits.transpose(0, 1)
+
+
+class ConfidenceHeads(nn.Module):
+    """All heads (Algorithm 31)."""
+
+    def __init__(self, config: AlphaFold3Config, kernels: Kernels) -> None:
+        super().__init__()
+        heads, single, pair = config.confidence, config.single_channels, config.pair.channels
+        self.atoms_per_token = heads.atoms_per_token
+        self.pairformer_embedding = PairformerEmbedding(config, kernels)
+        self.plddt = NormedLinear(single, heads.atoms_per_token * heads.plddt_bins)
+        self.experimentally_resolved = NormedLinear(single, heads.atoms_per_token * 2)
+        self.pae = NormedLinear(pair, heads.error_bins)
+        self.pde = NormedLinear(pair, heads.error_bins)
+        self.distogram = DistogramHead(config)
+
+    def forward(
+        self,
+        inputs: AlphaFold3Inputs,
+        features: torch.Tensor,
+        single: torch.Tensor,
+        pair: torch.Tensor,
+        positions: torch.Tensor,
+    ) -> ConfidenceLogits:
+        """Compute the logits of one sample.
+
+        Args:
+            inputs: the target.
+            features: [N, I], the input representation.
+            single: [N, S], the trunk's single representation.
+            pair: [N, N, Z], the trunk's pair representation.
+            positions: [A, 3], Å.
+        """
+        mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
+        single, pair = self.pairformer_embedding(
+            features, single, pair, positions[representative_atoms(inputs)], mask
+        )
+        distance_error = self.pde(pair)
+        return ConfidenceLogits(
+            self._of_atoms(self.plddt(single), inputs),
+            self._of_atoms(self.experimentally_resolved(single), inputs),
+            self.pae(pair),
+            distance_error + distance_error.transpose(0, 1),
+        )
+
+    def _of_atoms(self, logits: torch.Tensor, inputs: AlphaFold3Inputs) -> torch.Tensor:
+        """Select each atom's logits [A, B] from its token's [N, ranks · B], by its rank in the token."""
+        token = inputs.atom_to_token_index
+        rank = torch.arange(len(token), device=token.device) - inputs.start_atom_index[token]
+        by_rank = logits.unflatten(-1, (self.atoms_per_token, -1))
+        return by_rank[token, rank.clamp(0, self.atoms_per_token - 1)]
+
+
+def representative_atoms(inputs: AlphaFold3Inputs) -> torch.Tensor:
+    """Return the index of the atom that stands for each token, int64 [N].
+
+    It is the only atom of an atomized token. A token whose residue type has none gets the first atom of all.
+    """
+    offset = by_residue_type(inputs, _REPRESENTATIVES)
+    standard = torch.where(offset < 0, 0, inputs.start_atom_index + offset)
+    return torch.where(inputs.is_atomized, inputs.start_atom_index, standard)
+
+
+def by_residue_type(inputs: AlphaFold3Inputs, table: Sequence) -> torch.Tensor:
+    """Look up a table of residue types for each token, [N, ...]."""
+    return torch.tensor(table, device=inputs.restype.device)[inputs.restype.argmax(dim=-1)]

@@ -1,0 +1,210 @@
+"""The contract between features and network: the tensors of one target.
+
+Names are those of OpenFold3's features. N is the number of tokens, A of atoms, R of alignment rows, T of
+templates. A token is a standard residue or nucleotide, or one atom of anything else. Atoms are ordered by
+token.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+
+from cuda.fused.dispatch import check_shapes
+
+# axes of each tensor; letters as above
+_AXES = {
+    "token_index": "N",
+    "residue_index": "N",
+    "asym_id": "N",
+    "entity_id": "N",
+    "sym_id": "N",
+    "restype": "N 32",
+    "is_protein": "N",
+    "is_rna": "N",
+    "is_dna": "N",
+    "is_ligand": "N",
+    "is_atomized": "N",
+    "cyclic_mask": "N",
+    "token_mask": "N",
+    "token_bonds": "N N",
+    "num_atoms_per_token": "N",
+    "start_atom_index": "N",
+    "atom_to_token_index": "A",
+    "atom_mask": "A",
+    "ref_pos": "A 3",
+    "ref_mask": "A",
+    "ref_element": "A 119",
+    "ref_charge": "A",
+    "ref_atom_name_chars": "A 4 64",
+    "ref_space_uid": "A",
+    "msa": "R N 32",
+    "has_deletion": "R N",
+    "deletion_value": "R N",
+    "msa_mask": "R N",
+    "profile": "N 32",
+    "deletion_mean": "N",
+    "template_restype": "T N 32",
+    "template_pseudo_beta_mask": "T N",
+    "template_backbone_frame_mask": "T N",
+    "template_distogram": "T N N 39",
+    "template_unit_vector": "T N N 3",
+}
+_INDICES = frozenset(
+    {
+        "token_index",
+        "residue_index",
+        "asym_id",
+        "entity_id",
+        "sym_id",
+        "num_atoms_per_token",
+        "start_atom_index",
+        "atom_to_token_index",
+        "ref_space_uid",
+    }
+)
+_FLAGS = frozenset({"is_protein", "is_rna", "is_dna", "is_ligand", "is_atomized", "cyclic_mask"})
+# large one-hot tensors stay bytes; layers convert the rows that they use
+_ONE_HOT = frozenset({"msa", "ref_element", "ref_atom_name_chars", "template_restype"})
+
+
+@dataclass(frozen=True)
+class AlphaFold3Inputs:
+    """All that the network sees of one target. Masks and flags are 1 for yes.
+
+    Args:
+        token_index: int64 [N], 0, 1, 2, …
+        residue_index: int64 [N], number of the residue in its chain; atoms of one residue share it.
+        asym_id: int64 [N], number of the chain.
+        entity_id: int64 [N], number of the chain's entity (distinct sequence or molecule).
+        sym_id: int64 [N], number of the chain among the copies of its entity.
+        restype: float [N, 32], one-hot residue type: 20 amino acids by three-letter name, UNK, A, G, C, U, N,
+            DA, DG, DC, DT, DN, gap.
+        is_protein: bool [N], like is_rna, is_dna and is_ligand.
+        is_rna: bool [N].
+        is_dna: bool [N].
+        is_ligand: bool [N].
+        is_atomized: bool [N], tokens of one atom.
+        cyclic_mask: bool [N], tokens of cyclic chains.
+        token_mask: float [N], 0 for padding, which comes last.
+        token_bonds: float [N, N], symmetric, bonds within and to ligands.
+        num_atoms_per_token: int64 [N].
+        start_atom_index: int64 [N], first atom of each token.
+        atom_to_token_index: int64 [A].
+        atom_mask: float [A], 0 for padding, which comes last.
+        ref_pos: float [A, 3], Å, reference conformer of the atom's residue or molecule.
+        ref_mask: float [A], atoms with a reference position.
+        ref_element: int8 [A, 119], one-hot atomic number − 1.
+        ref_charge: float [A], formal charge.
+        ref_atom_name_chars: int8 [A, 4, 64], one-hot characters of the atom's name, code − 32.
+        ref_space_uid: int64 [A], number of the reference conformer.
+        msa: int8 [R, N, 32], one-hot residue types; the query is the first row.
+        has_deletion: float [R, N], 1 where residues of the row are left out before this position.
+        deletion_value: float [R, N], 2/π · arctan(number of them / 3).
+        msa_mask: float [R, N].
+        profile: float [N, 32], frequencies of residue types in the alignment.
+        deletion_mean: float [N], mean deletion_value of the alignment.
+        template_restype: int8 [T, N, 32], one-hot.
+        template_pseudo_beta_mask: float [T, N].
+        template_backbone_frame_mask: float [T, N].
+        template_distogram: float [T, N, N, 39], one-hot distances of pseudo-β atoms.
+        template_unit_vector: float [T, N, N, 3], directions between residues in their backbone frames.
+    """
+
+    token_index: torch.Tensor
+    residue_index: torch.Tensor
+    asym_id: torch.Tensor
+    entity_id: torch.Tensor
+    sym_id: torch.Tensor
+    restype: torch.Tensor
+    is_protein: torch.Tensor
+    is_rna: torch.Tensor
+    is_dna: torch.Tensor
+    is_ligand: torch.Tensor
+    is_atomized: torch.Tensor
+    cyclic_mask: torch.Tensor
+    token_mask: torch.Tensor
+    token_bonds: torch.Tensor
+    num_atoms_per_token: torch.Tensor
+    start_atom_index: torch.Tensor
+    atom_to_token_index: torch.Tensor
+    atom_mask: torch.Tensor
+    ref_pos: torch.Tensor
+    ref_mask: torch.Tensor
+    ref_element: torch.Tensor
+    ref_charge: torch.Tensor
+    ref_atom_name_chars: torch.Tensor
+    ref_space_uid: torch.Tensor
+    msa: torch.Tensor
+    has_deletion: torch.Tensor
+    deletion_value: torch.Tensor
+    msa_mask: torch.Tensor
+    profile: torch.Tensor
+    deletion_mean: torch.Tensor
+    template_restype: torch.Tensor
+    template_pseudo_beta_mask: torch.Tensor
+    template_backbone_frame_mask: torch.Tensor
+    template_distogram: torch.Tensor
+    template_unit_vector: torch.Tensor
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arrays: Mapping[str, np.ndarray | torch.Tensor],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> "AlphaFold3Inputs":
+        """Convert arrays by name, of any numeric type, and check their shapes.
+
+        Args:
+            arrays: the tensors above, each with or without a leading axis of size 1; others are ignored.
+                Without `cyclic_mask`, no chain is cyclic.
+            device: where the tensors go.
+            dtype: type of the floating point tensors.
+
+        Raises:
+            ValueError: an array is missing or its shape does not fit the others.
+        """
+        tensors: dict[str, torch.Tensor] = {}
+        if "cyclic_mask" not in arrays and "token_mask" in arrays:
+            arrays = {**arrays, "cyclic_mask": np.zeros(arrays["token_mask"].shape, bool)}
+        if missing := [name for name in _AXES if name not in arrays]:
+            raise ValueError(f"features lack {', '.join(missing)}")
+        for name, axes in _AXES.items():
+            tensor = torch.as_tensor(arrays[name])
+            if tensor.ndim == len(axes.split()) + 1 and tensor.shape[0] == 1:
+                tensor = tensor[0]
+            tensors[name] = tensor.to(device, _dtype_of(name, dtype))
+        _check(tensors)
+        return cls(**tensors)
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "AlphaFold3Inputs":
+        """Return these inputs on another device, with another floating point type if one is given."""
+        dtype = dtype or self.ref_pos.dtype
+        return AlphaFold3Inputs(
+            **{
+                item.name: getattr(self, item.name).to(device, _dtype_of(item.name, dtype))
+                for item in fields(self)
+            }
+        )
+
+
+def _dtype_of(name: str, dtype: torch.dtype) -> torch.dtype:
+    if name in _INDICES:
+        return torch.int64
+    if name in _FLAGS:
+        return torch.bool
+    return torch.int8 if name in _ONE_HOT else dtype
+
+
+def _check(tensors: dict[str, torch.Tensor]) -> None:
+    """Check that all shapes fit together, and that axes whose size _AXES states have it."""
+    for name, axes in _AXES.items():
+        for axis, size in zip(axes.split(), tensors[name].shape, strict=False):
+            if axis.isdigit() and int(axis) != size:
+                expected = ", ".join(axes.split())
+                raise ValueError(
+                    f"features: {name} has shape {list(tensors[name].shape)}, expected [{expected}]"
+                )
+    check_shapes("features", {name: (tensors[name], axes) for name, axes in _AXES.items()})

@@ -1,0 +1,188 @@
+"""The network: the order of a prediction (Algorithm 1), from the tensors of a target to scored structures.
+
+Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from model.alphafold3.blocks import MsaBlock, Stack, pairformer
+from model.alphafold3.confidence import Confidence, score_sample
+from model.alphafold3.config import AlphaFold3Config
+from model.alphafold3.diffusion import DiffusionModule
+from model.alphafold3.embedding import InputEmbedder, MsaEmbedder, RelativePositions, TemplateEmbedder
+from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.layers import linear
+from model.alphafold3.sampling import Draws, sample_positions
+from model.kernels import select_kernels
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """The representations of a target.
+
+    Args:
+        features: [N, I], the input representation.
+        single: [N, S].
+        pair: [N, N, Z].
+        relative: relative positions of the tokens.
+    """
+
+    features: torch.Tensor
+    single: torch.Tensor
+    pair: torch.Tensor
+    relative: RelativePositions
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Structures of one target.
+
+    Args:
+        positions: [S, A, 3], Å.
+        confidences: scores of each sample.
+        distogram: [N, N, 64], logits, bins from 2 to 22 Å.
+    """
+
+    positions: torch.Tensor
+    confidences: tuple[Confidence, ...]
+    distogram: torch.Tensor
+
+
+class AlphaFold3(nn.Module):
+    """An all-atom network with the parameters of OpenFold3.
+
+    Args:
+        config: the architecture.
+        kernels: implementation of the heavy operations; see `model.kernels.select_kernels`.
+        device: where the network runs.
+    """
+
+    def __init__(
+        self, config: AlphaFold3Config, kernels: str = "auto", device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__()
+        operations = select_kernels(kernels, device)
+        self.config = config
+        self.input_embedder = InputEmbedder(config)
+        self.layer_norm_z = nn.LayerNorm(config.pair.channels)
+        self.linear_z = linear(config.pair.channels, config.pair.channels)
+        self.template_embedder = TemplateEmbedder(config, operations)
+        self.msa_module_embedder = MsaEmbedder(config)
+        last = config.msa.blocks - 1
+        self.msa_module = Stack([MsaBlock(config, operations, last=i == last) for i in range(last + 1)])
+        self.layer_norm_s = nn.LayerNorm(config.single_channels)
+        self.linear_s = linear(config.single_channels, config.single_channels)
+        self.pairformer_stack = pairformer(config, config.pairformer_blocks, operations)
+        self.diffusion_module = DiffusionModule(config)
+        self.aux_heads = ConfidenceHeads(config, operations)
+
+    @classmethod
+    def load(
+        cls,
+        config: AlphaFold3Config,
+        tensors: Mapping[str, torch.Tensor],
+        kernels: str = "auto",
+        device: torch.device | str = "cpu",
+    ) -> "AlphaFold3":
+        """Return a network with the tensors that a reader of `model.checkpoints` returns, on a device."""
+        with torch.device("meta"):
+            network = cls(config, kernels, device)
+        network.load_state_dict({name: x.to(device) for name, x in tensors.items()}, assign=True)
+        return network.requires_grad_(False).eval()
+
+    @torch.no_grad()
+    def predict(
+        self,
+        inputs: AlphaFold3Inputs,
+        draws: Draws,
+        *,
+        cycles: int = 4,
+        steps: int = 200,
+        samples: int = 5,
+        progress: Callable[[int], None] | None = None,
+    ) -> Prediction:
+        """Predict structures of a target and score them.
+
+        Args:
+            inputs: the target.
+            draws: random numbers.
+            cycles: passes of the trunk.
+            steps: denoising steps.
+            samples: number of structures.
+            progress: called after each step with the number of steps done.
+        """
+        trunk = self.trunk(inputs, draws, cycles=cycles)
+        positions = self.sample(inputs, trunk, draws, steps=steps, samples=samples, progress=progress)
+        distogram = self.aux_heads.distogram(trunk.pair)
+        confidences = tuple(
+            score_sample(inputs, sample, self.heads(inputs, trunk, sample), distogram) for sample in positions
+        )
+        return Prediction(positions, confidences, distogram)
+
+    @torch.no_grad()
+    def trunk(self, inputs: AlphaFold3Inputs, draws: Draws, *, cycles: int) -> Trunk:
+        """Compute the representations of a target (lines 1 to 14)."""
+        relative = RelativePositions.of(inputs, self.config)
+        features, initial_single, initial_pair = self.input_embedder(inputs, relative)
+        mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
+        pair_mask = None if mask is None else mask[:, None] * mask
+        single, pair = torch.zeros_like(initial_single), torch.zeros_like(initial_pair)
+        for cycle in range(cycles):
+            pair = initial_pair + self.linear_z(self.layer_norm_z(pair))
+            pair += self.template_embedder(inputs, pair, pair_mask)
+            rows = alignment_rows(inputs, draws, cycle, self.config.msa.rows)
+            msa, msa_mask = self.msa_module_embedder(inputs, features, rows)
+            self.msa_module(msa, pair, msa_mask, pair_mask)
+            del msa
+            single = initial_single + self.linear_s(self.layer_norm_s(single))
+            self.pairformer_stack(single, pair, mask, pair_mask)
+        return Trunk(features, single, pair, relative)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        inputs: AlphaFold3Inputs,
+        trunk: Trunk,
+        draws: Draws,
+        *,
+        steps: int,
+        samples: int,
+        progress: Callable[[int], None] | None = None,
+    ) -> torch.Tensor:
+        """Draw structures [S, A, 3], Å (line 15)."""
+        module = self.diffusion_module
+        conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
+        return sample_positions(
+            lambda noisy, sigma: module(inputs, conditions, noisy, sigma),
+            inputs.atom_mask,
+            draws,
+            self.config.diffusion,
+            samples=samples,
+            steps=steps,
+            progress=progress,
+        )
+
+    @torch.no_grad()
+    def heads(self, inputs: AlphaFold3Inputs, trunk: Trunk, positions: torch.Tensor) -> ConfidenceLogits:
+        """Compute the confidence logits of one structure [A, 3], Å (line 16)."""
+        return self.aux_heads(inputs, trunk.features, trunk.single, trunk.pair, positions)
+
+
+def alignment_rows(inputs: AlphaFold3Inputs, draws: Draws, cycle: int, most: int) -> torch.Tensor:
+    """Return the rows of the alignment that a cycle sees: those that are not empty, or a sample of them.
+
+    Args:
+        inputs: the target.
+        draws: random numbers.
+        cycle: number of the cycle.
+        most: largest number of rows.
+    """
+    rows = inputs.msa_mask.any(dim=-1).nonzero()[:, 0]
+    if len(rows) <= most:
+        return rows
+    return rows[draws.rows(cycle, len(rows)).to(rows.device)[:most]]

@@ -1,0 +1,153 @@
+"""The sampler, from noise to atom positions in some denoising steps (Algorithm 18), and its random draws.
+
+Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024).
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from model.alphafold3.config import DiffusionConfig
+from model.rigid import rotation_from_quaternion
+
+
+class StepDraws(NamedTuple):
+    """Random numbers of one step, normally distributed with variance 1.
+
+    Args:
+        quaternion: [S, 4], not normalised, real part first.
+        translation: [S, 3], Å.
+        noise: [S, A, 3].
+    """
+
+    quaternion: torch.Tensor
+    translation: torch.Tensor
+    noise: torch.Tensor
+
+
+class Draws(Protocol):
+    """The random numbers of a prediction, on the CPU.
+
+    All random choices go through this interface, so that tests can substitute those of another program.
+    """
+
+    def rows(self, cycle: int, count: int) -> torch.Tensor:
+        """Return a permutation of alignment rows for one cycle, int64 [count]."""
+
+    def initial(self, samples: int, atoms: int) -> torch.Tensor:
+        """Return the initial positions, [S, A, 3], normally distributed with variance 1."""
+
+    def step(self, index: int, samples: int, atoms: int) -> StepDraws:
+        """Return the random numbers of one step."""
+
+
+class SeededDraws:
+    """Random numbers that depend only on the seed, and are the same on every device.
+
+    Each cycle, and each step of each sample, has a generator of its own, so that a sample does not depend on
+    the number of samples.
+
+    Args:
+        seed: 0 ≤ seed < 2⁶⁴.
+        first_sample: number of the first sample.
+
+    Raises:
+        ValueError: the seed is out of range.
+    """
+
+    _ROWS, _INITIAL, _STEP = range(3)
+
+    def __init__(self, seed: int, first_sample: int = 0) -> None:
+        if not 0 <= seed < 2**64:
+            raise ValueError(f"seed must be between 0 and 2^64 - 1, got {seed}")
+        self._seed, self._first_sample = seed, first_sample
+
+    def _generator(self, kind: int, *indices: int) -> np.random.Generator:
+        entropy = np.random.SeedSequence(self._seed, spawn_key=(kind, *indices))
+        return np.random.Generator(np.random.Philox(entropy))
+
+    def rows(self, cycle: int, count: int) -> torch.Tensor:
+        """Return a permutation of alignment rows; see `Draws`."""
+        return torch.from_numpy(self._generator(self._ROWS, cycle).permutation(count))
+
+    def initial(self, samples: int, atoms: int) -> torch.Tensor:
+        """Return the initial positions; see `Draws`."""
+        return torch.stack(
+            [
+                _normal(self._generator(self._INITIAL, self._first_sample + sample), atoms, 3)
+                for sample in range(samples)
+            ]
+        )
+
+    def step(self, index: int, samples: int, atoms: int) -> StepDraws:
+        """Return the random numbers of one step; see `Draws`."""
+        generators = [
+            self._generator(self._STEP, self._first_sample + sample, index) for sample in range(samples)
+        ]
+        shapes = ((4,), (3,), (atoms, 3))
+        return StepDraws(*(torch.stack([_normal(g, *shape) for g in generators]) for shape in shapes))
+
+
+def _normal(generator: np.random.Generator, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(generator.standard_normal(shape, np.float32))
+
+
+def noise_schedule(config: DiffusionConfig, steps: int) -> torch.Tensor:
+    """Return the noise levels of a trajectory, Å, float32 [steps + 1] (equation 7)."""
+    time = torch.arange(steps + 1, dtype=torch.float32) / steps
+    power = 1 / config.noise_exponent
+    first, last = config.largest_noise**power, config.smallest_noise**power
+    return config.sigma_data * (first + time * (last - first)) ** config.noise_exponent
+
+
+def augment(positions: torch.Tensor, mask: torch.Tensor, draws: StepDraws) -> torch.Tensor:
+    """Centre positions [S, A, 3], rotate and translate them at random (Algorithm 19); mask is [A]."""
+    weights = mask[:, None]
+    centre = (positions * weights).sum(dim=-2, keepdim=True) / weights.sum().clamp(min=1)
+    norm = torch.linalg.vector_norm(draws.quaternion, dim=-1, keepdim=True)
+    rotation = rotation_from_quaternion(draws.quaternion / norm)
+    moved = (positions - centre) @ rotation.transpose(-1, -2) + draws.translation[:, None]
+    return moved * weights
+
+
+def sample_positions(
+    denoise: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    mask: torch.Tensor,
+    draws: Draws,
+    config: DiffusionConfig,
+    *,
+    samples: int,
+    steps: int,
+    progress: Callable[[int], None] | None = None,
+) -> torch.Tensor:
+    """Draw atom positions (Algorithm 18).
+
+    Args:
+        denoise: maps noisy positions [S, A, 3] and the noise level, a scalar, to denoised positions; Å.
+        mask: [A], 1 for real atoms; its device and dtype are those of the result.
+        draws: random numbers.
+        config: the schedule and the sampler's constants.
+        samples: S, number of samples.
+        steps: number of denoising steps.
+        progress: called after each step with the number of steps done.
+
+    Returns:
+        [S, A, 3], Å.
+    """
+    atoms = len(mask)
+    schedule = noise_schedule(config, steps)
+    positions = (schedule[0] * draws.initial(samples, atoms)).to(mask)
+    for index, (level, next_level) in enumerate(pairwise(schedule)):
+        step = StepDraws(*(tensor.to(mask) for tensor in draws.step(index, samples, atoms)))
+        raised = level * (1 + (config.added_noise if next_level > config.added_noise_above else 0))
+        added = config.noise_scale * torch.sqrt(raised**2 - level**2)
+        noisy = augment(positions, mask, step) + added.to(mask) * step.noise
+        sigma = raised.to(mask)
+        direction = (noisy - denoise(noisy, sigma)) / sigma
+        positions = noisy + config.step_scale * (next_level - raised).to(mask) * direction
+        if progress is not None:
+            progress(index + 1)
+    return positions

@@ -1,0 +1,128 @@
+"""Solvent-accessible surface of protein residues, and the share of them that is exposed.
+
+The surface is that of Shrake and Rupley, J. Mol. Biol. 79, 351 (1973), with the radii of Tsai et al., J. Mol.
+Biol. 290, 253 (1999), the maximum areas of Rost and Sander, Proteins 20, 216 (1994), and OpenFold3's window
+and threshold.
+"""
+
+import numpy as np
+import torch
+
+from model.alphafold3.inputs import AlphaFold3Inputs
+
+PROBE = 1.4
+POINTS = 1000
+WINDOW = 25
+EXPOSED = 0.581
+
+_RESIDUES = "ARNDCQEGHILKMFPSTWYV"
+# Å², by residue in the order above; other residues have OTHER_AREA
+_AREAS = (106, 248, 157, 163, 135, 198, 194, 84, 184, 169, 164, 205, 188, 197, 136, 130, 142, 227, 222, 142)
+OTHER_AREA = 113.0
+# Å, by element; carbons are those with hydrogens and four bonds, oxygens those with two bonds
+_ELEMENT_RADII = {6: 1.88, 7: 1.64, 8: 1.46, 16: 1.77, 34: 1.77}
+_OTHER_RADIUS = 1.8
+_CARBONYL, _AROMATIC, _BARE = 1.42, 1.76, 1.61
+_SPECIAL_RADII = {
+    "": {"C": _BARE, "O": _CARBONYL},
+    "R": {"CZ": _BARE},
+    "N": {"CG": _BARE, "OD1": _CARBONYL},
+    "D": {"CG": _BARE, "OD1": _CARBONYL},
+    "Q": {"CD": _BARE, "OE1": _CARBONYL},
+    "E": {"CD": _BARE, "OE1": _CARBONYL},
+    "H": {"CG": _BARE, "CD2": _AROMATIC, "CE1": _AROMATIC},
+    "F": {"CG": _BARE} | dict.fromkeys(("CD1", "CD2", "CE1", "CE2", "CZ"), _AROMATIC),
+    "Y": {"CG": _BARE, "CZ": _BARE} | dict.fromkeys(("CD1", "CD2", "CE1", "CE2"), _AROMATIC),
+    "W": dict.fromkeys(("CG", "CD2", "CE2"), _BARE)
+    | dict.fromkeys(("CD1", "CE3", "CZ2", "CZ3", "CH2"), _AROMATIC),
+}
+
+
+def disorder(
+    inputs: AlphaFold3Inputs, positions: torch.Tensor, radii: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the share of protein residues whose smoothed relative surface exceeds 0.581, a scalar.
+
+    It is 0 without protein. Each chain is taken alone.
+
+    Args:
+        inputs: the target.
+        positions: [A, 3], Å.
+        radii: [A], Å, van der Waals radii. By default, those of standard residues by name; atoms of other
+            residues have the radius of their element.
+    """
+    token = inputs.atom_to_token_index.cpu().numpy()
+    protein = (inputs.is_protein & inputs.token_mask.bool()).cpu().numpy()
+    selected = protein[token] & inputs.atom_mask.bool().cpu().numpy()
+    coordinates = positions.float().cpu().numpy()
+    all_radii = atom_radii(inputs) if radii is None else radii.float().cpu().numpy()
+    chain, residue = (x.cpu().numpy()[token] for x in (inputs.asym_id, inputs.residue_index))
+    areas = _largest_areas(inputs)[token]
+    exposed: list[np.ndarray] = []
+    for number in np.unique(chain[selected]):
+        atoms = np.flatnonzero(selected & (chain == number))
+        atom_areas = accessible_areas(coordinates[atoms], all_radii[atoms])
+        first = np.flatnonzero(np.diff(residue[atoms], prepend=residue[atoms[0]] - 1))
+        relative = np.add.reduceat(atom_areas, first) / areas[atoms[first]]
+        exposed.append(_smooth(np.clip(relative, 0, 1)) > EXPOSED)
+    return positions.new_tensor(np.concatenate(exposed).mean() if exposed else 0.0)
+
+
+def atom_radii(inputs: AlphaFold3Inputs) -> np.ndarray:
+    """Return the van der Waals radius of each atom, Å, [A]; see `disorder`."""
+    elements = inputs.ref_element.argmax(dim=-1).cpu().numpy() + 1
+    codes = inputs.ref_atom_name_chars.argmax(dim=-1).cpu().numpy() + 32
+    names = ["".join(map(chr, row)).strip() for row in codes]
+    types = _residue_types(inputs)[inputs.atom_to_token_index.cpu().numpy()]
+    radii = np.array([_ELEMENT_RADII.get(element, _OTHER_RADIUS) for element in elements.tolist()])
+    for index, (name, residue_type) in enumerate(zip(names, types.tolist(), strict=True)):
+        special = _SPECIAL_RADII.get(_RESIDUES[residue_type], {}) if residue_type >= 0 else {}
+        radii[index] = special.get(name, _SPECIAL_RADII[""].get(name, radii[index]))
+    return radii.astype(np.float32)
+
+
+def accessible_areas(positions: np.ndarray, radii: np.ndarray) -> np.ndarray:
+    """Return the solvent-accessible area of each atom, Å².
+
+    Args:
+        positions: [n, 3], Å.
+        radii: [n], Å, van der Waals radii.
+    """
+    points = _sphere()
+    reach = (radii + np.float32(PROBE)).astype(np.float32)
+    squares = reach * reach
+    areas = np.empty(len(positions), np.float32)
+    for index, position in enumerate(positions):
+        squared = np.square(positions - position).sum(axis=-1)
+        near = (squared != 0) & (squared < np.square(reach + reach[index]))
+        surface = points * reach[index] + position  # [P, 3]
+        distances = np.square(surface[:, None] - positions[near]).sum(axis=-1)  # [P, neighbours]
+        free = ~(distances < squares[near]).any(axis=-1)
+        areas[index] = np.float32(4 * np.pi / POINTS) * free.sum() * squares[index]
+    return areas
+
+
+def _sphere() -> np.ndarray:
+    """Return points that are evenly distributed on the unit sphere along a golden spiral, float32 [P, 3]."""
+    angle = (3 - np.sqrt(5)) * np.pi * np.arange(POINTS)
+    height = np.linspace(1 - 1 / POINTS, 1 / POINTS - 1, POINTS)
+    width = np.sqrt(1 - height * height)
+    return np.stack([width * np.cos(angle), width * np.sin(angle), height], axis=-1).astype(np.float32)
+
+
+def _residue_types(inputs: AlphaFold3Inputs) -> np.ndarray:
+    """Return the amino acid of each token, [N], −1 for all that are not one of the 20."""
+    types = inputs.restype.argmax(dim=-1)
+    standard = inputs.is_protein & ~inputs.is_atomized & (types < len(_RESIDUES))
+    return torch.where(standard, types, -1).cpu().numpy()
+
+
+def _largest_areas(inputs: AlphaFold3Inputs) -> np.ndarray:
+    """Return the largest accessible area of each token's residue, Å², [N]."""
+    return np.array([*_AREAS, OTHER_AREA], np.float64)[_residue_types(inputs)]
+
+
+def _smooth(values: np.ndarray) -> np.ndarray:
+    """Average values [n] in a window around each, reflected at the ends."""
+    padded = np.pad(values, WINDOW // 2, mode="reflect")
+    return np.convolve(padded, np.ones(WINDOW), mode="valid") / WINDOW

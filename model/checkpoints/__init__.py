@@ -1,0 +1,1 @@
+"""Readers of parameter files, one module for each source."""

@@ -1,0 +1,299 @@
+"""Parameters of OpenFold3: its checkpoints, the same tensors as safetensors, and their names in our network.
+
+A checkpoint is a zip file with a pickle of tensors by name, which is read without running code that it may
+contain. It lists the diffusion module twice; the copy under `sample_diffusion.` is ignored. Two networks are
+known, and are recognised by their tensors: p2 has a LayerNorm in each block of the token transformer,
+OpenBind one for all.
+"""
+
+import hashlib
+import os
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import safetensors
+import safetensors.torch
+import torch
+
+from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
+from model.alphafold3.network import AlphaFold3
+from model.errors import ParametersError, ParametersMissing
+from model.parameter_files import format_keys
+from model.replaced_files import replaced_file
+
+# SHA-256 of the published checkpoints, as far as they are known
+SHA256 = {P2.name: "af09eac4f29cef856633af07558cb143226fe95ebbef2c20921769d4a5f4bee4"}
+
+_DUPLICATE = "sample_diffusion."
+_IGNORED = "version_tensor"
+_SHARED_NORM = "diffusion_module.diffusion_transformer.layer_norm_z.weight"
+_REMEDY = "get it from https://huggingface.co/OpenFold/OpenFold3"
+
+# the reused layers: our parameters by name, theirs or None if they have none, which means zeros
+_MULTIPLICATION = {
+    "layer_norm_input.scale": "layer_norm_in.weight",
+    "layer_norm_input.offset": "layer_norm_in.bias",
+    "left_projection.weights": "linear_a_p.weight",
+    "left_projection.bias": None,
+    "right_projection.weights": "linear_b_p.weight",
+    "right_projection.bias": None,
+    "left_gate.weights": "linear_a_g.weight",
+    "left_gate.bias": None,
+    "right_gate.weights": "linear_b_g.weight",
+    "right_gate.bias": None,
+    "center_layer_norm.scale": "layer_norm_out.weight",
+    "center_layer_norm.offset": "layer_norm_out.bias",
+    "output_projection.weights": "linear_z.weight",
+    "output_projection.bias": None,
+    "gating_linear.weights": "linear_g.weight",
+    "gating_linear.bias": None,
+}
+_ATTENTION = {
+    "query_norm.scale": "layer_norm.weight",
+    "query_norm.offset": "layer_norm.bias",
+    "feat_2d_weights": "linear_z.weight",
+    "attention.query_w": "mha.linear_q.weight",
+    "attention.key_w": "mha.linear_k.weight",
+    "attention.value_w": "mha.linear_v.weight",
+    "attention.gating_w": "mha.linear_g.weight",
+    "attention.gating_b": None,
+    "attention.output_w": "mha.linear_o.weight",
+    "attention.output_b": None,
+}
+_OUTER_PRODUCT = {
+    "layer_norm_input.scale": "layer_norm.weight",
+    "layer_norm_input.offset": "layer_norm.bias",
+    "left_projection.weights": "linear_1.weight",
+    "left_projection.bias": None,
+    "right_projection.weights": "linear_2.weight",
+    "right_projection.bias": None,
+    "output_w": "linear_out.weight",
+    "output_b": "linear_out.bias",
+}
+# AlphaFold2's incoming multiplication has the factors the other way round
+_SWAPPED = {"linear_a_p.weight": "linear_b_p.weight", "linear_a_g.weight": "linear_b_g.weight"}
+_SWAPPED |= {theirs: ours for ours, theirs in _SWAPPED.items()}
+_LAYERS: dict[str, dict[str, str | None]] = {
+    "tri_mul_out": _MULTIPLICATION,
+    "tri_mul_in": {ours: _SWAPPED.get(theirs or "", theirs) for ours, theirs in _MULTIPLICATION.items()},
+    "tri_att_start": _ATTENTION,
+    "tri_att_end": _ATTENTION,
+    "outer_product_mean": _OUTER_PRODUCT,
+}
+_LAYER_NAME = re.compile(rf"(.*\.(?:{'|'.join(_LAYERS)}))\.(.+)")
+
+
+class Source(NamedTuple):
+    """The origin of a parameter of our network.
+
+    Args:
+        name: the tensor of the checkpoint; None if there is none, which means zeros.
+        shape: its shape there.
+        transposed: whether our parameter is its transpose, with axes split.
+    """
+
+    name: str | None
+    shape: tuple[int, ...]
+    transposed: bool
+
+
+def source_of(name: str, shape: tuple[int, ...]) -> Source:
+    """Return the origin of one of our parameters, given its name and shape."""
+    match = _LAYER_NAME.fullmatch(name)
+    if match is None:
+        return Source(name, shape, False)
+    path, leaf = match.groups()
+    theirs = _LAYERS[path.rpartition(".")[2]][leaf]
+    if theirs is None or len(shape) == 1:
+        return Source(theirs and f"{path}.{theirs}", shape, False)
+    size = 1
+    for axis in shape:
+        size *= axis
+    inputs = size // shape[-1] if leaf.endswith("output_w") else shape[0]
+    return Source(f"{path}.{theirs}", (size // inputs, inputs), True)
+
+
+def read_checkpoint(path: Path) -> tuple[AlphaFold3Config, dict[str, torch.Tensor]]:
+    """Read a checkpoint of OpenFold3, or the file that `convert_checkpoint` made of it.
+
+    Args:
+        path: a `.pt` file, or a `.safetensors` file.
+
+    Returns:
+        config: the network, recognised by its tensors.
+        tensors: float32 tensors by name, for `model.alphafold3.network.AlphaFold3.load`. Most of them are
+            read from the file when they are used.
+
+    Raises:
+        ParametersMissing: the file does not exist.
+        ParametersError: the file is damaged, contains more than tensors, or is of another network: the
+            message names tensors that are missing, unknown, of the wrong shape, not floating point, or not
+            finite.
+    """
+    return translate(_read_tensors(path), path)
+
+
+def translate(
+    theirs: Mapping[str, torch.Tensor], path: Path | None = None
+) -> tuple[AlphaFold3Config, dict[str, torch.Tensor]]:
+    """Return the network of OpenFold3's tensors, and the tensors by our names.
+
+    Args:
+        theirs: tensors by OpenFold3's names, without duplicates.
+        path: their file, for errors.
+
+    Raises:
+        ParametersError: see `read_checkpoint`.
+    """
+    config = recognise(theirs)
+    with torch.device("meta"):
+        network = AlphaFold3(config, "reference")
+    expected = network.state_dict()
+    sources = {name: source_of(name, tuple(tensor.shape)) for name, tensor in expected.items()}
+    _check(path, config, theirs, sources.values())
+    tensors = {}
+    for name, source in sources.items():
+        if source.name is None:
+            tensors[name] = torch.zeros(source.shape)
+            continue
+        tensor = theirs[source.name].float()
+        tensors[name] = tensor.T.reshape(expected[name].shape) if source.transposed else tensor
+    return config, tensors
+
+
+def recognise(names: Iterable[str]) -> AlphaFold3Config:
+    """Return the network whose tensors have these names; the numbers of blocks are those that occur."""
+    names = list(names)
+    base = OPENBIND if _SHARED_NORM in names else P2
+
+    def blocks(prefix: str, default: int) -> int:
+        pattern = re.compile(rf"{re.escape(prefix)}\.blocks\.(\d{{1,4}})\.")
+        indices = [int(match[1]) for name in names if (match := pattern.match(name))]
+        return max(indices) + 1 if indices else default
+
+    diffusion, atoms = base.diffusion, base.diffusion.atoms
+    encoder = "atom_attn_enc.atom_transformer"
+    return replace(
+        base,
+        pairformer_blocks=blocks("pairformer_stack", base.pairformer_blocks),
+        template_blocks=blocks("template_embedder.template_pair_stack", base.template_blocks),
+        input_atoms=replace(
+            base.input_atoms, blocks=blocks(f"input_embedder.{encoder}", base.input_atoms.blocks)
+        ),
+        msa=replace(base.msa, blocks=blocks("msa_module", base.msa.blocks)),
+        diffusion=replace(
+            diffusion,
+            blocks=blocks("diffusion_module.diffusion_transformer", diffusion.blocks),
+            atoms=replace(atoms, blocks=blocks(f"diffusion_module.{encoder}", atoms.blocks)),
+        ),
+        confidence=replace(
+            base.confidence,
+            blocks=blocks("aux_heads.pairformer_embedding.pairformer_stack", base.confidence.blocks),
+        ),
+    )
+
+
+def convert_checkpoint(source: Path, target: Path) -> None:
+    """Write the tensors of a checkpoint as safetensors, with OpenFold3's names and without duplicates.
+
+    Raises:
+        ParametersMissing: see `read_checkpoint`.
+        ParametersError: see `read_checkpoint`; nothing is written.
+        OSError: the target cannot be written.
+    """
+    config, _ = read_checkpoint(source)
+    tensors = {name: tensor.contiguous() for name, tensor in _read_tensors(source).items()}
+    metadata = {"network": config.name, "source_sha256": sha256_of(source)}
+    with replaced_file(target) as path:
+        safetensors.torch.save_file(tensors, path, metadata)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_sha256(path: Path, expected: str) -> None:
+    """Compare the SHA-256 of a file.
+
+    Raises:
+        ParametersMissing: the file does not exist.
+        ParametersError: the file differs from the published one.
+    """
+    if not path.exists():
+        raise ParametersMissing(f"{path}: no such file", _REMEDY)
+    found = sha256_of(path)
+    if found != expected.lower():
+        raise ParametersError(f"its SHA-256 is {found} instead of {expected}", path)
+
+
+def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read tensors by OpenFold3's names, without duplicates."""
+    try:
+        with path.open("rb") as stream:
+            is_zip = stream.read(4) == b"PK\x03\x04"
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ParametersMissing(f"{path}: no such file", _REMEDY) from error
+    try:
+        content = _read_zip(path) if is_zip else safetensors.torch.load_file(path)
+    except safetensors.SafetensorError as error:
+        raise ParametersError(f"neither a checkpoint nor a safetensors file ({error})", path) from error
+    tensors = {}
+    for name, tensor in content.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise ParametersError(f"contains more than tensors by name: {str(name)[:80]}", path)
+        if not name.startswith(_DUPLICATE) and name != _IGNORED:
+            tensors[name] = tensor
+    return tensors
+
+
+def _read_zip(path: Path) -> Mapping:
+    """Read the mapping in a checkpoint; its pickle may only contain tensors and plain containers."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except pickle.UnpicklingError as error:
+        raise ParametersError("its pickle contains more than tensors; it is not loaded", path) from error
+    except (RuntimeError, ValueError, EOFError, KeyError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            error.filename = error.filename or os.fspath(path)
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ParametersError(f"damaged, or not a checkpoint ({reason:.200})", path) from error
+    if not isinstance(content, Mapping):
+        raise ParametersError("does not contain tensors by name", path)
+    return content
+
+
+def _check(
+    path: Path | None,
+    config: AlphaFold3Config,
+    tensors: Mapping[str, torch.Tensor],
+    sources: Iterable[Source],
+) -> None:
+    """Compare names, shapes and types of tensors with what a network needs."""
+    shapes = {source.name: source.shape for source in sources if source.name is not None}
+    problems = {
+        "missing": [name for name in shapes if name not in tensors],
+        "unknown": [name for name in tensors if name not in shapes],
+        "wrong shape": [
+            f"{name} is {tuple(tensors[name].shape)} instead of {shape}"
+            for name, shape in shapes.items()
+            if name in tensors and tuple(tensors[name].shape) != shape
+        ],
+        "not floating point": [
+            f"{name} ({tensor.dtype})" for name, tensor in tensors.items() if not tensor.is_floating_point()
+        ],
+        "not finite": [
+            name
+            for name, tensor in tensors.items()
+            if tensor.is_floating_point() and not bool(tensor.isfinite().all())
+        ],
+    }
+    described = "; ".join(format_keys(problem, keys) for problem, keys in problems.items() if keys)
+    if described:
+        raise ParametersError(f"does not contain the parameters of {config.name}: {described}", path)
