@@ -60,7 +60,12 @@ def run_engine(engine: Engine, options: argparse.Namespace, length: int) -> dict
         Its figures, or the error that it ended with.
     """
     process = subprocess.run(
-        [engine.python, str(FOLDER / engine.script), json.dumps(vars(options) | {"length": length})],
+        [
+            engine.python,
+            str(FOLDER / engine.script),
+            "--json",
+            json.dumps(vars(options) | {"length": length}),
+        ],
         env=os.environ | engine.environment,
         capture_output=True,
         text=True,
@@ -79,7 +84,7 @@ def cells(figures: dict[str, float] | None) -> list[str]:
     return [
         f"{figures['seconds']:.3f} s",
         f"{figures['peak_bytes'] / GIB:.1f} ({figures['planned_bytes'] / GIB:.1f})",
-        f"{figures['preparation_seconds']:.1f} s",
+        f"{figures['first_seconds']:.1f} s",
     ]
 
 
@@ -104,7 +109,7 @@ def main() -> None:
         "XLA_CLIENT_MEM_FRACTION": MEMORY_FRACTION,
     }
     engines = [
-        Engine("foldcli", "engine_foldcli.py", sys.executable, {}),
+        Engine("foldcli", "multimer_pass.py", sys.executable, {}),
         Engine("ColabFold", "engine_colabfold.py", options.colabfold_python, jax_environment),
     ]
     skipped = set()

@@ -38,8 +38,15 @@ from tempfile import TemporaryDirectory, gettempdir
 
 import numpy as np
 import torch
-from compact_tables import CLOSE_IDENTITY, ChainScores, calibrate, regular_bonds, report
-from structure_baselines import ideal_helix, mean_field_dca
+from compact_tables import (
+    CLOSE_IDENTITY,
+    ChainScores,
+    calibrate,
+    ideal_helix,
+    mean_field_dca,
+    regular_bonds,
+    report,
+)
 
 from features.alignment_depth import row_weights
 from features.deterministic import make_features

@@ -1,7 +1,7 @@
 """Time of searches for tables and for folding: up to 10,000 hits per query, in up to three iterations.
 
     python benchmarks/deep_search.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16]
-        [--device cuda] [--runs 300x1 300x3 10000x1 10000x3] [--alignments] [--sample] [--folder FOLDER]
+        [--device cuda] [--runs 300x1 300x3 10000x1 10000x3] [--alignments] [--folder FOLDER]
 
 The database contains the FASTA file `--times` times (ids get a suffix); it is kept in `--folder` if given. A
 run MxN searches with all queries in N iterations, with `--max-seqs M`, the database already on the GPU, and
@@ -10,22 +10,16 @@ first search with all queries compiles kernels and is reported separately. For e
 seconds, the number of hits, queries whose hits reached the limit, seconds of the engine's stages, CPU seconds
 of the process, and a digest of the table, which must be the same on all devices.
 
-`--alignments` also writes A3M files, filtered as for folding; their time is listed. `--sample` lists where
-the threads are: the functions found most often in samples of all stacks, in per cent of the wall time.
+`--alignments` also writes A3M files, filtered as for folding; their time is listed.
 """
 
 import argparse
-import collections
-import contextlib
 import hashlib
 import io
 import os
 import re
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from foldcli.pipeline.searcher import open_search_engine
@@ -59,36 +53,6 @@ def open_database(fasta: Path, times: int, folder: Path, threads: int) -> Target
         copies.unlink()
         print(f"database: {time.perf_counter() - started:.1f} s", flush=True)
     return TargetDatabase.open(path)
-
-
-@contextlib.contextmanager
-def sampled_stacks(enabled: bool) -> Iterator[None]:
-    """Sample the stacks of all threads, and print the most frequent functions when the block ends."""
-    counts: collections.Counter[str] = collections.Counter()
-    finished = threading.Event()
-
-    def sample() -> None:
-        while not finished.wait(1 / SAMPLES_PER_SECOND):
-            names = {thread.ident: thread.name for thread in threading.enumerate()}
-            counts["samples"] += 1
-            for ident, frame in sys._current_frames().items():
-                if ident == sampler.ident or frame.f_code.co_name == "_worker":
-                    continue
-                code = frame.f_code
-                caller = "" if frame.f_back is None else f" < {frame.f_back.f_code.co_name}"
-                place = f"{Path(code.co_filename).stem}.{code.co_name}:{frame.f_lineno}{caller}"
-                counts[f"{names.get(ident, '?').rpartition('_')[0] or 'main':24s} {place}"] += 1
-
-    sampler = threading.Thread(target=sample, name="sampler", daemon=True)
-    if enabled:
-        sampler.start()
-    yield
-    finished.set()
-    if enabled:
-        sampler.join()
-        total = counts.pop("samples")
-        for place, count in counts.most_common(45):
-            print(f"    {100 * count / total:6.1f} %  {place}", flush=True)
 
 
 def run(
@@ -136,7 +100,6 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--runs", nargs="*", default=["300x1", "300x3", "10000x1", "10000x3"])
     parser.add_argument("--alignments", action="store_true")
-    parser.add_argument("--sample", action="store_true")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--folder", type=Path, help="keeps the database; default: a temporary folder")
     options = parser.parse_args()
@@ -158,8 +121,7 @@ def main() -> None:
             settings = SearchSettings(
                 evalue=evalue, max_seqs=max_seqs, num_iterations=iterations, threads=options.threads
             )
-            with sampled_stacks(options.sample):
-                run(queries, database, engine, settings, options.alignments)
+            run(queries, database, engine, settings, options.alignments)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """Passes of ColabFold's network, measured for colabfold_pass.py, which runs this script.
 
-The argument is the options of colabfold_pass.py and a length, as JSON; the figures are printed as JSON. Needs
+--json has the options of colabfold_pass.py and a length; the figures are printed as JSON. Needs
 alphafold-colabfold and JAX, but neither torch nor foldcli.
 """
 
 import argparse
 import json
-import sys
 import time
 from functools import partial
 from statistics import median
@@ -98,7 +97,9 @@ def seconds_of(run_pass: partial[Any]) -> float:
 
 def main() -> None:
     """Measure passes of one length."""
-    options = argparse.Namespace(**json.loads(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=json.loads, required=True)
+    options = argparse.Namespace(**parser.parse_args().json)
     runner = make_runner(options)
     key = jax.random.PRNGKey(0)
     shapes = jax.eval_shape(runner.init, key, make_batch(options.network, SHORT))
@@ -116,7 +117,7 @@ def main() -> None:
     plan = compiled.memory_analysis()
     figures = {
         "seconds": median(seconds_of(run_pass) for _ in range(options.repeats)),
-        "preparation_seconds": compile_seconds,
+        "first_seconds": compile_seconds,
         "peak_bytes": memory.get("peak_bytes_in_use", 0),
         "planned_bytes": plan.temp_size_in_bytes
         + plan.argument_size_in_bytes

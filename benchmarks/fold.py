@@ -31,19 +31,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from bytecode import compile_bytecode, python_environment
+from runs import compile_bytecode, network_config, python_environment, write_random_parameters
 
 from features.cache import FeatureCache
 from features.sampling import SamplingSettings, sample_features
 from foldcli.pipeline.device import choose_device, choose_kernels, choose_precision
 from foldcli.process_state import set_numba_cache_folder
 from model.alphafold import AlphaFold
-from model.config import ModelConfig, model_config
+from model.config import ModelConfig
 from model.parameters import random_parameters
 from model.recycling import RecyclingSettings, predict, start_prediction
 from msa.io.alignments import read_alignment
 from msa.io.fasta import FastaRecord, read_fasta
-from tests.networks import tiny_version, write_parameters
 
 MIN_RESIDUES, MAX_RESIDUES = 80, 380
 
@@ -175,7 +174,7 @@ def run_fold(folder: Path, name: str, cache: Path, options: argparse.Namespace, 
 
 def network_of(options: argparse.Namespace) -> ModelConfig:
     """Return the architecture of the network, whose parameters are random."""
-    return tiny_version("model_3_ptm") if options.tiny else model_config("model_3_ptm")
+    return network_config("model_3_ptm", options.tiny)
 
 
 def network_seconds(folder: Path, name: str, options: argparse.Namespace) -> tuple[float, float]:
@@ -242,7 +241,7 @@ def main() -> None:
         folder = Path(temporary)
         records = list(itertools.islice(read_fasta(options.sequences), options.max_records))
         write_database(folder, records)
-        write_parameters(folder / "params", network_of(options))
+        write_random_parameters(folder / "params", network_of(options))
         mean = write_targets(folder / f"{options.targets}.fasta", records, options.targets)
         print(
             f"{options.targets} targets, mean {mean:.0f} residues; database of {len(records):,} sequences",

@@ -22,11 +22,13 @@ from pathlib import Path
 
 import gemmi
 import numpy as np
-from bytecode import compile_bytecode, python_environment
-from many_targets import random_alignment
-
-from model.config import model_config
-from tests.networks import tiny_version, write_parameters
+from runs import (
+    compile_bytecode,
+    network_config,
+    python_environment,
+    random_alignment,
+    write_random_parameters,
+)
 
 ROWS = 6000
 
@@ -82,14 +84,13 @@ def main() -> None:
     parser.add_argument("--no-first-run", action="store_true", help="count the time of compiling kernels")
     parser.add_argument("--options", default="", help="more options of foldcli predict")
     arguments = parser.parse_args()
-    network = "model_3_ptm"
-    config = tiny_version(network) if arguments.tiny else model_config(network)
+    config = network_config("model_3_ptm", arguments.tiny)
     options, first = shlex.split(arguments.options), None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rng = np.random.default_rng(0)
         (folder / "long.a3m").write_bytes(random_alignment(rng, "long", arguments.residues, ROWS))
-        write_parameters(folder / "params", config)
+        write_random_parameters(folder / "params", config)
         compile_bytecode(folder)
         for gpus in arguments.gpus:
             if not arguments.no_first_run:

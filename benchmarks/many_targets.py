@@ -22,27 +22,16 @@ import time
 from pathlib import Path
 
 import numpy as np
-from bytecode import compile_bytecode, python_environment
-
-from model.config import model_config
-from tests.networks import tiny_version, write_parameters
+from runs import (
+    compile_bytecode,
+    network_config,
+    python_environment,
+    random_alignment,
+    write_random_parameters,
+)
 
 MIN_RESIDUES, MAX_RESIDUES = 60, 700
 MIN_ROWS, MAX_ROWS = 200, 6000
-LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
-GAP = ord("-")
-
-
-def random_alignment(rng: np.random.Generator, name: str, residues: int, rows: int) -> bytes:
-    """Return an alignment whose rows share between a fifth and all of their residues with the query."""
-    query = rng.choice(LETTERS, residues)
-    letters = rng.choice(LETTERS, (rows, residues))
-    kept = rng.random((rows, residues)) < rng.uniform(0.2, 1.0, (rows, 1))
-    letters = np.where(kept, query, letters)
-    letters[rng.random((rows, residues)) < 0.1] = GAP
-    lines = [f">{name}\n".encode() + query.tobytes()]
-    lines += [f">row{number}\n".encode() + row.tobytes() for number, row in enumerate(letters)]
-    return b"\n".join(lines) + b"\n"
 
 
 def write_targets(folder: Path, count: int) -> int:
@@ -101,9 +90,7 @@ def main() -> None:
         folder = Path(name)
         residues = write_targets(folder / "targets", arguments.targets)
         print(f"{arguments.targets} targets, {residues:,} residues, {os.cpu_count()} cores", flush=True)
-        network = "model_3_ptm"
-        config = tiny_version(network) if arguments.tiny else model_config(network)
-        write_parameters(folder / "params", config)
+        write_random_parameters(folder / "params", network_config("model_3_ptm", arguments.tiny))
         compile_bytecode(folder)
         options = ["--params", str(folder / "params"), *shlex.split(arguments.options)]
         if not arguments.no_first_run:

@@ -10,6 +10,7 @@ of the monomer.
 """
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,15 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from random_inputs import SLOTS, Arrays, monomer_features, multimer_features
+from random_inputs import (
+    EXTRA_ROWS,
+    ROWS,
+    SLOTS,
+    Arrays,
+    monomer_features,
+    multimer_features,
+    random_features,
+)
 
 from cuda.fused.chunking import chunk_budget
 from foldcli.pipeline.device import NetworkMemory
@@ -29,7 +38,7 @@ from model.multimer.inputs import MultimerInputs
 from model.parameters import random_parameters
 from model.recycling import feature_tensors
 
-MONOMER, MULTIMER = "model_1_ptm", "model_1_multimer_v3"
+MONOMER, MULTIMER, COLABFOLD_MONOMER = "model_1_ptm", "model_1_multimer_v3", "model_3_ptm"
 GIB = 2**30
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -81,6 +90,22 @@ def seconds_of(call: Callable[[], Any], device: str) -> float:
     return time.perf_counter() - start
 
 
+def measure_one(network_kind: str, options: argparse.Namespace) -> Measured:
+    """Measure passes of one length of a network that ColabFold has, too; see colabfold_pass.py."""
+    device = torch.device(options.device)
+    config = model_config(MULTIMER if network_kind == "multimer" else COLABFOLD_MONOMER)
+    config = config.with_blocks(options.blocks, min(4, options.blocks))
+    kernels = "reference" if options.device == "cpu" else "fused"
+    network = AlphaFold.from_parameters(config, random_parameters(config), device, torch.bfloat16, kernels)
+    if config.multimer is not None:
+        features = multimer_features(options.length, templates=0)
+        inputs = MultimerInputs(features, config.multimer, partial(PhiloxMsaDraws, 0), device)
+        return measure(network, features, inputs, options)
+    features = random_features(options.length, ROWS, EXTRA_ROWS)
+    tensors = feature_tensors(features, 0, device)
+    return measure(network, features, lambda _: tensors, options)
+
+
 def main() -> None:
     """Print one row for each length."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -92,7 +117,13 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--precision", choices=list(DTYPES), default="bf16")
     parser.add_argument("--kernels", choices=["fused", "reference"], default="fused")
+    parser.add_argument(
+        "--json", type=json.loads, help="options of colabfold_pass.py, which runs this script"
+    )
     options = parser.parse_args()
+    if options.json:
+        print(json.dumps(measure_one(options.json["network"], argparse.Namespace(**options.json))._asdict()))
+        return
     device = torch.device(options.device)
     networks = []
     for name in (MONOMER, MULTIMER):

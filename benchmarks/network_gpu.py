@@ -1,25 +1,20 @@
-"""Time, peak memory and time per operation of model_3_ptm on a GPU, with random parameters.
+"""Time and peak memory of model_3_ptm on a GPU, with random parameters.
 
     python benchmarks/network_gpu.py [--lengths 256,512,1024,2048] [--repeats 5] [--memory 6144]
-                                     [--predictions 2560,4096] [--budget 256,1024]
-                                     [--precision bf16] [--kernels fused]
+                                     [--predictions 2560,4096] [--precision bf16] [--kernels fused]
 
 508 + 5,120 MSA rows, masks of all ones. The time of a pass is the median of --repeats passes after a first
 one; with --repeats 0, the time of that first pass. --memory prints the peak of a pass with one block in each
 stack, which equals that of all blocks. A prediction includes copies of the features to the GPU, four passes
 (fewer with --recycles) and the confidence scores; the time of its passes is the median of all but the first.
---budget prints the time of each heavy operation in one pass, measured with CUDA events, and lower bounds set
-by arithmetic, memory and exponentials on this GPU. Figures of other programs were measured on the same kind
-of GPU; see network_floors.py.
+Figures of other programs were measured on the same kind of GPU. operations.py times single operations.
 """
 
 import argparse
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
-from functools import partial, wraps
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -27,34 +22,50 @@ from typing import Any
 import numpy as np
 import torch
 from fused_timing import Floors
-from network_floors import (
-    COLABFOLD,
-    COLABFOLD_PREDICTION,
-    EXTRA_ROWS,
-    FASTFOLD,
-    PASS_TARGETS,
-    PREDICTION_TARGETS,
-    ROWS,
-    costs,
-)
 from random_inputs import random_features
 
 from cuda.fused.chunking import chunk_budget
 from foldcli.pipeline.device import NetworkMemory
 from model.alphafold import AlphaFold, PassOutput
 from model.config import model_config
-from model.kernels import Kernels, select_kernels
-from model.layers import LayerNorm
 from model.memory_plan import MemoryPlan
 from model.parameters import random_parameters
 from model.recycling import RecyclingSettings, feature_tensors, predict
+
+ROWS, EXTRA_ROWS = 508, 5120
+
+# Seconds and GiB of a pass by residues: alphafold-colabfold 2.3.27 with colabfold-kernels 0.9 (use_pallas),
+# model_3_ptm, same MSA rows, bf16, without compilation, one NVIDIA H200. Peaks up to 2,048 residues are upper
+# bounds.
+COLABFOLD = {
+    256: (0.207, 3.5),
+    512: (0.572, 7.5),
+    1024: (1.866, 17.8),
+    2048: (7.75, 47.3),
+    2560: (12.85, 38.5),
+    3072: (19.6, 54.7),
+    4096: (38.8, 90.8),
+}
+# Seconds of a whole prediction: FastFold on eight A100, as published; ColabFold, four of the passes above.
+FASTFOLD = {2560: 133.0, 4096: 548.0}
+COLABFOLD_PREDICTION = {2560: 51.0, 4096: 155.0}
+# Targets of this network: seconds and GiB of a pass, seconds of a prediction.
+PASS_TARGETS = {
+    256: (0.14, 3.0),
+    512: (0.38, 5.0),
+    1024: (1.25, 9.0),
+    2048: (5.2, 25.0),
+    2560: (8.6, 38.0),
+    4096: (26.0, 75.0),
+    6144: (float("inf"), 135.0),
+}
+PREDICTION_TARGETS = {2560: 36.0, 4096: 106.0}
 
 CONFIG = model_config("model_3_ptm")
 GPU = torch.device("cuda:0")
 MEMORY = NetworkMemory("cuda:0")
 GIB, NAN = 2**30, float("nan")
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-Events = dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]]
 
 
 def time_call(call: Callable[[], Any]) -> tuple[float, float]:
@@ -68,49 +79,6 @@ def time_call(call: Callable[[], Any]) -> tuple[float, float]:
     queued = time.perf_counter() - begin
     end.synchronize()
     return start.elapsed_time(end) / 1e3, queued
-
-
-def with_events(name: str, operation: Callable[..., Any], events: Events) -> Callable[..., Any]:
-    """Return an operation that records CUDA events around each call."""
-
-    @wraps(operation)
-    def wrapped(*arguments: Any, **options: Any) -> Any:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        result = operation(*arguments, **options)
-        end.record()
-        events[name].append((start, end))
-        return result
-
-    return wrapped
-
-
-def kernels_with_events(kernels: Kernels, events: Events) -> Kernels:
-    """Return kernels that record CUDA events around each call."""
-    names = [field.name for field in fields(kernels)]
-    return replace(kernels, **{name: with_events(name, getattr(kernels, name), events) for name in names})
-
-
-def network_with_events(
-    arrays: dict[str, np.ndarray], options: argparse.Namespace, events: Events
-) -> AlphaFold:
-    """Build a network that records CUDA events around each heavy operation and the whole structure module."""
-    plain = select_kernels(options.kernels, GPU)
-    network = AlphaFold.from_parameters(
-        CONFIG, arrays, GPU, DTYPES[options.precision], kernels_with_events(plain, events)
-    )
-    structure_module = network.structure_module
-    for module in structure_module.modules():
-        if isinstance(module, LayerNorm):
-            module.kernels = plain
-    for blocks in (
-        network.evoformer.extra_msa_blocks,
-        network.evoformer.evoformer_blocks,
-        network.structure_module.iterations,
-    ):
-        blocks.enabled = False  # graphs do not replay events
-    structure_module.forward = with_events("structure module", structure_module.forward, events)
-    return network
 
 
 @contextmanager
@@ -147,25 +115,6 @@ def comparison_cells(length: int, seconds: float, peak: float, plan: MemoryPlan)
         f"{length} | {seconds:.3f} s (≤ {target}) | ColabFold {theirs} s, {theirs / seconds:.2f} × | "
         f"{peak:.1f} GiB (≤ {peak_target}; planned {plan.peak_bytes / GIB:.1f}; ColabFold {their_peak})"
     )
-
-
-def print_budget(network: AlphaFold, length: int, events: Events, gpu: Floors) -> None:
-    """Print a table of one pass: milliseconds of each kind of operation, and its largest lower bound."""
-    with prepared_pass(network, length) as (run_pass, _):
-        run_pass()
-        events.clear()
-        whole, _ = time_call(run_pass)
-    spent = {name: sum(start.elapsed_time(end) for start, end in pairs) for name, pairs in events.items()}
-    spent["other"] = whole * 1e3 - sum(spent.values())
-    counted = costs(network.config, length)
-    print(f"budget of a pass at {length} residues, {whole:.3f} s:")
-    for name, time_ms in sorted(spent.items(), key=lambda item: -item[1]):
-        row = f"| {name} | {time_ms:.1f} ms | {time_ms / whole / 10:.0f} % |"
-        if name in counted:
-            floors = counted[name].floors(gpu)
-            highest = max(floors, key=lambda floor: floors[floor])
-            row += f" {highest} {floors[highest]:.1f} ms | {time_ms / floors[highest]:.1f} × |"
-        print(row, flush=True)
 
 
 def print_prediction(network: AlphaFold, length: int, recycles: int) -> None:
@@ -205,13 +154,11 @@ def main() -> None:
     parser.add_argument("--memory", type=numbers, default="6144")
     parser.add_argument("--predictions", type=numbers, default="2560,4096")
     parser.add_argument("--recycles", type=int, default=3)
-    parser.add_argument("--budget", type=numbers, default="256,1024")
     parser.add_argument("--kernels", choices=["fused", "reference"], default="fused")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     options = parser.parse_args()
-    events: Events = defaultdict(list)
     arrays = random_parameters(CONFIG)
-    gpu = Floors.measure()
+    Floors.measure()
     torch.cuda.empty_cache()
     network = AlphaFold.from_parameters(CONFIG, arrays, GPU, DTYPES[options.precision], options.kernels)
     shallow = AlphaFold.from_parameters(
@@ -230,9 +177,6 @@ def main() -> None:
         except torch.OutOfMemoryError as error:
             print(f"| {job.args[1]} | {error}")
         torch.cuda.empty_cache()
-    network = network_with_events(arrays, options, events)
-    for length in options.budget:
-        print_budget(network, length, events, gpu)
 
 
 if __name__ == "__main__":

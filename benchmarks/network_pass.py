@@ -1,13 +1,12 @@
 """Time and peak memory of one pass on the CPU, with random parameters.
 
-usage: python benchmarks/network_pass.py [MODEL [RESIDUES [MSA_ROWS [EXTRA_ROWS [THREADS]]]]]
-       (default: model_1_ptm 60 16 16 1)
+    python benchmarks/network_pass.py [MODEL [RESIDUES [MSA_ROWS [EXTRA_ROWS [THREADS]]]]]
 
 Compare with DeepMind's `model.RunModel` (jax and alphafold-colabfold installed) on the same shapes.
 """
 
+import argparse
 import resource
-import sys
 import time
 
 import torch
@@ -21,9 +20,13 @@ from model.recycling import feature_tensors
 
 def main() -> None:
     """Time three passes and print the fastest."""
-    name, *numbers = sys.argv[1:] or ["model_1_ptm"]
-    defaults = [60, 16, 16, 1]
-    residues, msa_rows, extra_rows, threads = [int(n) for n in numbers] + defaults[len(numbers) :]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("model", nargs="?", default="model_1_ptm")
+    for argument, default in {"residues": 60, "msa_rows": 16, "extra_rows": 16, "threads": 1}.items():
+        parser.add_argument(argument, nargs="?", type=int, default=default, help=f"default: {default}")
+    options = parser.parse_args()
+    name, residues, threads = options.model, options.residues, options.threads
+    msa_rows, extra_rows = options.msa_rows, options.extra_rows
     torch.set_num_threads(threads)
     config = model_config(name)
     network = AlphaFold.from_parameters(config, random_parameters(config))

@@ -14,12 +14,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from bytecode import compile_bytecode
 from fold import run_foldcli, write_database
+from runs import compile_bytecode, write_random_parameters
 
 from model.config import model_config
 from msa.io.fasta import FastaRecord, read_fasta
-from tests.networks import write_parameters
 
 MIN_RESIDUES, MAX_RESIDUES = 100, 300
 
@@ -64,7 +63,7 @@ def main() -> None:
         folder = Path(temporary)
         records = list(itertools.islice(read_fasta(arguments.sequences), arguments.max_records))
         write_database(folder, records)
-        write_parameters(folder / "params", model_config("model_1_multimer_v3"))
+        write_random_parameters(folder / "params", model_config("model_1_multimer_v3"))
         chains = draw_chains(records, arguments.baits, arguments.preys)
         baits, preys = chains[: arguments.baits], chains[arguments.baits :]
         write_chains(folder / "baits.fasta", "b", baits)

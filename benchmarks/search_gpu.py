@@ -13,8 +13,8 @@ several GPUs, and on the CPU. The m8 files of all queries must be equal byte for
 (--alignment-mode 3), then convertalis. With --device cpu everything, including MMseqs2's gapless prefilter,
 runs on the CPU.
 
-`--bars` also searches with one query and an empty kernel cache, and with all queries in three iterations;
-prints the phases of the commands (search_phases.py); and compares the times with the bars.
+`--bars` also searches with one query and an empty kernel cache, and with all queries in three iterations, and
+compares the times with the bars.
 """
 
 import argparse
@@ -128,7 +128,6 @@ class Foldcli:
         max_gpu_bytes: int | None = None,
         cache: str = "cache",
         iterations: int | None = None,
-        phases: bool = False,
     ) -> Run:
         """Search in a process of its own; write the table to FOLDER/NAME.m8.
 
@@ -139,10 +138,8 @@ class Foldcli:
             max_gpu_bytes: limit of GPU memory for the database.
             cache: folder of compiled kernels.
             iterations: replaces the number of iterations of the settings.
-            phases: report the phases of the command.
         """
-        program = [str(self._root / "benchmarks" / "search_phases.py")] if phases else ["-m", "foldcli"]
-        command = [sys.executable, *program, "search", str(queries.resolve()), str(self._database)]
+        command = [sys.executable, "-m", "foldcli", "search", str(queries.resolve()), str(self._database)]
         command += ["-o", str(self.table(name)), "--device", device, "--overwrite", "-v", "--log-json"]
         command += ["--threads", str(self._threads), *self._settings]
         if iterations is not None:
@@ -238,14 +235,6 @@ def best(search: Callable[[], Run], repeats: int) -> Run:
     return min((search() for _ in range(repeats)), key=lambda run: run.seconds)
 
 
-def print_phases(label: str, run: Run) -> None:
-    """Print the table of search_phases.py."""
-    print(f"phases of {label}, seconds after the start of the process:")
-    lines = [text.rstrip() for _, text in run.messages]
-    first = next(k for k, text in enumerate(lines) if text.startswith("phase "))
-    print("\n".join(f"    {text}" for text in lines[first:]), flush=True)
-
-
 def run_on_device(
     options: argparse.Namespace, foldcli: Foldcli, one: Path
 ) -> tuple[Run, list[str], dict[str, float]]:
@@ -292,9 +281,6 @@ def run_on_device(
         three = best(lambda: foldcli.search("three", queries, device, iterations=3), repeats)
         print_run("all queries, three iterations", three)
         figures["all queries, three iterations"] = three.seconds
-        for name, fasta, iterations in (("one", one, 1), ("all", queries, 1), ("three", queries, 3)):
-            label = f"{fasta.name}, {iterations} iterations"
-            print_phases(label, foldcli.search(name, fasta, device, iterations=iterations, phases=True))
     return all_queries, names, figures
 
 
@@ -322,7 +308,7 @@ def main() -> None:
     parser.add_argument("--devices", nargs="*", default=[], help="several GPUs, such as cuda:0,1")
     parser.add_argument("--mmseqs", help="MMseqs2's program; one with GPU support unless --device cpu")
     parser.add_argument("--cpu", action="store_true", help="also run the CPU engine")
-    parser.add_argument("--bars", action="store_true", help="compare with the bars; print phases")
+    parser.add_argument("--bars", action="store_true", help="compare with the bars")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="working folder; default: TMPDIR")

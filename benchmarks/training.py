@@ -24,7 +24,6 @@ from model.training.processes import TrainingProcesses
 from model.training.settings import Phase, TrainingSettings, read_settings
 from model.training.step_graphs import EAGER_CALLS
 from model.training.trainer import Trainer
-from tests.model.training.helices import helix_chains
 
 ROOT = Path(__file__).parents[1]
 MADE_UP_CHAINS = 16
@@ -81,13 +80,42 @@ def settings_of(arguments: argparse.Namespace, size: int, processes: int) -> Tra
     return settings if arguments.workers is None else replace(settings, workers=arguments.workers)
 
 
+def made_up_chains(count: int, length: int) -> ChainSet:
+    """Return chains of random residues and atoms with alignments of four rows; each is a template of one."""
+    random = np.random.default_rng(1)
+    residues, steps = count * length, np.arange(length, dtype=np.int16)
+    aatype = random.integers(0, 20, residues).astype(np.uint8)
+    rows = random.integers(0, 22, (count, 4, length)).astype(np.uint8)
+    rows[:, 0] = aatype.reshape(count, length)
+    return ChainSet(
+        ids=tuple(map(str, range(count))),
+        num_full_atom=count,
+        chain_offset=np.arange(count + 1) * length,
+        aatype=aatype,
+        atom14=random.normal(0, 1000, (residues, 14, 3)).astype(np.int16),  # 0.01 Å
+        atom_bits=np.full(residues, 0b11111, np.int16),  # the backbone and CB
+        break_before=np.zeros(residues, np.uint8),
+        group=np.arange(count, dtype=np.int32),
+        cluster_size=np.ones(count, np.int32),
+        row_offset=np.arange(count) * 4 * length,
+        row_count=np.full(count, 4, np.int32),
+        tokens=rows.reshape(-1),
+        hit_offset=np.arange(count + 1),
+        hit_target=((np.arange(count) + 1) % count).astype(np.int32),
+        hit_identity=np.full(count, 0.3, np.float32),
+        hit_evalue=np.full(count, 1e-5, np.float32),
+        column_offset=np.arange(count + 1) * length,
+        columns=np.tile(np.stack([steps, steps], axis=1), (count, 1)),
+    )
+
+
 def training_data(arguments: argparse.Namespace) -> tuple[ChainSet, Split]:
     """Return the chains and their division, or made-up chains to train on."""
     if arguments.data is not None:
         chains = prepare(arguments.data, arguments.prepared)
         return chains, read_split(chains, arguments.data)
     none = np.arange(0)
-    return helix_chains(MADE_UP_CHAINS, 200), Split(np.arange(MADE_UP_CHAINS), none, none, none)
+    return made_up_chains(MADE_UP_CHAINS, 200), Split(np.arange(MADE_UP_CHAINS), none, none, none)
 
 
 def measure(

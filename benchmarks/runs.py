@@ -1,0 +1,60 @@
+"""What benchmarks of whole runs share: random parameters, random alignments, and compiled bytecode."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from foldcli.params.manifest import ParameterManifest
+from model.config import ModelConfig, model_config
+from model.parameters import random_parameters
+
+LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
+GAP = ord("-")
+# together, these import all that runs import
+_IMPORTS = (
+    "foldcli.pipeline.run, foldcli.report.plots",
+    "model.kernel_process, model.kernel_launches",
+    "msa.gpu.engine",
+)
+
+
+def network_config(name: str, tiny: bool = False) -> ModelConfig:
+    """Return a published architecture; a tiny one has one block in each stack, for CPUs."""
+    return model_config(name).with_blocks(1, 1) if tiny else model_config(name)
+
+
+def write_random_parameters(folder: Path, config: ModelConfig) -> None:
+    """Write a folder for `--params` with random parameters of a network, under its published name."""
+    folder.mkdir(parents=True)
+    file = f"params_{config.name}.npz"
+    np.savez(folder / file, **random_parameters(config, int(config.name.split("_")[1])))
+    if config != model_config(config.name):
+        ParameterManifest(architectures={file: config}).write(folder)
+
+
+def random_alignment(rng: np.random.Generator, name: str, residues: int, rows: int) -> bytes:
+    """Return an alignment whose rows share between a fifth and all of their residues with the query."""
+    query = rng.choice(LETTERS, residues)
+    letters = rng.choice(LETTERS, (rows, residues))
+    kept = rng.random((rows, residues)) < rng.uniform(0.2, 1.0, (rows, 1))
+    letters = np.where(kept, query, letters)
+    letters[rng.random((rows, residues)) < 0.1] = GAP
+    lines = [f">{name}\n".encode() + query.tobytes()]
+    lines += [f">row{number}\n".encode() + row.tobytes() for number, row in enumerate(letters)]
+    return b"\n".join(lines) + b"\n"
+
+
+def python_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a process that keeps and uses bytecode in a folder."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+
+
+def compile_bytecode(folder: Path) -> None:
+    """Import all that runs import, as installers do, in processes that keep the bytecode in a folder."""
+    for modules in _IMPORTS:
+        command = [sys.executable, "-c", f"import {modules}"]
+        subprocess.run(command, env=python_environment(folder), stderr=subprocess.DEVNULL)
