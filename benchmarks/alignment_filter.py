@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from msa.alignments.row_filter import filter_rows
 from msa.alphabet import STANDARD, encode
-from msa.search.row_filter import filter_rows
-from msa.search.settings import AlignmentFilter
+from msa.engines.settings import AlignmentFilter
 
 GAP = ord("-")
 FILTERS = [

@@ -18,10 +18,10 @@ import time
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
-from features.cache import FeatureCache, read_entry
-from features.cleanup import remove_abandoned
-from features.entry import CorruptEntryError
-from msa.io.alignments import Alignment, parse_alignment
+from features.cache.cache import FeatureCache, read_entry
+from features.cache.cleanup import remove_abandoned
+from features.cache.entry import CorruptEntryError
+from msa.alignments.files import Alignment, parse_alignment
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 

@@ -48,21 +48,22 @@ from compact_tables import (
     report,
 )
 
-from features.alignment_depth import row_weights
-from features.deterministic import make_features
-from features.residues import CA, RESTYPES, atom_maps, decode_query
-from features.sampling import SamplingSettings, sample_features
+from features.alphafold2.alignment_depth import row_weights
+from features.alphafold2.deterministic import make_features
+from features.alphafold2.sampling import SamplingSettings, sample_features
+from features.chemistry.residues import CA, RESTYPES, atom_maps, decode_query
 from features.templates.candidates import TemplateCandidate
-from features.templates.chains import TemplateChain
 from features.templates.homology import copy_template
-from features.templates.settings import TemplateSettings
+from features.templates.library.chains import TemplateChain
+from features.templates.library.settings import TemplateSettings
 from features.templates.template_features import make_template_features
 from model import residue_constants
-from model.alphafold import AlphaFold
-from model.config import ModelConfig
-from model.embedders import pseudo_beta
-from model.kernel_request import KernelRequest
-from model.network_folder import (
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.modules.embedders import pseudo_beta
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import load_folder
+from model.alphafold2.recycling import RecyclingSettings, predict
+from model.checkpoints.network_folder import (
     MAX_EVALUE,
     MIN_COVERAGE,
     InputSizes,
@@ -70,20 +71,19 @@ from model.network_folder import (
     folder_of,
     read_manifest,
 )
-from model.parameters import load_folder
+from model.planning.kernel_request import KernelRequest
 from model.prediction import Prediction
-from model.recycling import RecyclingSettings, predict
 from model.refinement.refine import refine
 from model.residue_tables import residue_rows
-from model.training.checkpoint import MANIFEST
-from model.training.data import CENTI, ChainSet, Split, read_split
-from model.training.losses import lddt_ca
+from model.training.alphafold2.losses import lddt_ca
+from model.training.alphafold2.violations import between_residue_clashes, peptide_bond_violations
+from model.training.data.data import CENTI, ChainSet, Split, read_split
+from model.training.data.prepare import prepare
 from model.training.packaging import package_network
-from model.training.prepare import prepare
-from model.training.settings import read_settings
+from model.training.runtime.checkpoint import MANIFEST
+from model.training.runtime.settings import read_settings
 from model.training.validation import contact_precision, long_range_precision
-from model.training.violations import between_residue_clashes, peptide_bond_violations
-from msa.io.alignments import Alignment
+from msa.alignments.files import Alignment
 
 SETTINGS = Path(__file__).parents[1] / "examples" / "train" / "compact.yaml"
 LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)
@@ -351,7 +351,7 @@ def compile_kernels(config: ModelConfig, device: torch.device) -> None:
     processes = min(32, len(os.sched_getaffinity(0)))
     capability = (properties.major, properties.minor)
     request = KernelRequest(properties.name, capability, (config,), "bf16", processes)
-    command = [sys.executable, "-c", "from model.kernel_process import main; main()"]
+    command = [sys.executable, "-c", "from model.planning.kernel_process import main; main()"]
     subprocess.run(command, input=f"{request.to_json()}\n", stdout=subprocess.PIPE, text=True)
 
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from model.heads import shift_log_odds
-from model.network_folder import HeldOutCase
+from model.alphafold2.modules.heads import shift_log_odds
+from model.checkpoints.network_folder import HeldOutCase
 
 # limits of the numbers of effective sequences, and of the identities of the best template
 EFFECTIVE = (0.0, 10.0, 30.0, None)

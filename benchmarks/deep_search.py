@@ -22,17 +22,17 @@ import tempfile
 import time
 from pathlib import Path
 
-from foldcli.pipeline.searcher import open_search_engine
+from foldcli.pipeline.search.searcher import open_search_engine
+from msa.alignments.a3m import write_a3m
+from msa.alignments.alignment_filter import alignment_hits
+from msa.alignments.m8 import write_m8
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.io.a3m import write_a3m
+from msa.engines.engine import Engine
+from msa.engines.settings import AlignmentFilter, SearchSettings
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, read_fasta
-from msa.io.m8 import write_m8
-from msa.search.alignment_filter import alignment_hits
-from msa.search.engine import Engine
 from msa.search.search import search_many
-from msa.search.settings import AlignmentFilter, SearchSettings
 
 FOLDING_FILTER = AlignmentFilter(max_seq_id=0.95, diff=3000)
 SAMPLES_PER_SECOND = 100

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from features.cache import FeatureCache, cache_key
-from features.deterministic import make_features
-from features.sampling import SamplingSettings, sample_features
-from msa.io.alignments import read_alignment
+from features.alphafold2.deterministic import make_features
+from features.alphafold2.sampling import SamplingSettings, sample_features
+from features.cache.cache import FeatureCache, cache_key
+from msa.alignments.files import read_alignment
 from msa.io.compression import read_bytes
 
 # an alignment with at least this many rows counts as deep

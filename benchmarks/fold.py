@@ -33,15 +33,15 @@ import numpy as np
 import torch
 from runs import compile_bytecode, network_config, python_environment, write_random_parameters
 
-from features.cache import FeatureCache
-from features.sampling import SamplingSettings, sample_features
-from foldcli.pipeline.device import choose_device, choose_kernels, choose_precision
+from features.alphafold2.sampling import SamplingSettings, sample_features
+from features.cache.cache import FeatureCache
+from foldcli.pipeline.network.device import choose_device, choose_kernels, choose_precision
 from foldcli.process_state import set_numba_cache_folder
-from model.alphafold import AlphaFold
-from model.config import ModelConfig
-from model.parameters import random_parameters
-from model.recycling import RecyclingSettings, predict, start_prediction
-from msa.io.alignments import read_alignment
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import RecyclingSettings, predict, start_prediction
+from msa.alignments.files import read_alignment
 from msa.io.fasta import FastaRecord, read_fasta
 
 MIN_RESIDUES, MAX_RESIDUES = 80, 380

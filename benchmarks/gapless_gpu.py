@@ -32,10 +32,10 @@ from cuda.alignment.top_k import GaplessBatch, SelectionStreams, TopKSelector, r
 from msa.alphabet import PAD, encode
 from msa.cpu.gapless import gapless_scores
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.engine import best_targets
 from msa.gpu.gapless_benchmark import QUERY_LENGTHS, min_seconds, shared_memory_limit, tune_launches
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
-from msa.search.engine import best_targets
 
 _MIN_SCORE = 15
 _TOP_QUERIES = 8

@@ -31,10 +31,10 @@ from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.database.build import open_or_build_database
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.engine import best_targets
+from msa.engines.hits import LocalAlignment, local_alignments
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
-from msa.search.engine import best_targets
-from msa.search.hits import LocalAlignment, local_alignments
 
 
 def event_seconds(work: Callable[[], None], repeats: int = 5) -> float:

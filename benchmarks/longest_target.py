@@ -25,14 +25,14 @@ import torch
 from random_inputs import ROWS, monomer_features
 from torch import distributed
 
-from foldcli.pipeline.device import NetworkMemory
-from model.alphafold import AlphaFold
-from model.config import ModelConfig, model_config
-from model.memory_plan import MIN_CHUNK_ELEMENTS, PassSize, estimate_peak_bytes, usable_bytes
+from foldcli.pipeline.network.device import NetworkMemory
+from model.alphafold2.modules.config import ModelConfig, model_config
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import RecyclingSettings, predict
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
-from model.parameters import random_parameters
-from model.recycling import RecyclingSettings, predict
+from model.planning.memory_plan import MIN_CHUNK_ELEMENTS, PassSize, estimate_peak_bytes, usable_bytes
 
 EXTRA_ROWS = 5120
 PASSES = 2

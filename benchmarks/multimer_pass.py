@@ -29,14 +29,14 @@ from random_inputs import (
 )
 
 from cuda.fused.chunking import chunk_budget
-from foldcli.pipeline.device import NetworkMemory
-from model.alphafold import AlphaFold
-from model.config import model_config
-from model.embedders import Features
-from model.multimer.draws import PhiloxMsaDraws
-from model.multimer.inputs import MultimerInputs
-from model.parameters import random_parameters
-from model.recycling import feature_tensors
+from foldcli.pipeline.network.device import NetworkMemory
+from model.alphafold2.modules.config import model_config
+from model.alphafold2.modules.embedders import Features
+from model.alphafold2.multimer.draws import PhiloxMsaDraws
+from model.alphafold2.multimer.inputs import MultimerInputs
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import feature_tensors
 
 MONOMER, MULTIMER, COLABFOLD_MONOMER = "model_1_ptm", "model_1_multimer_v3", "model_3_ptm"
 GIB = 2**30

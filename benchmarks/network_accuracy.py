@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from parity import build_network, read_arrays, rms, run_iterations
 
-from model.multimer.draws import PhiloxMsaDraws
+from model.alphafold2.multimer.draws import PhiloxMsaDraws
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "model" / "data"
 NETWORKS = {

@@ -25,12 +25,12 @@ from fused_timing import Floors
 from random_inputs import random_features
 
 from cuda.fused.chunking import chunk_budget
-from foldcli.pipeline.device import NetworkMemory
-from model.alphafold import AlphaFold, PassOutput
-from model.config import model_config
-from model.memory_plan import MemoryPlan
-from model.parameters import random_parameters
-from model.recycling import RecyclingSettings, feature_tensors, predict
+from foldcli.pipeline.network.device import NetworkMemory
+from model.alphafold2.modules.config import model_config
+from model.alphafold2.network import AlphaFold, PassOutput
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import RecyclingSettings, feature_tensors, predict
+from model.planning.memory_plan import MemoryPlan
 
 ROWS, EXTRA_ROWS = 508, 5120
 

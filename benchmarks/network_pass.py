@@ -12,10 +12,10 @@ import time
 import torch
 from random_inputs import random_features
 
-from model.alphafold import AlphaFold
-from model.config import model_config
-from model.parameters import random_parameters
-from model.recycling import feature_tensors
+from model.alphafold2.modules.config import model_config
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import feature_tensors
 
 
 def main() -> None:

@@ -409,7 +409,7 @@ def whole_attention(length: int, with_peers: bool) -> dict[str, Call]:
     calls["ours, starting"] = lambda: kernel.attention(pair, weights, None, bias)
     calls["ours, ending"] = lambda: kernel.attention(swapped, weights, None, bias)
     calls["ours in place"] = lambda: kernel.add_attention(sums, weights, None, bias)
-    # see model.memory_plan.plan_memory
+    # see model.planning.memory_plan.plan_memory
     with chunk_budget(2 * length**2 * CHANNELS):
         return {name: replayed(call) for name, call in calls.items()}
 

@@ -41,15 +41,15 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.random_inputs import random_features
 from cuda.fused.chunking import chunk_budget
-from model.alphafold import AlphaFold
-from model.config import ModelConfig, model_config
-from model.memory_plan import PassSize, plan_memory
+from model.alphafold2.modules.config import ModelConfig, model_config
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import feature_tensors
 from model.parallel import evoformer, pair, triangle
 from model.parallel.communication import CommunicationRecord, RankGroup, Traffic
 from model.parallel.network import ParallelAlphaFold
 from model.parallel.pair import PIECES
-from model.parameters import random_parameters
-from model.recycling import feature_tensors
+from model.planning.memory_plan import PassSize, plan_memory
 
 MEGABYTE = 1e6
 # kernels of the table of a profile

@@ -23,17 +23,22 @@ import numpy as np
 import torch
 from torch import nn
 
-from model.alphafold import AlphaFold
-from model.complex_scores import complex_scores
-from model.config import MultimerConfig, model_config
-from model.embedders import Features, RecycledState
-from model.heads import AlignedError, expected_errors, expected_plddt
-from model.multimer.draws import MsaDraws
-from model.multimer.inputs import MultimerInputs
-from model.parameters import random_parameters
-from model.recycling import feature_tensors
-from model.rigid import Rigid
-from model.structure_module import Backbone, SidechainFrames, StructureModule, frames_to_atom14_positions
+from model.alphafold2.modules.config import MultimerConfig, model_config
+from model.alphafold2.modules.embedders import Features, RecycledState
+from model.alphafold2.modules.heads import AlignedError, expected_errors, expected_plddt
+from model.alphafold2.modules.structure_module import (
+    Backbone,
+    SidechainFrames,
+    StructureModule,
+    frames_to_atom14_positions,
+)
+from model.alphafold2.multimer.draws import MsaDraws
+from model.alphafold2.multimer.inputs import MultimerInputs
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import feature_tensors
+from model.confidence.complex_scores import complex_scores
+from model.layers.rigid import Rigid
 
 # sizes of the samples of the multimer sets
 MULTIMER = MultimerConfig(msa_rows=12, extra_rows=16)
@@ -162,7 +167,7 @@ def _stack_rigid(rigids: list[Rigid]) -> Rigid:
 
 
 class RecordedDraws:
-    """The random numbers of one iteration of a multimer set; see `model.multimer.draws.MsaDraws`."""
+    """The random numbers of one iteration of a multimer set; see `model.alphafold2.multimer.draws.MsaDraws`."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         names = ("uniform_rows", "uniform_mask", "uniform_residues")

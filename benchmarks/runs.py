@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from foldcli.params.manifest import ParameterManifest
-from model.config import ModelConfig, model_config
-from model.parameters import random_parameters
+from model.alphafold2.modules.config import ModelConfig, model_config
+from model.alphafold2.parameters import random_parameters
 
 LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
 GAP = ord("-")
 # together, these import all that runs import
 _IMPORTS = (
-    "foldcli.pipeline.run, foldcli.report.plots",
-    "model.kernel_process, model.kernel_launches",
+    "foldcli.pipeline.runs.run, foldcli.report.plots",
+    "model.planning.kernel_process, model.planning.kernel_launches",
     "msa.gpu.engine",
 )
 

@@ -17,7 +17,7 @@ import numpy as np
 from fold import run_foldcli, write_database
 from runs import compile_bytecode, write_random_parameters
 
-from model.config import model_config
+from model.alphafold2.modules.config import model_config
 from msa.io.fasta import FastaRecord, read_fasta
 
 MIN_RESIDUES, MAX_RESIDUES = 100, 300

@@ -27,9 +27,9 @@ from pathlib import Path
 
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.search.search import search
-from msa.search.settings import SearchSettings
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ FOLDCLI = [sys.executable, "-m", "foldcli"]
 READ_BYTES, READ_THREADS = 1 << 24, 8
 """Direct reads that show the disk's limit."""
 MAPPED_BYTES, MAPPED_THREADS = 1 << 22, 4
-"""Copies from the memory map, as msa/gpu/database_stream.py makes them."""
+"""Copies from the memory map, as msa/gpu/device/database_stream.py makes them."""
 PASS_RESIDUES = 8192
 """Query residues for which a streamed database passes through the GPU once (docs/search.md)."""
 PINNED_COPY = """

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foldcli.pipeline.searcher import open_search_engine
+from foldcli.pipeline.search.searcher import open_search_engine
+from msa.alignments.m8 import write_m8
 from msa.database.database import TargetDatabase
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
-from msa.io.m8 import write_m8
 from msa.search.search import search_many
-from msa.search.settings import SearchSettings
 
 STAGES = ("queueing", "filter", "alignment")
 

@@ -33,12 +33,12 @@ from pathlib import Path
 
 from msa.cpu.engine import CpuEngine
 from msa.database.database import TargetDatabase
+from msa.engines.hits import Hit
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
-from msa.search.families import FamilyBuilder
-from msa.search.family import Family
-from msa.search.hits import Hit
+from msa.search.families.families import FamilyBuilder
+from msa.search.families.family import Family
 from msa.search.iterations import IteratedSearch
-from msa.search.settings import SearchSettings
 
 EVALUE, MAX_TARGETS = "1000", "4000"
 LEVELS = {"family": 4, "superfamily": 3}

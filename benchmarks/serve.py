@@ -24,8 +24,8 @@ from typing import IO
 
 from foldcli.server.client import RemoteSearcher
 from msa.database.database import TargetDatabase
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.settings import SearchSettings
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 

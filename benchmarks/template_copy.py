@@ -21,15 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
-from features.residues import CA
+from features.chemistry.residues import CA
 from features.templates.candidates import TemplateHits
 from features.templates.homology import aligned_neighbours, completeness, copy_best_template
-from features.templates.library import EMBEDDED, StructureLibrary
+from features.templates.library.library import EMBEDDED, StructureLibrary
+from features.templates.library.settings import TemplateSettings
 from features.templates.search import alignment_query, search_templates_many
-from features.templates.settings import TemplateSettings
-from foldcli.pipeline.searcher import open_search_engine
+from foldcli.pipeline.search.searcher import open_search_engine
+from msa.alignments.files import Alignment
 from msa.alphabet import STANDARD
-from msa.io.alignments import Alignment
 from msa.io.fasta import FastaRecord
 
 MIN_COVERAGE = 0.7

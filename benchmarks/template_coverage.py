@@ -17,17 +17,17 @@ from pathlib import Path
 
 import numpy as np
 
-from features.templates.library import EMBEDDED, StructureLibrary
+from features.templates.library.library import EMBEDDED, StructureLibrary
+from features.templates.library.settings import TemplateSettings
 from features.templates.search import alignment_query, search_templates_many
-from features.templates.settings import TemplateSettings
-from foldcli.pipeline.alignment_settings import AlignmentSettings
-from foldcli.pipeline.hit_texts import write_alignment
-from foldcli.pipeline.searcher import DatabaseSource, open_search_engine
-from msa.io.alignments import parse_alignment
+from foldcli.pipeline.search.hit_texts import write_alignment
+from foldcli.pipeline.search.searcher import DatabaseSource, open_search_engine
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from msa.alignments.files import parse_alignment
+from msa.engines.engine import Engine
+from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH
 from msa.io.fasta import FastaRecord
-from msa.search.engine import Engine
 from msa.search.search import search_many
-from msa.search.settings import FOLDING_FILTER, FOLDING_SEARCH
 
 MIN_COVERAGE = 0.7
 LENGTHS = (50, 600)

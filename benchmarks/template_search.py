@@ -18,17 +18,17 @@ from pathlib import Path
 import numpy as np
 
 from features.templates.candidates import TemplateHits
-from features.templates.library import EMBEDDED, StructureLibrary
+from features.templates.library.library import EMBEDDED, StructureLibrary
+from features.templates.library.settings import TemplateSettings
 from features.templates.search import alignment_query, hit_features, search_templates_many
 from features.templates.selection import select_templates
-from features.templates.settings import TemplateSettings
 from features.templates.table import write_template_table
-from foldcli.pipeline.searcher import open_search_engine
-from msa.io.alignments import read_alignment
+from foldcli.pipeline.search.searcher import open_search_engine
+from msa.alignments.files import read_alignment
+from msa.engines.query_profile import QueryProfile
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search.families import FamilyBuilder
-from msa.search.query_profile import QueryProfile
+from msa.search.families.families import FamilyBuilder
 from msa.search.search import search_many
 
 BARS = {"cpu": 300.0, "gpu": 20.0}

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from model.training.data import ChainSet, Split, read_split
-from model.training.prepare import prepare
-from model.training.processes import TrainingProcesses
-from model.training.settings import Phase, TrainingSettings, read_settings
-from model.training.step_graphs import EAGER_CALLS
+from model.training.data.data import ChainSet, Split, read_split
+from model.training.data.prepare import prepare
+from model.training.runtime.processes import TrainingProcesses
+from model.training.runtime.settings import Phase, TrainingSettings, read_settings
+from model.training.runtime.step_graphs import EAGER_CALLS
 from model.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]

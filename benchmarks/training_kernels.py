@@ -35,11 +35,11 @@ from cuda.fused.transition import TransitionWeights
 from cuda.fused.transition import differentiable as transition
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights
 from cuda.fused.triangle_multiplication import differentiable as multiplication
-from model.config import MsaConfig, PairConfig, StackConfig
-from model.evoformer import EvoformerBlock
-from model.kernels import select_kernels
-from model.training.execution import configure_compiler
-from model.training.network import evoformer_block
+from model.alphafold2.modules.config import MsaConfig, PairConfig, StackConfig
+from model.alphafold2.modules.evoformer import EvoformerBlock
+from model.layers.kernels import select_kernels
+from model.training.alphafold2.network import evoformer_block
+from model.training.runtime.execution import configure_compiler
 
 HEADS, WIDTH, CHANNELS = 4, 32, 128
 Step = Callable[[], Sequence[torch.Tensor]]

@@ -5,7 +5,7 @@ Run `python docs/generate_compact.py` after the network has changed; a test comp
 
 from pathlib import Path
 
-from model.network_folder import COMPACT_FOLDER, HeldOutCase, NetworkManifest, read_manifest
+from model.checkpoints.network_folder import COMPACT_FOLDER, HeldOutCase, NetworkManifest, read_manifest
 
 PAGE = Path(__file__).with_name("compact-network.md")
 START, END = "<!-- results: python docs/generate_compact.py -->\n", "<!-- end of results -->\n"

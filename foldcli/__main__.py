@@ -35,7 +35,7 @@ def main() -> None:
     code = run_with_exit_codes(cli)
     # At a normal exit, Python would stop a thread that is still opening a GPU, and CUDA's libraries would
     # then abort the process.
-    if "msa.gpu.local_worker" in sys.modules or any(thread.daemon for thread in threading.enumerate()):
+    if "msa.gpu.worker.local_worker" in sys.modules or any(thread.daemon for thread in threading.enumerate()):
         exit_at_once(code)
     sys.exit(code)
 

@@ -119,9 +119,9 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return error.code
     if isinstance(error, click.UsageError):
         return ExitCode.USAGE
-    if _is_named(error, "msa.errors.MissingError", "model.errors.ParametersMissing"):
+    if _is_named(error, "msa.base.errors.MissingError", "model.errors.ParametersMissing"):
         return ExitCode.MISSING
-    bad_input = "msa.errors.InputError", "model.errors.ParametersError", "model.errors.DataError"
+    bad_input = "msa.base.errors.InputError", "model.errors.ParametersError", "model.errors.DataError"
     if _is_named(error, *bad_input):
         return ExitCode.BAD_INPUT
     if isinstance(error, OSError) and error.errno in _MACHINE_ERRORS:
@@ -136,7 +136,7 @@ def ends_run(error: BaseException) -> bool:
 
     It then ends the run, with one message, and the same command continues it.
     """
-    if _is_named(error, "msa.errors.UnwritableFolder"):
+    if _is_named(error, "msa.base.errors.UnwritableFolder"):
         return True
     return isinstance(error, OSError) and error.errno in (*_DISK_FULL, errno.EROFS)
 
@@ -168,7 +168,7 @@ def describe(error: BaseException) -> str:
 
 
 def _describe_system_error(error: OSError) -> str:
-    if _is_named(error, "msa.io.atomic.DiskFull"):
+    if _is_named(error, "msa.base.atomic.DiskFull"):
         return str(error)
     if error.errno in _DISK_FULL:
         file = error.filename or "the output"

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from foldcli.logs import logger, logs_json
-from msa.progress import Progress
+from msa.base.progress import Progress
 
 
 def shows_progress() -> bool:

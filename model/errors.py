@@ -1,6 +1,6 @@
 """Exceptions of the networks: parameters, memory, relaxation, ranks and training.
 
-Like those in `msa.errors`, all can be pickled.
+Like those in `msa.base.errors`, all can be pickled.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Files that other processes never see half-written, for model, which may not import `msa.io.atomic`."""
+"""Files that other processes never see half-written, for model, which may not import `msa.base.atomic`."""
 
 import contextlib
 import os

@@ -22,19 +22,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from foldcli.pipeline.searcher import open_search_engine
+from foldcli.pipeline.search.searcher import open_search_engine
+from msa.alignments.alignment_rows import code_rows
 from msa.alphabet import GAP, STANDARD, encode
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.engines.engine import Engine
+from msa.engines.hits import Hits
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, first_word, read_fasta
 from msa.profile.context import UNKNOWN
 from msa.profile.family_profile import conditional_probabilities
 from msa.profile.matrices import BLOSUM62, background
-from msa.search.alignment_rows import code_rows
-from msa.search.engine import Engine
-from msa.search.hits import Hits
 from msa.search.search import search_many
-from msa.search.settings import SearchSettings
 
 LENGTHS = 60, 900
 """Lengths of the proteins that are searched with."""

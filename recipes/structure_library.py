@@ -19,15 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-from features.residues import ATOM37, CA, CB, GLYCINE, atom_maps, decode_query
-from features.templates.build import write_library
-from features.templates.chains import TemplateChain
-from features.templates.settings import LibrarySettings
+from features.chemistry.residues import ATOM37, CA, CB, GLYCINE, atom_maps, decode_query
+from features.templates.library.build import write_library
+from features.templates.library.chains import TemplateChain
+from features.templates.library.settings import LibrarySettings
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.search.search import search_many
-from msa.search.settings import SearchSettings
 
 FULL_ATOM, BACKBONES, EXTRA = "chains.npz.xz", "cgdms_backbone_chains.npz.xz", "extra_fullatom_chains.npz.xz"
 SETTINGS = LibrarySettings(units_per_angstrom=25, backbone_only=True)

@@ -21,8 +21,8 @@ from typing import Any
 # what commands import when they are called
 _PRELOADED = (
     "torch", "numba", "Bio.Align", "gemmi", "matplotlib.figure", "safetensors.numpy", "yaml", "zstandard",
-    "features.cache", "foldcli.cli", "foldcli.__main__", "foldcli.pipeline.cache_run", "foldcli.pipeline.run",
-    "foldcli.pipeline.search_run", "foldcli.pipeline.searcher", "model.alphafold", "msa.cpu.engine",
+    "features.cache.cache", "foldcli.cli", "foldcli.__main__", "foldcli.pipeline.runs.cache_run", "foldcli.pipeline.runs.run",
+    "foldcli.search_runs.settings", "foldcli.pipeline.search.searcher", "model.alphafold2.network", "msa.cpu.engine",
     "msa.database.build", "multiprocessing.spawn",
 )  # fmt: skip
 _LOCK = Lock()

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from foldcli.params.manifest import ParameterManifest
-from model.config import (
+from model.alphafold2.modules.config import (
     ModelConfig,
     MsaConfig,
     MultimerConfig,
@@ -21,8 +21,8 @@ from model.config import (
     TemplateConfig,
     model_config,
 )
-from model.network_folder import WEIGHTS_FILE, InputSizes, NetworkManifest, write_manifest
-from model.parameters import random_parameters
+from model.alphafold2.parameters import random_parameters
+from model.checkpoints.network_folder import WEIGHTS_FILE, InputSizes, NetworkManifest, write_manifest
 
 
 def tiny_network(name: str = "tiny") -> ModelConfig:

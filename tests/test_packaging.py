@@ -14,8 +14,8 @@ import pytest
 
 from foldcli.doctor.system_checks import package_ranges
 from foldcli.version import VERSION
-from model.network_folder import COMPACT_FOLDER, MANIFEST_FILE, WEIGHTS_FILE, read_manifest
-from model.parameters import load_folder
+from model.alphafold2.parameters import load_folder
+from model.checkpoints.network_folder import COMPACT_FOLDER, MANIFEST_FILE, WEIGHTS_FILE, read_manifest
 from tests.networks import tiny_network, write_packaged_network
 
 PACKAGES = ("foldcli", "msa", "features", "model", "cuda")

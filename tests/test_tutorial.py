@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from model.network_folder import COMPACT_FOLDER
+from model.checkpoints.network_folder import COMPACT_FOLDER
 
 pytestmark = [
     pytest.mark.slow,

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import IO
 
+from features.alphafold2.deterministic import distinct_rows, make_features
 from features.complexes.entities import group_chains
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.complexes.rows import pair_entities
-from features.deterministic import distinct_rows, make_features
-from msa.io.alignments import parse_alignment
-from msa.io.complex_a3m import a3m_rows, write_complex_a3m
+from msa.alignments.complex_a3m import a3m_rows, write_complex_a3m
+from msa.alignments.files import parse_alignment
 
 
 def write_paired_a3m(
@@ -25,7 +25,7 @@ def write_paired_a3m(
         The number of paired and unpaired rows after the queries.
 
     Raises:
-        InputError: see `msa.io.alignments.read_alignment`.
+        InputError: see `msa.alignments.files.read_alignment`.
     """
     parsed = {data: parse_alignment(data) for data in chains}
     queries = [parsed[data].query for data in chains]

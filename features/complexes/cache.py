@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.cache import FeatureCache
+from features.alphafold2.deterministic import column_profile
+from features.alphafold2.schema import SCHEMA_VERSION
+from features.cache.cache import FeatureCache
+from features.cache.entry import FORMAT
+from features.chemistry.residues import GAP
 from features.complexes.entities import AlignedRows
 from features.complexes.rows import ComplexRows
-from features.deterministic import column_profile
-from features.entry import FORMAT
-from features.residues import GAP
-from features.schema import SCHEMA_VERSION
 
 _PAIRED = -1
 
@@ -56,7 +56,7 @@ def add_rows(
 
 
 def rows_to_features(name: str, rows: ComplexRows) -> dict[str, np.ndarray]:
-    """Return the rows of a complex as the features in `features.schema.CACHED_COMPLEX`."""
+    """Return the rows of a complex as the features in `features.alphafold2.schema.CACHED_COMPLEX`."""
     ends = np.cumsum([len(sequence) for sequence in rows.sequences])
     columns = [slice(end - len(sequence), end) for end, sequence in zip(ends, rows.sequences, strict=True)]
     counts = [len(rows.paired[0]), *map(len, rows.unpaired)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from features.residues import GAP
+from features.chemistry.residues import GAP
 
 
 @dataclass(frozen=True, eq=False)
@@ -13,7 +13,7 @@ class AlignedRows:
     """Rows of the alignment of one chain.
 
     Attributes:
-        codes: int8 [M, R], residue codes (`features.residues`).
+        codes: int8 [M, R], residue codes (`features.chemistry.residues`).
         deletions: unsigned integers [M, R].
     """
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from features.alphafold2.schema import COMPLEX
+from features.chemistry.residues import encode_query
 from features.complexes.entities import Entity, group_chains
 from features.complexes.merge import merge_entities
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.complexes.rows import ComplexRows, pair_chains
-from features.residues import encode_query
-from features.schema import COMPLEX
 from features.templates.template_features import no_templates
 
 
@@ -26,14 +26,14 @@ def complex_features(
     used. See `features.complexes.entities.group_chains` for the order of the chains in the result.
 
     Args:
-        chains: for each chain, the features in `features.schema.CACHED` with its own templates.
+        chains: for each chain, the features in `features.alphafold2.schema.CACHED` with its own templates.
         settings: which rows are paired.
         min_rows: see `merge_entities`.
         pairing: for each chain, the same features of another alignment from which the paired rows are taken,
             such as AlphaFold's alignment with UniProt; by default they are taken from `chains`.
 
     Returns:
-        The features in `features.schema.COMPLEX`.
+        The features in `features.alphafold2.schema.COMPLEX`.
     """
     groups = group_chains([chain["sequence"][0].decode() for chain in chains])
     return features_of_rows(
@@ -58,7 +58,7 @@ def features_of_rows(
         min_rows: see `merge_entities`.
 
     Returns:
-        The features in `features.schema.COMPLEX`, with the chains in the order of `group_chains`.
+        The features in `features.alphafold2.schema.COMPLEX`, with the chains in the order of `group_chains`.
     """
     if templates is None:
         templates = [no_templates(len(sequence)) for sequence in rows.sequences]

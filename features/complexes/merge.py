@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from features.chemistry.residues import ATOM37, GAP, atom_maps
 from features.complexes.entities import AlignedRows, Entity
-from features.residues import ATOM37, GAP, atom_maps
 
 # largest numbers of rows of a chain, of paired rows among them, and of templates
 MAX_ROWS, MAX_PAIRED_ROWS, MAX_TEMPLATES = 2048, 1024, 4
@@ -28,7 +28,7 @@ def merge_entities(entities: Sequence[Entity], min_rows: int = 512) -> dict[str,
             it samples.
 
     Returns:
-        The features in `features.schema.COMPLEX`.
+        The features in `features.alphafold2.schema.COMPLEX`.
     """
     aatype = _per_chain(entities, lambda entity: entity.aatype)
     residues = len(aatype)

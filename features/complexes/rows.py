@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from features.chemistry.residues import encode_msa
 from features.complexes.entities import AlignedRows, group_chains
 from features.complexes.pairing import PairingSettings, pair_rows, pairing_candidates
-from features.residues import encode_msa
-from msa.io.alignments import Alignment
-from msa.io.complex_a3m import ComplexAlignment
+from msa.alignments.complex_a3m import ComplexAlignment
+from msa.alignments.files import Alignment
 
 _QUERY = np.zeros(1, np.int64)
 
@@ -105,7 +105,7 @@ def pair_entities(
     """Return the paired rows of the entities of a complex; see `features.complexes.pairing.pair_rows`.
 
     Args:
-        entities: `msa`, `species_row` and `species` of each entity (`features.schema.CACHED`).
+        entities: `msa`, `species_row` and `species` of each entity (`features.alphafold2.schema.CACHED`).
         copies: number of chains of each entity.
         settings: which rows are paired.
     """

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from features.templates.chains import TemplateChain
-from msa.search.hits import OPERATIONS, Hits
+from features.templates.library.chains import TemplateChain
+from msa.engines.hits import OPERATIONS, Hits
 
 
 @dataclass(frozen=True, eq=False)

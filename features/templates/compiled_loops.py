@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from features.templates.bonds import C_N, C_N_CA, CA_C, CA_C_N, N_CA, N_CA_C
-from msa.jit import kernel
+from msa.base.jit import kernel
 
 # compiled functions compute with tuples of three numbers, since numba compiles array expressions slowly
 

@@ -1,7 +1,7 @@
 """The loop of features/templates/candidates.py, compiled."""
 
-from msa.jit import kernel
-from msa.search.hits import OPERATIONS
+from msa.base.jit import kernel
+from msa.engines.hits import OPERATIONS
 
 _PAIR, _QUERY_ONLY, _TARGET_ONLY = (OPERATIONS.index(letter) for letter in "MID")
 

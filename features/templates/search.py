@@ -6,20 +6,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from features.residues import GAP as MSA_GAP
+from features.chemistry.residues import GAP as MSA_GAP
 from features.templates.candidates import TemplateHits
-from features.templates.library import StructureLibrary
+from features.templates.library.library import StructureLibrary
+from features.templates.library.settings import TemplateSettings
 from features.templates.selection import select_templates
-from features.templates.settings import TemplateSettings
 from features.templates.template_features import make_template_features
+from msa.alignments.files import Alignment
 from msa.alphabet import GAP, encode
-from msa.io.alignments import Alignment
+from msa.engines.engine import Engine
+from msa.engines.query_profile import QueryProfile
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search.engine import Engine
-from msa.search.query_profile import QueryProfile
 from msa.search.search import search_many
-from msa.search.settings import SearchSettings
 
 _MAX_PROFILE_ROWS = 4096
 """Maximum number of rows that a profile is computed from; more change little and take much longer."""
@@ -41,7 +41,7 @@ def features_query(features: Mapping[str, np.ndarray], name: str = "query") -> P
     """Return a query with the profile of a target's deterministic features.
 
     Args:
-        features: `msa` and `sequence` of `features.schema.CACHED`.
+        features: `msa` and `sequence` of `features.alphafold2.schema.CACHED`.
         name: header of the query.
     """
     codes = features["msa"][:_MAX_PROFILE_ROWS]

@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from features.residues import CA
+from features.chemistry.residues import CA
 from features.templates.candidates import TemplateCandidate, TemplateHits, aligned_pairs
-from features.templates.chains import TemplateChain
 from features.templates.homology import copy_template
-from features.templates.library import StructureLibrary, parse_header
-from features.templates.settings import TemplateSettings
+from features.templates.library.chains import TemplateChain
+from features.templates.library.library import StructureLibrary, parse_header
+from features.templates.library.settings import TemplateSettings
 from msa.alphabet import LETTER_BITS
+from msa.engines.hits import Hits
+from msa.engines.query_profile import QueryProfile
 from msa.profile.gumbel import GUMBEL_TABLES
-from msa.search.hits import Hits
-from msa.search.query_profile import QueryProfile
 
 _MIN_ATOMS = 5
 """Minimum number of atoms in the aligned residues: those of alanine, the smallest residue with CB."""

@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from features.templates.chains import TemplateChain
-from features.templates.library import (
+from features.templates.library.chains import TemplateChain
+from features.templates.library.library import (
     FORMAT_VERSION,
     READER_VERSION,
     StructureLibrary,
     is_library,
     normalized_id,
 )
-from features.templates.settings import LibrarySettings
-from msa.errors import InputError, MissingError
-from msa.io.atomic import writing_cache
+from features.templates.library.settings import LibrarySettings
+from msa.base.atomic import writing_cache
+from msa.base.errors import InputError, MissingError
+from msa.base.progress import Progress
 from msa.io.compression import read_bytes
 from msa.io.fasta import clean_header
-from msa.progress import Progress
 
 MAX_HITS = 20
 """Hits of a hit file that are read, as in ColabFold."""
@@ -88,8 +88,8 @@ def library_of_files(
         InputError: there is no usable chain, or a path does not exist.
         OSError: the cache cannot be written.
     """
-    from features.templates.build import build_library
-    from features.templates.structure_files import find_structure_files
+    from features.templates.library.build import build_library
+    from features.templates.library.structure_files import find_structure_files
 
     files = find_structure_files(paths)
     status = [(str(file.absolute()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
@@ -177,7 +177,7 @@ def select_from_mirror(names: Sequence[str], mirror: Path, folder: Path) -> Sele
         InputError: the mirror does not exist.
         OSError: the library cannot be written.
     """
-    from features.templates.build import write_library
+    from features.templates.library.build import write_library
 
     if not mirror.is_dir():
         raise InputError("no such folder", mirror)
@@ -198,7 +198,7 @@ def select_from_mirror(names: Sequence[str], mirror: Path, folder: Path) -> Sele
 
 
 def _read_from_mirror(name: str, mirror: Path) -> TemplateChain:
-    from features.templates.structure_files import read_chains
+    from features.templates.library.structure_files import read_chains
 
     entry, _, chain_name = name.rpartition("_")
     path = find_entry(mirror, entry)

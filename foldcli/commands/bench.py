@@ -50,9 +50,9 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
         raise click.UsageError("-o needs --tune.")
     from foldcli.logs import logger
     from foldcli.paths import cache_dir
-    from msa.errors import MissingError
-    from msa.gpu.devices import GpuUnavailable, find_gpu
-    from msa.io.atomic import atomic_write
+    from msa.base.atomic import atomic_write
+    from msa.base.errors import MissingError
+    from msa.gpu.device.devices import GpuUnavailable, find_gpu
 
     try:
         device = find_gpu(gpu)

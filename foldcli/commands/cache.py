@@ -11,7 +11,7 @@ import click
 from foldcli.options import common as options
 
 if TYPE_CHECKING:
-    from features.entry import CacheEntry
+    from features.cache.entry import CacheEntry
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -80,7 +80,7 @@ def ls(cache: Path, as_json: bool) -> None:
 @options.logging_options
 def stats(cache: Path, as_json: bool) -> None:
     """Show the size of the cache, and how much `foldcli cache prune` could remove."""
-    from features.cleanup import find_abandoned
+    from features.cache.cleanup import find_abandoned
 
     entries = _entries(cache)
     temporary_files = find_abandoned(cache, include_legacy=True)
@@ -112,7 +112,7 @@ def verify(cache: Path, as_json: bool) -> None:
     An entry is broken if it is truncated or altered, has another key than its name says, or is not a cache
     entry of this format version. Broken entries are listed, and the exit code is then 5.
     """
-    from features.cache import find_problem
+    from features.cache.cache import find_problem
     from foldcli.errors import SomeTargetsFailed
     from foldcli.logs import logger
     from foldcli.progress import progress_bar
@@ -164,7 +164,7 @@ def prune(
     has ended, otherwise an hour after their last change. Other processes may use the cache meanwhile; they
     recompute missing entries.
     """
-    from features.cleanup import (
+    from features.cache.cleanup import (
         PruneSettings,
         entries_to_prune,
         find_abandoned,
@@ -201,8 +201,8 @@ def prune(
 
 
 def _find_problem(entry: "CacheEntry") -> str | None:
-    """Call `features.cache.find_problem`; the import is here because it loads numba."""
-    from features.cache import find_problem
+    """Call `features.cache.cache.find_problem`; the import is here because it loads numba."""
+    from features.cache.cache import find_problem
 
     return find_problem(entry)
 
@@ -213,10 +213,10 @@ def _entries(cache: Path) -> "list[CacheEntry]":
     Raises:
         InputError: the cache is not a folder.
     """
-    from features.entry import list_entries
+    from features.cache.entry import list_entries
     from foldcli.logs import logger
     from foldcli.paths import default_feature_cache
-    from msa.errors import InputError
+    from msa.base.errors import InputError
 
     if cache == default_feature_cache() and not cache.exists():
         logger.info("%s: no features are cached yet", cache)

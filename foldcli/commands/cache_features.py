@@ -89,13 +89,13 @@ def command(
       foldcli cache-features alignments/ --cache features
       foldcli cache-features proteins.fasta --db uniref50 --cache features
     """
-    from features.cleanup import remove_abandoned
+    from features.cache.cleanup import remove_abandoned
+    from foldcli.inputs.failures import Failures
     from foldcli.inputs.targets import find_feature_targets
     from foldcli.paths import check_writable_folder, default_feature_cache
-    from foldcli.pipeline.alignment_settings import AlignmentSettings
-    from foldcli.pipeline.cache_run import CacheRun
-    from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.settings import FeatureSettings
+    from foldcli.pipeline.runs.cache_run import CacheRun
+    from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+    from foldcli.pipeline.targets.settings import FeatureSettings
 
     cache = cache or default_feature_cache()
     if as_json and not dry_run:
@@ -103,7 +103,7 @@ def command(
     database = None
     if db is not None:
         # imports numba, which alignments do not need
-        from foldcli.pipeline.searcher import DatabaseSource
+        from foldcli.pipeline.search.searcher import DatabaseSource
 
         database = DatabaseSource(db, device)
     alignment = AlignmentSettings.from_options(option_values, threads)

@@ -11,7 +11,7 @@ from foldcli.logs import logger, warn_unusable_files
 from foldcli.options import common as options
 
 if TYPE_CHECKING:
-    from features.templates.settings import LibrarySettings
+    from features.templates.library.settings import LibrarySettings
     from msa.database.build import BuildSettings
     from msa.database.manifest import ClusterSummary, DatabaseManifest, WholeDatabase
 
@@ -125,7 +125,7 @@ def command(
     elif output is None:
         raise click.UsageError("no output given: name the database with -o DB")
     elif structures:
-        from features.templates.settings import LibrarySettings
+        from features.templates.library.settings import LibrarySettings
 
         library = LibrarySettings(round(1 / float(grid)), backbone, threads, overwrite)
         _build_structure_library(fasta, output, library)
@@ -157,7 +157,7 @@ def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings
 
 def _build_structure_library(paths: tuple[str, ...], output: Path, settings: "LibrarySettings") -> None:
     """Build a structure library, and name the files that could not be used."""
-    from features.templates.build import build_library
+    from features.templates.library.build import build_library
     from foldcli.progress import progress_bar
 
     start = time.perf_counter()

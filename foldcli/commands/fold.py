@@ -21,9 +21,9 @@ from foldcli.options.command import (
 )
 
 if TYPE_CHECKING:
+    from foldcli.inputs.failures import Failures
     from foldcli.inputs.targets import FoldInput
-    from foldcli.pipeline.failures import Failures
-    from msa.search.settings import SearchSettings
+    from msa.engines.settings import SearchSettings
 
 # given the settings of the search, the feature cache and the failures of the run, returns names and targets
 FindFoldTargets: TypeAlias = "Callable[[SearchSettings, Path, Failures], list[tuple[str, FoldInput]]]"
@@ -118,7 +118,7 @@ def run_fold(
     Returns:
         The exit code of `run_predictions`.
     """
-    from foldcli.pipeline.alignment_settings import AlignmentSettings
+    from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 
     alignment = AlignmentSettings.from_options(option_values, threads)
     return run_predictions(

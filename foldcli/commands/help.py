@@ -7,7 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from foldcli.cli import COMMANDS, cli
-from msa.errors import MissingError
+from msa.base.errors import MissingError
 
 PAGES = Path(__file__).parents[1] / "docs"
 

@@ -28,7 +28,7 @@ def command() -> None:
 @options.logging_options
 def info(path: Path | None, as_json: bool) -> None:
     """Describe a library."""
-    from features.templates.library import EMBEDDED, StructureLibrary
+    from features.templates.library.library import EMBEDDED, StructureLibrary
 
     library = StructureLibrary.open(path or EMBEDDED)
     manifest = library.manifest
@@ -57,7 +57,7 @@ def info(path: Path | None, as_json: bool) -> None:
 @options.logging_options
 def ls(path: Path | None) -> None:
     """List the chains of a library: id, residues, release date, source."""
-    from features.templates.library import EMBEDDED, UNKNOWN, StructureLibrary
+    from features.templates.library.library import EMBEDDED, UNKNOWN, StructureLibrary
 
     library = StructureLibrary.open(path or EMBEDDED)
     for index in range(len(library)):
@@ -75,7 +75,7 @@ def ls(path: Path | None) -> None:
 @options.logging_options
 def verify(path: Path | None) -> None:
     """Check a library against its checksums."""
-    from features.templates.library import EMBEDDED, StructureLibrary
+    from features.templates.library.library import EMBEDDED, StructureLibrary
     from foldcli.progress import progress_bar
 
     library = StructureLibrary.open(path or EMBEDDED)

@@ -206,7 +206,7 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
 
     from foldcli.params.verify import verify
     from foldcli.progress import progress_bar
-    from msa.errors import InputError
+    from msa.base.errors import InputError
 
     with progress_bar("verifying", "B") as progress:
         results = verify(_installed(folder), progress)
@@ -241,7 +241,7 @@ def _installed(folder: Path | None) -> "list[ParameterSource]":
         MissingError: there are none.
     """
     from foldcli.params.parameters import default_folder, download_instructions, installed_parameters
-    from msa.errors import MissingError
+    from msa.base.errors import MissingError
 
     folder = folder or default_folder()
     sources = installed_parameters(folder)

@@ -11,14 +11,14 @@ from foldcli.options import ranks as rank_options
 from model.parallel.rank_assignment import RankAssignment
 
 if TYPE_CHECKING:
+    from foldcli.inputs.failures import Failures
     from foldcli.inputs.targets import TargetInput
-    from foldcli.pipeline.alignment_request import AlignmentRequest
-    from foldcli.pipeline.alignment_settings import AlignmentSettings
-    from foldcli.pipeline.dry_run import PlanHeading
-    from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.search_process import SearchProcess
-    from foldcli.pipeline.search_stage import SearchStage
-    from foldcli.pipeline.settings import OutputSettings
+    from foldcli.pipeline.runs.dry_run import PlanHeading
+    from foldcli.pipeline.search.process import SearchProcess
+    from foldcli.pipeline.search.stage import SearchStage
+    from foldcli.pipeline.targets.alignment_request import AlignmentRequest
+    from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+    from foldcli.pipeline.targets.settings import OutputSettings
 
 # given the feature cache and the failures of the run, returns names and targets
 FindTargets: TypeAlias = "Callable[[Path, Failures], Sequence[tuple[str, TargetInput]]]"
@@ -42,7 +42,7 @@ class SearchOptions:
 
     def with_database(self) -> "SearchOptions":
         """Return options with a database: the given one, or with a warning the package's library."""
-        from foldcli.pipeline.defaults import library_database
+        from foldcli.pipeline.targets.defaults import library_database
 
         return replace(self, database=str(library_database())) if self.database is None else self
 
@@ -57,9 +57,9 @@ class SearchOptions:
         Raises:
             InputError: see `DatabaseSource.open_existing`.
         """
-        from foldcli.pipeline.alignment_request import AlignmentRequest
-        from foldcli.pipeline.dry_run import database_heading
-        from foldcli.pipeline.searcher import DatabaseSource
+        from foldcli.pipeline.runs.dry_run import database_heading
+        from foldcli.pipeline.search.searcher import DatabaseSource
+        from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 
         assert self.database is not None
         database = DatabaseSource(self.database, device).open_existing()
@@ -67,8 +67,8 @@ class SearchOptions:
         return request, database_heading(self.database, database)
 
     def start_process(self, device: str) -> "SearchProcess":
-        """Start a process for the searches; see `foldcli.pipeline.search_process`."""
-        from foldcli.pipeline.search_process import SearchProcess
+        """Start a process for the searches; see `foldcli.pipeline.search.process`."""
+        from foldcli.pipeline.search.process import SearchProcess
 
         assert self.database is not None
         return SearchProcess(self.database, device, _GPU_SHARE)
@@ -83,8 +83,8 @@ class SearchOptions:
         Raises:
             InputError, MissingError: see `DatabaseSource.open`.
         """
-        from foldcli.pipeline.search_stage import SearchStage
-        from foldcli.pipeline.searcher import DatabaseSource
+        from foldcli.pipeline.search.searcher import DatabaseSource
+        from foldcli.pipeline.search.stage import SearchStage
 
         assert self.database is not None
         source = DatabaseSource(self.database, device)
@@ -119,13 +119,18 @@ def run_predictions(
         gpus_per_target: value of `--gpus-per-target`.
         option_values: values of all other options that the commands share.
     """
+    from foldcli.inputs.failures import Failures
     from foldcli.params.parameters import TEMPLATE
     from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
-    from foldcli.pipeline.defaults import with_default_method
-    from foldcli.pipeline.failures import Failures
-    from foldcli.pipeline.search_process import needs_process
-    from foldcli.pipeline.settings import FeatureSettings, NetworkOptions, OutputSettings, TemplateOptions
-    from foldcli.pipeline.startup import needed_kinds, start
+    from foldcli.pipeline.network.startup import needed_kinds, start
+    from foldcli.pipeline.search.process import needs_process
+    from foldcli.pipeline.targets.defaults import with_default_method
+    from foldcli.pipeline.targets.settings import (
+        FeatureSettings,
+        NetworkOptions,
+        OutputSettings,
+        TemplateOptions,
+    )
 
     assignment = RankAssignment.from_environment()
     ranks = rank_options.number_of_ranks(gpus_per_target, assignment, option_values["params"])
@@ -133,14 +138,14 @@ def run_predictions(
     if assignment is not None and assignment.rank > 0:
         if dry_run:
             return None
-        from foldcli.pipeline.rank_server import serve_rank
+        from foldcli.pipeline.network.rank_server import serve_rank
 
         return serve_rank(network, threads, assignment)
     template_options = TemplateOptions.from_options(option_values, threads)
     features = FeatureSettings.from_options(option_values)
     output = OutputSettings.from_options(option_values)
     if output.relaxation.num_models:
-        from foldcli.pipeline.relaxation import check_relaxation
+        from foldcli.pipeline.results.relaxation import check_relaxation
 
         check_relaxation(output.relaxation)
 
@@ -186,19 +191,19 @@ def run_predictions(
         reads_features=search_process is None,
     )  # fmt: skip
     # this imports torch, which `start` has just imported
-    from foldcli.pipeline.ranks import open_predictor
+    from foldcli.pipeline.network.ranks import open_predictor
 
     with open_predictor(network, startup, threads, assignment, dry_run or in_workers) as predictor:
         if has_work and not in_workers:
             predictor.warm_up(predictor.sources[0])
         # imported while the GPU is warmed up
         from foldcli.params.verify import check_parameters
-        from foldcli.pipeline.device_workers import worker_settings
-        from foldcli.pipeline.estimates import print_prediction_plan
-        from foldcli.pipeline.identity import TargetIdentities
-        from foldcli.pipeline.run import run_targets
-        from foldcli.pipeline.run_state import RunSettings
-        from foldcli.pipeline.template_stage import TemplateStage
+        from foldcli.pipeline.network.device_workers import worker_settings
+        from foldcli.pipeline.prepare.template_stage import TemplateStage
+        from foldcli.pipeline.runs.estimates import print_prediction_plan
+        from foldcli.pipeline.runs.run import run_targets
+        from foldcli.pipeline.runs.state import RunSettings
+        from foldcli.pipeline.targets.identity import TargetIdentities
 
         templates = None
         if template_options is not None:

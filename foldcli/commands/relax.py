@@ -69,8 +69,8 @@ def command(
       foldcli relax results/protein/*_unrelaxed_rank_001_*.pdb -o relaxed
     """
     from foldcli.paths import make_writable_folder
-    from foldcli.pipeline.relaxation import choose_relax_device, relax_settings
-    from msa.errors import InputError
+    from foldcli.pipeline.results.relaxation import choose_relax_device, relax_settings
+    from msa.base.errors import InputError
 
     relax_settings()  # reports a missing OpenMM before the search for a device
     platform = choose_relax_device("gpu" if use_gpu_relax else device)
@@ -111,8 +111,8 @@ def _relax_file(file: str, output: Path, settings: Any) -> "RelaxResult | None":
     """Relax one file; log the reason and return None if that fails."""
     from model.errors import RelaxError
     from model.relax.amber import relax
-    from msa.errors import InputError
-    from msa.io.atomic import atomic_write
+    from msa.base.atomic import atomic_write
+    from msa.base.errors import InputError
     from msa.io.structures import read_structure
 
     try:

@@ -43,9 +43,9 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
     from foldcli.outputs.merge import merge_failures, merge_summaries
     from foldcli.outputs.summary import remove_run_leftovers
     from foldcli.report import ReportSettings
+    from foldcli.report.data.result import finished_targets, read_done
     from foldcli.report.make import make_index, make_report
-    from foldcli.report.result import finished_targets, read_done
-    from msa.errors import InputError
+    from msa.base.errors import InputError
 
     settings = ReportSettings(page=not no_report, plots=not no_plots)
     if not (settings.page or settings.plots):

@@ -10,9 +10,9 @@ from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand
 
 if TYPE_CHECKING:
+    from foldcli.inputs.failures import Failures
     from foldcli.inputs.targets import FoldInput
-    from foldcli.pipeline.failures import Failures
-    from msa.search.settings import SearchSettings
+    from msa.engines.settings import SearchSettings
 
 
 @click.command("screen", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS)

@@ -13,7 +13,7 @@ from foldcli.options import search as search_options
 from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.search_stage import Searcher
+    from foldcli.pipeline.search.stage import Searcher
 
 _input_and_result_options = options.combine(
     click.option(
@@ -133,22 +133,22 @@ def command(
       foldcli search proteins.fasta uniref50 -o hits.m8
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
     """
-    from msa.gpu.process_state import without_collection
+    from msa.gpu.device.process_state import without_collection
 
     inputs, db = _split_arguments(context, queries, server, profiles, save_profile)
     if server is None and not exact:
-        from foldcli.pipeline.gpu_opening import open_gpu_ahead
+        from foldcli.pipeline.search.gpu_opening import open_gpu_ahead
 
         # while everything else is imported
         open_gpu_ahead(db, device, [*inputs, *profiles])
     with without_collection():
         from foldcli.inputs.queries import QuerySources
         from foldcli.paths import default_feature_cache
-        from foldcli.pipeline.alignment_settings import AlignmentSettings
-        from foldcli.pipeline.search_results import write_results
-        from foldcli.pipeline.search_run import SearchRun
-        from msa.io.m8 import DEFAULT_COLUMNS, parse_columns
-        from msa.search.settings import AlignmentFilter
+        from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+        from foldcli.search_runs.results import write_results
+        from foldcli.search_runs.settings import SearchRun
+        from msa.alignments.m8 import DEFAULT_COLUMNS, parse_columns
+        from msa.engines.settings import AlignmentFilter
 
     if format_output is not None and kind != "m8":
         raise click.UsageError("--format-output is for --format m8 only.")
@@ -181,8 +181,8 @@ def command(
     if partial:
         _check_partial(server, out, save_profile)
         # imported here, because they import the search engines
-        from foldcli.pipeline.searcher import DatabaseSource
-        from foldcli.pipeline.split_runs import PartSearchRun, ResultFormat
+        from foldcli.pipeline.search.searcher import DatabaseSource
+        from foldcli.search_runs.split import PartSearchRun, ResultFormat
 
         part = DatabaseSource(db, device)
         result_format = ResultFormat(kind, tuple(columns))
@@ -240,7 +240,7 @@ def _check_partial(server: Path | None, out: str, save_profile: str | None) -> N
 
 def _without_limits(option_values: dict[str, Any]) -> dict[str, Any]:
     """Return the option values without the default limits on E-value and number of hits."""
-    from msa.search.settings import MAX_SEQS
+    from msa.engines.settings import MAX_SEQS
 
     limits = {"evalue": math.inf, "max_seqs": MAX_SEQS}
     return option_values | {name: limit for name, limit in limits.items() if option_values[name] is None}
@@ -250,7 +250,7 @@ def _exact_opener(db: str) -> "Callable[[], Searcher]":
     """Return a function that opens the database for an exact search."""
 
     def open_database() -> "Searcher":
-        from foldcli.pipeline.searcher import DatabaseSource, ExactSearcher
+        from foldcli.pipeline.search.searcher import DatabaseSource, ExactSearcher
 
         return ExactSearcher(DatabaseSource(db, "cpu").open())
 
@@ -268,10 +268,10 @@ def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[],
 
     def open_database() -> "Searcher":
         # a client of a server needs no search engine
-        from msa.gpu.process_state import without_collection
+        from msa.gpu.device.process_state import without_collection
 
         with without_collection():
-            from foldcli.pipeline.searcher import DatabaseSource
+            from foldcli.pipeline.search.searcher import DatabaseSource
 
         return DatabaseSource(db, device).open_searcher()
 

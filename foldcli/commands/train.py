@@ -13,8 +13,8 @@ from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand
 
 if TYPE_CHECKING:
-    from model.training.data import ChainSet, Split
-    from model.training.settings import TrainingSettings
+    from model.training.data.data import ChainSet, Split
+    from model.training.runtime.settings import TrainingSettings
     from model.training.trainer import StepReport, Trainer
 
 # number of steps between two log messages
@@ -119,8 +119,8 @@ def command(
     from dataclasses import replace
 
     from model.errors import ConfigError
-    from model.training.data import read_split
-    from model.training.settings import read_settings
+    from model.training.data.data import read_split
+    from model.training.runtime.settings import read_settings
 
     if run is None and not unpack_only:
         raise click.UsageError("Missing option '-o' / '--out'.")
@@ -163,8 +163,8 @@ def _run(
     from foldcli.paths import check_writable_folder, make_writable_folder
     from foldcli.process_state import hide_torch_warnings, on_stop_signals_in_thread
     from model.errors import ConfigError
-    from model.training.checkpoint import stored_progress
-    from model.training.processes import TrainingProcesses
+    from model.training.runtime.checkpoint import stored_progress
+    from model.training.runtime.processes import TrainingProcesses
     from model.training.trainer import Trainer
 
     hide_torch_warnings()
@@ -251,9 +251,9 @@ def _prepare(folder: Path, prepared: Path | None) -> "ChainSet":
     """Unpack the training data into a folder named by a hash of its files, unless it exists."""
     from foldcli.logs import logger
     from foldcli.paths import cache_dir
-    from model.training.data import FORMAT_VERSION
-    from model.training.prepare import SOURCES, prepare
-    from msa.io.digests import file_sha256
+    from model.training.data.data import FORMAT_VERSION
+    from model.training.data.prepare import SOURCES, prepare
+    from msa.base.digests import file_sha256
 
     if prepared is None:
         files = [folder / name for name in SOURCES if (folder / name).is_file()]
@@ -297,8 +297,8 @@ def _export(run: Path, path: Path) -> None:
 
     import numpy as np
 
-    from model.training.checkpoint import PORTABLE_FOLDER, averaged_arrays
-    from msa.io.atomic import atomic_write
+    from model.training.runtime.checkpoint import PORTABLE_FOLDER, averaged_arrays
+    from msa.base.atomic import atomic_write
 
     arrays = averaged_arrays(run / PORTABLE_FOLDER)
     buffer = io.BytesIO()
@@ -310,9 +310,9 @@ def _export(run: Path, path: Path) -> None:
 def _package(run: Path, settings: "TrainingSettings", folder: Path, scores: Sequence[Path]) -> None:
     """Write the averaged network of a run as a folder with a manifest."""
     from foldcli.logs import logger
-    from model.network_folder import read_held_out
-    from model.training.checkpoint import PORTABLE_FOLDER
+    from model.checkpoints.network_folder import read_held_out
     from model.training.packaging import package_network
+    from model.training.runtime.checkpoint import PORTABLE_FOLDER
 
     manifest = package_network(run / PORTABLE_FOLDER, settings, folder, read_held_out(scores))
     logger.info("%s: network %s, SHA-256 %s", folder, manifest.title, manifest.sha256)

@@ -63,9 +63,9 @@ def command(
       foldcli training-data structures/ --db uniref50 -o data
       foldcli train examples/train/compact.yaml -o run --data data
     """
-    from foldcli.pipeline.defaults import library_database
-    from foldcli.pipeline.searcher import DatabaseSource
-    from foldcli.pipeline.training_data import TrainingDataRun, TrainingDataSettings
+    from foldcli.pipeline.search.searcher import DatabaseSource
+    from foldcli.pipeline.targets.defaults import library_database
+    from foldcli.training_data.build import TrainingDataRun, TrainingDataSettings
 
     database = DatabaseSource(db or str(library_database()), device)
     settings = TrainingDataSettings(held_out, seed, threads, overwrite)

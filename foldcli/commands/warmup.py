@@ -81,11 +81,11 @@ def command(
         raise click.UsageError("--gpu-name needs --gpu-arch.")
     from foldcli.logs import logger
     from foldcli.params.parameters import network_folder
-    from foldcli.pipeline.kernels import compile_for_gpu, compile_search_kernels, triton_version
-    from model.config import model_config
-    from msa.errors import MissingError
-    from msa.gpu.devices import name_and_capability
-    from msa.gpu.hardware import gpu_numbers
+    from foldcli.pipeline.kernels.gpu_kernels import compile_for_gpu, compile_search_kernels, triton_version
+    from model.alphafold2.modules.config import model_config
+    from msa.base.errors import MissingError
+    from msa.gpu.device.devices import name_and_capability
+    from msa.gpu.device.hardware import gpu_numbers
 
     if not triton_version():
         raise MissingError("Triton is not installed", "pip install triton")

@@ -8,14 +8,14 @@ import torch
 from foldcli.doctor.result import REPORT_REQUEST, CheckContext, CheckResult, CheckStatus, describe_briefly
 from foldcli.params.parameters import download_instructions, installed_parameters, network_folder
 from foldcli.params.verify import find_problem
-from foldcli.pipeline.device import choose_kernels, choose_precision
-from foldcli.pipeline.kernels import are_compiled
-from model.config import model_config
+from foldcli.pipeline.kernels.gpu_kernels import are_compiled
+from foldcli.pipeline.network.device import choose_kernels, choose_precision
+from model.alphafold2.modules.config import model_config
+from model.checkpoints.network_folder import read_weights_file
 from model.errors import ParametersError, ParametersMissing
-from model.kernel_check import differences_from_numpy, errors_against_float64
-from model.kernels import REFERENCE, Kernels, select_kernels, slower_kernels_warning
-from model.network_folder import read_weights_file
-from msa.errors import MissingError
+from model.layers.kernels import REFERENCE, Kernels, select_kernels, slower_kernels_warning
+from model.planning.kernel_check import differences_from_numpy, errors_against_float64
+from msa.base.errors import MissingError
 
 _GIB = 2**30
 _CPU_TOLERANCE = 1e-5

@@ -6,15 +6,15 @@ from pathlib import Path
 from Bio.Align import substitution_matrices
 
 from foldcli.doctor.result import REPORT_REQUEST, CheckContext, CheckResult, CheckStatus
-from foldcli.pipeline.searcher import open_search_engine
+from foldcli.pipeline.search.searcher import open_search_engine
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.gpu.devices import GpuUnavailable
+from msa.engines.engine import Engine
+from msa.engines.settings import SearchSettings
+from msa.gpu.device.devices import GpuUnavailable
 from msa.io.fasta import FastaRecord
-from msa.search.engine import Engine
 from msa.search.search import search
-from msa.search.settings import SearchSettings
 
 # UniProt P0CG48 (one of its repeats), Q15843 and P00698, as mature proteins
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"

@@ -214,7 +214,7 @@ def _driver_version() -> CheckResult:
 
 def _check_search_gpu(number: int, context: CheckContext) -> CheckResult:
     # imports the package `cuda`, which another one may hide
-    from msa.gpu.devices import GpuUnavailable, find_gpu
+    from msa.gpu.device.devices import GpuUnavailable, find_gpu
 
     name = f"GPU {number} for the search"
     try:

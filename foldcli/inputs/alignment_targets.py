@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from features.alphafold2.deterministic import make_features
+from features.cache.entry import is_complex_entry, read_entry_metadata
+from features.chemistry.residues import check_foldable
 from features.complexes.pairing import DEFAULT_PAIRING
 from features.complexes.rows import ComplexRows, pair_chains, rows_of_file
-from features.deterministic import make_features
-from features.entry import is_complex_entry, read_entry_metadata
-from features.residues import check_foldable
 from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines
 from foldcli.inputs.names import (
     ALIGNMENT_SUFFIXES,
@@ -25,9 +25,9 @@ from foldcli.inputs.names import (
     file_safe_name,
     log_unusual_names,
 )
-from msa.errors import InputError
-from msa.io.alignments import Alignment, check_protein, parse_alignment
-from msa.io.complex_a3m import is_complex_a3m, parse_complex_a3m
+from msa.alignments.complex_a3m import is_complex_a3m, parse_complex_a3m
+from msa.alignments.files import Alignment, check_protein, parse_alignment
+from msa.base.errors import InputError
 from msa.io.compression import SUFFIXES, list_folder, open_input, read_bytes
 
 # alignments of a target in the order in which AlphaFold concatenates them; one name of each line is present
@@ -97,7 +97,7 @@ class AlignmentTarget:
         """Parse the files' contents, one alignment per file.
 
         Raises:
-            InputError: see `msa.io.alignments.read_alignment`, or a query is not a protein.
+            InputError: see `msa.alignments.files.read_alignment`, or a query is not a protein.
         """
         alignments = [parse_alignment(*each) for each in zip(contents, self.files, strict=True)]
         for alignment in alignments:
@@ -117,7 +117,7 @@ class AlignmentTarget:
         """Return the rows of a complex, given the contents of all files; None for a single chain.
 
         Raises:
-            InputError: see `msa.io.complex_a3m.parse_complex_a3m`; a chain is not a protein, has none of the
+            InputError: see `msa.alignments.complex_a3m.parse_complex_a3m`; a chain is not a protein, has none of the
                 twenty residues, or an alignment of another sequence; or only some chains have rows to be
                 paired.
         """

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from features.entry import (
+from features.cache.entry import (
     CorruptEntryError,
     corrupt_entry_errors,
     entry_keys,
@@ -22,13 +22,13 @@ from features.entry import (
 from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name, target_of_file
 from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES
 from foldcli.logs import logger
-from msa.errors import InputError
+from msa.base.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from features.complexes.rows import ComplexRows
-    from foldcli.pipeline.failures import Failures
+    from foldcli.inputs.failures import Failures
 
 _FILE_SUFFIXES = (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX)
 
@@ -60,7 +60,7 @@ class CachedTarget:
         """Return the number of residues in all chains; raises the exceptions of `read_entry`."""
         if self.is_complex:
             return read_complex_entry(self.path, self.key).residues
-        from features.cache import read_entry  # imports numba; see `load_features`
+        from features.cache.cache import read_entry  # imports numba; see `load_features`
 
         return int(read_entry(self.path, self.key)["msa"].shape[1])
 
@@ -75,7 +75,7 @@ class CachedTarget:
             OSError: the entry cannot be read.
         """
         # imports numba, which commands load in a background thread after they have read their inputs
-        from features.cache import FeatureCache, cache_key, read_entry
+        from features.cache.cache import FeatureCache, cache_key, read_entry
 
         try:
             return read_entry(self.path, self.key, verify)
@@ -88,7 +88,7 @@ class CachedTarget:
 
     def load_complex_rows(self, verify: bool = True) -> "ComplexRows":
         """Return the rows of a complex; same arguments and exceptions as `load_features`."""
-        from features.cache import FeatureCache
+        from features.cache.cache import FeatureCache
         from features.complexes.cache import add_rows, complex_key
 
         try:
@@ -118,7 +118,7 @@ class CachedTarget:
 
 def read_complex_entry(path: str | Path, key: str | None = None, verify: bool = True) -> "ComplexRows":
     """Return the rows in an entry of a complex; same arguments and exceptions as `read_entry`."""
-    from features.cache import read_entry  # imports numba; see `CachedTarget.load_features`
+    from features.cache.cache import read_entry  # imports numba; see `CachedTarget.load_features`
     from features.complexes.cache import features_to_rows
 
     features = read_entry(path, key, verify)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from foldcli.inputs.json_with_lines import decode_utf8
 from model.chains import chain_names
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, JoinedRecord, UnsupportedRecord
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.failures import Failures
+    from foldcli.inputs.failures import Failures
 
 
 @dataclass(frozen=True)

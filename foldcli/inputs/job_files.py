@@ -14,8 +14,8 @@ from typing import Any
 from foldcli.inputs.complexes import Complex, name_chains
 from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines, parse_yaml_with_lines
 from foldcli.inputs.tables import make_identifier
-from msa.errors import InputError
-from msa.io.alignments import Alignment, parse_alignment, read_alignment
+from msa.alignments.files import Alignment, parse_alignment, read_alignment
+from msa.base.errors import InputError
 from msa.io.fasta import (
     FastaRecord,
     UnsupportedRecord,

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from msa.errors import InputError
+from msa.base.errors import InputError
 
 # Python refuses to convert longer numbers, whose conversion takes quadratic time
 _MAX_DIGITS = 4300

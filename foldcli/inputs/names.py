@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from foldcli.logs import logger
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.compression import SUFFIXES, list_folder
 
 FASTA_SUFFIXES = (".fasta", ".fa", ".faa", ".fas", ".seq")

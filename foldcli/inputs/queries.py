@@ -33,20 +33,20 @@ from foldcli.inputs.names import (
 )
 from foldcli.inputs.tables import looks_like_table, parse_table
 from foldcli.logs import logger
+from msa.alignments import query_columns, stockholm
+from msa.alignments.files import Alignment, check_protein, parse_alignment, without_separator
 from msa.alphabet import GAP, encode
-from msa.errors import InputError
-from msa.io import query_columns, stockholm
-from msa.io.alignments import Alignment, check_protein, parse_alignment, without_separator
+from msa.base.errors import InputError
+from msa.engines.saved_profiles import is_profile_archive, parse_profiles, read_profiles
 from msa.io.compression import SUFFIXES, read_bytes
 from msa.io.fasta import FastaRecord, JoinedRecord, UnsupportedRecord, read_records, unique_names
-from msa.io.mmseqs_files import is_mmseqs
 from msa.io.molecules import DeclaredMolecule, declared_molecule, declares_other_molecules, is_annotation
-from msa.io.saved_profiles import is_profile_archive, parse_profiles, read_profiles
+from msa.mmseqs.mmseqs_files import is_mmseqs
 from msa.profile.matrices import BLOSUM62
 from msa.profile.pssm import ProfileQuery
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.failures import Failures
+    from foldcli.inputs.failures import Failures
 
 _GAP_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[-.]", re.MULTILINE)
 _LOWER_IN_SEQUENCE = re.compile(rb"^[^>#\n]*[a-z]", re.MULTILINE)
@@ -195,7 +195,7 @@ def read_queries(
     """
     if os.fspath(path) != "-" and is_mmseqs(path):
         # imports numba, which takes a second and is not needed by other queries
-        from msa.io.mmseqs_records import read_mmseqs_queries
+        from msa.mmseqs.mmseqs_records import read_mmseqs_queries
 
         return list(read_mmseqs_queries(path, comp_bias_corr, matrix))
     name, data = os.fspath(path), read_bytes(path)

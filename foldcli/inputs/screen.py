@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from foldcli.inputs.complexes import Complex, pair_all, read_pairs
 from foldcli.inputs.job_files import AlignedRecord
 from foldcli.inputs.queries import Query, QuerySources, name_queries, read_named_queries
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.failures import Failures
+    from foldcli.inputs.failures import Failures
 
 
 def find_screen_targets(

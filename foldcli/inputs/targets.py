@@ -25,13 +25,13 @@ from foldcli.inputs.queries import (
     read_named_queries,
     read_sequences,
 )
-from msa.errors import InputError
-from msa.io.alignments import without_separator
+from msa.alignments.files import without_separator
+from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.failures import Failures
+    from foldcli.inputs.failures import Failures
 
 _ALIGNMENT_ENDINGS = file_endings(ALIGNMENT_SUFFIXES)
 

@@ -98,7 +98,7 @@ def is_database(path: str) -> bool:
 
 def is_structure_library(path: str) -> bool:
     """Return True if a path is a structure library from `foldcli createdb --structures`."""
-    # the folder is that of features.templates.library, which imports numpy
+    # the folder is that of features.templates.library.library, which imports numpy
     return is_database(str(Path(path, "sequences")))
 
 

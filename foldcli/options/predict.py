@@ -9,7 +9,7 @@ from foldcli.options import common
 from foldcli.options.common import NumbersType, SizeType, combine
 from foldcli.outputs.layout import LAYOUTS
 from foldcli.params.parameters import ALPHAFOLD2, TEMPLATE, default_method
-from model.network_folder import COMPACT
+from model.checkpoints.network_folder import COMPACT
 
 # the query, and the four template rows of models 1 and 2
 _MIN_ROWS = 5

@@ -3,7 +3,7 @@
 import zipfile
 
 from foldcli.outputs.layout import TargetFiles
-from msa.io.atomic import atomic_write
+from msa.base.atomic import atomic_write
 
 
 def write_archive(files: TargetFiles, done: str) -> None:

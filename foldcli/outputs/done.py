@@ -11,8 +11,8 @@ from typing import Any
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from foldcli.version import VERSION
-from msa.io.atomic import atomic_write
-from msa.io.json_files import read_json
+from msa.base.atomic import atomic_write
+from msa.base.json_files import read_json
 
 FORMAT = 2
 

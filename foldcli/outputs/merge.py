@@ -7,9 +7,9 @@ from typing import Any
 
 from foldcli.outputs.layout import LAYOUTS, TargetFiles, find_done_files
 from foldcli.outputs.summary import finished_models, order_models, write_table
-from msa.errors import InputError
-from msa.io.atomic import atomic_write
-from msa.io.json_files import parse_json
+from msa.base.atomic import atomic_write
+from msa.base.errors import InputError
+from msa.base.json_files import parse_json
 
 
 @dataclass(frozen=True)

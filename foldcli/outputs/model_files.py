@@ -22,9 +22,9 @@ from foldcli.outputs.layout import TAG, ModelKind, TargetFiles, model_kinds, unr
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
 from model.prediction import EXTRAS, Extra, complex_confidence
-from msa.io.atomic import atomic_write
-from msa.io.json_files import read_json
-from msa.io.temporary_names import temporary_path
+from msa.base.atomic import atomic_write
+from msa.base.json_files import read_json
+from msa.base.temporary_names import temporary_path
 
 if TYPE_CHECKING:
     from model.prediction import Prediction
@@ -62,7 +62,7 @@ class ModelResult:
         ptm: predicted TM-score; None without a PAE head.
         num_recycles: number of recycles that were run.
         seconds: wall time of the prediction.
-        fingerprint: see `foldcli.pipeline.identity.Job.fingerprint`.
+        fingerprint: see `foldcli.pipeline.targets.identity.Job.fingerprint`.
         extras: results that were saved in addition; see `model.prediction.EXTRAS`.
         copied_from: the template of a copied model, in words; None for predictions.
         relaxation: energies, violations and cost of the relaxation (`RelaxResult.summary`); None without one.

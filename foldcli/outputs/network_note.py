@@ -8,7 +8,7 @@ from typing import Any
 
 from features.templates.candidates import TemplateCandidate
 from features.templates.homology import template_name
-from model.network_folder import MAX_EVALUE, MIN_COVERAGE, HeldOutCase, NetworkManifest
+from model.checkpoints.network_folder import MAX_EVALUE, MIN_COVERAGE, HeldOutCase, NetworkManifest
 
 # share of the bonds between residues below which results name it
 MIN_REGULAR_BONDS = 0.95

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from msa.errors import InputError
-from msa.io.atomic import DiskFull, atomic_write, errors_name, is_disk_full, is_stream
+from msa.base.atomic import DiskFull, atomic_write, errors_name, is_disk_full, is_stream
+from msa.base.errors import InputError
 
 _MAX_NAME_BYTES = 200
 """Longer names would leave no room for the suffixes within the usual limit of 255 bytes."""

@@ -13,8 +13,8 @@ from foldcli.outputs.layout import LayoutName, ModelKind, TargetFiles
 from foldcli.params.parameters import UNTRAINED
 from foldcli.units import format_duration
 from model.prediction import complex_confidence
-from msa.io.atomic import atomic_write
-from msa.io.temporary_names import remove_abandoned_files
+from msa.base.atomic import atomic_write
+from msa.base.temporary_names import remove_abandoned_files
 
 # with more targets, the table would not fit on a screen
 MAX_LINES = 16

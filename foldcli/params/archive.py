@@ -11,7 +11,7 @@ from typing import IO
 from foldcli.params.download import TransientError, Unreachable, check_address, open_url
 from foldcli.params.parameters import LICENCE_FILE
 from foldcli.progress import Progress
-from msa.errors import InputError, MissingError
+from msa.base.errors import InputError, MissingError
 
 _CHUNK_BYTES = 1 << 20
 _MAX_LICENCE_BYTES = 1 << 20

@@ -18,8 +18,8 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 
 from foldcli.progress import Progress
 from foldcli.version import VERSION
-from msa.errors import MissingError
-from msa.io.atomic import atomic_write
+from msa.base.atomic import atomic_write
+from msa.base.errors import MissingError
 
 _TIMEOUT_SECONDS = 60
 _MAX_PAUSE_SECONDS = 30

@@ -18,8 +18,8 @@ from foldcli.params.parameters import LICENCE_FILE, NOTICE, installed_parameters
 from foldcli.params.verify import find_damaged_bytes, find_problem, parameter_bytes
 from foldcli.paths import make_writable_folder
 from foldcli.progress import Progress
-from model.config import model_config
-from msa.errors import InputError, MissingError
+from model.alphafold2.modules.config import model_config
+from msa.base.errors import InputError, MissingError
 
 # subfolder for unfinished files, on the file system of the final ones so that these can be renamed
 _WORK_FOLDER = ".fetch"

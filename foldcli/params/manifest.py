@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from foldcli.version import VERSION
-from model.config import ModelConfig
+from model.alphafold2.modules.config import ModelConfig
 from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError
-from msa.errors import InputError
-from msa.io.atomic import atomic_write
-from msa.io.json_files import read_json
+from msa.base.atomic import atomic_write
+from msa.base.errors import InputError
+from msa.base.json_files import read_json
 
 LICENCE = "CC BY 4.0"
 MANIFEST_FILE = "parameters.json"

@@ -12,11 +12,11 @@ from typing import Literal
 from foldcli.logs import logger
 from foldcli.params.manifest import read_manifest
 from foldcli.paths import cache_dir
-from model.config import ModelConfig, model_config
-from model.network_folder import COMPACT, NetworkManifest, folder_of, has_compact_network
-from model.network_folder import MANIFEST_FILE as NETWORK_MANIFEST
-from model.network_folder import read_manifest as read_network_manifest
-from msa.errors import MissingError
+from model.alphafold2.modules.config import ModelConfig, model_config
+from model.checkpoints.network_folder import COMPACT, NetworkManifest, folder_of, has_compact_network
+from model.checkpoints.network_folder import MANIFEST_FILE as NETWORK_MANIFEST
+from model.checkpoints.network_folder import read_manifest as read_network_manifest
+from msa.base.errors import MissingError
 
 # published in December 2022; ColabFold uses the same files
 ARCHIVE_URL = "https://storage.googleapis.com/alphafold/alphafold_params_2022-12-06.tar"

@@ -8,8 +8,8 @@ from features.templates.homology import template_name
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import FileKind, TargetFiles, find_done_files, find_unfinished_names
 from foldcli.report.rendering import render_page
-from msa.io.atomic import atomic_write
-from msa.io.json_files import parse_json
+from msa.base.atomic import atomic_write
+from msa.base.json_files import parse_json
 
 INDEX = "index.html"
 _UNTRAINED = "untrained"

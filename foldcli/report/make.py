@@ -9,13 +9,13 @@ from foldcli.errors import describe, log_bug
 from foldcli.logs import logger
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
-from foldcli.report.alignment import AlignmentSummary, read_alignment_summary
+from foldcli.report.data.alignment import AlignmentSummary, read_alignment_summary
+from foldcli.report.data.result import link_from_page, read_result
 from foldcli.report.index import write_index
-from foldcli.report.result import link_from_page, read_result
 from foldcli.report.target_page import target_page
 from foldcli.report.viewer import FOLDER, copy_viewer, load_viewer
-from msa.errors import InputError
-from msa.io.atomic import atomic_write
+from msa.base.atomic import atomic_write
+from msa.base.errors import InputError
 
 
 def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettings) -> list[Path]:

@@ -16,8 +16,8 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
 from foldcli.outputs.layout import FileKind
-from foldcli.report.alignment import AlignmentSummary, Coverage
-from foldcli.report.page_data import (
+from foldcli.report.data.alignment import AlignmentSummary, Coverage
+from foldcli.report.data.page_data import (
     CONFIDENCE_CLASSES,
     IDENTITY_COLOURS,
     MAX_PAE,
@@ -25,8 +25,8 @@ from foldcli.report.page_data import (
     confidence_class,
     superpositions,
 )
-from foldcli.report.result import PAE_STEP, TargetResult
-from msa.io.atomic import atomic_write
+from foldcli.report.data.result import PAE_STEP, TargetResult
+from msa.base.atomic import atomic_write
 
 MAX_PLOTTED_MODELS = 10
 # with more chains, their borders are thin lines

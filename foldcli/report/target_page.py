@@ -8,12 +8,12 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 from foldcli.outputs.layout import FileKind
-from foldcli.report.alignment import AlignmentSummary, HitRow
-from foldcli.report.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
-from foldcli.report.page_data import CONFIDENCE_CLASSES, MAX_PAE, confidence_class, page_data
+from foldcli.report.data.alignment import AlignmentSummary, HitRow
+from foldcli.report.data.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
+from foldcli.report.data.page_data import CONFIDENCE_CLASSES, MAX_PAE, confidence_class, page_data
+from foldcli.report.data.result import PAE_STEP, RankedModel, TargetResult, link_from_page
+from foldcli.report.data.template_rows import MAX_TEMPLATE_ROWS, read_template_rows
 from foldcli.report.rendering import render_page
-from foldcli.report.result import PAE_STEP, RankedModel, TargetResult, link_from_page
-from foldcli.report.template_rows import MAX_TEMPLATE_ROWS, read_template_rows
 from foldcli.report.viewer import Viewer
 from foldcli.units import format_bytes, format_duration
 

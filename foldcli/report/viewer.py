@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from msa.io.atomic import atomic_write, remove_temporary_files
+from msa.base.atomic import atomic_write, remove_temporary_files
 
 PACKAGE = "molstar-cli"
 FOLDER = "viewer"

@@ -24,13 +24,13 @@ from foldcli.server.protocol import (
     query_message,
 )
 from foldcli.server.socket_file import check_socket_path
-from msa.errors import InputError, MissingError
+from msa.base.errors import InputError, MissingError
+from msa.engines.hits import Hit, Hits
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.hits import Hit, Hits
-from msa.search.settings import SearchSettings
 
 if TYPE_CHECKING:
-    from msa.search.engine import ProfileCallback
+    from msa.engines.engine import ProfileCallback
 
 _RECEIVE_BYTES = 1 << 18
 # upper bound for the size of a request without its queries
@@ -43,7 +43,7 @@ _SILENT_SECONDS = 60
 
 
 class RemoteSearcher:
-    """A searcher whose database is in a server; see foldcli.pipeline.search_stage.Searcher.
+    """A searcher whose database is in a server; see foldcli.pipeline.search.stage.Searcher.
 
     Args:
         path: socket of the server.

@@ -18,13 +18,13 @@ import numpy as np
 
 from foldcli.errors import describe, exit_code_of
 from foldcli.version import VERSION
-from msa.errors import InputError
+from msa.base.errors import InputError
+from msa.engines.hits import OPERATIONS, Hit, LocalAlignment
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.matrices import PROFILE_COLUMNS
 from msa.profile.pssm import ProfileQuery
-from msa.search.hits import OPERATIONS, Hit, LocalAlignment
 from msa.search.search import check_query
-from msa.search.settings import SearchSettings
 
 # version of the messages, sent in a server's first message and in every request
 PROTOCOL = 1

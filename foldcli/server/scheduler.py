@@ -15,9 +15,9 @@ from typing import Protocol
 from foldcli.errors import ExitCode, describe, exit_code_of, log_bug
 from foldcli.logs import logger
 from foldcli.server.protocol import SearchRequest, encode_message, end_message, error_message, hits_messages
+from msa.engines.hits import Hits
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.hits import Hits
-from msa.search.settings import SearchSettings
 
 # limits of a chunk; its hits take tens of megabytes
 MAX_CHUNK_QUERIES = 64

@@ -20,7 +20,7 @@ from foldcli.errors import ExitCode, ServerError, describe, log_bug
 from foldcli.logs import logger
 from foldcli.server.protocol import Hello, MessageDecoder, SearchRequest, encode_message, error_message
 from foldcli.server.scheduler import MAX_CHUNK_HITS, ScheduledRequest, Scheduler
-from msa.errors import InputError
+from msa.base.errors import InputError
 
 # maximum number of connected clients; more wait until one disconnects
 MAX_CLIENTS = 256

@@ -16,11 +16,11 @@ from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import HitStream, Scheduler
 from foldcli.server.server import Server, ServerSettings
 from foldcli.server.socket_file import claim_socket, open_listener
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.settings import SearchSettings
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.searcher import LocalSearcher
+    from foldcli.pipeline.search.searcher import LocalSearcher
     from msa.database.database import TargetDatabase
 
 # twice the length of the longest known protein; a query's profile takes about one kilobyte per residue
@@ -65,7 +65,7 @@ class Service:
             with claim_socket(self.path):
                 logger.info("loading %s", self.db)
                 # imports numba; at the top it would delay the signal handlers
-                from foldcli.pipeline.searcher import DatabaseSource
+                from foldcli.pipeline.search.searcher import DatabaseSource
 
                 searcher = DatabaseSource(self.db, self.device).open_searcher()
                 search_thread = _SearchThread(searcher, self.settings.threads)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from foldcli.process_state import private_new_files
-from msa.errors import InputError
+from msa.base.errors import InputError
 
 # Linux allows 108 bytes for the path of a unix socket, including a final zero byte
 MAX_PATH_BYTES = 107

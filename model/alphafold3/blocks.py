@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from cuda.fused.chunking import row_slices
+from model.alphafold2.modules.config import MsaConfig, PairConfig
+from model.alphafold2.modules.evoformer import OuterProductMean, TriangleAttention, TriangleMultiplication
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.layers import MASK_PENALTY, GatedAttention, Mask, Transition, linear
-from model.config import MsaConfig, PairConfig
-from model.evoformer import OuterProductMean, TriangleAttention, TriangleMultiplication
-from model.kernels import Kernels
+from model.layers.kernels import Kernels
 
 
 class EndingAttention(TriangleAttention):

@@ -6,7 +6,7 @@ files.
 
 from dataclasses import dataclass, field, replace
 
-from model.config import PairConfig, TemplateConfig
+from model.alphafold2.modules.config import PairConfig, TemplateConfig
 
 # amino acids and UNK, A G C U N, DA DG DC DT DN, gap
 RESIDUE_TYPES = 32

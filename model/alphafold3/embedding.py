@@ -15,7 +15,7 @@ from model.alphafold3.blocks import PairBlock
 from model.alphafold3.config import RESIDUE_TYPES, AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Mask, linear
-from model.kernels import Kernels
+from model.layers.kernels import Kernels
 
 
 @dataclass(frozen=True)

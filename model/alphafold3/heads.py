@@ -14,7 +14,7 @@ from model.alphafold3.blocks import pairformer
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Mask, linear
-from model.kernels import Kernels
+from model.layers.kernels import Kernels
 
 # Standard residues and nucleotides have their atoms in a fixed order, without hydrogens: N, CA, C, O, CB, …
 # and P, OP1, OP2, O5', C5', C4', O4', C3', O3', C2', [O2',] C1', then the base. Index of the atom that stands

@@ -18,7 +18,7 @@ from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import linear
 from model.alphafold3.sampling import Draws, sample_positions
-from model.kernels import select_kernels
+from model.layers.kernels import select_kernels
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class AlphaFold3(nn.Module):
 
     Args:
         config: the architecture.
-        kernels: implementation of the heavy operations; see `model.kernels.select_kernels`.
+        kernels: implementation of the heavy operations; see `model.layers.kernels.select_kernels`.
         device: where the network runs.
     """
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from model.alphafold3.config import DiffusionConfig
-from model.rigid import rotation_from_quaternion
+from model.layers.rigid import rotation_from_quaternion
 
 
 class StepDraws(NamedTuple):

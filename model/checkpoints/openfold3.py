@@ -21,8 +21,8 @@ import torch
 
 from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
 from model.alphafold3.network import AlphaFold3
+from model.checkpoints.deepmind import format_keys
 from model.errors import ParametersError, ParametersMissing
-from model.parameter_files import format_keys
 from model.replaced_files import replaced_file
 
 # SHA-256 of the published checkpoints, as far as they are known

@@ -218,7 +218,7 @@ class RankGroup:
     def release_cached_memory(self) -> None:
         """Release cached GPU memory if it is scarce; all ranks call this at the same time.
 
-        All transfers must have been waited for. See `model.cached_memory`.
+        All transfers must have been waited for. See `model.layers.cached_memory`.
         """
         if not self._scarce_memory:
             return

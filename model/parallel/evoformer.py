@@ -13,7 +13,7 @@ from typing import cast
 import torch
 
 from cuda.fused.outer_product_mean.reference import shared_counts
-from model.evoformer import EvoformerBlock, Mask, MsaColumnAttention
+from model.alphafold2.modules.evoformer import EvoformerBlock, Mask, MsaColumnAttention
 from model.parallel.communication import Pending, RankGroup, Shards
 from model.parallel.pair import PIECES, PairShard
 

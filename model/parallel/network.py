@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from model.alphafold import AlphaFold, PassOutput, Representations
-from model.cached_memory import memory_is_scarce
-from model.embedders import Features, RecycledState
-from model.evoformer import Mask
-from model.heads import AlignedError, ExpectedErrors, expected_errors
+from model.alphafold2.modules.embedders import Features, RecycledState
+from model.alphafold2.modules.evoformer import Mask
+from model.alphafold2.modules.heads import AlignedError, ExpectedErrors, expected_errors
+from model.alphafold2.modules.point_attention import PointAttention
+from model.alphafold2.network import AlphaFold, PassOutput, Representations
+from model.layers.cached_memory import memory_is_scarce
+from model.layers.rigid import Rigid
 from model.parallel.communication import RankGroup
 from model.parallel.trunk import ParallelTrunk, ShardedRepresentations
-from model.point_attention import PointAttention
 from model.prediction import ComplexScores
-from model.rigid import Rigid
 
 
 class ParallelAlphaFold(AlphaFold):

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import torch
 
-from model.evoformer import Mask, TriangleAttention, TriangleMultiplication
-from model.layers import LayerNorm
+from model.alphafold2.modules.evoformer import Mask, TriangleAttention, TriangleMultiplication
+from model.layers.common import LayerNorm
 from model.parallel.communication import Pending, RankGroup, Shards
 from model.parallel.triangle import multiply_factors
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from model.embedders import Features
-from model.multimer.templates import MultimerTemplateEmbedding
+from model.alphafold2.modules.embedders import Features
+from model.alphafold2.modules.templates import TemplateEmbedding, TemplatePairBlock, one_template
+from model.alphafold2.multimer.templates import MultimerTemplateEmbedding
 from model.parallel.pair import PairShard
-from model.templates import TemplateEmbedding, TemplatePairBlock, one_template
 
 
 def template_update(

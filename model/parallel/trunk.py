@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import torch
 
-from model.alphafold import Representations, Trunk
-from model.embedders import Features, RecycledState
-from model.evoformer import EvoformerBlock, Mask
+from model.alphafold2.modules.embedders import Features, RecycledState
+from model.alphafold2.modules.evoformer import EvoformerBlock, Mask
+from model.alphafold2.modules.templates import active_templates
+from model.alphafold2.network import Representations, Trunk
 from model.parallel.communication import Pending, RankGroup, Shards
 from model.parallel.evoformer import MsaShard, run_stack
 from model.parallel.pair import PairShard
 from model.parallel.templates import template_update
-from model.templates import active_templates
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The network of a training run as a folder that predictions read; see `model.network_folder`."""
+"""The network of a training run as a folder that predictions read; see `model.checkpoints.network_folder`."""
 
 import hashlib
 import json
@@ -10,12 +10,18 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-from model.config import ModelConfig
+from model.alphafold2.modules.config import ModelConfig
+from model.checkpoints.network_folder import (
+    WEIGHTS_FILE,
+    HeldOutScores,
+    InputSizes,
+    NetworkManifest,
+    write_manifest,
+)
 from model.dataclass_mapping import from_mapping
-from model.network_folder import WEIGHTS_FILE, HeldOutScores, InputSizes, NetworkManifest, write_manifest
 from model.replaced_files import replaced_file
-from model.training.checkpoint import MANIFEST, Progress, averaged_arrays
-from model.training.settings import Phase, TrainingSettings
+from model.training.runtime.checkpoint import MANIFEST, Progress, averaged_arrays
+from model.training.runtime.settings import Phase, TrainingSettings
 
 _ERROR_HEAD = "/predicted_aligned_error_head/"
 

@@ -14,10 +14,15 @@ from threading import Lock
 import numpy as np
 import torch
 
-from model.alphafold import AlphaFold
+from model.alphafold2.network import AlphaFold
 from model.errors import ConfigError, TrainingDiverged
-from model.kernels import select_kernels
-from model.training.checkpoint import (
+from model.layers.kernels import select_kernels
+from model.training.alphafold2.features import load_tables, make_targets, network_features
+from model.training.alphafold2.losses import mean_terms, total_loss
+from model.training.alphafold2.network import initial_recycled_batch, run_network
+from model.training.data.data import ChainSet, Split
+from model.training.data.sampling import MicroBatch, Sampler, load_batches
+from model.training.runtime.checkpoint import (
     FULL_NAME,
     MANIFEST,
     MOMENTS,
@@ -29,18 +34,13 @@ from model.training.checkpoint import (
     save_portable_checkpoint,
     stored_progress,
 )
-from model.training.data import ChainSet, Split
-from model.training.execution import kernels_for_device, make_execution
-from model.training.features import load_tables, make_targets, network_features
-from model.training.initialization import copy_trained, initialize
-from model.training.losses import mean_terms, total_loss
-from model.training.network import initial_recycled_batch, run_network
-from model.training.parameters import FlatParameters
-from model.training.processes import TrainingProcesses
-from model.training.sampling import MicroBatch, Sampler, load_batches
-from model.training.settings import Phase, TrainingSettings, learning_rate
-from model.training.step_gradient import StepGradient
-from model.training.step_graphs import StepGraphs
+from model.training.runtime.execution import kernels_for_device, make_execution
+from model.training.runtime.initialization import copy_trained, initialize
+from model.training.runtime.parameters import FlatParameters
+from model.training.runtime.processes import TrainingProcesses
+from model.training.runtime.settings import Phase, TrainingSettings, learning_rate
+from model.training.runtime.step_gradient import StepGradient
+from model.training.runtime.step_graphs import StepGraphs
 from model.training.validation import SCORES, HeldOutSet, validate
 
 METRICS = "metrics.jsonl"

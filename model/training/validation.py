@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from model.alphafold import AlphaFold
-from model.heads import distogram_edges
+from model.alphafold2.modules.heads import distogram_edges
+from model.alphafold2.network import AlphaFold
 from model.prediction import CONTACT_DISTANCE
-from model.training.execution import Execution
-from model.training.features import Targets, make_targets, network_features
-from model.training.losses import distogram_loss, lddt_ca
-from model.training.network import NetworkOutput, initial_recycled_batch, run_network
-from model.training.sampling import Sampler
+from model.training.alphafold2.features import Targets, make_targets, network_features
+from model.training.alphafold2.losses import distogram_loss, lddt_ca
+from model.training.alphafold2.network import NetworkOutput, initial_recycled_batch, run_network
+from model.training.data.sampling import Sampler
+from model.training.runtime.execution import Execution
 
 LONG_RANGE = 24  # smallest sequence separation, in residues
 PASSES = 3  # passes of each prediction

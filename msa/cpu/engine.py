@@ -9,14 +9,14 @@ import numpy as np
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
-from msa.search.engine import Candidates, EngineRequest, FilteredTargets, best_targets
-from msa.search.query_profile import QueryProfile
+from msa.engines.engine import Candidates, EngineRequest, FilteredTargets, best_targets
+from msa.engines.query_profile import QueryProfile
 
 
 class CpuEngine:
     """An engine that filters and aligns one query at a time on `settings.threads` CPU threads.
 
-    Implements msa.search.engine.Engine.
+    Implements msa.engines.engine.Engine.
     """
 
     seconds: Final[dict[str, float]] = {}

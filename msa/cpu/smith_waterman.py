@@ -38,12 +38,12 @@ from numba.extending import intrinsic
 
 from cuda.alignment import AlignmentPaths
 from msa.alphabet import LETTER_BITS, LETTERS, X
+from msa.base.jit import kernel
+from msa.base.progress import Progress
+from msa.base.threads import chunks_of_equal_work, run_in_threads
 from msa.cpu.simd import I64, Vectors, array_address, vector_lanes
 from msa.cpu.striped_profile import striped_profile
-from msa.cpu.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
-from msa.jit import kernel
-from msa.progress import Progress
 
 _BLOCK_BYTES = 2**20
 """Size of a block of rows of H; a block has at least √(2 n) of a target's n rows."""

@@ -19,11 +19,11 @@ from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from msa.alphabet import LETTER_BITS, LETTERS
+from msa.base.jit import kernel
+from msa.base.threads import run_in_threads
 from msa.cpu.simd import I64, Vectors, array_address, has_byte_shuffle, vector_bytes, vector_registers
 from msa.cpu.smith_waterman import align
-from msa.cpu.threads import run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
-from msa.jit import kernel
 
 _COLUMNS = 4 if vector_registers() == 32 else 2
 """Residues of each target in a pass over the query; their cells stay in registers."""

@@ -17,6 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from msa.alphabet import LETTER_BITS, decode, encode
+from msa.base.digests import file_sha256
+from msa.base.errors import InputError, MissingError
+from msa.base.progress import Progress
 from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.clusters import ClusterBuilder
 from msa.database.database import TargetDatabase
@@ -34,15 +37,12 @@ from msa.database.manifest import (
 )
 from msa.database.masking import MaskSettings, mask
 from msa.database.split import split_database
-from msa.errors import InputError, MissingError
 from msa.io.compression import open_counted
-from msa.io.digests import file_sha256
 from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, read_blocks
-from msa.io.mmseqs_database import open_mmseqs
-from msa.io.mmseqs_files import is_mmseqs, list_files
-from msa.io.mmseqs_records import MmseqsSource
 from msa.io.molecules import looks_like_nucleic_acid
-from msa.progress import Progress
+from msa.mmseqs.mmseqs_database import open_mmseqs
+from msa.mmseqs.mmseqs_files import is_mmseqs, list_files
+from msa.mmseqs.mmseqs_records import MmseqsSource
 
 # by the code of a letter
 _IS_BASE = np.isin(np.arange(LETTER_BITS + 1), encode("ACGTUN"))

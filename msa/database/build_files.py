@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from msa.errors import InputError
-from msa.io.temporary_names import find_abandoned, temporary_path
+from msa.base.errors import InputError
+from msa.base.temporary_names import find_abandoned, temporary_path
 
 _BUILDING, _OLD = ".building", ".old"
 # constants of renameat2(2)

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from msa.base.errors import InputError
+from msa.base.jit import kernel
 from msa.database.length_sort import LengthSorter
 from msa.database.manifest import CLUSTERS, MEMBERS, ClusterSummary
-from msa.errors import InputError
 from msa.io.compression import open_input
 from msa.io.fasta_blocks import ParsedBlock, hash_bytes, is_whitespace
-from msa.jit import kernel
 
 _CHUNK_BYTES = 8 << 20
 _TAB, _NEWLINE, _RETURN, _BAR = b"\t\n\r|"

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from msa import alphabet
+from msa.base.errors import InputError, MissingError
+from msa.base.progress import Progress
 from msa.database.integrity import (
     check_clusters,
     check_file,
@@ -33,9 +35,7 @@ from msa.database.manifest import (
     read_manifest,
 )
 from msa.database.sequence_arrays import SequenceArrays
-from msa.errors import InputError, MissingError
 from msa.io.fasta import first_word
-from msa.progress import Progress
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     RESIDUES: np.dtype(np.uint8),

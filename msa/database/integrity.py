@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from msa.base.errors import InputError
 from msa.database.manifest import (
     CLUSTERS,
     HEADER_INDEX,
@@ -22,7 +23,6 @@ from msa.database.manifest import (
     DatabaseManifest,
 )
 from msa.database.sequence_arrays import SequenceArrays
-from msa.errors import InputError
 
 SMALL_FILE_BYTES = 8 << 20
 """Size up to which the checksums of residues and headers are compared whenever a database is opened."""

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from msa import alphabet
+from msa.base.jit import kernel
 from msa.database.manifest import HEADER_INDEX, HEADERS, LENGTHS, OFFSETS, RESIDUES
 from msa.io.fasta_blocks import ParsedBlock
-from msa.jit import kernel
 
 # pages written through a mapping count as this process's memory until they are released
 _RELEASE_PAGES_EVERY = 64 << 20

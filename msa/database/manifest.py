@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from msa import alphabet
+from msa.base.errors import InputError
 from msa.database.file_names import CLUSTERS as CLUSTERS
 from msa.database.file_names import MANIFEST as MANIFEST
 from msa.database.file_names import RESIDUES as RESIDUES
-from msa.errors import InputError
 
 FORMAT = "foldcli target database"
 FORMAT_VERSION = 3

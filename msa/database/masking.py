@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, STANDARD
+from msa.base.jit import kernel
 from msa.database.vector_lanes import LANE_COUNT, load, splat, total, transpose
-from msa.jit import kernel
 from msa.profile.matrices import substitution_matrix
 
 # residues per chunk: the likelihoods of a chunk, one row per letter, just fit the L2 cache

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from msa.alphabet import MASK_BIT
+from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
 from msa.database.manifest import (
     CLUSTERS,
@@ -34,7 +35,6 @@ from msa.database.manifest import (
     part_name,
     write_manifest,
 )
-from msa.errors import InputError
 
 _CHUNK_BYTES = 16 << 20
 """Number of residues copied at a time; the indices for copying take about thirty times as much memory."""

@@ -1,7 +1,7 @@
 """A vector type for compiled kernels: `Lanes`, 64 float32 numbers that LLVM keeps in registers.
 
 numba has no vector type, and the loops that it compiles for small arrays keep the numbers in memory and check
-for overlapping arrays first. In a function compiled by `msa.jit.kernel`,
+for overlapping arrays first. In a function compiled by `msa.base.jit.kernel`,
 
     v = load(array, start)          64 numbers from a float32 array, at any offset
     w = v * u + splat(x)            lane by lane

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.engine import Candidates, EngineRequest
+from msa.engines.query_profile import QueryProfile
+from msa.gpu.device.process_state import short_switch_interval
 from msa.gpu.group import AlignmentOptions, BatchRequest, GpuGroup, align_pairs
-from msa.gpu.interface import FilterLimits, GpuWorker
-from msa.gpu.process_state import short_switch_interval
-from msa.search.engine import Candidates, EngineRequest
-from msa.search.query_profile import QueryProfile
+from msa.gpu.worker.interface import FilterLimits, GpuWorker
 
 if TYPE_CHECKING:
-    from msa.search.scoring_process import RemoteScoring
+    from msa.gpu.scoring_process import RemoteScoring
 
 _MAX_PENDING = 12
 """Maximum batches in progress per group: one is aligned, one is filtered, the others wait for the GPU. The
@@ -52,7 +52,7 @@ another: in a small part of a database, the last targets of each query take a la
 
 
 class GpuEngine:
-    """Filter and alignment on GPUs; implements msa.search.engine.Engine.
+    """Filter and alignment on GPUs; implements msa.engines.engine.Engine.
 
     Args:
         workers: one or several GPUs, owned by the engine from now on.

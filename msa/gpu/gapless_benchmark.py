@@ -18,7 +18,7 @@ from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import Launch, ScoreKind, launch_table, local_table_path
 from cuda.alignment.gapless.layout import BYTE, HALF, Layout
 from cuda.alignment.gapless.runtime import Device, PreparedKernel, prepare_kernel
-from msa.gpu.devices import Gpu
+from msa.gpu.device.devices import Gpu
 
 QUERY_LENGTHS: dict[ScoreKind, tuple[int, ...]] = {
     "exact": (*range(32, 513, 32), *range(576, 1025, 64), *range(1152, 2049, 128)),

@@ -12,7 +12,9 @@ import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.interface import (
+from msa.engines.engine import Candidates, EngineRequest, Selection, merge_best_targets
+from msa.engines.query_profile import QueryProfile
+from msa.gpu.worker.interface import (
     ALIGNMENT_THREADS,
     AligningWorker,
     AlignmentBatch,
@@ -20,8 +22,6 @@ from msa.gpu.interface import (
     FilterLimits,
     GpuWorker,
 )
-from msa.search.engine import Candidates, EngineRequest, Selection, merge_best_targets
-from msa.search.query_profile import QueryProfile
 
 _ALIGNED_QUERIES, _ALIGNED_PAIRS = 48, 8192
 """Maximum queries and target pairs of a batch that is aligned without a filter; a single query may have more
@@ -126,8 +126,8 @@ def align_pairs(
 
     Args:
         workers: the GPUs.
-        pairs: see `msa.search.engine.Aligner.align`.
-        request: see `msa.search.engine.Aligner.align`.
+        pairs: see `msa.engines.engine.Aligner.align`.
+        request: see `msa.engines.engine.Aligner.align`.
     """
     sequences, settings = request.targets, request.settings
     gap_costs = settings.gap_open, settings.gap_extend

@@ -13,14 +13,14 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+from msa.base.progress import CompileProgress
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.devices import Gpu
-from msa.gpu.interface import BestTargets, FilterLimits, GpuSettings
-from msa.gpu.process_start import COMMAND, take_process
+from msa.engines.query_profile import QueryProfile
+from msa.gpu.device.devices import Gpu
 from msa.gpu.requests import RemoteAligner, RemoteAlignmentBatch, Requests, process_ended
-from msa.gpu.worker_process import WorkerStatus, share_sequences
-from msa.progress import CompileProgress
-from msa.search.query_profile import QueryProfile
+from msa.gpu.worker.interface import BestTargets, FilterLimits, GpuSettings
+from msa.gpu.worker.process_start import COMMAND, take_process
+from msa.gpu.worker.worker_process import WorkerStatus, share_sequences
 
 _EXIT_SECONDS = 10.0
 """Maximum time for a process to end by itself; the driver needs a fraction of a second to free GPU memory."""
@@ -51,7 +51,7 @@ def start_remote_workers(
 
 
 class RemoteWorker(RemoteAligner):
-    """A GPU driven by a separate process; implements msa.gpu.interface.GpuWorker.
+    """A GPU driven by a separate process; implements msa.gpu.worker.interface.GpuWorker.
 
     Args:
         process: the process, just started.
@@ -132,7 +132,7 @@ class RemoteWorker(RemoteAligner):
 
 
 class RemoteFilteredBatch(RemoteAlignmentBatch):
-    """A batch that is filtered first; implements msa.gpu.interface.FilteredBatch."""
+    """A batch that is filtered first; implements msa.gpu.worker.interface.FilteredBatch."""
 
     def best(self) -> "Future[BestTargets]":
         """Return the result of the filter."""
@@ -140,7 +140,7 @@ class RemoteFilteredBatch(RemoteAlignmentBatch):
 
 
 class GpuProcess(Requests):
-    """A process that runs msa.gpu.worker_process.
+    """A process that runs msa.gpu.worker.worker_process.
 
     Args:
         gpu: number of its GPU.

@@ -14,11 +14,11 @@ import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.devices import GpuUnavailable
+from msa.engines.engine import Candidates, EngineRequest
+from msa.engines.query_profile import QueryProfile
+from msa.gpu.device.devices import GpuUnavailable
 from msa.gpu.group import align_pairs
-from msa.gpu.worker_process import WorkerFailure, share_sequences
-from msa.search.engine import Candidates, EngineRequest
-from msa.search.query_profile import QueryProfile
+from msa.gpu.worker.worker_process import WorkerFailure, share_sequences
 
 
 class Requests:
@@ -130,7 +130,7 @@ def process_ended(gpu: int, how: str = "") -> GpuUnavailable:
 
 
 class RemoteAlignmentBatch:
-    """A batch on a GPU of another process; implements msa.gpu.interface.AlignmentBatch.
+    """A batch on a GPU of another process; implements msa.gpu.worker.interface.AlignmentBatch.
 
     Args:
         process: the process.
@@ -153,7 +153,7 @@ class RemoteAlignmentBatch:
 
 
 class RemoteAligner:
-    """Alignments on a GPU that the process of a search drives; implements msa.search.engine.Aligner.
+    """Alignments on a GPU that the process of a search drives; implements msa.engines.engine.Aligner.
 
     Args:
         requests: to the GPU's process.

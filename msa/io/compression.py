@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from msa.errors import InputError
+from msa.base.errors import InputError
 
 SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 """Suffixes of compressed files, for code that knows only the name of a file."""

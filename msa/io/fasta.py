@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.compression import open_input
 from msa.io.molecules import PROTEIN, declared_molecule, is_annotation, other_molecule
 

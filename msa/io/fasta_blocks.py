@@ -11,9 +11,9 @@ from typing import BinaryIO
 import numpy as np
 
 from msa import alphabet
-from msa.errors import InputError
+from msa.base.errors import InputError
+from msa.base.jit import kernel
 from msa.io.fasta import invalid_residue_reason, missing_header_reason
-from msa.jit import kernel
 
 # a hundred times the length of the longest known proteins (titins, about 40,000 residues)
 MAX_RECORD_BYTES = 4 << 20

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import gemmi
 from Bio.Data.PDBData import protein_letters_3to1_extended
 
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 
 # protonation states and disulfides in the force fields Amber, CHARMM, GROMOS and OPLS

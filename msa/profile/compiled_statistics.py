@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from msa.jit import kernel
+from msa.base.jit import kernel
 
 _ROOT_OF_2, _ROOT_OF_2_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from msa.alphabet import STANDARD
-from msa.interpreted import budget
+from msa.base.interpreted import budget
 from msa.profile.matrices import background
 
 UNKNOWN = len(STANDARD)

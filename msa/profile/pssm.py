@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from msa.alphabet import LETTERS, STANDARD, encode
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.profile.context import UNKNOWN, context_frequencies, context_model, interpreted_context_frequencies
 from msa.profile.gumbel import GUMBEL_TABLES

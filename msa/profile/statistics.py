@@ -5,7 +5,7 @@ alignment that starts near the end of a sequence is too short for a high score, 
 corrected for finite lengths as in blastp (Park, Sheetlin, Ma, Madden & Spouge, BMC Research Notes 5:286,
 2012).
 
-The compiled formulas are imported, with numba, only once many values are needed; see msa/interpreted.py.
+The compiled formulas are imported, with numba, only once many values are needed; see msa/base/interpreted.py.
 """
 
 import functools
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from msa.interpreted import budget
+from msa.base.interpreted import budget
 from msa.profile.gumbel import GumbelParameters
 
 _LN2 = math.log(2.0)

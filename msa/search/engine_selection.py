@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msa.base.progress import CompileProgress
 from msa.database.sequence_arrays import SequenceArrays
-from msa.gpu.devices import GpuUnavailable, find_gpu
+from msa.engines.engine import Engine
+from msa.gpu.device.devices import GpuUnavailable, find_gpu
+from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
+from msa.gpu.device.opening import open_in_background
+from msa.gpu.device.process_state import without_collection
 from msa.gpu.engine import GpuEngine
-from msa.gpu.hardware import gpu_numbers, has_nvidia_hardware
-from msa.gpu.interface import GpuSettings, GpuWorker
-from msa.gpu.opening import open_in_background
-from msa.gpu.process_start import is_started_ahead, take_scoring_process
-from msa.gpu.process_state import without_collection
-from msa.progress import CompileProgress
-from msa.search.engine import Engine
+from msa.gpu.worker.interface import GpuSettings, GpuWorker
+from msa.gpu.worker.process_start import is_started_ahead, take_scoring_process
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def create_engine(
         targets: the sequences that will be searched, if they are known. If `max_database_bytes` shows that
             they cannot stay on the GPU, the process that streams them starts at once.
 
-    A process that was started ahead (`msa.gpu.process_start`) drives the GPU.
+    A process that was started ahead (`msa.gpu.worker.process_start`) drives the GPU.
 
     Raises:
         GpuUnavailable: a requested GPU cannot be used.
@@ -102,7 +102,7 @@ def _exceeds(targets: SequenceArrays | None, max_bytes: int | None) -> bool:
     """
     if targets is None or max_bytes is None:
         return False
-    from msa.gpu.filtering import resident_database_bytes
+    from msa.gpu.worker.filtering import resident_database_bytes
 
     return resident_database_bytes(targets) > max_bytes
 
@@ -122,7 +122,7 @@ def _process_engine(number: int, settings: GpuSettings, compile_progress: Compil
         raise
     if scoring is None:
         return GpuEngine(workers)
-    from msa.search.scoring_process import RemoteScoring
+    from msa.gpu.scoring_process import RemoteScoring
 
     return GpuEngine(workers, scoring_process=RemoteScoring(scoring, number))
 
@@ -131,7 +131,7 @@ def _resident_engine(number: int, settings: GpuSettings, compile_progress: Compi
     """Create the engine for one GPU in this process, unless its database turns out not to fit."""
     open_in_background(f"cuda:{number}")
     with without_collection():
-        from msa.gpu.local_worker import LocalWorker  # while the driver starts
+        from msa.gpu.worker.local_worker import LocalWorker  # while the driver starts
     worker = LocalWorker(find_gpu(number), settings, compile_progress)
 
     def replacement_workers(targets: SequenceArrays) -> Sequence[GpuWorker] | None:

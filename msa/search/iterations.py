@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msa.base.interpreted import budget
 from msa.database.database import TargetDatabase
-from msa.interpreted import budget
+from msa.engines.engine import Engine, ProfileCallback
+from msa.engines.hits import Hits, QueryHits
+from msa.engines.query_profile import QueryProfile
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search.compiled_scoring import call_scoring_kernels
 from msa.search.completion import in_order_of_completion
-from msa.search.engine import Engine, ProfileCallback
-from msa.search.family import Family, initial_profile
-from msa.search.family_processes import FamilyProcesses, family_processes
-from msa.search.hits import Hits, QueryHits
+from msa.search.families.family import Family, initial_profile
+from msa.search.families.family_processes import FamilyProcesses, family_processes
 from msa.search.profile_search import ProfileSearch
-from msa.search.query_profile import QueryProfile
-from msa.search.settings import SearchSettings
+from msa.search.scoring.compiled_scoring import call_scoring_kernels
 
 if TYPE_CHECKING:
-    from msa.search.families import FamilyBuilder
+    from msa.search.families.families import FamilyBuilder
 
 _MIN_COMPILED_QUERIES = 256
 """Minimum number of queries, counted once for each iteration, of a search that loads the compiled kernels for
@@ -79,7 +79,9 @@ class IteratedSearch:
     @cached_property
     def family_builder(self) -> "FamilyBuilder":
         """Builder of families; CPU threads are divided among the families that are built at once."""
-        from msa.search.families import FamilyBuilder  # imports numba, which one iteration may not need
+        from msa.search.families.families import (
+            FamilyBuilder,  # imports numba, which one iteration may not need
+        )
 
         threads = max(1, self.settings.threads // self.max_queries)
         return FamilyBuilder(self.database, replace(self.settings, threads=threads))

@@ -7,14 +7,14 @@ from typing import TypeAlias
 
 import numpy as np
 
+from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
+from msa.engines.engine import Engine
+from msa.engines.hits import QueryHits
+from msa.engines.settings import MAX_SEQS, SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.progress import Progress
-from msa.search.engine import Engine
-from msa.search.hits import QueryHits
 from msa.search.iterations import IteratedSearch
 from msa.search.search import apply_thresholds, check_query, prepared_engine, queries_per_block
-from msa.search.settings import MAX_SEQS, SearchSettings
 from msa.search.split_search import PartHits, merge_iteration
 
 ReadParts: TypeAlias = Callable[[int], Sequence[PartHits]]

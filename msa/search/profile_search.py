@@ -9,10 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from msa.database.database import TargetDatabase
-from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
-from msa.search.candidate_scorer import CandidateScorer, profile_parameters, profile_settings
-from msa.search.composition import LONG_TARGET, SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR
-from msa.search.engine import (
+from msa.engines.engine import (
     Candidates,
     Engine,
     EngineRequest,
@@ -20,14 +17,17 @@ from msa.search.engine import (
     all_alignments,
     evalues_of_passing,
 )
-from msa.search.family import Family
-from msa.search.further_alignments import MAX_EVALUE
+from msa.engines.hits import Hits, QueryHits
+from msa.engines.pair_statistics import PairStatistics, QueryStatistics
+from msa.engines.query_profile import QueryProfile
+from msa.engines.scored_batch import AlignedBatch, Scores, ScoringProcess, ScoringProcessEnded, ScoringRules
+from msa.engines.settings import SearchSettings
+from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
+from msa.search.families.family import Family
 from msa.search.gapless_limit import longest_filtered
-from msa.search.hits import Hits, QueryHits
-from msa.search.pair_statistics import PairStatistics, QueryStatistics
-from msa.search.query_profile import QueryProfile
-from msa.search.scored_batch import AlignedBatch, Scores, ScoringProcess, ScoringProcessEnded, ScoringRules
-from msa.search.settings import SearchSettings
+from msa.search.scoring.candidate_scorer import CandidateScorer, profile_parameters, profile_settings
+from msa.search.scoring.composition import LONG_TARGET, SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR
+from msa.search.scoring.further_alignments import MAX_EVALUE
 from msa.search.windows import best_hits
 
 _BATCH_CANDIDATES = 2**16

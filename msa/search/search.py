@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from msa.base.errors import InputError
+from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
-from msa.errors import InputError
+from msa.engines.engine import Candidates, Engine, EngineRequest, ProfileCallback
+from msa.engines.hits import Hits
+from msa.engines.query_profile import QueryProfile
+from msa.engines.scored_batch import ScoringProcess
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, UnsupportedRecord
-from msa.progress import Progress
-from msa.search.engine import Candidates, Engine, EngineRequest, ProfileCallback
-from msa.search.hits import Hits
-from msa.search.query_profile import QueryProfile
-from msa.search.scored_batch import ScoringProcess
-from msa.search.settings import SearchSettings
 from msa.search.windows import WindowedEngine, best_hits
 
 _MAX_HITS_IN_MEMORY = 2**22
@@ -187,7 +187,7 @@ class ClusterExpandingEngine:
 
     It searches the representatives. If one is a hit, all members of its cluster are aligned to the query, so
     that each has its own score, E-value and path. A member can only be found through its representative.
-    Implements msa.search.engine.Engine; requests must have all sequences of the database as targets.
+    Implements msa.engines.engine.Engine; requests must have all sequences of the database as targets.
 
     Args:
         engine: filters and aligns.

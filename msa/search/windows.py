@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from msa.search.engine import Candidates, Engine, EngineRequest, FilteredTargets, Selection
-from msa.search.query_profile import QueryProfile
-from msa.search.scored_batch import ScoringProcess
+from msa.engines.engine import Candidates, Engine, EngineRequest, FilteredTargets, Selection
+from msa.engines.query_profile import QueryProfile
+from msa.engines.scored_batch import ScoringProcess
 
 WINDOW = 2000
 """Residues of a window; queries of at most this length have none."""
@@ -98,7 +98,7 @@ class WindowedEngine:
 
     Each window is searched with its part of the query's profile. The targets whose alignments to a window
     pass are aligned to the whole query, as are those that the whole query finds; `best_hits` then applies
-    `Selection.max_aligned`. Implements msa.search.engine.Engine.
+    `Selection.max_aligned`. Implements msa.engines.engine.Engine.
 
     Args:
         engine: filters and aligns.

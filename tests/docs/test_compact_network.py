@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from model.network_folder import HeldOutCase
+from model.checkpoints.network_folder import HeldOutCase
 from tests.networks import tiny_network, write_packaged_network
 
 

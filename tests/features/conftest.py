@@ -10,7 +10,7 @@ DATA = Path(__file__).parent / "data"
 
 
 class RecordedDraws:
-    """Random choices recorded by make_goldens.py, as `features.sampling.Draws`."""
+    """Random choices recorded by make_goldens.py, as `features.alphafold2.sampling.Draws`."""
 
     def __init__(self, recorded: Mapping[str, np.ndarray], prefix: str, rows: int, length: int) -> None:
         self.sampled = recorded[f"{prefix}/sample_order"].astype(int)

@@ -10,9 +10,9 @@ from types import FrameType
 
 import pytest
 
-from features.cache import FeatureCache, cache_key, read_entry
-from features.cleanup import remove_abandoned
-from msa.io.alignments import Alignment, parse_alignment
+from features.cache.cache import FeatureCache, cache_key, read_entry
+from features.cache.cleanup import remove_abandoned
+from msa.alignments.files import Alignment, parse_alignment
 
 PROCESSES, TARGETS, KILLS = 16, 24, 4
 

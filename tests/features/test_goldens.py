@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.deterministic import make_features
-from features.residues import RESTYPES
-from features.sampling import SamplingSettings, sample_iteration
+from features.alphafold2.deterministic import make_features
+from features.alphafold2.sampling import SamplingSettings, sample_iteration
+from features.chemistry.residues import RESTYPES
 from features.templates.template_features import HHBLITS_TO_AATYPE, process_templates
-from msa.io.alignments import Alignment, read_alignment
+from msa.alignments.files import Alignment, read_alignment
 
 SYNTHETIC = {
     "a3m": ["family.a3m"],

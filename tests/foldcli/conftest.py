@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from model.config import model_config
-from model.parameters import expected_shapes
+from model.alphafold2.modules.config import model_config
+from model.alphafold2.parameters import expected_shapes
 
 Npz = Callable[[str], bytes]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from foldcli.errors import ExitCode, describe, ends_run, exit_code_of
-from msa.errors import InputError, UnwritableFolder
-from msa.io.atomic import DiskFull, atomic_write, writing_cache
+from msa.base.atomic import DiskFull, atomic_write, writing_cache
+from msa.base.errors import InputError, UnwritableFolder
 
 PACKAGES = ("foldcli", "features", "msa", "model", "cuda")
 BUILT_IN = {name for name, kind in vars(__import__("builtins")).items() if isinstance(kind, type)}

@@ -39,8 +39,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foldcli.pipeline.searcher import LocalSearcher
+from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.process_state import exit_on_bus_error
+from msa.alignments.a3m import write_a3m
+from msa.alignments.m8 import COLUMNS, write_m8
+from msa.base.errors import InputError
 from msa.cpu.engine import CpuEngine
 from msa.database import integrity
 from msa.database.build import BuildSettings, build_database
@@ -54,11 +57,8 @@ from msa.database.manifest import (
     RESIDUES,
     split_folders,
 )
-from msa.errors import InputError
-from msa.io.a3m import write_a3m
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, read_fasta
-from msa.io.m8 import COLUMNS, write_m8
-from msa.search.settings import SearchSettings
 
 SITUATIONS = {"checked": 45, "old": 15, "large": 15, "forged": 20, "in use": 5}
 """Percentage of the cases in each situation."""

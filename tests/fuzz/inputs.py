@@ -23,26 +23,26 @@ import gemmi
 import numpy as np
 import torch
 
-from features.cache import FeatureCache, encode_entry, read_entry
+from features.alphafold2.deterministic import make_features
+from features.cache.cache import FeatureCache, encode_entry, read_entry
+from features.cache.entry import read_entry_metadata
 from features.complexes.cache import rows_to_features
 from features.complexes.features import features_of_rows, in_input_order
 from features.complexes.rows import rows_of_file
-from features.deterministic import make_features
-from features.entry import read_entry_metadata
-from features.templates.build import build_library
-from features.templates.library import StructureLibrary
-from features.templates.structure_files import read_chains
+from features.templates.library.build import build_library
+from features.templates.library.library import StructureLibrary
+from features.templates.library.structure_files import read_chains
 from foldcli.inputs.cached_targets import CacheIndex, read_complex_entry
 from foldcli.params.archive import unpack
 from foldcli.params.manifest import ArchiveRecord, FileRecord, ParameterManifest, read_manifest
-from model.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig
+from model.alphafold2.modules.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig
+from model.alphafold2.parameters import load_npz, random_parameters
+from model.checkpoints.deepmind import foreign_bytes, parameter_errors
 from model.errors import ConfigError
-from model.parameter_files import foreign_bytes, parameter_errors
-from model.parameters import load_npz, random_parameters
-from model.training.settings import read_settings
-from msa.errors import InputError
-from msa.io.alignments import read_alignment
-from msa.io.complex_a3m import parse_complex_a3m
+from model.training.runtime.settings import read_settings
+from msa.alignments.complex_a3m import parse_complex_a3m
+from msa.alignments.files import read_alignment
+from msa.base.errors import InputError
 from msa.io.structures import read_structure
 from tests.fuzz.fuzzing import Kind, mutated, print_table, run_cases
 from tests.fuzz.query_kinds import COMPLEX, DATA, ROOT, query_kinds

@@ -44,16 +44,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from features.deterministic import make_features
-from features.sampling import SamplingSettings, sample_features
+from features.alphafold2.deterministic import make_features
+from features.alphafold2.sampling import SamplingSettings, sample_features
 from foldcli import __main__ as foldcli_main
 from foldcli.commands import fold as fold_command
 from foldcli.params import verify
-from foldcli.pipeline import estimates, run, searcher
-from foldcli.pipeline import search_process as searching
+from foldcli.pipeline.runs import estimates, run
+from foldcli.pipeline.search import process as searching
+from foldcli.pipeline.search import searcher
+from msa.alignments.files import parse_alignment
 from msa.cpu import engine
 from msa.database.build import BuildSettings, build_database
-from msa.io.alignments import parse_alignment
 from tests.networks import tiny_parameters
 
 # of one model, the first one

@@ -13,30 +13,30 @@ import numpy as np
 import zstandard
 
 from cuda.alignment import AlignmentPaths
+from features.alphafold2.deterministic import make_features
 from features.complexes.features import features_of_rows
 from features.complexes.rows import rows_of_file
-from features.deterministic import make_features
 from features.templates.user_templates import read_hit_file
 from foldcli.inputs.alignment_targets import target_of_file
 from foldcli.inputs.complexes import read_pairs
+from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import name_single_chains, read_queries
 from foldcli.inputs.shard import Shard
-from foldcli.pipeline.failures import Failures
+from msa.alignments.a3m import write_a3m
+from msa.alignments.complex_a3m import parse_complex_a3m
+from msa.alignments.files import read_alignment
+from msa.alignments.m8 import COLUMNS, write_m8
 from msa.alphabet import encode
+from msa.base.errors import InputError
 from msa.database.sequence_arrays import SequenceArrays
-from msa.errors import InputError
-from msa.io.a3m import write_a3m
-from msa.io.alignments import read_alignment
-from msa.io.complex_a3m import parse_complex_a3m
+from msa.engines.engine import FilteredTargets
+from msa.engines.hits import Hits, StoredSequences
+from msa.engines.query_profile import QueryProfile
+from msa.engines.saved_profiles import ProfileWriter
+from msa.engines.settings import SearchSettings
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
-from msa.io.m8 import COLUMNS, write_m8
-from msa.io.part_hits import PartHitsFile, PartHitsWriter
-from msa.io.saved_profiles import ProfileWriter
-from msa.search.engine import FilteredTargets
-from msa.search.hits import Hits, StoredSequences
-from msa.search.query_profile import QueryProfile
-from msa.search.settings import SearchSettings
+from msa.search.part_hits import PartHitsFile, PartHitsWriter
 from msa.search.split_search import PartHits, merge_hits
 from tests.fuzz.fuzzing import Kind
 

@@ -11,17 +11,17 @@ from foldcli.outputs.done import DoneRecord, StageCost
 from foldcli.outputs.layout import TargetFiles, unranked_name
 from foldcli.outputs.model_files import ModelResult, read_staged_results
 from foldcli.outputs.summary import RunSummary
-from foldcli.pipeline.alignment_request import AlignmentRequest
-from foldcli.pipeline.alignment_settings import AlignmentSettings
-from foldcli.pipeline.alignment_stores import SEARCH_RECORD, TargetStore
-from foldcli.pipeline.target_plan import read_finished
-from foldcli.pipeline.target_run import TargetRun
+from foldcli.pipeline.search.stores import SEARCH_RECORD, TargetStore
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from foldcli.pipeline.targets.plan import read_finished
+from foldcli.pipeline.targets.target import TargetRun
 from foldcli.report import ReportSettings
+from foldcli.report.data.result import read_done
 from foldcli.report.index import index_rows
 from foldcli.report.make import make_report
-from foldcli.report.result import read_done
+from msa.engines.settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.settings import AlignmentFilter, SearchSettings
 from tests.foldcli.report.results import COMPLEX_TAG, target_files, write_complex, write_result
 from tests.fuzz.fuzzing import Kind
 from tests.fuzz.query_kinds import GB1

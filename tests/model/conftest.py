@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from model.alphafold import AlphaFold
-from model.config import ModelConfig
-from model.parameters import random_parameters
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
 from tests.networks import tiny_multimer, tiny_network
 
 

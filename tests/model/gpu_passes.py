@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from foldcli.pipeline.device import NetworkMemory, start_within
-from model.alphafold import AlphaFold
-from model.recycling import RecyclingSettings
+from foldcli.pipeline.network.device import NetworkMemory, start_within
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.recycling import RecyclingSettings
 
 
 @contextmanager

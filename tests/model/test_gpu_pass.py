@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from foldcli.pipeline.device import NetworkMemory, start_within
-from model.alphafold import AlphaFold
-from model.config import model_config
+from foldcli.pipeline.network.device import NetworkMemory, start_within
+from model.alphafold2.modules.config import model_config
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import RecyclingSettings, feature_tensors, predict, start_prediction
 from model.errors import OutOfMemory
-from model.parameters import random_parameters
 from model.prediction import Prediction
-from model.recycling import RecyclingSettings, feature_tensors, predict, start_prediction
 from tests.model.gpu_passes import check_peak_memory, synchronisation_fails
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]

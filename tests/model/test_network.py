@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from model.alphafold import AlphaFold, PassOutput
-from model.config import MODEL_NAMES, ModelConfig, model_config
-from model.parameters import random_parameters
-from model.recycling import feature_tensors
+from model.alphafold2.modules.config import MODEL_NAMES, ModelConfig, model_config
+from model.alphafold2.network import AlphaFold, PassOutput
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import feature_tensors
 
 CPU = torch.device("cpu")
 

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model import residue_constants as rc
-from model.rigid import Rigid, rotation_from_quaternion
-from model.structure_module import (
+from model.alphafold2.modules.structure_module import (
     atom14_to_atom37_positions,
     frames_to_atom14_positions,
     torsion_angles_to_frames,
 )
-from model.templates import torsion_angles
+from model.alphafold2.modules.templates import torsion_angles
+from model.layers.rigid import Rigid, rotation_from_quaternion
 
 # number of heavy atoms of each residue within a chain, from its chemical formula
 COUNTS = (5, 11, 8, 8, 6, 9, 9, 4, 10, 8, 8, 9, 8, 11, 7, 6, 7, 14, 12, 7)

@@ -12,8 +12,8 @@ from cuda.alignment.smith_waterman.row_launcher import RowLauncher
 from msa.alphabet import MASK_BIT
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.hits import LocalAlignment, local_alignments
 from msa.profile.pssm import query_profile
-from msa.search.hits import LocalAlignment, local_alignments
 from tests.cuda.alignment.reference import best_alignment
 
 simulated = pytest.mark.simulator(or_gpu=True)

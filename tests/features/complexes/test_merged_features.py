@@ -8,17 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from features.alphafold2.deterministic import make_features
+from features.alphafold2.schema import COMPLEX
+from features.chemistry.residues import GAP
 from features.complexes.a3m import write_paired_a3m
 from features.complexes.entities import group_chains
 from features.complexes.features import complex_features, features_of_rows
 from features.complexes.pairing import PairingSettings, PairMode, PairStrategy
 from features.complexes.rows import rows_of_file
-from features.deterministic import make_features
-from features.residues import GAP
-from features.schema import COMPLEX
 from features.templates.template_features import no_templates
-from msa.io.alignments import parse_alignment
-from msa.io.complex_a3m import is_complex_a3m, parse_complex_a3m
+from msa.alignments.complex_a3m import is_complex_a3m, parse_complex_a3m
+from msa.alignments.files import parse_alignment
 
 SPECIES = ["", "OX=1", "OX=2", "TaxID=3", "RepID=A_9HYPO"]
 MODES = ["unpaired_paired", "paired", "unpaired"]

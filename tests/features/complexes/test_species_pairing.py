@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from features.alphafold2.deterministic import make_features
 from features.complexes.pairing import PairingCandidates, PairStrategy, pair_rows, pairing_candidates
-from features.deterministic import make_features
-from msa.io.alignments import parse_alignment
+from msa.alignments.files import parse_alignment
 
 SPECIES = [b"BOVIN", b"HUMAN", b"MOUSE", b"9606"]
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from features.templates.build import build_library
-from features.templates.library import StructureLibrary
-from features.templates.settings import LibrarySettings
+from features.templates.library.build import build_library
+from features.templates.library.library import StructureLibrary
+from features.templates.library.settings import LibrarySettings
 
 DATA = Path(__file__).parent / "data"
 

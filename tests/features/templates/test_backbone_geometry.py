@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.residues import ATOM37, CA, CB
+from features.chemistry.residues import ATOM37, CA, CB
 from features.templates.backbone_geometry import close_loop, place_beta, place_oxygen
 from features.templates.bonds import C_N, CA_C, N_CA
-from features.templates.chains import TemplateChain
-from features.templates.structure_files import read_chains
+from features.templates.library.chains import TemplateChain
+from features.templates.library.structure_files import read_chains
 
 N, C, O = (ATOM37.index(name) for name in ("N", "C", "O"))  # noqa: E741
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from features.templates.candidates import aligned_pairs
-from features.templates.library import StructureLibrary
+from features.templates.library.library import StructureLibrary
+from msa.engines.hits import Hits, LocalAlignment
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.hits import Hits, LocalAlignment
 from msa.search.search import search
-from msa.search.settings import SearchSettings
 
 
 def expand(alignment: LocalAlignment) -> list[list[int]]:

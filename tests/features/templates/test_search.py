@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.residues import CA
-from features.templates.build import write_library
+from features.chemistry.residues import CA
 from features.templates.homology import copy_template
-from features.templates.library import EMBEDDED, StructureLibrary
+from features.templates.library.build import write_library
+from features.templates.library.library import EMBEDDED, StructureLibrary
+from features.templates.library.settings import LibrarySettings, TemplateSettings
 from features.templates.search import (
     alignment_query,
     hit_features,
     search_templates,
     search_templates_many,
 )
-from features.templates.settings import LibrarySettings, TemplateSettings
 from features.templates.table import COLUMNS, write_template_table
-from msa.errors import InputError
-from msa.io.alignments import Alignment
+from msa.alignments.files import Alignment
+from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 
 ALL = TemplateSettings(evalue=1.0)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.residues import ATOM37, GAP, RESTYPES
-from features.templates.chains import TemplateChain
-from features.templates.library import StructureLibrary
+from features.chemistry.residues import ATOM37, GAP, RESTYPES
+from features.templates.library.chains import TemplateChain
+from features.templates.library.library import StructureLibrary
 from features.templates.template_features import (
     HHBLITS_TO_AATYPE,
     make_template_features,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from features.templates.library import StructureLibrary
+from features.templates.library.library import StructureLibrary
 from features.templates.user_templates import (
     find_entry,
     hits_of_query,
@@ -14,7 +14,7 @@ from features.templates.user_templates import (
     read_hit_file,
     select_from_mirror,
 )
-from msa.errors import InputError
+from msa.base.errors import InputError
 
 
 def test_folder_of_structures_becomes_a_library_once(structures: Path, tmp_path: Path) -> None:

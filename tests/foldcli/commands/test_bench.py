@@ -15,7 +15,7 @@ def bench(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("arguments", [(), ("--tune",), ("--gpu", "3", "--lengths", "128")])
 def test_reason_is_given_without_a_gpu(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    from msa.gpu.devices import GpuUnavailable, find_gpu
+    from msa.gpu.device.devices import GpuUnavailable, find_gpu
 
     try:
         find_gpu()

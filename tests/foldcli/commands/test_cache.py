@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from features.cache import FeatureCache, cache_key
-from features.entry import list_entries
-from msa.io.alignments import parse_alignment, read_alignment
+from features.cache.cache import FeatureCache, cache_key
+from features.cache.entry import list_entries
+from msa.alignments.files import parse_alignment, read_alignment
 from tests.command_process import run_foldcli
 
 
@@ -199,7 +199,7 @@ def test_prune_removes_abandoned_temporary_files_only(cache: Path) -> None:
 )
 def test_next_run_removes_temporary_files_of_killed_writers(cache: Path, command: tuple[str, ...]) -> None:
     write = (
-        "import os, pathlib, signal; from features.cleanup import temporary_prefix;"
+        "import os, pathlib, signal; from features.cache.cleanup import temporary_prefix;"
         "path = pathlib.Path(f'{temporary_prefix(pathlib.Path(), chr(48) * 64)}x.tmp');"
         "path.write_text('half of an ent'); os.kill(os.getpid(), signal.SIGKILL)"
     )

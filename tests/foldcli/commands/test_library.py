@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from features.templates.library import EMBEDDED, StructureLibrary
+from features.templates.library.library import EMBEDDED, StructureLibrary
 from tests.command_process import run_foldcli
 
 

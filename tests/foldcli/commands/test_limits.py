@@ -143,7 +143,7 @@ def test_target_without_its_page_gets_it_and_leftovers_of_killed_runs_go(
     page.unlink()
     # a process of this machine that has ended
     tag = subprocess.run(
-        [sys.executable, "-c", "from msa.io.temporary_names import process_tag; print(process_tag())"],
+        [sys.executable, "-c", "from msa.base.temporary_names import process_tag; print(process_tag())"],
         capture_output=True,
         text=True,
     ).stdout.strip()

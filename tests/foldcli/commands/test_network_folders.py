@@ -12,8 +12,8 @@ from pathlib import Path
 import gemmi
 import pytest
 
-from features.templates.structure_files import read_chains
-from model.network_folder import (
+from features.templates.library.structure_files import read_chains
+from model.checkpoints.network_folder import (
     COMPACT_FOLDER,
     WEIGHTS_FILE,
     HeldOutCase,

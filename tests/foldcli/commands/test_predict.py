@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.config import model_config
-from model.parameters import expected_shapes
+from model.alphafold2.modules.config import model_config
+from model.alphafold2.parameters import expected_shapes
 from tests.command_process import run_foldcli
 from tests.networks import tiny_parameters
 

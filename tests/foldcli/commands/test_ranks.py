@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.config import model_config
+from model.alphafold2.modules.config import model_config
 from tests.command_process import run_foldcli
 from tests.networks import tiny_parameters, write_parameters
 

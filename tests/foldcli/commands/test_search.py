@@ -181,7 +181,7 @@ def test_filters_remove_rows_of_alignments(folder: Path) -> None:
 
 
 def test_readers_read_the_written_alignments(folder: Path) -> None:
-    from msa.io.alignments import read_alignment
+    from msa.alignments.files import read_alignment
 
     for kind in ("a3m", "sto"):
         options = "--format", kind, "-e", "1e-3", "--fast"

@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 from foldcli.commands.train import command
-from model.network_folder import read_manifest
-from model.parameters import load_folder
-from model.training.checkpoint import stored_progress
-from model.training.settings import available_workers
+from model.alphafold2.parameters import load_folder
+from model.checkpoints.network_folder import read_manifest
+from model.training.runtime.checkpoint import stored_progress
+from model.training.runtime.settings import available_workers
 from tests.command_process import run_foldcli
 
 CONFIG = """

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from features.residues import encode_query
-from features.templates.structure_files import read_chains
-from model.training.data import CENTI, ChainSet, read_split
-from model.training.prepare import SOURCES, prepare
-from model.training.processes import TrainingProcesses
-from model.training.sampling import TrainingSampleSettings
-from model.training.settings import Phase, TrainingSettings
+from features.chemistry.residues import encode_query
+from features.templates.library.structure_files import read_chains
+from model.training.data.data import CENTI, ChainSet, read_split
+from model.training.data.prepare import SOURCES, prepare
+from model.training.data.sampling import TrainingSampleSettings
+from model.training.runtime.processes import TrainingProcesses
+from model.training.runtime.settings import Phase, TrainingSettings
 from model.training.trainer import Trainer
 from tests.command_process import run_foldcli
 from tests.networks import tiny_network

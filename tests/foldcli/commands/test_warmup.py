@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from msa.gpu.devices import name_and_capability
+from msa.gpu.device.devices import name_and_capability
 
 pytest.importorskip("triton")
 

@@ -12,8 +12,8 @@ from foldcli.doctor.network_checks import compare_with_float64, compare_with_num
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.doctor.runner import check_names, remedy_for, run_check
 from foldcli.doctor.system_checks import package_ranges, python_range
-from model.kernels import REFERENCE, slower_kernels_warning
-from model.network_folder import WEIGHTS_FILE
+from model.checkpoints.network_folder import WEIGHTS_FILE
+from model.layers.kernels import REFERENCE, slower_kernels_warning
 from tests.foldcli.conftest import Npz
 from tests.networks import tiny_network, write_packaged_network
 

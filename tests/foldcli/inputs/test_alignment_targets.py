@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from features.alphafold2.deterministic import make_features
 from features.complexes.features import complex_features, features_of_rows
-from features.deterministic import make_features
 from foldcli.inputs.alignment_targets import (
     common_target_name,
     find_alignment_targets,
@@ -16,12 +16,12 @@ from foldcli.inputs.alignment_targets import (
     target_name,
 )
 from foldcli.inputs.cached_targets import find_all_cached_targets
+from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
-from foldcli.pipeline.failures import Failures
-from foldcli.pipeline.features import CacheTask, cache_features
-from foldcli.pipeline.settings import FeatureSettings
-from msa.errors import InputError
-from msa.io.alignments import read_alignment
+from foldcli.pipeline.prepare.features import CacheTask, cache_features
+from foldcli.pipeline.targets.settings import FeatureSettings
+from msa.alignments.files import read_alignment
+from msa.base.errors import InputError
 
 ALIGNMENT = ">q\nMKVLGA\n"
 

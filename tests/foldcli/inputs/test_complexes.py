@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from foldcli.inputs.complexes import Complex, pair_all, read_pairs
+from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import name_single_chains, read_queries
 from foldcli.inputs.shard import Shard
-from foldcli.pipeline.failures import Failures
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.profile.pssm import ProfileQuery
 

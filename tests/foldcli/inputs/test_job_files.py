@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foldcli.inputs.queries import Query, read_queries
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.search import check_query

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from msa.errors import InputError
+from msa.base.errors import InputError
 from tests.fuzz import fuzzing
 from tests.fuzz.fuzzing import Kind, run_cases
 from tests.fuzz.inputs import all_kinds

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.queries import read_queries
 from msa.alphabet import GAP, encode
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.profile.family_profile import distinct_rows, family_profile
 from msa.profile.pssm import ProfileQuery

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from foldcli.inputs.complexes import Complex
+from foldcli.inputs.failures import Failures
 from foldcli.inputs.screen import find_screen_targets
 from foldcli.inputs.shard import Shard
-from foldcli.pipeline.failures import Failures
-from msa.errors import InputError
+from msa.base.errors import InputError
 
 
 class Screen:

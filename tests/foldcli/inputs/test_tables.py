@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from foldcli.inputs.queries import read_queries
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 
 GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"

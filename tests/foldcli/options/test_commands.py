@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from features.cache import FeatureCache
+from features.cache.cache import FeatureCache
 from foldcli.cli import COMMANDS, cli
 from foldcli.options.command import (
     CACHE_REPLACEMENTS,
@@ -17,8 +17,8 @@ from foldcli.options.command import (
     SEARCH_REPLACEMENTS,
 )
 from foldcli.options.predict import MsaRowsType
-from foldcli.pipeline.settings import NetworkOptions
-from msa.io.alignments import parse_alignment
+from foldcli.pipeline.targets.settings import NetworkOptions
+from msa.alignments.files import parse_alignment
 
 GROUPED = ("fold", "predict", "search", "cache-features")
 REPLACEMENTS = {

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
 from foldcli.outputs.merge import merge_failures, merge_summaries
 from foldcli.outputs.summary import RunSummary
-from foldcli.pipeline.failures import Failures
-from msa.errors import InputError
+from msa.base.errors import InputError
 
 
 def finish(out: Path, name: str, layout: LayoutName = "default", time: float | None = None) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from features.templates.candidates import TemplateCandidate
 from foldcli.outputs.network_note import network_facts, plddt_warning
-from model.network_folder import HeldOutCase, NetworkManifest
+from model.checkpoints.network_folder import HeldOutCase, NetworkManifest
 from tests.networks import tiny_network, write_packaged_network
 
 TEMPLATE = TemplateCandidate(

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.logs import logger, seconds_since_start
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.summary import MAX_LINES, RunSummary, remove_run_leftovers
 from foldcli.params.parameters import UNTRAINED
-from foldcli.pipeline.failures import Failures
-from msa.io.temporary_names import process_table, process_tag
+from msa.base.temporary_names import process_table, process_tag
 
 
 def finish(out: Path, name: str, plddt: float = 80.0, **more: Any) -> None:

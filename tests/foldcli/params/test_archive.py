@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from foldcli.params.archive import unpack
-from msa.errors import InputError, MissingError
+from msa.base.errors import InputError, MissingError
 from tests.foldcli.params.conftest import tar_of
 
 Add = Callable[[tarfile.TarFile], None]

@@ -9,7 +9,7 @@ import pytest
 
 from foldcli.params import download
 from foldcli.params.download import Download, PartialFile, RemoteFile, Unreachable
-from msa.errors import MissingError
+from msa.base.errors import MissingError
 from tests.foldcli.params.mirror import Mirror, start_proxy
 
 

@@ -24,7 +24,7 @@ from foldcli.params.parameters import (
 )
 from foldcli.params.verify import parameter_bytes, verify
 from foldcli.progress import Progress
-from msa.errors import InputError, MissingError
+from msa.base.errors import InputError, MissingError
 from tests.foldcli.conftest import Npz
 from tests.foldcli.params.conftest import damaged, tar_of
 from tests.foldcli.params.mirror import Mirror

@@ -10,9 +10,9 @@ import pytest
 from foldcli.params.manifest import ArchiveRecord, FileRecord, ParameterManifest, read_manifest
 from foldcli.params.parameters import find_parameters, installed_parameters
 from foldcli.params.verify import check_parameters, verify
-from model.config import model_config
+from model.alphafold2.modules.config import model_config
 from model.errors import ParametersError
-from msa.errors import InputError
+from msa.base.errors import InputError
 from tests.networks import tiny_version, write_parameters
 
 NAMES = ("model_1_ptm", "model_1_multimer_v3")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from features.residues import ATOM37
-from features.templates.chains import TemplateChain
-from features.templates.library import EMBEDDED, StructureLibrary
+from features.chemistry.residues import ATOM37
+from features.templates.library.chains import TemplateChain
+from features.templates.library.library import EMBEDDED, StructureLibrary
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.index import write_index

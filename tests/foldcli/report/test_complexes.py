@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from foldcli.report import ReportSettings
-from foldcli.report.alignment import read_alignment_summary
-from foldcli.report.interfaces import read_interfaces
+from foldcli.report.data.alignment import read_alignment_summary
+from foldcli.report.data.interfaces import read_interfaces
+from foldcli.report.data.model_atoms import read_mmcif_atoms, read_model_atoms
+from foldcli.report.data.result import read_result
 from foldcli.report.make import make_report
-from foldcli.report.model_atoms import read_mmcif_atoms, read_model_atoms
-from foldcli.report.result import read_result
-from msa.errors import InputError
+from msa.base.errors import InputError
 from tests.foldcli.report.outline import Outline
 from tests.foldcli.report.results import COMPLEX_TAG as TAG
 from tests.foldcli.report.results import target_files, write_complex

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from foldcli.report import ReportSettings
-from foldcli.report.alignment import read_alignment_summary
-from foldcli.report.make import make_report, try_report
-from foldcli.report.model_atoms import ModelAtoms
-from foldcli.report.page_data import superpositions
-from foldcli.report.result import (
+from foldcli.report.data.alignment import read_alignment_summary
+from foldcli.report.data.model_atoms import ModelAtoms
+from foldcli.report.data.page_data import superpositions
+from foldcli.report.data.result import (
     MAX_MODELS,
     MAX_PAE_CELLS,
     PAE_STEP,
@@ -26,9 +25,10 @@ from foldcli.report.result import (
     read_result,
     reduce_pae,
 )
+from foldcli.report.make import make_report, try_report
 from foldcli.report.target_page import target_page
 from foldcli.report.viewer import Viewer, load_viewer
-from msa.errors import InputError
+from msa.base.errors import InputError
 from tests.foldcli.report.outline import Outline
 from tests.foldcli.report.results import HOSTILE, SEQUENCE, helix, target_files, write_result
 

@@ -8,11 +8,12 @@ import matplotlib
 import numpy as np
 import pytest
 
-from foldcli.report import ReportSettings, page_data
-from foldcli.report.alignment import read_alignment_summary
+from foldcli.report import ReportSettings
+from foldcli.report.data import page_data
+from foldcli.report.data.alignment import read_alignment_summary
+from foldcli.report.data.result import read_result
 from foldcli.report.make import make_report
 from foldcli.report.plots import write_plots
-from foldcli.report.result import read_result
 from tests.foldcli.report.results import target_files, write_result
 
 PLOTS_ONLY = ReportSettings(page=False, plots=True)

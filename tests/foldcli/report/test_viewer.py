@@ -11,8 +11,8 @@ import pytest
 from foldcli.logs import logger
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings, make
+from foldcli.report.data.result import finished_targets, read_result
 from foldcli.report.make import make_report, viewer_folder
-from foldcli.report.result import finished_targets, read_result
 from foldcli.report.target_page import target_page
 from foldcli.report.viewer import Viewer, copy_viewer, load_viewer
 from tests.foldcli.report.outline import Outline

@@ -22,11 +22,11 @@ from foldcli.server.protocol import (
     hits_messages,
     parse_hits,
 )
-from msa.errors import InputError, MissingError
+from msa.base.errors import InputError, MissingError
+from msa.engines.hits import Hit, LocalAlignment
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search.hits import Hit, LocalAlignment
-from msa.search.settings import SearchSettings
 
 QUERY = FastaRecord("q1 a query", "MQIFVKTLTGK")
 HELLO = Hello("db", 3, 208, {"residues.u8": "ab"}, "cpu", 1 << 20, 100)

@@ -14,10 +14,10 @@ from foldcli.server.scheduler import (
     ScheduledRequest,
     Scheduler,
 )
-from msa.errors import MissingError
+from msa.base.errors import MissingError
+from msa.engines.hits import Hits
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.hits import Hits
-from msa.search.settings import SearchSettings
 
 NO_HITS = Hits.from_sequence(4, [])
 

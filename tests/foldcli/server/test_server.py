@@ -14,9 +14,9 @@ from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import HitStream, Scheduler
 from foldcli.server.server import Server, ServerSettings
 from foldcli.server.socket_file import open_listener
+from msa.engines.hits import Hits
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.hits import Hits
-from msa.search.settings import SearchSettings
 
 QUERY = FastaRecord("q", "MKV")
 

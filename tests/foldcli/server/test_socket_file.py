@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from foldcli.server.socket_file import claim_socket
-from msa.errors import InputError
+from msa.base.errors import InputError
 
 
 def test_foreign_files_are_not_used_as_locks(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from model.alphafold2.modules.config import PairConfig
 from model.alphafold3.atoms import AtomBlock, AtomWindows
 from model.alphafold3.blocks import PairformerBlock
 from model.alphafold3.config import OPENBIND, AtomConfig
 from model.alphafold3.layers import MASK_PENALTY
-from model.config import PairConfig
-from model.kernels import REFERENCE
+from model.layers.kernels import REFERENCE
 
 CONFIG = AtomConfig(channels=16, pair_channels=4, heads=2, queries=4, keys=8)
 

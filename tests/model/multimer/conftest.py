@@ -2,9 +2,9 @@
 
 import pytest
 
-from model.alphafold import AlphaFold
-from model.config import ModelConfig
-from model.parameters import random_parameters
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
 
 
 @pytest.fixture(scope="session")

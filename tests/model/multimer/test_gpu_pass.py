@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from model.alphafold import AlphaFold
-from model.config import model_config
-from model.multimer.draws import PhiloxMsaDraws
-from model.multimer.inputs import MultimerInputs
-from model.parameters import random_parameters
+from model.alphafold2.modules.config import model_config
+from model.alphafold2.multimer.draws import PhiloxMsaDraws
+from model.alphafold2.multimer.inputs import MultimerInputs
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
 from tests.model.gpu_passes import check_peak_memory, synchronisation_fails
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]

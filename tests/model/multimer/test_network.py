@@ -10,14 +10,14 @@ import torch
 from cuda.fused.chunking import chunk_budget
 from features.complexes.features import features_of_rows
 from features.complexes.rows import rows_of_file
-from model.alphafold import AlphaFold
-from model.memory_plan import PassSize, plan_memory
-from model.multimer.draws import PhiloxMsaDraws
-from model.multimer.embedders import RelativeEncoding
-from model.multimer.inputs import MultimerInputs
-from model.parameters import random_parameters
-from model.recycling import MULTIMER_RECYCLING, RecyclingSettings, ca_distance_change, predict
-from msa.io.complex_a3m import parse_complex_a3m
+from model.alphafold2.multimer.draws import PhiloxMsaDraws
+from model.alphafold2.multimer.embedders import RelativeEncoding
+from model.alphafold2.multimer.inputs import MultimerInputs
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import MULTIMER_RECYCLING, RecyclingSettings, ca_distance_change, predict
+from model.planning.memory_plan import PassSize, plan_memory
+from msa.alignments.complex_a3m import parse_complex_a3m
 
 Arrays = dict[str, np.ndarray]
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from model.multimer.sampling import order_rows
+from model.alphafold2.multimer.sampling import order_rows
 from tests.model.deepmind_bounds import COORDINATES, POSITIONS, RELATIVE_AMPLIFIED, check_tensor
 
 TWO_BLOCKS = ("heterodimer", "heterodimer_templates", "one_and_two_copies_templates")

@@ -14,8 +14,10 @@ import numpy as np
 import torch
 from torch import distributed
 
-from model.alphafold import AlphaFold
-from model.config import ModelConfig
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import RecyclingSettings, feature_tensors, predict
 from model.errors import RankMismatch
 from model.parallel import peer_copies
 from model.parallel import session as session_module
@@ -24,9 +26,7 @@ from model.parallel.network import ParallelAlphaFold
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import RankFailure, RankSession
 from model.parallel.triangle import multiply_factors
-from model.parameters import random_parameters
 from model.prediction import Prediction
-from model.recycling import RecyclingSettings, feature_tensors, predict
 from tests.model.parallel.host_driver import HostDriver, HostStream
 
 # of the pLDDT of complexes, so that a rank that forgets it is noticed

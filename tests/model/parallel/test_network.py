@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.alphafold import AlphaFold
-from model.config import ModelConfig
-from model.parameters import random_parameters
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import RecyclingSettings, predict
 from model.prediction import EXTRAS, Prediction
-from model.recycling import RecyclingSettings, predict
 from tests.model.parallel import cases
 from tests.rank_processes import RankProcesses
 

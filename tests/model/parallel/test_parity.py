@@ -5,7 +5,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from model.config import model_config
+from model.alphafold2.modules.config import model_config
 from tests.model.parallel import cases
 from tests.rank_processes import RankProcesses
 

@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from model import residue_constants
+from model.alphafold2.modules.structure_module import (
+    atom14_to_atom37_positions,
+    frames_to_atom14_positions,
+    torsion_angles_to_frames,
+)
+from model.layers.rigid import Rigid, rotation_from_quaternion
 from model.prediction import PassStructure, Prediction
 from model.refinement import kernels
 from model.refinement.kernels import CA, FREEDOMS, Terms, Weights
 from model.refinement.refine import WEIGHTS, bonded_residues, make_terms, refine
 from model.residue_tables import residue_rows
-from model.rigid import Rigid, rotation_from_quaternion
-from model.structure_module import (
-    atom14_to_atom37_positions,
-    frames_to_atom14_positions,
-    torsion_angles_to_frames,
-)
-from model.training.violations import between_residue_clashes, peptide_bond_violations
+from model.training.alphafold2.violations import between_residue_clashes, peptide_bond_violations
 
 PROLINE = residue_constants.RESTYPES.index("P")
 

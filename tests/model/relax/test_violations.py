@@ -9,7 +9,7 @@ import torch
 
 from model import residue_constants
 from model.relax.violations import find_violations
-from model.training.violations import structural_violations
+from model.training.alphafold2.violations import structural_violations
 
 
 def fragment(root: Path, first: int = 20, count: int = 25) -> list[gemmi.Residue]:

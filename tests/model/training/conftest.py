@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from model.config import ModelConfig
-from model.training.data import ChainSet, Split
-from model.training.features import load_tables
-from model.training.sampling import TrainingSampleSettings
-from model.training.settings import OptimizerSettings, Phase, TrainingSettings
+from model.alphafold2.modules.config import ModelConfig
+from model.training.alphafold2.features import load_tables
+from model.training.data.data import ChainSet, Split
+from model.training.data.sampling import TrainingSampleSettings
+from model.training.runtime.settings import OptimizerSettings, Phase, TrainingSettings
 from tests.model.training.helices import helix_chains
 from tests.networks import tiny_network
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from model.residue_constants import ATOM14_NAMES, RESTYPE_NAMES
-from model.training.data import ChainSet
+from model.training.data.data import ChainSet
 
 
 def helix_atoms(aatype: np.ndarray) -> np.ndarray:

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from model.alphafold import AlphaFold
-from model.config import ModelConfig
-from model.parameters import random_parameters
-from model.training.data import ChainSet, Split
-from model.training.execution import Execution
-from model.training.features import network_features
-from model.training.network import initial_recycled_batch, run_network
-from model.training.sampling import Sampler, TrainingSampleSettings
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.training.alphafold2.features import network_features
+from model.training.alphafold2.network import initial_recycled_batch, run_network
+from model.training.data.data import ChainSet, Split
+from model.training.data.sampling import Sampler, TrainingSampleSettings
+from model.training.runtime.execution import Execution
 
 # of the parameters, relative to their own size; the error of central differences is of its square
 STEP = 1e-6

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from model.config import model_config
-from model.training.settings import read_settings
+from model.alphafold2.modules.config import model_config
+from model.training.runtime.settings import read_settings
 
 
 @pytest.mark.parametrize("name", ["alphafold2", "compact"])

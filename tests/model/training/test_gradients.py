@@ -13,17 +13,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from model.alphafold import AlphaFold
-from model.embedders import pseudo_beta
-from model.parameter_files import parameter_key
-from model.recycling import feature_tensors
+from model.alphafold2.modules.embedders import pseudo_beta
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.recycling import feature_tensors
+from model.checkpoints.deepmind import parameter_key
 from model.residue_constants import ATOM14_NAMES, ATOM_TYPES, RESTYPE_NAMES
-from model.training import violations
-from model.training.data import CENTI
-from model.training.execution import Execution
-from model.training.features import Targets, make_targets, template_features
-from model.training.losses import LossWeights, total_loss
-from model.training.network import RecycledBatch, run_network
+from model.training.alphafold2 import violations
+from model.training.alphafold2.features import Targets, make_targets, template_features
+from model.training.alphafold2.losses import LossWeights, total_loss
+from model.training.alphafold2.network import RecycledBatch, run_network
+from model.training.data.data import CENTI
+from model.training.runtime.execution import Execution
 
 PASS = 1
 # gradients that are zero but for rounding, such as those of a constant that softmax removes, are smaller

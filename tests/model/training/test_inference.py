@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from features.deterministic import make_features
-from features.residues import RESTYPES, atom_maps
-from features.sampling import SamplingSettings, sample_iteration
-from features.templates.chains import TemplateChain
+from features.alphafold2.deterministic import make_features
+from features.alphafold2.sampling import SamplingSettings, sample_iteration
+from features.chemistry.residues import RESTYPES, atom_maps
+from features.templates.library.chains import TemplateChain
 from features.templates.template_features import make_template_features
-from model.alphafold import AlphaFold
-from model.config import ModelConfig
-from model.parameters import random_parameters
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import RecyclingSettings, predict
 from model.prediction import Prediction
-from model.recycling import RecyclingSettings, predict
-from model.training.data import CENTI, ChainSet, Split
-from model.training.execution import Execution
-from model.training.features import network_features
-from model.training.network import NetworkOutput, initial_recycled_batch, run_network
-from model.training.sampling import Sampler, TrainingSampleSettings
-from msa.io.alignments import Alignment
+from model.training.alphafold2.features import network_features
+from model.training.alphafold2.network import NetworkOutput, initial_recycled_batch, run_network
+from model.training.data.data import CENTI, ChainSet, Split
+from model.training.data.sampling import Sampler, TrainingSampleSettings
+from model.training.runtime.execution import Execution
+from msa.alignments.files import Alignment
 
 LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)
 PASSES = 3

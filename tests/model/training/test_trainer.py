@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.alphafold import AlphaFold
-from model.config import ModelConfig
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import load_folder
 from model.errors import ConfigError, DataError, TrainingDiverged
-from model.parameters import load_folder
-from model.training.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays
-from model.training.data import ChainSet, Split
-from model.training.processes import TrainingProcesses
-from model.training.sampling import TrainingSampleSettings
-from model.training.settings import RESTART_WARMUP, Phase, TrainingSettings, learning_rate
+from model.training.data.data import ChainSet, Split
+from model.training.data.sampling import TrainingSampleSettings
+from model.training.runtime.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays
+from model.training.runtime.processes import TrainingProcesses
+from model.training.runtime.settings import RESTART_WARMUP, Phase, TrainingSettings, learning_rate
 from model.training.trainer import METRICS, Trainer
 from tests.networks import write_packaged_network
 
@@ -195,7 +195,7 @@ def test_learning_rate_rises_falls_and_rises_again_after_a_restart(settings: Tra
 TWO_PROCESSES = """
 import pickle, sys
 import torch
-from model.training.processes import TrainingProcesses
+from model.training.runtime.processes import TrainingProcesses
 from model.training.trainer import Trainer
 with open(sys.argv[1], "rb") as stream:
     settings, chains, split = pickle.load(stream)

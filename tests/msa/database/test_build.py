@@ -15,13 +15,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from msa import alphabet
+from msa.base.errors import InputError, MissingError
 from msa.database import build, length_sort
 from msa.database.build import BuildSettings, build_database, open_or_build_database
 from msa.database.database import TargetDatabase
 from msa.database.length_sort import LengthSorter
 from msa.database.manifest import FILES, OFFSETS
 from msa.database.masking import mask
-from msa.errors import InputError, MissingError
 from msa.io.fasta_blocks import FastaBlock, parse_block
 
 ONE_THREAD = BuildSettings(threads=1)

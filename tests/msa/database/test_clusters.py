@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.clusters import read_clusters
 from msa.database.database import TargetDatabase
-from msa.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.search.search import SearchSettings, search, search_many
 

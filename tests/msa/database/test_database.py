@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from msa import alphabet
+from msa.base.errors import InputError, MissingError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.manifest import FILES, HEADER_INDEX, HEADERS, LENGTHS, MANIFEST, OFFSETS, RESIDUES
 from msa.database.masking import MaskSettings, matrix_lambda
-from msa.errors import InputError, MissingError
 from msa.io.fasta_blocks import MAX_RECORD_BYTES
 
 

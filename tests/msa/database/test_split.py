@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from msa.base.errors import InputError
 from msa.database import split
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.manifest import CLUSTER_FILES, FILES, PART_FILES, SAMPLE_LENGTHS, SPLIT, split_folders
-from msa.errors import InputError
 
 COUNT, SPLIT_COUNT = 23, 4
 

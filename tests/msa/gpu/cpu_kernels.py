@@ -16,7 +16,7 @@ from cuda.alignment.top_k.layout import ROW_COUNT, ROW_TARGETS
 from msa.cpu.gapless import gapless_scores
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
-from msa.search.engine import best_targets
+from msa.engines.engine import best_targets
 
 
 def on_host(sequences: DeviceSequences) -> SequenceArrays:
@@ -139,7 +139,7 @@ def _align(
 
 def replacements() -> list[tuple[Any, str, Any]]:
     """Return the module, name and replacement of everything that the GPU engine of this process uses."""
-    from msa.gpu import alignment, filtering
+    from msa.gpu.worker import alignment, filtering
 
     return [
         (filtering, "GaplessBatch", GaplessBatch),

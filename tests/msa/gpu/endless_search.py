@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from msa.gpu import engine
-from msa.gpu.interface import GpuSettings
 from msa.gpu.remote_worker import start_remote_workers
+from msa.gpu.worker.interface import GpuSettings
 from msa.profile.pssm import ProfileQuery
 from msa.search.search import search_many
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, TinySearch

@@ -9,22 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msa.base.errors import OutOfGpuMemory
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.errors import OutOfGpuMemory
-from msa.gpu import alignment, engine, filtering
-from msa.gpu.devices import GpuUnavailable, find_gpu
+from msa.engines.settings import SearchSettings
+from msa.gpu import engine
+from msa.gpu.device.devices import GpuUnavailable, find_gpu
+from msa.gpu.device.memory import Allocate, allocate_on_gpu
 from msa.gpu.engine import GpuEngine
-from msa.gpu.interface import GpuSettings
-from msa.gpu.local_worker import LocalWorker
-from msa.gpu.memory import Allocate, allocate_on_gpu
-from msa.gpu.process_start import is_started_ahead, start_ahead
 from msa.gpu.remote_worker import RemoteWorker
+from msa.gpu.worker import alignment, filtering
+from msa.gpu.worker.interface import GpuSettings
+from msa.gpu.worker.local_worker import LocalWorker
+from msa.gpu.worker.process_start import is_started_ahead, start_ahead
 from msa.io.fasta import FastaRecord
 from msa.search import gapless_limit, windows
 from msa.search.engine_selection import EngineSettings, create_engine
 from msa.search.search import search_many
-from msa.search.settings import SearchSettings
 from tests.msa.gpu import cpu_kernels
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
 

@@ -14,7 +14,7 @@ from cuda.alignment.gapless.launch_table import (
 )
 from cuda.alignment.gapless.runtime import Device
 from msa.gpu import gapless_benchmark
-from msa.gpu.devices import find_gpu
+from msa.gpu.device.devices import find_gpu
 from msa.gpu.gapless_benchmark import (
     _LANE_COUNTS,
     QUERY_LENGTHS,

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msa.base.errors import OutOfGpuMemory
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
-from msa.errors import OutOfGpuMemory
 from msa.gpu import engine
-from msa.gpu.devices import GpuUnavailable
+from msa.gpu.device.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
-from msa.gpu.interface import GpuSettings
 from msa.gpu.remote_worker import RemoteWorker, start_remote_workers
-from msa.gpu.worker_process import MappedArray, WorkerFailure, open_sequences, share_sequences
+from msa.gpu.worker.interface import GpuSettings
+from msa.gpu.worker.worker_process import MappedArray, WorkerFailure, open_sequences, share_sequences
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.search import SearchSettings, search_many

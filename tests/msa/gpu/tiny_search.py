@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from foldcli.inputs.queries import query_from_alignment
+from msa.alignments.files import parse_alignment
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.io.alignments import parse_alignment
+from msa.engines.engine import Engine
+from msa.engines.hits import Hits
 from msa.io.fasta import FastaRecord
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery
 from msa.profile.statistics import bit_scores
-from msa.search.engine import Engine
-from msa.search.hits import Hits
 from msa.search.search import SearchSettings, search_many
 
 _LETTERS = list("ACDEFGHIKLMNPQRSTVWY")

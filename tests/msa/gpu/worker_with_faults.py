@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from msa.errors import OutOfGpuMemory
-from msa.gpu import alignment, local_worker
-from msa.gpu.database_stream import DatabaseStream
-from msa.gpu.local_worker import LocalWorker
-from msa.gpu.worker_process import main
+from msa.base.errors import OutOfGpuMemory
+from msa.gpu.device.database_stream import DatabaseStream
+from msa.gpu.worker import alignment, local_worker
+from msa.gpu.worker.local_worker import LocalWorker
+from msa.gpu.worker.worker_process import main
 from tests.msa.gpu import cpu_kernels
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.compression import list_folder, open_counted, open_input, read_bytes
 
 COMPRESSORS = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, read_fasta, unique_names
 
 

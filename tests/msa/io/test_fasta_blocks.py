@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from msa import alphabet
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io import fasta_blocks
 from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, read_blocks
 

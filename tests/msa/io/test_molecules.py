@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from msa.errors import InputError
+from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord, UnsupportedRecord, read_fasta
 from msa.io.molecules import (
     declares_other_molecules,

@@ -5,7 +5,7 @@ from pathlib import Path
 import gemmi
 import pytest
 
-from features.templates.structure_files import entry_ids, read_chains
+from features.templates.library.structure_files import entry_ids, read_chains
 from msa.io.structures import FORCE_FIELD_NAMES, read_structure
 
 CASES = Path(__file__).parent / "structures"

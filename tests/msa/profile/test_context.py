@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import LETTERS, STANDARD, encode
+from msa.base.interpreted import budget
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.sequence_arrays import SequenceArrays
-from msa.interpreted import budget
 from msa.profile import compiled_context
 from msa.profile.context import context_frequencies, family_context_frequencies
 from msa.profile.family_profile import family_profile
@@ -18,7 +18,7 @@ from msa.profile.gumbel import GUMBEL_TABLES, gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix
 from msa.profile.pssm import interpreted_context_profile, query_profile
 from msa.profile.statistics import evalues
-from msa.search.second_matrix import SECOND_MATRIX
+from msa.search.scoring.second_matrix import SECOND_MATRIX
 
 sequences = st.text(alphabet=STANDARD, min_size=1, max_size=60)
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msa import interpreted
 from msa.alphabet import STANDARD
+from msa.base import interpreted
+from msa.engines.settings import default_gap_costs
 from msa.profile import statistics
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, family_matrix, gumbel_parameters
 from msa.profile.matrices import substitution_matrix
@@ -24,7 +25,6 @@ from msa.profile.statistics import (
     longest_targets,
     reversed_excess,
 )
-from msa.search.settings import default_gap_costs
 
 DEFAULT = gumbel_parameters(11, 1)
 

@@ -12,7 +12,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues, reversed_excess
-from msa.search.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, composition_excess
+from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION, SEQUENCE_K_FACTOR, composition_excess
 
 GAP_OPEN_WEIGHT, GAP_EXTEND_WEIGHT = 0.01, 0.6
 """Weights of gaps in Forward scores."""

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.errors import InputError
+from msa.engines.settings import MAX_SEQS, SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery, query_profile
 from msa.search import exact
 from msa.search.exact import exact_search
-from msa.search.settings import MAX_SEQS, SearchSettings
 
 UNLIMITED = SearchSettings(evalue=math.inf, max_seqs=MAX_SEQS)
 LETTERS = "AXW"

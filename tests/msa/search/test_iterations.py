@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msa.base.errors import InputError
 from msa.cpu.engine import CpuEngine
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.errors import InputError
+from msa.engines.engine import Candidates, EngineRequest
+from msa.engines.hits import Hit
+from msa.engines.query_profile import QueryProfile
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
-from msa.search import families, family_processes, iterations
-from msa.search.engine import Candidates, EngineRequest
-from msa.search.family import initial_profile
-from msa.search.hits import Hit
-from msa.search.query_profile import QueryProfile
+from msa.search import iterations
+from msa.search.families import families, family_processes
+from msa.search.families.family import initial_profile
 from msa.search.search import search, search_many
-from msa.search.settings import SearchSettings
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
 

@@ -7,10 +7,10 @@ import pytest
 
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
+from msa.engines.hits import Hit
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.search.hits import Hit
 from msa.search.search import search
-from msa.search.settings import SearchSettings
 
 # human tropomyosin 1 (P09493), residues 1 to 120: a coiled coil
 TROPOMYOSIN = (

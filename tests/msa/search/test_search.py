@@ -11,20 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import encode
+from msa.base.errors import InputError
+from msa.base.interpreted import InterpretedBudget
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
-from msa.errors import InputError
-from msa.interpreted import InterpretedBudget
+from msa.engines.engine import best_targets
+from msa.engines.hits import QueryHits
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile import context, statistics
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import bit_scores, evalues
-from msa.search import composition, forward, iterations
-from msa.search.engine import best_targets
-from msa.search.hits import QueryHits
+from msa.search import iterations
+from msa.search.scoring import composition, forward
 from msa.search.search import search, search_many
-from msa.search.settings import SearchSettings
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 NEDD8 = "MLIKVKTLTGKEIEIDIEPTDKVERIKERVEEKEGIPPQQQRLIYSGKQMNDEKTAADYKILGGSVLHLVLALRGG"

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from msa.engines.engine import Selection
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.statistics import evalues, longest_targets
-from msa.search.engine import Selection
 from msa.search.windows import _Origin, _with_origins
 
 PARAMETERS = gumbel_parameters(11, 1)

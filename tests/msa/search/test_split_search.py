@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.manifest import split_folders
-from msa.errors import InputError
+from msa.engines import settings as search_settings
+from msa.engines.hits import Hits
+from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.io.part_hits import PartHitsFile, PartHitsWriter, describe_queries
 from msa.profile.pssm import ProfileQuery, query_profile
-from msa.search import settings as search_settings
 from msa.search import windows
-from msa.search.hits import Hits
+from msa.search.part_hits import PartHitsFile, PartHitsWriter, describe_queries
 from msa.search.part_search import ReadParts, search_part
 from msa.search.search import search_many
-from msa.search.settings import SearchSettings
 from msa.search.split_search import PartHits, merge_hits
 
 LETTERS = list("ACDEFGHIKLMNPQRSTVWY")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from model.alphafold import AlphaFold
-from model.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig
-from model.graphs import SharedModule
-from model.parameters import random_parameters
-from model.recycling import feature_tensors
+from model.alphafold2.modules.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.alphafold2.recycling import feature_tensors
+from model.layers.graphs import SharedModule
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RESIDUES = 11

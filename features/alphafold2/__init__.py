@@ -1,0 +1,1 @@
+"""Inputs of AlphaFold2, made from alignments."""

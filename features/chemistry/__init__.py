@@ -1,0 +1,1 @@
+"""Residues, elements and components."""

@@ -1,0 +1,110 @@
+"""Residue codes and atom tables of the features, in AlphaFold2's orders."""
+
+import numpy as np
+
+from msa.base.errors import InputError
+
+RESTYPES = "ARNDCQEGHILKMFPSTWYV"
+X, GAP, MASK = 20, 21, 22
+GLYCINE = RESTYPES.index("G")
+NUM_CODES = 22  # of an alignment: twenty residues, X, gap
+NUM_MASKED_CODES = 23  # of a masked alignment: the same, and mask
+
+# Codes of ASCII letters, in an alignment and in the query. In an alignment ambiguous letters follow HHblits:
+# B → D, Z → E, U → C, J and O → X.
+_MSA_CODE = np.full(256, X, np.int8)
+_AATYPE = np.full(256, X, np.int32)
+for _code, _letter in enumerate(RESTYPES):
+    _MSA_CODE[ord(_letter)] = _AATYPE[ord(_letter)] = _code
+for _letter, _replacement in {"B": "D", "Z": "E", "U": "C"}.items():
+    _MSA_CODE[ord(_letter)] = RESTYPES.index(_replacement)
+_MSA_CODE[ord("-")] = GAP
+
+_ATOM37 = (
+    "N CA C CB O CG CG1 CG2 OG OG1 SG CD CD1 CD2 ND1 ND2 OD1 OD2 SD CE CE1 CE2 CE3 NE NE1 NE2 "
+    "OE1 OE2 CH2 NH1 NH2 OH CZ CZ2 CZ3 NZ OXT"
+)
+ATOM37 = _ATOM37.split()
+CA, CB = ATOM37.index("CA"), ATOM37.index("CB")
+
+# heavy atoms after N, CA, C and O, in atom14 order
+_SIDE_CHAINS = {
+    "A": "CB",
+    "R": "CB CG CD NE CZ NH1 NH2",
+    "N": "CB CG OD1 ND2",
+    "D": "CB CG OD1 OD2",
+    "C": "CB SG",
+    "Q": "CB CG CD OE1 NE2",
+    "E": "CB CG CD OE1 OE2",
+    "G": "",
+    "H": "CB CG ND1 CD2 CE1 NE2",
+    "I": "CB CG1 CG2 CD1",
+    "L": "CB CG CD1 CD2",
+    "K": "CB CG CD CE NZ",
+    "M": "CB CG SD CE",
+    "F": "CB CG CD1 CD2 CE1 CE2 CZ",
+    "P": "CB CG CD",
+    "S": "CB OG",
+    "T": "CB OG1 CG2",
+    "W": "CB CG CD1 CD2 NE1 CE2 CE3 CZ2 CZ3 CH2",
+    "Y": "CB CG CD1 CD2 CE1 CE2 CZ OH",
+    "V": "CB CG1 CG2",
+}
+
+
+def encode_msa(letters: np.ndarray) -> np.ndarray:
+    """Return the codes (int8, 0 to 21) of an alignment's letters (uint8, upper case or `-`, any shape)."""
+    return _MSA_CODE[letters]
+
+
+def encode_query(sequence: str) -> np.ndarray:
+    """Return the residue codes (int32 [R], 0 to 20) of the query; letters other than the twenty are X."""
+    return _AATYPE[np.frombuffer(sequence.encode("ascii"), np.uint8)]
+
+
+def decode_query(codes: np.ndarray) -> str:
+    """Return the letters of residue codes (int [R], 0 to 20); the inverse of `encode_query`."""
+    return np.frombuffer(f"{RESTYPES}X".encode(), np.uint8)[codes].tobytes().decode("ascii")
+
+
+def check_foldable(sequence: str) -> None:
+    """Check that a query has at least one of the twenty residues; the network predicts no atoms for others.
+
+    Raises:
+        InputError: no letter is one of the twenty residues.
+    """
+    if not np.any(encode_query(sequence) != X):
+        raise InputError("the query has none of the twenty residues, so its structure would have no atoms")
+
+
+def _make_atom_maps() -> dict[str, np.ndarray]:
+    """Return the four atom maps by residue code [21, …]; empty slots and absent atoms map to 0."""
+    exists14, to37 = np.zeros((21, 14), np.float32), np.zeros((21, 14), np.int32)
+    exists37, to14 = np.zeros((21, 37), np.float32), np.zeros((21, 37), np.int32)
+    for code, letter in enumerate(RESTYPES):
+        for slot, name in enumerate(["N", "CA", "C", "O", *_SIDE_CHAINS[letter].split()]):
+            atom = ATOM37.index(name)
+            exists14[code, slot] = exists37[code, atom] = 1
+            to37[code, slot], to14[code, atom] = atom, slot
+    return {
+        "atom14_atom_exists": exists14,
+        "atom37_atom_exists": exists37,
+        "residx_atom14_to_atom37": to37,
+        "residx_atom37_to_atom14": to14,
+    }
+
+
+_ATOM_MAPS = _make_atom_maps()
+
+
+def atom_maps(aatype: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the existing atoms of each residue in atom14 and atom37 order, and the maps between the two.
+
+    Args:
+        aatype: int32 [R], 0 to 20.
+
+    Returns:
+        `atom14_atom_exists` float32 [R, 14], `atom37_atom_exists` float32 [R, 37],
+        `residx_atom14_to_atom37` int32 [R, 14], `residx_atom37_to_atom14` int32 [R, 37].
+    """
+    return {name: table[aatype] for name, table in _ATOM_MAPS.items()}

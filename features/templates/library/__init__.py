@@ -1,0 +1,1 @@
+"""Libraries of chains of known structure."""

@@ -1,0 +1,121 @@
+"""Failed targets of a run: one failure never stops the other targets and never looks like success."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Sized
+from pathlib import Path
+from typing import TypeVar
+
+from foldcli.errors import SomeTargetsFailed, TargetFailed, describe, ends_run, exit_code_of, log_bug
+from foldcli.inputs.shard import Shard
+from foldcli.logs import logger
+from foldcli.progress import progress_bar
+from msa.base.atomic import atomic_write
+from msa.base.temporary_names import remove_abandoned_files
+
+T = TypeVar("T")
+
+
+class Failures:
+    """The failed targets of a run, written to a file when the run ends.
+
+    Args:
+        folder: folder of the file: failures.jsonl, or failures.I-of-N.jsonl for a shard, so that array jobs
+            with a common folder do not overwrite each other's file.
+        shard: the run's share of the targets.
+    """
+
+    def __init__(self, folder: Path, shard: Shard) -> None:
+        self.path = folder / f"failures{shard.suffix}.jsonl"
+        self.failed: list[tuple[str, BaseException]] = []
+        self._num_targets = 0
+
+    def expect(self, num_targets: int) -> None:
+        """Count targets whose failures, if any, will be passed to `record`."""
+        self._num_targets += num_targets
+
+    def add(self, name: str, error: Exception) -> None:
+        """Record and log the failure of a target or file that `expect` has not counted."""
+        self.expect(1)
+        self.record(name, error)
+
+    def record(self, name: str, error: BaseException) -> None:
+        """Record and log the failure of a target that `expect` has counted; may be called by any thread."""
+        log_bug(error)
+        logger.error("%s", _with_name(name, describe(error)))
+        # the traceback would keep the local variables of the failed target in memory
+        self.failed.append((name, error.with_traceback(None)))
+
+    def run(self, items: Iterable[tuple[str, T]], process: Callable[[str, T], None]) -> None:
+        """Call `process(name, item)` for each item, recording exceptions.
+
+        Draws a progress bar if there are several items and `items` has a length.
+
+        Raises:
+            Exception: the first error that ends a run; see `foldcli.errors.ends_run`.
+        """
+        total = len(items) if isinstance(items, Sized) else 0
+        with (
+            progress_bar("targets", "target")
+            if total > 1
+            else contextlib.nullcontext(_no_progress) as progress
+        ):
+            progress(0, total)
+            for done, (name, item) in enumerate(items, start=1):
+                self.expect(1)
+                try:
+                    process(name, item)
+                except Exception as error:
+                    if ends_run(error):
+                        raise
+                    self.record(name, error)
+                progress(done, total)
+
+    def finish(self) -> None:
+        """Write the file of failures, or remove an earlier run's file if nothing failed.
+
+        Raises:
+            SomeTargetsFailed: some of several targets failed.
+            TargetFailed: the only target failed; has the exit code of its error.
+        """
+        remove_abandoned_files(self.path.parent, self.path.name)
+        if not self.failed:
+            self.path.unlink(missing_ok=True)
+            return
+        self._write()
+        self.raise_if_any()
+
+    def _write(self) -> None:
+        # a run without any target has not created it
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self.path) as stream:
+            for name, error in self.failed:
+                entry = {
+                    "target": name,
+                    "error": describe(error),
+                    "type": type(error).__name__,
+                    "exit_code": int(exit_code_of(error)),
+                }
+                stream.write(json.dumps(entry) + "\n")
+
+    def raise_if_any(self, written: bool = True) -> None:
+        """Raise the same errors as `finish`, without writing a file.
+
+        Args:
+            written: whether the file of failures exists, so that the message can name it.
+        """
+        if not self.failed:
+            return
+        if self._num_targets == 1:
+            raise TargetFailed(exit_code_of(self.failed[0][1]))
+        location = f"; see {self.path}" if written else ""
+        raise SomeTargetsFailed(f"{len(self.failed)} of {self._num_targets} targets failed{location}")
+
+
+def _no_progress(done: int, total: int | None) -> None:
+    pass
+
+
+def _with_name(name: str, reason: str) -> str:
+    # an error about a file begins with the file's name, which is the target's name if it was given as a file
+    return reason if reason.startswith(name) else f"{name}: {reason}"

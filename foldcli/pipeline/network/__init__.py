@@ -1,0 +1,1 @@
+"""The network of a run, on one or several devices."""

@@ -1,0 +1,447 @@
+"""Predictions on several devices: a worker process for each, which all take targets from one queue.
+
+A worker starts and collects jobs as the process of a run on one GPU does (`JobStarter`): while the last pass
+of one job runs on its device, it launches the first pass of the next one.
+
+Targets that do not fit into the memory of one device are predicted at the end by all of them together.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from threading import Lock
+from typing import Any, Protocol
+
+import torch
+from torch import distributed
+
+from foldcli.logs import logger
+from foldcli.outputs.done import StageCost
+from foldcli.outputs.model_files import ModelOrigin
+from foldcli.params.parameters import ParameterSource
+from foldcli.pipeline.network.device import NetworkMemory, choose_device
+from foldcli.pipeline.network.predictor import Predictor, RankPredictor
+from foldcli.pipeline.network.preloading import take_parameters
+from foldcli.pipeline.network.template_copies import TemplateCopier
+from foldcli.pipeline.processes.background import run_concurrently, run_in_background
+from foldcli.pipeline.processes.shared_arrays import SharedArrays
+from foldcli.pipeline.processes.worker_pool import Call, CallInterrupted, Unfinished, WorkerPool
+from foldcli.pipeline.targets.identity import Job
+from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
+from foldcli.pipeline.targets.target import TargetRun, measure_stage
+from foldcli.progress import Progress, RunProgress
+from model.errors import OutOfMemory
+from model.parallel.communication import RankGroup
+from model.parallel.rank_assignment import RankAssignment
+from model.parallel.session import open_group
+from model.prediction import Prediction
+
+# a worker that ends so often is not started again
+_MAX_ENDS = 2
+# seconds in which several processes that predict together notice that one of them has failed
+_BLAME_SECONDS = 2.0
+_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, eq=False)
+class JobResult:
+    """The result of one job.
+
+    Args:
+        prediction: the prediction.
+        origin: what its files say about it.
+        cost: time and memory of the process that made it.
+        facts: facts about the device for done.json.
+    """
+
+    prediction: Prediction
+    origin: ModelOrigin
+    cost: StageCost
+    facts: dict[str, str | int]
+
+
+class JobRunner(Protocol):
+    """Runs the jobs of targets, one after the other."""
+
+    @property
+    def usable(self) -> bool:
+        """False if no further jobs can be run."""
+        ...
+
+    @property
+    def postpones(self) -> bool:
+        """True if targets that do not fit into memory are run by several devices later."""
+        ...
+
+    def start(
+        self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
+    ) -> Callable[[], JobResult]:
+        """Start one job of a target.
+
+        Args:
+            target: the target.
+            job: the job.
+            sample: see `Predictor.sample`.
+            progress: shows the passes.
+
+        Returns:
+            A function that waits for the result and returns it; any thread may call it, once.
+        """
+        ...
+
+
+class JobStarter:
+    """Starts jobs with a predictor of this process; a job may be started before the last one is collected.
+
+    Args:
+        predictor: runs the jobs.
+    """
+
+    def __init__(self, predictor: "Predictor | TemplateCopier") -> None:
+        self.predictor = predictor
+        self._last_end = 0.0
+
+    def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Callable[[], JobResult]:
+        """Start one job; see `Predictor.start`.
+
+        Raises:
+            OutOfMemory: the target does not fit into memory.
+        """
+        predictor = self.predictor
+        predictor.memory.reset_peak()
+        try:
+            measured = measure_stage(predictor.stage)
+            collect = predictor.start(name, job, sample, progress)
+            facts = predictor.memory.facts()
+        except torch.OutOfMemoryError as error:
+            # only the text: the error's traceback would keep tensors
+            message = str(error)
+        else:
+            return lambda: self._finish(JobResult(*collect(), measured(), facts))
+        raise OutOfMemory(predictor.memory.describe_shortage(message))
+
+    def _finish(self, result: JobResult) -> JobResult:
+        # the device worked on the job before until `_last_end`
+        end = time.perf_counter()
+        cost = replace(result.cost, seconds=min(result.cost.seconds, end - self._last_end))
+        self._last_end = end
+        return replace(result, cost=cost)
+
+
+class LocalRunner:
+    """The predictor of this process.
+
+    Args:
+        predictor: runs the jobs.
+    """
+
+    postpones = False
+
+    def __init__(self, predictor: "Predictor | TemplateCopier") -> None:
+        self._starter = JobStarter(predictor)
+        self._failed = False
+
+    @property
+    def usable(self) -> bool:
+        """False if this process has lost its GPU."""
+        # looked for only after an error, because it waits for the GPU
+        return not self._failed or self._starter.predictor.memory.is_usable()
+
+    def start(
+        self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
+    ) -> Callable[[], JobResult]:
+        """Start one job of a target; see `JobRunner`."""
+        passes = progress.begin_job(target.name, target.facts["residues"], job.tag)
+        with self._noticing_errors():
+            collect = self._starter.start(target.name, job, sample, passes)
+
+        def finish() -> JobResult:
+            with self._noticing_errors():
+                return collect()
+
+        return finish
+
+    @contextmanager
+    def _noticing_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self._failed = True
+            raise
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """The settings from which a worker process makes its predictor.
+
+    Args:
+        sources: models in the order in which they run.
+        predict: settings of the predictions.
+        device: a torch device.
+        max_memory: see `NetworkMemory`.
+        threads: CPU threads.
+        stall_seconds: see `model.parallel.session.open_group`.
+        assignment: rank of the process if several predict together, else None.
+        strict: see `NetworkMemory`.
+    """
+
+    sources: tuple[ParameterSource, ...]
+    predict: PredictSettings
+    device: str
+    max_memory: int | None = None
+    threads: int = 1
+    stall_seconds: float = 600.0
+    assignment: RankAssignment | None = None
+    strict: bool = False
+
+    def open(self) -> Predictor:
+        """Make the predictor in the worker process."""
+        torch.set_num_threads(self.threads)
+        memory = self.memory()
+        memory.limit()
+        sources, arrays = list(self.sources), None
+        if (file := sources[0].file) is not None:
+            # `start_worker` may have begun to read it
+            arrays = take_parameters(file)
+        if self.assignment is None:
+            return Predictor(sources, self.predict, memory, arrays)
+        return RankPredictor(sources, self.predict, memory, self.join(), arrays)
+
+    def memory(self) -> NetworkMemory:
+        """Return the memory of the device."""
+        ranks = 1 if self.assignment is None else self.assignment.size
+        return NetworkMemory(self.device, self.max_memory, ranks, self.strict)
+
+    def join(self) -> RankGroup:
+        """Join the other processes."""
+        assignment = self.assignment
+        assert assignment is not None
+        if self.device.startswith("cuda"):
+            torch.cuda.set_device(self.device)
+        store = distributed.TCPStore(assignment.address, assignment.port, is_master=False)
+        return open_group(
+            store, assignment.rank, assignment.size, self.device.partition(":")[0], self.stall_seconds
+        )
+
+
+def worker_settings(
+    options: NetworkOptions, predictor: "Predictor | TemplateCopier", threads: int
+) -> tuple[WorkerSettings, ...]:
+    """Return the settings of a worker for each device; none if there is one device or no network.
+
+    Args:
+        options: options of the network.
+        predictor: the predictor of this process.
+        threads: CPU threads of all workers together.
+
+    Raises:
+        MissingError: one of the devices does not exist.
+    """
+    devices = options.devices
+    if len(devices) < 2 or not isinstance(predictor, Predictor):
+        return ()
+    sources, own_threads = tuple(predictor.sources), max(1, threads // len(devices))
+    return tuple(
+        WorkerSettings(
+            sources,
+            predictor.settings,
+            choose_device(device),
+            options.max_memory,
+            own_threads,
+            options.rank_timeout,
+        )
+        for device in devices
+    )
+
+
+@cache
+def _starter(settings: WorkerSettings) -> JobStarter:
+    """Return the predictor of this worker process, whose networks stay loaded."""
+    return JobStarter(settings.open())
+
+
+def _warm_up(settings: WorkerSettings) -> None:
+    """Load the network of the first job in a worker process, and begin to prepare its GPU."""
+    predictor = _starter(settings).predictor
+    assert isinstance(predictor, Predictor)
+    source = predictor.sources[0]
+    predictor.network(source)
+    predictor.warm_up(source)
+
+
+class GpuLost(Exception):
+    """An error after which a process cannot use its GPU any more; the message is that error's first line."""
+
+
+@contextmanager
+def _noticing_lost_gpu(settings: WorkerSettings) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if settings.memory().is_usable():
+            raise
+        raise GpuLost(str(error).partition("\n")[0]) from error
+
+
+def _start_task(task: tuple[WorkerSettings, str, Job, Any]) -> Unfinished[JobResult | None]:
+    """Start one job in a worker process; of several that predict together, the first returns the result."""
+    settings, name, job, sample = task
+    if isinstance(sample, SharedArrays):
+        sample = sample.load()
+    with _noticing_lost_gpu(settings):
+        collect = _starter(settings).start(name, job, sample, lambda done, total: None)
+
+    def finish() -> JobResult | None:
+        with _noticing_lost_gpu(settings):
+            result = collect()
+        return result if settings.assignment is None or settings.assignment.rank == 0 else None
+
+    return Unfinished(finish)
+
+
+class JobInterrupted(Exception):
+    """The error of a job whose worker ended because of another one; it can be run again."""
+
+
+class DeviceWorker:
+    """A worker process with a predictor on one device, or one for each of several that predict together.
+
+    A single process is prepared in the background, and takes the next job as soon as the passes of the last
+    one are queued on its device.
+
+    A process that is killed, crashes, or has lost its GPU (some CUDA errors leave a GPU unusable to a
+    process) fails only the job that it was working on, and is replaced once.
+
+    Args:
+        settings: those of each process.
+        prepare: called before the processes use the network's kernels.
+        postpones: leave targets that are not expected to fit to more devices.
+        pools: a pool with one process for each of `settings`, if they have been started already.
+
+    Attributes:
+        postpones: as given.
+    """
+
+    def __init__(
+        self,
+        settings: Sequence[WorkerSettings],
+        prepare: Callable[[], None] = lambda: None,
+        postpones: bool = False,
+        pools: Sequence[WorkerPool] = (),
+    ) -> None:
+        self._settings = [replace(each, strict=postpones) for each in settings]
+        self._prepare, self.postpones = prepare, postpones
+        self._devices = ", ".join(each.device for each in settings)
+        self._ends, self._terminated = 0, False
+        # two threads handle errors: the one that starts jobs, and the one that collects results
+        self._lock = Lock()
+        self._start(pools)
+        self._warm_up = run_in_background(self._submit_warm_up)
+
+    def _start(self, pools: Sequence[WorkerPool] = ()) -> None:
+        """Use these processes, or new ones, which start with their first job."""
+        self._pools = list(pools) or [WorkerPool(1) for _ in self._settings]
+        if (size := len(self._settings)) > 1:
+            self._store = distributed.TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
+            assignments = (
+                RankAssignment(rank, size, rank, size, _HOST, self._store.port) for rank in range(size)
+            )
+            self._settings = [
+                replace(each, assignment=assignment)
+                for each, assignment in zip(self._settings, assignments, strict=True)
+            ]
+
+    def _submit_warm_up(self) -> None:
+        """Make a single process prepare its device; several run each pass together."""
+        self._prepare()
+        if len(self._settings) == 1:
+            # errors are ignored here; the first job reports them
+            self._pools[0].submit(_warm_up, self._settings[0])
+
+    @property
+    def usable(self) -> bool:
+        """False if processes have ended twice."""
+        return self._ends < _MAX_ENDS
+
+    def start(
+        self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
+    ) -> Callable[[], JobResult]:
+        """Start one job of a target in the processes; see `JobRunner`. Several processes also finish it.
+
+        Both this and the returned function raise these errors.
+
+        Raises:
+            ChildProcessError: a process has ended.
+            JobInterrupted: a process has ended because of another job.
+            OutOfMemory: the target does not fit into the memory of the devices.
+        """
+        self._prepare()
+        wait([self._warm_up])
+        progress.show(f"{target.name} ({target.facts['residues']} residues): {job.tag}, {self._devices}")
+        with self._lock:
+            pools = self._pools
+            calls: list[Call[Any]] = [
+                pool.call(_start_task, (settings, target.name, job, sample))
+                for pool, settings in zip(pools, self._settings, strict=True)
+            ]
+        results = [call.result for call in calls]
+        self._wait(pools, [calls[0].started] if len(calls) == 1 else results)
+
+        def collect() -> JobResult:
+            self._wait(pools, results)
+            result = results[0].result()
+            assert result is not None
+            progress.add_passes(target.name, result.prediction.num_recycles + 1)
+            return result
+
+        return collect
+
+    def _wait(self, pools: list[WorkerPool], futures: "Sequence[Future[Any]]") -> None:
+        """Wait for calls in these processes; raise the error of the one that has failed first."""
+        if not any(future.exception() for future in wait(futures, return_when=FIRST_EXCEPTION).done):
+            return
+        # the end of one process is an error in the others, which may be the first to notice
+        failed = wait(futures, timeout=_BLAME_SECONDS if len(futures) > 1 else None).done
+        devices = dict(zip(futures, (each.device for each in self._settings), strict=True))
+        errors = [(future.exception(), devices[future]) for future in futures if future in failed]
+        kinds = (ChildProcessError, GpuLost, OutOfMemory, Exception)
+        error, device = next((e, d) for kind in kinds for e, d in errors if isinstance(e, kind))
+        assert error is not None
+        with self._lock:
+            self._handle_error(error, device, pools)
+
+    def _handle_error(self, error: BaseException, device: str, pools: list[WorkerPool]) -> None:
+        """Raise the error of a job in these processes, after replacing them if necessary."""
+        if self._terminated:
+            raise error
+        ended, replaced = isinstance(error, ChildProcessError | GpuLost), pools is not self._pools
+        if isinstance(error, CallInterrupted) or (ended and replaced):
+            raise JobInterrupted(f"the worker of {device} has ended because of another job: {error}")
+        if (len(pools) > 1 or isinstance(error, GpuLost)) and not replaced:
+            # others still wait for a process that has failed
+            self._terminate_pools()
+            self.close()
+            self._start()
+        if not ended:
+            raise error
+        self._ends += 1
+        then = "it is started again" if self.usable else "it is not started again"
+        logger.warning("the worker of %s has ended (%s); %s", self._devices, error, then)
+        how = "lost its GPU" if isinstance(error, GpuLost) else "ended"
+        raise ChildProcessError(f"the worker of {device} has {how}: {error}")
+
+    def terminate(self) -> None:
+        """End the processes at once; the jobs that they are working on fail."""
+        self._terminated = True
+        self._terminate_pools()
+
+    def _terminate_pools(self) -> None:
+        wait(run_concurrently([pool.terminate for pool in self._pools], len(self._pools)))
+
+    def close(self) -> None:
+        """End the processes, which must be idle."""
+        for pool in self._pools:
+            pool.close()

@@ -1,0 +1,192 @@
+"""The ranks of a prediction other than rank 0, and what all ranks share: jobs, joining, and failures.
+
+Rank 0 (`foldcli.pipeline.network.ranks`) sends each job with its sampled features to the other ranks, and all ranks
+run the passes together.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from foldcli.errors import ExitCode, describe
+from foldcli.logs import logger
+from foldcli.params.parameters import NetworkKind, ParameterSource, find_parameters
+from foldcli.params.verify import check_parameters
+from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device, set_up_device
+from foldcli.pipeline.network.loading import load_network, recycling_settings
+from foldcli.pipeline.network.preloading import take_parameters
+from foldcli.pipeline.targets.fingerprints import fingerprint
+from foldcli.pipeline.targets.identity import Job
+from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
+from foldcli.process_state import set_triton_cache_folder
+from foldcli.version import VERSION
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.recycling import predict
+from model.errors import OutOfMemory, RankMismatch
+from model.parallel.communication import RankGroup
+from model.parallel.network import ParallelAlphaFold
+from model.parallel.rank_assignment import RankAssignment
+from model.parallel.session import (
+    DEAD_SECONDS,
+    NothingToPredict,
+    RankFailure,
+    RankSession,
+    connect,
+    wait_for_rank,
+)
+
+# seconds in which a rank that notices broken communication learns which rank has failed
+_BLAME_SECONDS = DEAD_SECONDS + 5.0
+# key under which rank 0 stores the kinds of networks that it uses
+KINDS_KEY = "foldcli/network kinds"
+
+
+@dataclass(frozen=True)
+class RankJob:
+    """A job that all ranks run together, as rank 0 announces it.
+
+    Args:
+        source: index of the parameters.
+        seed: see `Job`.
+        num_recycles: see `RecyclingSettings`; the warm-up has fewer than the settings.
+        chunk_elements: see `model.planning.memory_plan.MemoryPlan`.
+        arrays: shape and dtype of each feature.
+    """
+
+    source: int
+    seed: int
+    num_recycles: int
+    chunk_elements: int
+    arrays: Mapping[str, tuple[Sequence[int], str]]
+
+    def broadcast(self, group: RankGroup, features: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        """Send the features from rank 0 to all ranks.
+
+        Args:
+            group: the ranks.
+            features: the features on rank 0, None on the others.
+
+        Returns:
+            The features, on every rank.
+        """
+        result = {}
+        for name, (shape, dtype) in self.arrays.items():
+            # torch warns about arrays that are read-only; most are not, and may have hundreds of megabytes
+            x = np.empty(shape, dtype) if features is None else np.require(features[name], None, ["C", "W"])
+            if x.size:
+                group.broadcast(torch.from_numpy(x.reshape(-1).view(np.uint8)), 0, "features")
+            result[name] = x
+        return result
+
+
+def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment) -> int:
+    """Run the jobs that rank 0 announces until it ends.
+
+    Args:
+        options: options of the network.
+        threads: CPU threads of all ranks on this host.
+        assignment: the rank of this process.
+
+    Returns:
+        The exit code. Errors are left to rank 0 to report.
+    """
+    set_triton_cache_folder()
+    device = choose_rank_device(options.device, assignment.local_rank, assignment.local_size)
+    store = connect(assignment)
+    try:
+        kinds = _network_kinds(store)
+        sources = find_parameters(options.params, options.models, options.model_type, kinds)
+        arrays = {sources[0]: take_parameters(file)} if (file := sources[0].file) is not None else {}
+        memory, settings, session = join_ranks(options, sources, threads, assignment, device, store)
+    except NothingToPredict:
+        return ExitCode.DONE
+    except RankMismatch as error:
+        logger.debug("%s", error)
+        return ExitCode.MISSING
+    networks: dict[ParameterSource, AlphaFold] = {}
+    with ending_all_on_failure(session):
+        while (text := session.next_job()) is not None:
+            job = RankJob(**json.loads(text))
+            source = sources[job.source]
+            with session.predicting():
+                features = job.broadcast(session.group, None)
+                if source not in networks:
+                    network = load_network(source, settings, memory.device, arrays.pop(source, None))
+                    networks[source] = ParallelAlphaFold(network, session.group)
+                recycling = recycling_settings(settings, Job(source, job.seed, ""))
+                recycling = replace(recycling, num_recycles=job.num_recycles)
+                predict(networks[source], features, recycling, None, job.chunk_elements)
+    session.close()
+    return ExitCode.DONE
+
+
+def _network_kinds(store: torch.distributed.TCPStore) -> list[NetworkKind]:
+    """Return the kinds of networks that rank 0 uses; raises the exceptions of `wait_for_rank`."""
+    kinds: list[NetworkKind] = json.loads(wait_for_rank(store, KINDS_KEY, 0))
+    return kinds
+
+
+def join_ranks(
+    options: NetworkOptions,
+    sources: list[ParameterSource],
+    threads: int,
+    assignment: RankAssignment,
+    device: str,
+    store: torch.distributed.TCPStore,
+) -> tuple[NetworkMemory, PredictSettings, RankSession]:
+    """Set up the device of this process, and join the other ranks.
+
+    Raises:
+        MissingError: see `set_up_device`.
+        RankMismatch: the ranks do not fit together.
+    """
+    torch.set_num_threads(max(1, threads // assignment.local_size))
+    memory, settings = set_up_device(options, device, assignment.size)
+    if device != "cpu":
+        torch.cuda.set_device(device)
+    identity = {
+        "foldcli": VERSION,
+        "torch": torch.__version__,
+        "parameters with hash": fingerprint(check_parameters(sources))[:16],
+        "precision": settings.precision,
+        "kernels": settings.kernels,
+        "settings with hash": fingerprint(settings)[:16],
+        "devices of type": torch.device(device).type,
+    }
+    session = RankSession(store, assignment, identity, end_run, options.rank_timeout)
+    session.open_group(torch.device(device).type)
+    return memory, settings, session
+
+
+@contextmanager
+def ending_all_on_failure(session: RankSession) -> Iterator[None]:
+    """End all ranks if the block raises an error, and report the reason of the rank that has failed first."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        session.report(f"not enough memory: {str(error).partition('. ')[0]}")
+        session.wait_for_failure(_BLAME_SECONDS)
+        raise OutOfMemory(str(error)) from None
+    except Exception as error:
+        # the failure of one rank breaks the communication of the others
+        if not session.wait_for_failure(_BLAME_SECONDS):
+            session.report(describe(error).splitlines()[0])
+            session.wait_for_failure(_BLAME_SECONDS)
+        raise
+
+
+def end_run(failure: RankFailure, is_reporter: bool) -> None:
+    """End this process because a rank has failed; finished results are kept, and the next run continues."""
+    if is_reporter:
+        fields = {"rank": failure.rank, "host": failure.host, "exit_code": int(ExitCode.SOME_FAILED)}
+        message = f"{failure}; run the same command again to continue"
+        logger.error("%s", message, extra={"fields": fields})
+    logging.shutdown()
+    # not sys.exit: the main thread may wait for the failed rank forever
+    os._exit(ExitCode.SOME_FAILED)

@@ -1,0 +1,194 @@
+"""Predictions that several processes, called ranks, compute together (`--gpus-per-target`, torchrun).
+
+Rank 0 alone reads, plans and writes. For each job it sends the sampled features to the other ranks, and all
+ranks run the passes together. Rank 0 starts the others (`foldcli.pipeline.network.rank_processes`) unless torchrun
+has.
+"""
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+from foldcli.errors import ExitCode, Terminated
+from foldcli.logs import logger
+from foldcli.params.parameters import UNTRAINED, ParameterSource
+from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device
+from foldcli.pipeline.network.loading import recycling_settings
+from foldcli.pipeline.network.predictor import (
+    NetworkJob,
+    Predictor,
+    RankPredictor,
+    create_predictor,
+)
+from foldcli.pipeline.network.rank_processes import RankProcesses, assignment_on_this_host
+from foldcli.pipeline.network.rank_server import (
+    KINDS_KEY,
+    RankJob,
+    end_run,
+    ending_all_on_failure,
+    join_ranks,
+)
+from foldcli.pipeline.network.startup import Startup
+from foldcli.pipeline.network.template_copies import TemplateCopier
+from foldcli.pipeline.processes.worker_pool import exit_reason
+from foldcli.pipeline.targets.identity import Job
+from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
+from model.alphafold2.network import AlphaFold
+from model.errors import RankMismatch
+from model.parallel.rank_assignment import RankAssignment
+from model.parallel.session import (
+    RankFailure,
+    RankSession,
+    connect,
+)
+from model.planning.memory_plan import CPU_CHUNK_ELEMENTS
+from model.prediction import Prediction
+from msa.base.errors import MissingError
+
+
+class RankedPredictor(RankPredictor):
+    """The predictor of rank 0 of a run, which gives its jobs to the other ranks.
+
+    Args:
+        startup: from `foldcli.pipeline.network.startup.start`.
+        settings: settings of the predictions.
+        memory: the device of this rank.
+        session: the ranks.
+        processes: the other ranks that this process has started.
+    """
+
+    def __init__(
+        self,
+        startup: Startup,
+        settings: PredictSettings,
+        memory: NetworkMemory,
+        session: RankSession,
+        processes: RankProcesses | None,
+    ) -> None:
+        super().__init__(
+            startup.sources, settings, memory, session.group, startup.arrays, startup.compilation
+        )
+        self._session, self._processes = session, processes
+
+    def _start(self, work: NetworkJob) -> Callable[[], Prediction]:
+        plan = self._plan(work)
+        rank_job = RankJob(
+            self.sources.index(work.job.source),
+            work.recycling.seed,
+            work.recycling.num_recycles,
+            CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements,
+            {name: (x.shape, x.dtype.str) for name, x in work.sample.items()},
+        )
+        with ending_all_on_failure(self._session), self._session.predicting():
+            self._session.announce(json.dumps(asdict(rank_job)))
+            rank_job.broadcast(self.group, work.sample)
+            prediction = work.predict(rank_job.chunk_elements)
+        return lambda: prediction
+
+    def warm_up(self, source: ParameterSource) -> None:
+        """Begin to prepare the GPUs of all ranks; see `Predictor.warm_up`."""
+        Predictor.warm_up(self, source)
+
+    def _warm_up_with(self, source: ParameterSource, network: AlphaFold, sample: Any) -> None:
+        job = Job(source, 0, "")
+        # the other ranks know the settings, and get only the number of recycles
+        recycling = replace(recycling_settings(self.settings, job), num_recycles=1)
+        self._start(NetworkJob(job, "warm-up", network, sample, recycling, lambda done, total: None))()
+
+    def close(self) -> None:
+        """End the other ranks."""
+        self.end_warm_up()
+        if self._processes is not None:
+            self._processes.expect_end()
+        self._session.close()
+
+    def abandon(self) -> None:
+        """End the other ranks in the middle of a prediction, without messages of theirs."""
+        if self._processes is not None:
+            self._processes.kill()
+        self._session.abandon()
+
+
+@contextmanager
+def open_predictor(
+    options: NetworkOptions,
+    startup: Startup,
+    threads: int,
+    assignment: RankAssignment | None,
+    runs_elsewhere: bool,
+) -> Iterator[Predictor | TemplateCopier]:
+    """Create the predictor of a run, and the other ranks if there are several; they end with the context.
+
+    Unless an error ends the context, it waits until all kernels are compiled, so that later runs find them.
+
+    Args:
+        options: options of the network.
+        startup: from `foldcli.pipeline.network.startup.start`.
+        threads: CPU threads on this host.
+        assignment: see `create_ranked_predictor`.
+        runs_elsewhere: whether this predictor runs no jobs, because workers do, or in a dry run.
+
+    Raises:
+        MissingError: see `create_predictor` and `create_ranked_predictor`.
+    """
+    if options.gpus_per_target == 1 or runs_elsewhere:
+        single = create_predictor(options, startup, threads)
+        yield single
+        if isinstance(single, Predictor):
+            single.wait_for_kernels()
+        return
+    predictor = create_ranked_predictor(options, startup, threads, assignment)
+    close = predictor.close
+    try:
+        yield predictor
+        predictor.wait_for_kernels()
+    except (KeyboardInterrupt, Terminated):
+        close = predictor.abandon
+        raise
+    finally:
+        close()
+
+
+def create_ranked_predictor(
+    options: NetworkOptions, startup: Startup, threads: int, assignment: RankAssignment | None
+) -> RankedPredictor:
+    """Create the predictor of rank 0.
+
+    Args:
+        options: options of the network; the number of ranks is `gpus_per_target`.
+        startup: from `foldcli.pipeline.network.startup.start`.
+        threads: CPU threads of all ranks on this host.
+        assignment: the rank that torchrun has assigned to this process; None if `startup` has started the
+            other ranks on this host.
+
+    Raises:
+        MissingError: there are not enough GPUs, see `create_predictor`, or the ranks do not fit together.
+    """
+    if assignment is None:
+        assignment = assignment_on_this_host(options.gpus_per_target, 0, 0)
+    device = choose_rank_device(options.device, assignment.local_rank, assignment.local_size)
+    store = connect(assignment)
+    # the other ranks do not read the targets
+    kinds = dict.fromkeys("multimer" if source.is_multimer else "monomer" for source in startup.sources)
+    store.set(KINDS_KEY, json.dumps(list(kinds)))
+    processes = startup.rank_processes
+    if processes is not None:
+        processes.join(store.port, _end_run_without)
+    try:
+        memory, settings, session = join_ranks(options, startup.sources, threads, assignment, device, store)
+    except RankMismatch as error:
+        remedy = "Use the same version, parameters and options on all hosts, and start all ranks."
+        raise MissingError(str(error), remedy) from error
+    if any(source.is_untrained for source in startup.sources):
+        logger.warning("%s", UNTRAINED)
+    return RankedPredictor(startup, settings, memory, session, processes)
+
+
+def _end_run_without(rank: int, exit_code: int | None) -> None:
+    """End this process because that of a rank on this host has ended."""
+    # a rank with this exit code has reported the reason itself
+    if exit_code != ExitCode.SOME_FAILED:
+        end_run(RankFailure(rank, socket.gethostname(), exit_reason(exit_code)), True)

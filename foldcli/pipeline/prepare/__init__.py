@@ -1,0 +1,1 @@
+"""Features and templates of targets, ahead of the network."""

@@ -1,0 +1,130 @@
+"""The feature stage of a run: features and templates of targets of every kind."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+
+from features.cache.cache import read_entry
+from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.cached_targets import CachedTarget
+from foldcli.inputs.complexes import Complex
+from foldcli.inputs.names import ENTRY_SUFFIX
+from foldcli.inputs.targets import is_complex
+from foldcli.logs import logger
+from foldcli.pipeline.prepare.complexes import ComplexStage
+from foldcli.pipeline.prepare.features import features_of_alignments, features_of_entry
+from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage
+from foldcli.pipeline.search.chains import ChainStore
+from foldcli.pipeline.search.stores import TargetStore
+from foldcli.pipeline.targets import colabfold_layout
+from foldcli.pipeline.targets.settings import FeatureSettings
+from foldcli.pipeline.targets.target import TargetRun
+from msa.alignments.files import read_alignment
+from msa.base.atomic import atomic_write
+from msa.io.fasta import FastaRecord
+
+
+class FeatureStage:
+    """The features of a run's targets, which several threads may load.
+
+    Args:
+        settings: the feature cache.
+        templates: the template stage; None to use no templates.
+        input_indices: index of each target in the input, by name.
+        target_store: the alignments of searched queries; None if there are no searches.
+        chain_store: the alignments of the chains of complexes; None if there are no searches.
+    """
+
+    def __init__(
+        self,
+        settings: FeatureSettings,
+        templates: TemplateStage | None,
+        input_indices: Mapping[str, int],
+        target_store: TargetStore | None,
+        chain_store: ChainStore | None,
+    ) -> None:
+        self._settings, self._templates, self._input_indices = settings, templates, input_indices
+        self._target_store = target_store
+        self._complexes = ComplexStage(settings, templates, chain_store)
+        # templates are searched for one target at a time
+        self._template_lock = Lock()
+
+    def load(
+        self, target: TargetRun, with_templates: bool
+    ) -> tuple[dict[str, np.ndarray], TargetTemplates | None]:
+        """Return the features of a target, and the templates of a single chain.
+
+        The features of a complex contain its templates.
+
+        Args:
+            target: a locked target.
+            with_templates: whether to search templates, and to stage NAME_templates.tsv.
+
+        Raises:
+            InputError: an alignment or a cache entry is invalid, or see `TargetStore.check`.
+            OSError: a file cannot be read or written.
+        """
+        self._discard_stale_inputs(target)
+        if is_complex(target.input):
+            with self._template_lock:
+                return self._complexes.load(target, with_templates), None
+        features = self._load_features(target)
+        with self._template_lock:
+            return features, self._find_templates(target, features) if with_templates else None
+
+    def _discard_stale_inputs(self, target: TargetRun) -> None:
+        """Remove the staged alignment and templates of an earlier run with other input or settings.
+
+        Raises:
+            InputError: see `TargetStore.check`.
+        """
+        if isinstance(target.input, FastaRecord):
+            assert self._target_store is not None
+            # another run may have changed them, because the lock was released after the search
+            self._target_store.check(target.name, target.input)
+            target.files.staged_path("templates").unlink(missing_ok=True)
+        else:
+            shutil.rmtree(target.files.search_folder, ignore_errors=True)
+
+    def _load_features(self, target: TargetRun) -> dict[str, np.ndarray]:
+        settings, target_input = self._settings, target.input
+        assert not isinstance(target_input, Complex)
+        if isinstance(target_input, CachedTarget):
+            return features_of_entry(target, lambda: target_input.load_features(settings.verify))
+        if isinstance(target_input, FastaRecord):
+            files = target.files
+            staged, published = files.staged_path("alignment"), str(files.path("alignment"))
+            # the cache records the file that will remain
+            return features_of_alignments(
+                target, lambda: [replace(read_alignment(staged), source=published)], settings
+            )
+        path = target_input.files[0]
+        if path.endswith(ENTRY_SUFFIX):
+            return features_of_entry(target, lambda: read_entry(path, verify=settings.verify))
+        return self._features_of_files(target, target_input)
+
+    def _features_of_files(self, target: TargetRun, target_input: AlignmentTarget) -> dict[str, np.ndarray]:
+        contents = target_input.read_contents()
+        if "-" not in target_input.files:
+            target.facts["alignment"] = str(Path(target_input.files[0]).resolve())
+        features = features_of_alignments(target, lambda: target_input.parse(contents), self._settings)
+        if target.files.layout == "colabfold" and len(contents) == 1:
+            colabfold_layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
+        return features
+
+    def _find_templates(self, target: TargetRun, features: dict[str, np.ndarray]) -> TargetTemplates | None:
+        """Return the templates of a single chain, and stage NAME_templates.tsv; None if none are searched."""
+        if self._templates is None:
+            return None
+        with target.stage("templates"):
+            templates = self._templates.find(target.name, features, self._input_indices[target.name])
+            with atomic_write(target.files.staged_path("templates")) as stream:
+                templates.write_table(stream)
+        target.facts["templates"] = templates.facts()
+        for name, reason in templates.unusable:
+            logger.warning("%s: template %s not used: %s", target.name, name, reason)
+        return templates

@@ -1,0 +1,173 @@
+"""The feature stage: deterministic features of a target, read from the feature cache or added to it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from features.cache.cache import FeatureCache
+from features.cache.entry import CorruptEntryError
+from features.chemistry.residues import RESTYPES, check_foldable
+from features.complexes.cache import add_rows
+from features.complexes.rows import ComplexRows
+from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.logs import logger
+from foldcli.pipeline.targets.settings import FeatureSettings
+from foldcli.pipeline.targets.target import TargetRun
+from model.chains import chain_names
+from msa.alignments.files import Alignment
+
+# maximum number of residues that a warning names
+_MAX_NAMED = 10
+
+
+def load_or_make_features(
+    name: str, alignments: list[Alignment], settings: FeatureSettings
+) -> tuple[dict[str, np.ndarray], bool]:
+    """Return deterministic features, and whether the cache had them.
+
+    A damaged entry of the cache is replaced, with a warning.
+
+    Args:
+        name: the target, for the warning.
+        alignments: alignments of one query.
+        settings: the feature cache.
+
+    Raises:
+        InputError: the alignments have different queries.
+        OSError: the cache cannot be written.
+    """
+    cache = FeatureCache(settings.cache)
+    try:
+        return cache.load_or_make(alignments, settings.overwrite, settings.verify)
+    except CorruptEntryError as error:
+        logger.warning("%s: %s; computed again", name, error)
+        return cache.load_or_make(alignments, overwrite=True)
+
+
+def add_complex(target: AlignmentTarget, rows: ComplexRows, settings: FeatureSettings) -> bool:
+    """Add the rows of a complex to the cache, and return whether it had them; see `load_or_make_features`."""
+    cache = FeatureCache(settings.cache)
+    try:
+        return add_rows(cache, target.name, rows, target.sources, settings.overwrite, settings.verify)
+    except CorruptEntryError as error:
+        logger.warning("%s: %s; computed again", target.name, error)
+        return add_rows(cache, target.name, rows, target.sources, overwrite=True)
+
+
+def features_of_alignments(
+    target: TargetRun, read_alignments: Callable[[], list[Alignment]], settings: FeatureSettings
+) -> dict[str, np.ndarray]:
+    """Run the feature stage of a target from its alignments.
+
+    Args:
+        target: the target; the size of the alignment, and whether the cache had the features, are added to
+            its facts.
+        read_alignments: reads the alignments.
+        settings: the feature cache.
+
+    Raises:
+        InputError: the alignments cannot be read or have different queries, or see `check_foldable`.
+        OSError: a file cannot be read, or the cache cannot be written.
+    """
+    with target.stage("features"):
+        features, was_cached = load_or_make_features(target.name, read_alignments(), settings)
+    target.facts["feature_cache_hit"] = was_cached
+    _record_size(target, features)
+    return features
+
+
+def features_of_entry(
+    target: TargetRun, read_entry: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Run the feature stage of a target whose cache entry is known.
+
+    Args:
+        target: the target.
+        read_entry: reads the entry.
+
+    Raises:
+        InputError: see `check_foldable`.
+    """
+    with target.stage("features"):
+        features = read_entry()
+    target.facts["feature_cache_hit"] = True
+    _record_size(target, features)
+    return features
+
+
+def _record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
+    sequence = features["sequence"][0].decode("ascii")
+    check_foldable(sequence)
+    num_rows, residues = features["msa"].shape
+    record_alignment_size(target, int(num_rows), int(residues))
+    warn_of_missing_residues(target, [sequence])
+
+
+def warn_of_missing_residues(target: TargetRun, chains: Sequence[str]) -> None:
+    """Warn of residues that the target's structures lack, because they are none of the twenty."""
+    names = chain_names(len(chains))
+    missing = [
+        f"{letter}{position}" if len(chains) == 1 else f"{letter}{position} of {name}"
+        for name, sequence in zip(names, chains, strict=True)
+        for position, letter in enumerate(sequence, 1)
+        if letter not in RESTYPES
+    ]
+    if not missing:
+        return
+    listed = ", ".join(missing[:_MAX_NAMED])
+    more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+    reason = f"residues left out of the structure, as they are none of the twenty amino acids: {listed}{more}"
+    if reason not in target.warnings:
+        target.warnings.append(reason)
+    logger.warning("%s: %s", target.name, reason)
+
+
+def record_alignment_size(target: TargetRun, num_rows: int, residues: int) -> None:
+    """Add the size of a target's alignment to its facts; warn if the alignment has no row but the query."""
+    target.facts |= {"residues": residues, "alignment_rows": num_rows}
+    if num_rows == 1:
+        target.warnings.append("the alignment holds the query alone")
+        logger.warning("%s: the alignment holds the query alone; expect low confidence", target.name)
+
+
+@dataclass(frozen=True)
+class CacheTask:
+    """A target to add to a feature cache, and the settings of the cache."""
+
+    target: AlignmentTarget
+    settings: FeatureSettings
+
+
+@dataclass(frozen=True)
+class CachedFeatures:
+    """The outcome of adding a target to a feature cache.
+
+    Args:
+        was_cached: whether the cache had the features before.
+        rows: number of distinct rows of the alignment; for a complex, of all rows of its file, where the
+            queries of all chains count as one row.
+        residues: length of the query, or of all chains.
+    """
+
+    was_cached: bool
+    rows: int
+    residues: int
+
+
+def cache_features(task: CacheTask) -> CachedFeatures:
+    """Add the features of a target to a feature cache, unless the cache has them.
+
+    Raises:
+        InputError: the alignments cannot be read, or have different queries.
+        OSError: an alignment cannot be read, or the cache cannot be written.
+    """
+    target, settings = task.target, task.settings
+    contents = target.read_contents()
+    rows = target.parse_complex(contents)
+    if rows is not None:
+        num_rows = 1 + sum(len(block) - 1 for block in (rows.paired[0], *rows.unpaired))
+        return CachedFeatures(add_complex(target, rows, settings), num_rows, rows.residues)
+    features, was_cached = load_or_make_features(target.name, target.parse(contents), settings)
+    num_rows, residues = features["msa"].shape
+    return CachedFeatures(was_cached, num_rows, residues)

@@ -1,0 +1,1 @@
+"""Ways to run work in threads and other processes."""

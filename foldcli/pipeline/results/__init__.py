@@ -1,0 +1,1 @@
+"""Results of targets: files, pages, relaxation."""

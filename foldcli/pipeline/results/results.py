@@ -1,0 +1,394 @@
+"""The result stage: worker processes write models, and publish targets whose models are all written.
+
+Formatting structures, drawing plots and building pages take longer than a short protein's prediction, and
+hold the interpreter's lock. In separate processes they do not delay the network.
+"""
+
+import shutil
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import BoundedSemaphore, Condition, Lock
+from typing import Any
+
+from foldcli.errors import ends_run
+from foldcli.logs import logger
+from foldcli.outputs.archive import write_archive
+from foldcli.outputs.done import DoneRecord, FinishedTarget, StageCost
+from foldcli.outputs.layout import FileKind, TargetFiles
+from foldcli.outputs.model_files import (
+    ModelResult,
+    PredictedModel,
+    link_file,
+    publish_models,
+    rank_models,
+    read_staged_results,
+    relaxed_path,
+    write_model,
+)
+from foldcli.outputs.network_note import plddt_warning
+from foldcli.pipeline.processes.worker_pool import WorkerPool
+from foldcli.pipeline.results.relaxation import RelaxStage, relax_model
+from foldcli.pipeline.search.stores import SEARCH_FILES
+from foldcli.pipeline.targets import colabfold_layout
+from foldcli.pipeline.targets.plan import TargetPlan
+from foldcli.pipeline.targets.target import TargetRun, measured_stage
+from foldcli.report import ReportSettings
+from msa.base.atomic import remove_temporary_files
+from msa.base.digests import file_sha256
+
+# largest number of predicted and unwritten models per worker; their arrays are in memory
+_MODELS_PER_WORKER = 2
+# files made from the models, which no longer match once models are replaced
+_DERIVED_FILES: tuple[FileKind, ...] = (
+    "finished_mark", "archive", "report", "coverage", "plddt", "pae", "thumbnail",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FinishTask:
+    """A target whose models are all staged.
+
+    Args:
+        files: the target's files.
+        fingerprint: see DoneRecord.
+        settings: see DoneRecord.
+        rank_by: see DoneRecord.
+        models: fingerprint of each model to publish, by tag.
+        costs: see DoneRecord.
+        warnings: see DoneRecord.
+        facts: see DoneRecord.
+        report: pages and plots to make.
+        archive: whether to write NAME.result.zip.
+    """
+
+    files: TargetFiles
+    fingerprint: str
+    settings: dict[str, Any]
+    rank_by: str
+    models: dict[str, str]
+    costs: list[StageCost]
+    warnings: list[str]
+    facts: dict[str, Any]
+    report: ReportSettings
+    archive: bool
+
+    def rank(self) -> list[ModelResult]:
+        """Return the results of the staged models, best first.
+
+        Raises:
+            OSError: the files of a model are missing.
+        """
+        folder = self.files.staging_folder
+        staged = read_staged_results(folder)
+        results = [
+            result if relaxed_path(folder, result.tag).is_file() else replace(result, relaxation=None)
+            for result in staged
+            if self.models.get(result.tag) == result.fingerprint
+        ]
+        if missing := self.models.keys() - {result.tag for result in results}:
+            raise FileNotFoundError(f"{folder}: the files of {min(missing)} are gone")
+        # in the order of the jobs, which decides ties
+        order = list(self.models)
+        return rank_models(sorted(results, key=lambda result: order.index(result.tag)), self.rank_by)
+
+
+def finish_target(task: FinishTask) -> DoneRecord:
+    """Rank and publish the staged files of a target, make its report, and write done.json.
+
+    Can be repeated after an interruption, because the staged files are removed last.
+
+    Raises:
+        OSError: a file is missing, or cannot be written.
+    """
+    from foldcli.report.make import try_report  # the process of the run does not need it
+
+    files, ranked = task.files, task.rank()
+    unpublish(files)
+    publish_models(ranked, files)
+    kinds: tuple[FileKind, ...] = (*SEARCH_FILES, "templates")
+    for kind in kinds:
+        if files.staged_path(kind).is_file():
+            link_file(files.staged_path(kind), files.path(kind))
+    _remove_outdated_inputs(files, task.facts)
+    warnings = _result_warnings(ranked, task.facts)
+    for result_warning in warnings:
+        logger.warning("%s: %s", files.name, result_warning)
+    record = DoneRecord(
+        files.name,
+        task.fingerprint,
+        task.settings,
+        task.rank_by,
+        ranked,
+        task.costs,
+        [*task.warnings, *warnings],
+        task.facts,
+    )
+    with measured_stage("report") as costs:
+        # the structures are kept even without a report; a system error fails the target until the next run
+        if warning := try_report(files, record.as_json(), task.report):
+            record.warnings.append(warning)
+    record.costs.extend(costs)
+    if files.layout == "colabfold":
+        colabfold_layout.finish_target(files, ranked)
+    if task.archive:
+        write_archive(files, record.text())
+    record.write(files.path("done"))
+    shutil.rmtree(files.work_folder, ignore_errors=True)
+    return record
+
+
+def _result_warnings(ranked: list[ModelResult], facts: dict[str, Any]) -> list[str]:
+    """Return the limitations that only the ranked models of a target show."""
+    expected = facts.get("network", {}).get("expected_lddt")
+    warnings = [plddt_warning(expected, ranked[0].plddt)]
+    for result in ranked:
+        if worse := (result.relaxation or {}).get("worse"):
+            warnings.append(
+                f"{result.tag}: worse after relaxation: {', '.join(worse)}; both structures are kept"
+            )
+    return [warning for warning in warnings if warning is not None]
+
+
+def unpublish(files: TargetFiles) -> None:
+    """Move done.json into the work folder; call this before replacing files.
+
+    NAME.done.txt, NAME.result.zip, the page and the plots are removed.
+    """
+    if (done := files.path("done")).is_file():
+        files.work_folder.mkdir(parents=True, exist_ok=True)
+        done.replace(files.replaced_record)
+    for kind in _DERIVED_FILES:
+        files.path(kind).unlink(missing_ok=True)
+
+
+def _remove_outdated_inputs(files: TargetFiles, facts: dict[str, Any]) -> None:
+    """Remove published templates, alignments and hits of an earlier run that are not inputs of this one.
+
+    Args:
+        files: the target's files, with the earlier done.json in the work folder.
+        facts: see DoneRecord.
+    """
+    if "templates" not in facts:
+        files.path("templates").unlink(missing_ok=True)
+    if "search" in facts or facts.get("alignment") == str(files.path("alignment").resolve()):
+        return
+    try:
+        earlier = FinishedTarget.read(files.replaced_record)
+    except (OSError, ValueError):
+        return
+    hashes = {} if earlier is None else (earlier.facts.get("search") or {}).get("sha256")
+    if not isinstance(hashes, dict):
+        return
+    for kind in SEARCH_FILES:
+        path = files.path(kind)
+        # files with other content belong to the user
+        if not files.staged_path(kind).is_file() and path.is_file() and file_sha256(path) == hashes.get(kind):
+            path.unlink()
+
+
+def remove_leftovers(files: TargetFiles) -> None:
+    """Remove temporary files that a killed run left; the caller holds the target's lock."""
+    for folder in (files.folder, files.work_folder, files.staging_folder, files.search_folder):
+        remove_temporary_files(folder)
+    for prefix in files.shared_prefixes():
+        remove_temporary_files(files.structures_folder, prefix)
+
+
+def has_leftovers(files: TargetFiles) -> bool:
+    """Return True if a run works on a target, or was killed before it removed its lock and other files."""
+    return any(files.folder.glob(".*"))
+
+
+def load_libraries(report: ReportSettings) -> None:
+    """Load the libraries of a worker when it starts, before its first call."""
+    # importing this module has loaded the others
+    import foldcli.report.make
+
+    if report.plots:
+        # imports matplotlib, which runs without plots do not need
+        import foldcli.report.plots  # noqa: F401
+
+
+@dataclass
+class _TargetProgress:
+    """The models of one target that are being written.
+
+    Args:
+        num_unwritten: number of models that are queued or being written.
+        task: finishes the target once `num_unwritten` is 0; None while more models may come.
+        failed: whether a model could not be written.
+    """
+
+    num_unwritten: int = 0
+    task: FinishTask | None = None
+    failed: bool = False
+
+
+@dataclass
+class ResultStage:
+    """Writes the models of targets, and finishes targets, in worker processes.
+
+    Args:
+        pool: the workers.
+        num_workers: number of workers.
+        rank_by: see `PredictSettings.rank`.
+        report: pages and plots to make.
+        archive: whether to write NAME.result.zip.
+        relaxation: relaxes the best models before their target is finished; None if none are to be relaxed.
+        on_model: called with each target and its written model.
+        on_finished: called with each finished target and its record.
+        on_failed: called with each target that could not be written, and the error.
+    """
+
+    pool: WorkerPool
+    num_workers: int
+    rank_by: str
+    report: ReportSettings
+    archive: bool
+    relaxation: RelaxStage | None
+    on_model: Callable[[TargetRun, ModelResult], None]
+    on_finished: Callable[[TargetRun, DoneRecord], None]
+    on_failed: Callable[[TargetRun, BaseException], None]
+    _targets: dict[str, _TargetProgress] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+    _num_running: int = 0
+    _stopped: bool = False
+    _abandoned: bool = False
+
+    def __post_init__(self) -> None:
+        self._idle = Condition()
+        self._free_slots = BoundedSemaphore(self.num_workers * _MODELS_PER_WORKER)
+
+    def __enter__(self) -> "ResultStage":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Wait until all models are written and all complete targets are finished, and end the workers.
+
+        An error or interrupt ends relaxations at once, and a second interrupt also the writing of models; a
+        later run repeats what is missing.
+        """
+        if exception[0] is not None:
+            self.stop()
+            if self.relaxation is not None:
+                self.relaxation.pool.terminate()
+        try:
+            with self._idle:
+                self._idle.wait_for(lambda: self._num_running <= 0)
+        except BaseException:
+            # nothing may be written once the locks are released
+            self._abandoned = True
+            self.pool.terminate()
+            raise
+        self.pool.close()
+        if self.relaxation is not None:
+            self.relaxation.pool.close()
+
+    def stop(self) -> None:
+        """Note that the run ends early: workers that end now, because of the same signal, are no failures."""
+        self._stopped = True
+
+    def _submit(
+        self, pool: WorkerPool, function: Callable[[Any], Any], item: Any, on_done: Callable[[Any], None]
+    ) -> None:
+        """Call a function in a worker, then `on_done` with the future."""
+
+        def finished(future: Future[Any]) -> None:
+            try:
+                if not self._abandoned:
+                    on_done(future)
+            finally:
+                with self._idle:
+                    self._num_running -= 1
+                    self._idle.notify_all()
+
+        # counted after `submit`: if an interrupt ends the pickling of the item, there is nothing to wait for
+        pool.submit(function, item).add_done_callback(finished)
+        with self._idle:
+            self._num_running += 1
+
+    def add_model(self, target: TargetRun, model: PredictedModel) -> None:
+        """Queue the writing of a model; wait first while too many models are unwritten."""
+        self._free_slots.acquire()
+        with self._lock:
+            self._targets.setdefault(target.name, _TargetProgress()).num_unwritten += 1
+        self._submit(self.pool, write_model, model, partial(self._on_model_written, target))
+
+    def finish(self, target: TargetRun, plan: TargetPlan) -> None:
+        """Finish a target once its models, all of which have been added, are written."""
+        task = FinishTask(
+            target.files, plan.fingerprint, plan.identity, self.rank_by, plan.models,
+            target.costs, target.warnings, target.facts, self.report, self.archive,
+        )  # fmt: skip
+        with self._lock:
+            self._targets.setdefault(target.name, _TargetProgress()).task = task
+        self._submit_if_complete(target)
+
+    def _on_model_written(self, target: TargetRun, future: "Future[ModelResult]") -> None:
+        self._free_slots.release()
+        error = future.exception()
+        with self._lock:
+            progress = self._targets[target.name]
+            progress.num_unwritten -= 1
+            first_error = error is not None and not progress.failed
+            progress.failed |= error is not None
+        if error is None:
+            self.on_model(target, future.result())
+        elif first_error:
+            self._fail(target, error)
+        self._submit_if_complete(target)
+
+    def _fail(self, target: TargetRun, error: BaseException) -> None:
+        """Report a failure in a worker; see `stop`."""
+        if not (self._stopped and isinstance(error, ChildProcessError)):
+            self.on_failed(target, error)
+
+    def _submit_if_complete(self, target: TargetRun) -> None:
+        with self._lock:
+            progress = self._targets.get(target.name)
+            if progress is None or progress.num_unwritten or progress.task is None:
+                return
+            del self._targets[target.name]
+        if not progress.failed:
+            self._relax(target, progress.task)
+
+    def _relax(self, target: TargetRun, task: FinishTask) -> None:
+        """Relax the best models that are not relaxed yet, then finish the target."""
+        stage = self.relaxation
+        try:
+            best = [] if stage is None else task.rank()[: stage.num_models]
+        except Exception as error:
+            self.on_failed(target, error)
+            return
+        folder = task.files.staging_folder
+        pending = {result.tag for result in best if not relaxed_path(folder, result.tag).is_file()}
+        if stage is None or not pending:
+            self._submit(self.pool, finish_target, task, partial(self._on_target_finished, target))
+            return
+
+        def on_relaxed(tag: str, future: "Future[StageCost]") -> None:
+            if self._stopped:
+                return
+            with self._lock:
+                pending.remove(tag)
+                is_last = not pending
+                if (error := future.exception()) is None:
+                    target.add_cost(future.result())
+                elif not ends_run(error):
+                    target.add_relax_failure(tag, error)
+            if error is not None and ends_run(error):
+                self._fail(target, error)
+            elif is_last and not target.failed:
+                self._submit(self.pool, finish_target, task, partial(self._on_target_finished, target))
+
+        for result in [result for result in best if result.tag in pending]:
+            relax_task = stage.make_task(target.name, folder, result)
+            self._submit(stage.pool, relax_model, relax_task, partial(on_relaxed, result.tag))
+
+    def _on_target_finished(self, target: TargetRun, future: "Future[DoneRecord]") -> None:
+        if (error := future.exception()) is not None:
+            self._fail(target, error)
+        else:
+            self.on_finished(target, future.result())

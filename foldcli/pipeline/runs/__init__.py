@@ -1,0 +1,1 @@
+"""Whole runs over lists of targets."""

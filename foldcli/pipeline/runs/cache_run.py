@@ -1,0 +1,218 @@
+"""A run of `foldcli cache-features`: search the sequences, compute and cache features."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from threading import Event
+from typing import TYPE_CHECKING
+
+from features.cache.cache import FeatureCache, cache_key
+from features.chemistry.residues import check_foldable
+from features.complexes.cache import complex_key
+from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.complexes import Complex
+from foldcli.inputs.failures import Failures
+from foldcli.inputs.shard import Shard
+from foldcli.inputs.targets import FeatureInput
+from foldcli.logs import logger
+from foldcli.pipeline.prepare.features import CachedFeatures, CacheTask, cache_features
+from foldcli.pipeline.processes.worker_pool import WorkResult, map_in_processes
+from foldcli.pipeline.runs.dry_run import (
+    DONE,
+    TO_DO,
+    Inspection,
+    PlanHeading,
+    database_heading,
+    plan_targets,
+    print_plan,
+)
+from foldcli.pipeline.search.chains import ChainStore, search_complexes
+from foldcli.pipeline.search.stage import SearchStage
+from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from foldcli.pipeline.targets.locks import TargetLocks
+from foldcli.pipeline.targets.settings import FeatureSettings
+from foldcli.progress import progress_bar
+from msa.base.errors import InputError
+from msa.io.fasta import FastaRecord
+from msa.search.search import check_query
+
+if TYPE_CHECKING:
+    from foldcli.pipeline.search.searcher import DatabaseSource
+    from msa.database.database import TargetDatabase
+
+
+@dataclass(frozen=True)
+class CacheRun:
+    """A run of `foldcli cache-features`: its settings and database.
+
+    Args:
+        settings: the feature cache.
+        alignment: settings of searches and alignments.
+        database: database for sequences; None if there is none.
+        workers: processes that compute features.
+    """
+
+    settings: FeatureSettings
+    alignment: AlignmentSettings
+    database: "DatabaseSource | None"
+    workers: int
+
+    def run(self, targets: Sequence[tuple[str, FeatureInput]], failures: Failures) -> None:
+        """Add the features of all targets to the cache, and log how many there are.
+
+        Args:
+            targets: names and inputs.
+            failures: gets the targets that fail.
+        """
+        aligned = [item for _, item in targets if isinstance(item, AlignmentTarget)]
+        queries = [(name, item) for name, item in targets if not isinstance(item, AlignmentTarget)]
+        tasks = (
+            CacheTask(target, self.settings) for target in chain(aligned, self._search(queries, failures))
+        )
+        num_added = num_existing = 0
+
+        def log(name: str, result: WorkResult[CacheTask, CachedFeatures]) -> None:
+            nonlocal num_added, num_existing
+            cached = result.get()
+            if cached.was_cached:
+                num_existing += 1
+            else:
+                num_added += 1
+            state = "already cached" if cached.was_cached else "cached"
+            logger.info("%s: %s, %d residues, %d rows", name, state, cached.residues, cached.rows)
+
+        def report(result: WorkResult[CacheTask, CachedFeatures]) -> None:
+            failures.run([(result.item.target.name, result)], log)
+
+        # results arrive in any order, and are reported in the order of the targets
+        unreported: dict[int, WorkResult[CacheTask, CachedFeatures]] = {}
+        num_reported = 0
+        try:
+            with progress_bar("caching features", "target") as progress:
+                for done, result in enumerate(self._results(tasks, len(targets)), start=1):
+                    progress(done, len(targets))
+                    unreported[result.index] = result
+                    while num_reported in unreported:
+                        report(unreported.pop(num_reported))
+                        num_reported += 1
+        finally:
+            # after an interrupt, targets may be finished although earlier ones are not
+            for _, result in sorted(unreported.items()):
+                report(result)
+        logger.info("%d cached, %d already there, %d failed", num_added, num_existing, len(failures.failed))
+
+    def _results(
+        self, tasks: Iterator[CacheTask], count: int
+    ) -> Iterator[WorkResult[CacheTask, CachedFeatures]]:
+        """Yield the result of each task, in any order."""
+        workers = min(self.workers, count)
+        if workers > 1:
+            yield from map_in_processes(cache_features, tasks, workers)
+            return
+        for index, task in enumerate(tasks):
+            try:
+                yield WorkResult(index, task, cache_features(task))
+            except Exception as error:
+                yield WorkResult(index, task, error=error)
+
+    def _search(
+        self, queries: Sequence[tuple[str, FastaRecord | Complex]], failures: Failures
+    ) -> Iterator[AlignmentTarget]:
+        """Yield the alignments of the queries: stored ones first, then each one once it is searched."""
+        valid = []
+        for name, query in queries:
+            try:
+                _check_query(query)
+            except InputError as error:
+                failures.add(name, error)
+            else:
+                valid.append((name, query))
+        if not queries:
+            return
+        assert self.database is not None  # find_feature_targets refuses sequences without a database
+        database = self.database.open()
+        store = self._store(database)
+        unsearched: list[tuple[str, FastaRecord]] = []
+        complexes: list[tuple[str, Complex]] = []
+        for name, query in valid:
+            if store.is_finished(name, query):
+                logger.debug("%s: searched before", name)
+                yield _alignment_target(store, name, query)
+            elif isinstance(query, Complex):
+                complexes.append((name, query))
+            else:
+                unsearched.append((name, query))
+        if not unsearched and not complexes:
+            return
+        stage = SearchStage(self.database.make_searcher(database), self.alignment, show_progress=False)
+        with TargetLocks(Event()) as locks:
+            results = chain(
+                stage.run(unsearched, store),
+                search_complexes(complexes, stage, store, ChainStore(store), locks),
+            )
+            for result in results:
+                if result.error is not None:
+                    failures.add(result.name, result.error)
+                else:
+                    yield _alignment_target(store, result.name, result.query)
+
+    def _store(self, database: "TargetDatabase") -> CacheStore:
+        request = AlignmentRequest.to_database(database, self.alignment)
+        return CacheStore(self.settings.cache, request, self.settings.overwrite)
+
+    def print_plan(
+        self, targets: Sequence[tuple[str, FeatureInput]], shard: Shard, failures: Failures, as_json: bool
+    ) -> None:
+        """Print what the run would do, without searching; alignments are read.
+
+        Args:
+            targets: names and inputs of all shards.
+            shard: the run's share of the targets.
+            failures: gets the targets that cannot be read.
+            as_json: print one JSON object instead of a table.
+
+        Raises:
+            SomeTargetsFailed, TargetFailed: a target or a file is invalid.
+        """
+        database = None if self.database is None else self.database.open_existing()
+        store = None if database is None else self._store(database)
+        entries = FeatureCache(self.settings.cache)
+
+        def action_for(key: str) -> str:
+            return DONE if not self.settings.overwrite and entries.path(key).is_file() else TO_DO
+
+        def inspect(name: str, item: FeatureInput) -> Inspection:
+            if not isinstance(item, AlignmentTarget):
+                _check_query(item)
+                if store is None or not store.is_finished(name, item):
+                    return item.residues if isinstance(item, Complex) else len(item.sequence), TO_DO
+                item = _alignment_target(store, name, item)
+            contents = item.read_contents()
+            rows = item.parse_complex(contents)
+            if rows is not None:
+                return rows.residues, action_for(complex_key(name, rows))
+            alignments = item.parse(contents)
+            return len(alignments[0].query), action_for(cache_key(alignments))
+
+        cache = str(self.settings.cache)
+        headings = [PlanHeading(f"feature cache: {cache}", "cache", {"path": cache})]
+        if self.database is not None:
+            headings.append(database_heading(self.database.db, database))
+        print_plan(plan_targets(targets, inspect, shard, failures), headings, failures, as_json)
+
+
+def _check_query(query: FastaRecord | Complex) -> None:
+    """Check that a query can be searched with; of a complex, also that each chain can be predicted."""
+    if not isinstance(query, Complex):
+        check_query(query)
+        return
+    for chain_record in query.chains:
+        check_query(chain_record)
+        check_foldable(chain_record.sequence)
+
+
+def _alignment_target(store: CacheStore, name: str, query: FastaRecord | Complex) -> AlignmentTarget:
+    """Return the stored alignment of a query or a complex."""
+    return AlignmentTarget(name, (str(store.path(name, query)),))

@@ -1,0 +1,222 @@
+"""Plans for `--dry-run`: a table or JSON with the action that a run would take for each target."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import click
+
+from foldcli.errors import describe
+from foldcli.inputs.failures import Failures
+from foldcli.inputs.shard import Shard
+from foldcli.units import format_duration
+from msa.database.database import TargetDatabase
+
+T = TypeVar("T")
+
+TO_DO = "to do"
+RESUMED = "to do, resumes an interrupted run"
+DONE = "already done"
+INVALID = "invalid"
+# descriptions of the states in the line of counts
+_STATE_LABELS = {"to_do": TO_DO, "done": DONE, "invalid": INVALID, "other_shard": "in other shards"}
+# the number of residues of a target, and its action
+Inspection = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimated cost of one target.
+
+    Args:
+        memory_bytes: peak memory of the device, parameters included; None is unknown.
+        seconds: time of the network's passes, an upper bound for shallow alignments; None is unknown.
+        is_rough: whether both are rough estimates, as on a CPU.
+    """
+
+    memory_bytes: int | None
+    seconds: float | None
+    is_rough: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedTarget:
+    """The plan for one target.
+
+    Args:
+        name: the target.
+        residues: length of its query; None if it cannot be read, or belongs to another shard.
+        action: TO_DO (followed by the models that would be replaced), RESUMED, DONE, INVALID with the reason,
+            or the shard of the target.
+        estimate: estimated cost; None if there is nothing to do or nothing to estimate.
+    """
+
+    name: str
+    residues: int | None
+    action: str
+    estimate: Estimate | None = None
+
+    @property
+    def state(self) -> Literal["to_do", "done", "invalid", "other_shard"]:
+        """The state of the target according to its action."""
+        if self.action.startswith(TO_DO):
+            return "to_do"
+        if self.action == DONE:
+            return "done"
+        return "invalid" if self.action.startswith(INVALID) else "other_shard"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the target's entry in the plan's JSON form; unknown values are None."""
+        return {
+            "target": self.name,
+            "state": self.state,
+            "action": self.action,
+            "residues": self.residues,
+            "memory_bytes": None if self.estimate is None else self.estimate.memory_bytes,
+            "seconds": None if self.estimate is None else self.estimate.seconds,
+            "rough": None if self.estimate is None else self.estimate.is_rough,
+        }
+
+
+@dataclass(frozen=True)
+class PlanHeading:
+    """The heading of a plan about one part of the run, such as the database.
+
+    Args:
+        line: the line above the table.
+        name: key in the plan's JSON form.
+        values: the value of this key.
+    """
+
+    line: str
+    name: str
+    values: Any
+
+
+def plan_targets(
+    targets: Iterable[tuple[str, T]],
+    inspect: Callable[[str, T], Inspection],
+    shard: Shard,
+    failures: Failures,
+    estimate: Callable[[int, T], Estimate | None] = lambda residues, target_input: None,
+) -> list[PlannedTarget]:
+    """Return the plan for the targets of all shards, sorted by name.
+
+    Args:
+        targets: names and inputs.
+        inspect: returns residues and action from a target's name and input.
+        shard: the run's share of the targets; only these are inspected.
+        failures: gets the exceptions that `inspect` raises.
+        estimate: returns the cost of a target from its residues and input; None if nothing can be estimated.
+    """
+    inspections: dict[str, Inspection] = {}
+
+    def record(name: str, target_input: T) -> None:
+        inspections[name] = inspect(name, target_input)
+
+    planned = []
+    for position, (name, target_input) in enumerate(sorted(targets, key=lambda target: target[0])):
+        shard_index = position % shard.count + 1
+        if shard_index != shard.index:
+            planned.append(PlannedTarget(name, None, f"in shard {shard_index}/{shard.count}"))
+            continue
+        failures.run([(name, target_input)], record)
+        if name not in inspections:
+            # the row of the table begins with the name
+            reason = describe(failures.failed[-1][1]).removeprefix(f"{name}: ")
+            planned.append(PlannedTarget(name, None, f"{INVALID}: {reason}"))
+            continue
+        residues, action = inspections[name]
+        planned.append(
+            PlannedTarget(
+                name, residues, action, None if action == DONE else estimate(residues, target_input)
+            )
+        )
+    return planned
+
+
+def database_heading(db: str, database: TargetDatabase | None) -> PlanHeading:
+    """Return the plan's heading about the database, which is None if it would have to be built first."""
+    values: dict[str, Any] = {"path": db, "exists": database is not None}
+    if database is None:
+        line = f"database: {db}, which would be built first; finished targets are not known before that"
+        return PlanHeading(line, "database", values)
+    manifest = database.manifest
+    line = f"database: {db}, {manifest.sequences:,} sequences, {manifest.residues:,} residues"
+    values |= {"sequences": manifest.sequences, "residues": manifest.residues}
+    return PlanHeading(line, "database", values)
+
+
+def print_plan(
+    planned: list[PlannedTarget], headings: Sequence[PlanHeading], failures: Failures, as_json: bool
+) -> None:
+    """Print a plan to stdout.
+
+    Args:
+        planned: from `plan_targets`.
+        headings: printed above the table.
+        failures: the failed targets and the files that could not be read.
+        as_json: print one JSON object instead of a table.
+
+    Raises:
+        SomeTargetsFailed, TargetFailed: there are failures.
+    """
+    names = {target.name for target in planned}
+    unreadable = [describe(error) for name, error in failures.failed if name not in names]
+    if as_json:
+        content = {heading.name: heading.values for heading in headings}
+        content |= {"targets": [target.as_json() for target in planned], "unreadable": unreadable}
+        click.echo(json.dumps(content, indent=2))
+    else:
+        width = max([len("target"), *(len(target.name) for target in planned)])
+        lines = [heading.line for heading in headings]
+        lines += ["", f"{'target':<{width}}  residues    memory        time  action"]
+        lines += [_line(target, width) for target in planned]
+        lines += ["", *totals(planned), *(f"unreadable: {reason}" for reason in unreadable)]
+        click.echo("\n".join(lines))
+    failures.raise_if_any(written=False)
+
+
+def _line(target: PlannedTarget, width: int) -> str:
+    residues = "" if target.residues is None else str(target.residues)
+    memory = seconds = ""
+    if target.estimate is not None:
+        memory, seconds = _gibibytes(target.estimate.memory_bytes), _duration(target.estimate.seconds)
+    return f"{target.name:<{width}}  {residues:>8} {memory:>9} {seconds:>11}  {target.action}"
+
+
+def totals(planned: list[PlannedTarget]) -> list[str]:
+    """Return the lines below the table: counts per action, total time and largest memory."""
+    counts: dict[str, int] = {}
+    for target in planned:
+        label = _STATE_LABELS[target.state]
+        counts[label] = counts.get(label, 0) + 1
+    text = ", ".join(f"{count} {label}" for label, count in counts.items()) or "no targets"
+    estimates = [target.estimate for target in planned if target.estimate is not None]
+    if not estimates:
+        return [text]
+    seconds = [estimate.seconds for estimate in estimates]
+    total_seconds = None if None in seconds else sum(value for value in seconds if value is not None)
+    memory = [estimate.memory_bytes for estimate in estimates]
+    max_memory = None if None in memory else max(value for value in memory if value is not None)
+    first = f"{text}; network time {_duration(total_seconds)}, peak memory {_gibibytes(max_memory)}"
+    if any(estimate.is_rough for estimate in estimates):
+        return [
+            first,
+            "Rough estimates, often wrong by a factor of two: from the speed of this CPU now, for as many",
+            "alignment rows as the settings allow. Search, features and start-up are not included.",
+        ]
+    return [
+        first,
+        "Estimates: planned GPU memory, and time measured on such GPUs, for as many alignment rows as the",
+        "settings allow. Search, features and start-up are not included. unknown: never measured.",
+    ]
+
+
+def _gibibytes(size: int | None) -> str:
+    return "unknown" if size is None else f"{size / 2**30:.1f} GiB"
+
+
+def _duration(seconds: float | None) -> str:
+    return "unknown" if seconds is None else format_duration(seconds)

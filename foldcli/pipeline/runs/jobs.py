@@ -1,0 +1,259 @@
+"""The preparation of jobs: the selection of unfinished targets, and the random features of their models."""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from features.alphafold2.alignment_depth import effective_sequences
+from features.chemistry.residues import check_foldable
+from foldcli.logs import logger
+from foldcli.outputs.network_note import describe_network, network_facts
+from foldcli.params.parameters import UNTRAINED
+from foldcli.pipeline.prepare.feature_stage import FeatureStage
+from foldcli.pipeline.prepare.template_stage import TargetTemplates
+from foldcli.pipeline.processes.background import map_ahead, run_ahead, run_in_background
+from foldcli.pipeline.processes.worker_pool import WorkerPool
+from foldcli.pipeline.results.results import has_leftovers, remove_leftovers
+from foldcli.pipeline.runs.state import RunState
+from foldcli.pipeline.targets.identity import Job
+from foldcli.pipeline.targets.plan import TargetPlan
+from foldcli.pipeline.targets.target import TargetRun
+from msa.base.errors import InputError
+from msa.io.fasta import FastaRecord
+
+# sampled jobs that wait for the network
+_SAMPLES_AHEAD = 2
+
+
+# `Predictor.sample` or `TemplateCopier.sample`
+SampleFunction: TypeAlias = Callable[[dict[str, np.ndarray], TargetTemplates | None, Any], Any]
+
+
+@dataclass(frozen=True)
+class TargetStep:
+    """The next work on a target: predict one job, or only publish its models.
+
+    Args:
+        target: the target.
+        plan: its plan.
+        job: the job to predict; None if the models of an earlier run only need to be published.
+        sample: input of the job; see `Predictor.sample` and `TemplateCopier.sample`.
+        is_first: whether this is the first job of the target in this run.
+        is_last: whether this is the last step of the target.
+    """
+
+    target: TargetRun
+    plan: TargetPlan
+    job: Job | None
+    sample: Any
+    is_first: bool
+    is_last: bool
+
+
+# a target with its steps
+PreparedTarget: TypeAlias = tuple[TargetRun, Iterator[TargetStep]]
+
+
+class JobPreparation:
+    """Finds the targets of a run that are not finished, and prepares their jobs.
+
+    Args:
+        state: the run.
+        features: loads or computes the features of targets.
+        pool: the workers of the result stage, which are started for the first target with work.
+    """
+
+    def __init__(self, state: RunState, features: FeatureStage, pool: WorkerPool) -> None:
+        self._state, self._features, self._pool = state, features, pool
+        self._settings, self._locks = state.settings, state.locks
+        self._pool_begun = False
+
+    def begin_target(self, target: TargetRun) -> TargetPlan | None:
+        """Prepare the folder of a target that was just locked; return its plan, or None if it is finished.
+
+        Raises:
+            InputError: the run would replace finished results of other settings, or the sequence has none of
+                the twenty residues.
+        """
+        if isinstance(target.input, FastaRecord):
+            check_foldable(target.input.sequence)
+        remove_leftovers(target.files)
+        if self._settings.output.overwrite and not target.was_locked:
+            target.discard_work()
+        target.was_locked = True
+        plan = self._state.plan(target)
+        if plan.is_finished:
+            return None
+        # the GPU and the workers take seconds to start; meanwhile the target is searched
+        if plan.jobs and not self._settings.workers:
+            self._settings.predictor.warm_up(plan.jobs[0].source)
+        if not self._pool_begun:
+            self._pool_begun = True
+            run_in_background(self._pool.start)
+        return plan
+
+    def unfinished(self) -> Iterator[TargetRun]:
+        """Return the targets that need work, in order; count finished ones, and fail unsuitable ones."""
+        return (target for target in self._state.targets if not self._skip_finished(target))
+
+    def prepare_ahead(
+        self, targets: Iterable[TargetRun], draw_sample: SampleFunction
+    ) -> Generator[TargetStep, None, None]:
+        """Yield each job of each target; a background thread prepares the next ones.
+
+        Args:
+            targets: the unfinished targets.
+            draw_sample: makes the random features of a job.
+        """
+        prepared = self._prepare(targets, draw_sample)
+        steps = chain.from_iterable(steps for _, steps in prepared)
+        return run_ahead(steps, _SAMPLES_AHEAD, self._state.stop)
+
+    def prepare_for_workers(
+        self, targets: Iterable[TargetRun], draw_sample: SampleFunction, workers: int
+    ) -> Generator[PreparedTarget, None, None]:
+        """Yield each target with its jobs; background threads prepare the first jobs of the next targets.
+
+        Further jobs of a target are prepared ahead once the first one is taken.
+
+        Args:
+            targets: the unfinished targets.
+            draw_sample: makes the random features of a job; called by several threads.
+            workers: number of workers that take the targets.
+        """
+
+        def begin(prepared: PreparedTarget) -> PreparedTarget | None:
+            target, steps = prepared
+            if (first := next(steps, None)) is None:
+                return None
+            return target, run_ahead(chain([first], steps), _SAMPLES_AHEAD, self._state.stop)
+
+        prepared = self._prepare(targets, draw_sample)
+        begun = map_ahead(begin, prepared, _SAMPLES_AHEAD * workers, self._state.stop)
+        return (each for each in begun if each is not None)
+
+    def _prepare(self, targets: Iterable[TargetRun], draw_sample: SampleFunction) -> Iterator[PreparedTarget]:
+        """Yield each target with its jobs; targets locked by other runs come last."""
+        locked_elsewhere = []
+        for target in targets:
+            if target.failed:
+                continue
+            if self._locks.try_acquire(target.files.lock_path):
+                yield target, self._prepare_locked(target, draw_sample)
+            else:
+                locked_elsewhere.append(target)
+        for target in locked_elsewhere:
+            if not self._locks.acquire(target.files.lock_path, target.name):
+                return
+            yield target, self._prepare_locked(target, draw_sample)
+
+    def _skip_finished(self, target: TargetRun) -> bool:
+        """Return True if a target is finished, or fails because no network can predict it."""
+        try:
+            self._settings.identities.sources_of(target.input)
+        except InputError as error:
+            self._state.fail(target, error)
+            return True
+        if not target.files.path("done").exists():
+            return False
+        try:
+            if not self._state.plan(target).is_finished:
+                return False
+            # the run that finished the target may have been killed before it removed its files
+            if has_leftovers(target.files) and self._locks.try_acquire(target.files.lock_path):
+                # another run may have changed the target before it was locked
+                if not self._state.plan(target).is_finished:
+                    self._locks.release(target.files.lock_path)
+                    return False
+                self._release_finished(target)
+        except Exception as error:
+            self._state.fail(target, error)
+            return True
+        self._state.count_finished(target)
+        return True
+
+    def _add_network_facts(
+        self,
+        target: TargetRun,
+        plan: TargetPlan,
+        features: dict[str, np.ndarray],
+        templates: TargetTemplates | None,
+    ) -> None:
+        """Add the facts about a network with a manifest, and log those of the target."""
+        manifest = self._settings.predictor.sources[0].manifest
+        if manifest is None:
+            return
+        if plan.finished is not None and templates is None and "network" in plan.finished.facts:
+            # no templates are searched if all models are kept
+            target.facts["network"] = plan.finished.facts["network"]
+            return
+        candidates = [] if templates is None else templates.hits.templates
+        unmeasured = self._settings.identities.settings.unmeasured(manifest.inputs)
+        if candidates and self._settings.templates is not None and self._settings.templates.from_user:
+            unmeasured.append("templates of your own")
+        msa = features["msa"]
+        facts = network_facts(manifest, candidates, msa.shape[1], effective_sequences(msa), unmeasured)
+        target.facts["network"] = facts
+        logger.info("%s: %s", target.name, facts["note"].removeprefix(f"{describe_network(manifest)} "))
+
+    def _warn_of_equal_seeds(self, target: TargetRun, plan: TargetPlan, rows: int) -> None:
+        """Warn if several seeds of a network get the same inputs."""
+        predictor: Any = self._settings.predictor
+        samplings = [predictor.sampling(job) for job in plan.jobs]
+        if len({job.seed for job in plan.jobs}) < 2 or any(
+            sampling is None or sampling[0].is_random(rows) for sampling in samplings
+        ):
+            return
+        warning = (
+            f"all seeds give the same structure, because the network reads all {rows} rows of the alignment "
+            "and nothing is sampled"
+        )
+        if warning not in target.warnings:
+            target.warnings.append(warning)
+            logger.warning("%s: %s", target.name, warning)
+
+    def _release_finished(self, target: TargetRun) -> None:
+        remove_leftovers(target.files)
+        target.discard_work()
+        self._locks.release(target.files.lock_path)
+
+    def _prepare_locked(self, target: TargetRun, draw_sample: SampleFunction) -> Iterator[TargetStep]:
+        try:
+            plan = self.begin_target(target)
+            if plan is None:
+                # another run has finished it since `_skip_finished`
+                self._release_finished(target)
+                self._state.count_finished(target)
+                target.predicted = True
+                return
+            plan, jobs = plan.stage_kept_models(target.files)
+            if len(jobs) < len(plan.models):
+                target.restore_memory_facts({} if plan.finished is None else plan.finished.facts)
+            # features are loaded even without jobs, because done.json contains their facts
+            with_templates = self._settings.uses_templates(plan.jobs)
+            features, templates = self._features.load(target, with_templates)
+            if plan.finished is not None and "templates" in plan.finished.facts:
+                # the templates of the models that are kept
+                target.facts.setdefault("templates", plan.finished.facts["templates"])
+            if self._settings.predictor.is_untrained and UNTRAINED not in target.warnings:
+                target.warnings.append(UNTRAINED)
+            self._add_network_facts(target, plan, features, templates)
+            if not jobs:
+                yield TargetStep(target, plan, None, None, False, True)
+                return
+            self._warn_of_equal_seeds(target, plan, len(features["msa"]))
+            predictor: Any = self._settings.predictor
+            previous: tuple[Any, Any] | None = None
+            for job in jobs:
+                if not target.is_open:
+                    return
+                sampling = predictor.sampling(job)
+                if previous is None or previous[0] != sampling:
+                    previous = None  # freed before the next sample is made
+                    previous = sampling, draw_sample(features, templates, sampling)
+                yield TargetStep(target, plan, job, previous[1], job is jobs[0], job is jobs[-1])
+        except Exception as error:
+            self._state.fail(target, error)

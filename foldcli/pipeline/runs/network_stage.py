@@ -1,0 +1,156 @@
+"""The network stage: run the prepared jobs of targets, and hand the models to the result stage."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+from foldcli.logs import logger
+from foldcli.outputs.model_files import PredictedModel
+from foldcli.pipeline.network.device_workers import JobInterrupted, JobResult, JobRunner
+from foldcli.pipeline.processes.background import CallQueue
+from foldcli.pipeline.results.results import ResultStage
+from foldcli.pipeline.runs.jobs import TargetStep
+from foldcli.pipeline.runs.state import RunState
+from foldcli.pipeline.targets import colabfold_layout
+from foldcli.pipeline.targets.identity import Job
+from foldcli.pipeline.targets.plan import TargetPlan
+from foldcli.pipeline.targets.target import TargetRun
+from model.errors import OutOfMemory
+
+# jobs whose results are collected while the next one is started
+_JOBS_AHEAD = 2
+
+
+class NetworkStage:
+    """Runs jobs one after the other; with several devices, each has its own stage and thread.
+
+    Args:
+        state: the run.
+        results: gets the models, and finishes targets.
+        runner: runs the jobs.
+    """
+
+    def __init__(self, state: RunState, results: ResultStage, runner: JobRunner) -> None:
+        self._state, self._results, self._runner = state, results, runner
+        self._settings = state.settings
+
+    def run(self, work: Iterable[TargetStep]) -> None:
+        """Run all work; the GPU finishes a job while the next one is started."""
+        with CallQueue(_JOBS_AHEAD) as collector:
+            try:
+                self._run(work, collector)
+            except BaseException:
+                # before the context waits for results that workers write
+                self._results.stop()
+                raise
+
+    def _run(self, work: Iterable[TargetStep], collector: CallQueue) -> None:
+        """Start all jobs; a thread collects their results."""
+        start = time.perf_counter()
+        for step in work:
+            target = step.target
+            if target.predicted or target.postponed or target.interrupted:
+                continue
+            waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
+            target.facts["waited_for_features_seconds"] = round(waited, 3)
+            plan, reached = step.plan, False
+            if not target.failed and step.job is not None:
+                try:
+                    add = partial(self._add_model, target, step.job, plan, self._start(step))
+                except Exception as error:
+                    if not self._fail_job(target, error):
+                        return
+                else:
+                    added = collector.submit(add)
+                    reached = plan.may_stop and added.result() > plan.stop_at_score
+                if reached:
+                    plan = self._stop(target, plan, step.job)
+            if (step.is_last or reached) and target.is_open:
+                target.predicted = True
+                collector.submit(partial(self._finish, target, plan))
+            del step  # its sample is freed before the next one is made
+            if not self._runner.usable:
+                return
+            start = time.perf_counter()
+
+    def _start(self, step: TargetStep) -> Callable[[], JobResult]:
+        """Start one job of a target; return a function that waits for its result."""
+        target, job = step.target, step.job
+        assert job is not None and step.sample is not None
+        if self._settings.output.layout == "colabfold" and step.is_first:
+            position = self._state.positions[target.name]
+            colabfold_layout.log_query(
+                target.name, position, len(self._state.targets), target.facts["residues"]
+            )
+        logger.debug("%s: %s", target.name, self._settings.predictor.stage)
+        return self._runner.start(target, job, step.sample, self._state.progress)
+
+    def _add_model(
+        self, target: TargetRun, job: Job, plan: TargetPlan, collect: Callable[[], JobResult]
+    ) -> float:
+        """Wait for the result of a job, and queue the writing of its files; return its mean pLDDT, or 0."""
+        try:
+            result = collect()
+            target.add_cost(result.cost)
+            target.add_memory_facts(result.facts)
+            target.keep_memory_facts()
+            prediction, key = result.prediction, job.fingerprint(plan.fingerprint)
+            folder, seconds = target.files.staging_folder, result.cost.seconds
+            note = target.facts.get("network", {}).get("note")
+            origin = replace(result.origin, note=note)
+            model = PredictedModel(folder, job.tag, key, prediction, origin, seconds)
+            self._results.add_model(target, model)
+        except Exception as error:
+            self._fail_job(target, error)
+            return 0.0
+        return prediction.mean_plddt
+
+    def _fail_job(self, target: TargetRun, error: Exception) -> bool:
+        """Handle the error of a job; return False if the run was interrupted."""
+        if self._state.stop.is_set():
+            # the run that continues repeats the job
+            target.interrupted = True
+            return False
+        if isinstance(error, JobInterrupted):
+            logger.info("%s: %s; it is predicted again", target.name, error)
+            target.interrupted = True
+        elif isinstance(error, OutOfMemory) and self._runner.postpones:
+            self._postpone(target, error)
+        else:
+            self._state.fail(target, error)
+        return True
+
+    def _postpone(self, target: TargetRun, error: OutOfMemory) -> None:
+        """Leave a target that does not fit one device until all of them are free."""
+        target.postponed = True
+        count = self._settings.devices_per_target
+        devices = "one device" if count == 1 else f"{count} devices"
+        self._state.locks.release(target.files.lock_path)
+        logger.info(
+            "%s: does not fit %s (%s), so all predict it together at the end", target.name, devices, error
+        )
+
+    def _stop(self, target: TargetRun, plan: TargetPlan, job: Job) -> TargetPlan:
+        """Return a target's plan without the jobs after the one that reached --stop-at-score."""
+        shorter = plan.stop_after(job.tag)
+        if skipped := len(plan.jobs) - len(shorter.jobs):
+            text = f"{skipped} more model{'s' if skipped > 1 else ''}"
+            logger.info(
+                "%s: pLDDT is above %g (--stop-at-score), %s not run", target.name, plan.stop_at_score, text
+            )
+        return shorter
+
+    def _finish(self, target: TargetRun, plan: TargetPlan) -> None:
+        if target.failed or target.interrupted:
+            return
+        if self._state.locks.is_held(target.files.lock_path):
+            try:
+                self._results.finish(target, plan)
+            except Exception as error:
+                self._state.fail(target, error)
+        else:
+            # this process was suspended, so that its lock looked stale to another run
+            logger.warning("%s: another run has taken it over", target.name)
+            target.failed = True
+            self._state.progress.target_done(target.name)

@@ -1,0 +1,372 @@
+"""The flow of targets through `foldcli fold` and `foldcli predict`.
+
+A run is a list of targets that pass through stages, each working on the whole list, a bounded number of
+targets ahead of the next stage:
+
+1. search (`fold` only), in batches, in a thread           `search_ahead.search_ahead`,
+   chains of complexes before that                          `chain_search.search_chains_ahead`
+2. features, templates and random features, in a thread    `job_preparation.JobPreparation`
+3. the network, or a copy of a template, in the main thread `network_stage.NetworkStage`,
+   or with several devices in a process for each,
+   which together predict what does not fit one            `device_workers.DeviceWorker`
+4. files, ranking, report and done.json, in processes      `results.ResultStage`
+
+The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
+each with the fingerprint of what it depends on, so that an interrupted run continues. done.json, written
+last, marks a finished target. A run holds a target's lock while a stage works on it.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from itertools import chain, islice
+from typing import Any
+
+import click
+
+from features.complexes.pairing import DEFAULT_PAIRING
+from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
+from foldcli.inputs.complexes import Complex
+from foldcli.inputs.failures import Failures
+from foldcli.inputs.targets import TargetInput
+from foldcli.logs import log_time_since_start, logger
+from foldcli.options.common import available_cores
+from foldcli.outputs.done import DoneRecord
+from foldcli.outputs.model_files import ModelResult
+from foldcli.outputs.network_note import describe_network
+from foldcli.outputs.summary import RunSummary, remove_run_leftovers
+from foldcli.pipeline.network.device_workers import DeviceWorker, LocalRunner
+from foldcli.pipeline.network.predictor import Predictor, Sampling
+from foldcli.pipeline.prepare.feature_stage import FeatureStage
+from foldcli.pipeline.prepare.template_stage import TargetTemplates
+from foldcli.pipeline.processes.background import run_ahead, run_in_background
+from foldcli.pipeline.processes.shared_arrays import SharedArrays, share_arrays
+from foldcli.pipeline.processes.worker_pool import WorkerPool
+from foldcli.pipeline.results.relaxation import RelaxStage
+from foldcli.pipeline.results.results import ResultStage, load_libraries
+from foldcli.pipeline.runs.jobs import JobPreparation, PreparedTarget, TargetStep
+from foldcli.pipeline.runs.network_stage import NetworkStage
+from foldcli.pipeline.runs.queue import SharedIterator, SharedTargets, no_usable_worker, share_targets
+from foldcli.pipeline.runs.state import RunSettings, RunState
+from foldcli.pipeline.search.ahead import search_ahead
+from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead
+from foldcli.pipeline.search.stage import SearchStage
+from foldcli.pipeline.search.stores import CacheStore, TargetStore
+from foldcli.pipeline.targets import colabfold_layout
+from foldcli.pipeline.targets.order import in_run_order
+from foldcli.pipeline.targets.target import TargetRun
+from msa.base.errors import MissingError
+from msa.gpu.device.process_state import short_switch_interval
+
+# searched targets that wait for their features
+_SEARCHES_AHEAD = 256
+_MAX_WORKERS = 6
+
+
+def run_targets(
+    named_inputs: Sequence[tuple[str, TargetInput]],
+    settings: RunSettings,
+    failures: Failures,
+    as_json: bool = False,
+) -> None:
+    """Run all targets through the stages, then log the summary, and write summary.tsv and the index page.
+
+    Args:
+        named_inputs: names and inputs of this shard's targets.
+        settings: settings and stages of the run.
+        failures: gets the targets that fail.
+        as_json: print the models of all finished targets on stdout.
+
+    Raises:
+        SomeTargetsFailed, TargetFailed: see `Failures.finish`.
+    """
+    output, predictor = settings.output, settings.predictor
+    remove_run_leftovers(output.folder)
+    failures.expect(len(named_inputs))
+    if output.layout == "colabfold":
+        colabfold_layout.begin_run(
+            output, predictor.settings, predictor.sources, len(named_inputs), settings.templates is not None,
+            DEFAULT_PAIRING if settings.search is None else settings.search.settings.pairing,
+        )  # fmt: skip
+    log_time_since_start("the run begins")
+    logger.info("%s", settings.opening_line(len(named_inputs)))
+    if (manifest := predictor.sources[0].manifest) is not None:
+        logger.info("%s", describe_network(manifest))
+    summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named_inputs])
+    ordered = in_run_order(named_inputs, max(1, len(settings.device_groups())))
+    targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]
+    try:
+        input_indices = {name: index for index, (name, _) in enumerate(named_inputs)}
+        _Run(RunState(targets, settings, failures), input_indices).execute()
+    except BaseException:
+        # its cause is reported, and not that the table cannot be written either
+        with contextlib.suppress(OSError):
+            summary.write(_failed_names(failures))
+        raise
+    failed = _failed_names(failures)
+    summary.write(failed)
+    if as_json:
+        for model in summary.models(failed):
+            click.echo(json.dumps(model))
+    summary.log(failed, failures.path)
+    from foldcli.report.make import make_index, try_index  # imported by `_start_results` if there was work
+
+    try:
+        failures.finish()
+    except (SomeTargetsFailed, TargetFailed):
+        try_index(output.folder, output.report)
+        raise
+    make_index(output.folder, output.report)
+    log_time_since_start("the index is written")
+
+
+def _failed_names(failures: Failures) -> list[str]:
+    """Return the names of the targets without results of this run."""
+    return [name for name, error in failures.failed if not isinstance(error, NotRelaxed | NotReported)]
+
+
+def _complex_of(target: TargetRun) -> Complex | None:
+    return target.input if isinstance(target.input, Complex) else None
+
+
+class _Run:
+    """The stages of one run; see `run_targets`.
+
+    Args:
+        state: the targets and settings.
+        input_indices: index of each target in the input, by name.
+    """
+
+    def __init__(self, state: RunState, input_indices: dict[str, int]) -> None:
+        self._state, self._settings = state, state.settings
+        targets, settings = state.targets, state.settings
+        self._num_workers = max(1, min(_MAX_WORKERS, available_cores() // 2, len(targets)))
+        self._pool = WorkerPool(self._num_workers, partial(load_libraries, settings.output.report))
+        self._chain_store: ChainStore | None = None
+        self._target_store: TargetStore | None = None
+        if settings.search is not None:
+            request, targets_by_name = settings.search.request, {target.name: target for target in targets}
+            self._chain_store = ChainStore(CacheStore(settings.features.cache, request))
+            self._target_store = TargetStore(targets_by_name, request, settings.output.overwrite)
+        features = FeatureStage(
+            settings.features, settings.templates, input_indices, self._target_store, self._chain_store
+        )
+        self._preparation = JobPreparation(state, features, self._pool)
+
+    def execute(self) -> None:
+        """Run all targets; an interrupt ends the run once the predicted models are written."""
+        with self._state.locks, self._state.progress:
+            try:
+                if self._settings.workers:
+                    self._execute_in_workers()
+                else:
+                    self._execute_here()
+                if self._state.ended_by is not None:
+                    raise self._state.ended_by
+                log_time_since_start("all targets are finished")
+            finally:
+                self._state.stop.set()
+                # the workers may have been started for targets that then failed
+                for pool in (self._pool, *self._settings.worker_pools):
+                    pool.terminate()
+                if self._settings.sampling is not None:
+                    self._settings.sampling.terminate()
+
+    def _execute_here(self) -> None:
+        """Predict with the predictor of this process."""
+        work = self._preparation.prepare_ahead(self._search(), self._sample_here)
+        # if all targets are finished, there is nothing to predict, and no worker is started
+        if (first := next(work, None)) is not None:
+            log_time_since_start("the first features are ready")
+            runner = LocalRunner(self._settings.predictor)
+            with self._start_results() as results, self._gpu_launches():
+                NetworkStage(self._state, results, runner).run(chain([first], work))
+                log_time_since_start("the last prediction is made")
+            if not runner.usable:
+                raise MissingError(
+                    "the GPU cannot be used by this process any more",
+                    "See the messages above; run the same command again to continue.",
+                )
+
+    def _sample(self, features: Any, templates: TargetTemplates | None, sampling: Sampling) -> Any:
+        """Sample the features of a job, in a process if there are any; see `Predictor.sample`."""
+        predictor, processes = self._settings.predictor, self._settings.sampling
+        if processes is None:
+            return predictor.sample(features, templates, sampling)
+        assert isinstance(predictor, Predictor)
+        return predictor.sample(features, templates, sampling, processes.sample)
+
+    def _sample_here(self, *task: Any) -> Any:
+        """Sample the features of a job for the predictor of this process; see `_sample`."""
+        sampled = self._sample(*task)
+        return sampled.load() if isinstance(sampled, SharedArrays) else sampled
+
+    def _sample_for_workers(self, *task: Any) -> Any:
+        """Sample the features of a job into memory that workers can map; see `_sample`."""
+        sampled = self._sample(*task)
+        # the network samples some features itself
+        return share_arrays(sampled) if isinstance(sampled, dict) else sampled
+
+    def _gpu_launches(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which this thread soon gets the interpreter's lock to launch GPU kernels."""
+        on_gpu = self._settings.predictor.memory.device != "cpu"
+        return short_switch_interval() if on_gpu else contextlib.nullcontext()
+
+    def _execute_in_workers(self) -> None:
+        """Predict in worker processes; at the end, all of them together predict what did not fit one."""
+        state, predictor, targets = self._state, self._settings.predictor, self._search()
+        if all(target.files.path("done").exists() for target in state.targets):
+            # there may be no work, for which no process is prepared
+            if (first := next(targets, None)) is None:
+                return
+            targets = chain([first], targets)
+        assert isinstance(predictor, Predictor)
+        groups = self._settings.device_groups()[: len(state.targets)]
+        pools = iter(self._settings.worker_pools)
+        workers = [
+            DeviceWorker(group, predictor.wait_for_kernels, True, list(islice(pools, len(group))))
+            for group in groups
+        ]
+        # threads of this process hand the jobs to the workers
+        with self._start_results() as results, self._gpu_launches():
+            self._run_workers(results, workers, targets)
+            if postponed := [target for target in state.targets if target.postponed]:
+                for target in postponed:
+                    target.postponed = False
+                joint_worker = DeviceWorker(self._settings.workers, predictor.wait_for_kernels)
+                self._run_workers(results, [joint_worker], iter(postponed))
+
+    def _run_workers(
+        self,
+        results: ResultStage,
+        workers: list[DeviceWorker],
+        targets: Iterator[TargetRun],
+    ) -> None:
+        """Run targets on workers, for all of which they are prepared ahead together.
+
+        A worker gets the next target when it can start it. At the end of the run, none has a target waiting
+        while another one is idle.
+        """
+        shared, count = SharedTargets(targets), len(workers)
+        prepared = SharedIterator(
+            lambda: self._preparation.prepare_for_workers(shared, self._sample_for_workers, count)
+        )
+        share_targets(workers, shared, partial(self._run_worker, results, prepared), self._state.stop)
+        if not any(worker.usable for worker in workers) and next(iter(prepared), None) is not None:
+            raise no_usable_worker()
+
+    def _run_worker(
+        self,
+        results: ResultStage,
+        prepared: SharedIterator[PreparedTarget],
+        worker: DeviceWorker,
+        targets: SharedTargets,
+    ) -> None:
+        """Run targets on one worker until there are none left, or the worker is not usable."""
+        taken_targets: list[TargetRun] = []
+
+        def work() -> Iterator[TargetStep]:
+            for target, steps in prepared:
+                taken_targets.append(target)
+                yield from steps
+
+        NetworkStage(self._state, results, worker).run(work())
+        if self._state.stop.is_set():
+            return
+        for target in taken_targets:
+            if target.interrupted or target.is_open:
+                target.interrupted = target.predicted = False
+                self._state.locks.release(target.files.lock_path)
+                targets.give_back(target)
+
+    def _start_results(self) -> ResultStage:
+        # needed at the end, and imported while the network works
+        run_in_background(partial(import_module, "foldcli.report.make"))
+        output, predictor = self._settings.output, self._settings.predictor
+        relaxation = RelaxStage.start(output.relaxation, len(self._state.targets))
+        return ResultStage(
+            self._pool, self._num_workers, predictor.settings.rank, output.report, output.archive, relaxation,
+            on_model=self._on_model_written, on_finished=self._on_finished, on_failed=self._state.fail,
+        )  # fmt: skip
+
+    def _search(self) -> Iterator[TargetRun]:
+        """Yield the unfinished targets; sequences come once they have been searched."""
+        search = self._settings.search
+        if search is None or self._chain_store is None or self._target_store is None:
+            return self._preparation.unfinished()
+        state, begin_target = self._state, self._preparation.begin_target
+        targets = self._search_chains(search, self._chain_store)
+        searched = search_ahead(
+            targets, search, self._target_store, state.locks, begin_target, state.fail, state.progress.show
+        )
+        return run_ahead(_and_close(searched, search), _SEARCHES_AHEAD, state.stop)
+
+    def _search_chains(self, search: SearchStage, chain_store: ChainStore) -> Iterator[TargetRun]:
+        """Yield the unfinished targets; complexes come once all their chains have been searched."""
+        state, unfinished = self._state, self._preparation.unfinished()
+        for result in search_chains_ahead(
+            unfinished, _complex_of, search, chain_store, state.locks, state.progress.show
+        ):
+            if result.error is not None:
+                state.fail(result.target, result.error)
+                continue
+            if result.cost is not None:
+                result.target.add_cost(result.cost)
+            yield result.target
+
+    def _on_model_written(self, target: TargetRun, result: ModelResult) -> None:
+        if self._settings.output.layout == "colabfold":
+            colabfold_layout.log_model(result)
+        elif len(self._settings.identities.jobs(target.input)) > 1:
+            untrained = self._settings.predictor.is_untrained
+            logger.info(
+                "%s: %s: %s, %.1f s", target.name, result.tag, result.describe(untrained), result.seconds
+            )
+
+    def _on_finished(self, target: TargetRun, record: DoneRecord) -> None:
+        self._state.locks.release(target.files.lock_path)
+        if self._settings.output.layout == "colabfold":
+            colabfold_layout.log_ranking(record.ranking, record.rank_by)
+        _log_result(target, record, self._settings.predictor.is_untrained)
+        if target.relax_failures:
+            reason = "; ".join(target.relax_failures)
+            self._state.failures.record(target.name, NotRelaxed(f"{reason}; the unrelaxed structure is kept"))
+        if not self._settings.output.report.is_made(target.files):
+            reason = "its report could not be made, see above; the next run tries again"
+            self._state.failures.record(target.name, NotReported(reason))
+        self._state.progress.target_done(target.name)
+
+
+def _and_close(targets: Iterator[TargetRun], search: SearchStage) -> Iterator[TargetRun]:
+    """Yield targets, and then close the search, so that the network gets its memory."""
+    yield from targets
+    search.close()
+
+
+def _log_result(target: TargetRun, record: DoneRecord, untrained: bool) -> None:
+    best = record.ranking[0]
+    fields = {
+        "target": target.name,
+        "residues": record.facts["residues"],
+        "alignment_rows": record.facts["alignment_rows"],
+        "plddt": best.plddt,
+        "ptm": best.ptm,
+        "iptm": best.iptm,
+        "untrained": untrained,
+        "copied_from": best.copied_from,
+        "seconds": round(sum(cost.seconds for cost in record.costs), 3),
+        "structure": str(target.files.structure_path(1, best.tag)),
+    }
+    logger.info(
+        "%s: %d residues, %d alignment rows, %s (%s), %.1f s → %s",
+        target.name,
+        fields["residues"],
+        fields["alignment_rows"],
+        best.describe(untrained),
+        best.tag,
+        fields["seconds"],
+        fields["structure"],
+        extra={"fields": fields},
+    )

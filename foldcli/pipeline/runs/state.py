@@ -1,0 +1,158 @@
+"""The settings and state that the stages of one run share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Event
+
+from foldcli.errors import ends_run
+from foldcli.inputs.failures import Failures
+from foldcli.logs import logger
+from foldcli.pipeline.network.device_workers import WorkerSettings
+from foldcli.pipeline.network.predictor import Predictor
+from foldcli.pipeline.network.template_copies import TemplateCopier
+from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
+from foldcli.pipeline.prepare.template_stage import TemplateStage
+from foldcli.pipeline.processes.worker_pool import WorkerPool
+from foldcli.pipeline.search.stage import SearchStage
+from foldcli.pipeline.targets.identity import Job, TargetIdentities, requested_seeds
+from foldcli.pipeline.targets.locks import TargetLocks
+from foldcli.pipeline.targets.plan import TargetPlan, plan_target
+from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
+from foldcli.pipeline.targets.target import TargetRun
+from foldcli.progress import RunProgress
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings and stages of a run.
+
+    Args:
+        output: settings of the results.
+        features: the feature cache.
+        predictor: the networks, or the copying of templates.
+        identities: identities of the targets.
+        search: the search of queries; None if there are no queries.
+        templates: the template stage; None to use no templates.
+        database: description of the database of `search`, for the opening line.
+        workers: settings of one worker per device, if there are several devices; if empty, `predictor` runs
+            the jobs in this process.
+        worker_pools: pools that have started the workers' processes ahead, one for each of the first workers.
+        devices_per_target: number of devices that predict a target together.
+        sampling: processes that sample features; None to sample in this process.
+    """
+
+    output: OutputSettings
+    features: FeatureSettings
+    predictor: Predictor | TemplateCopier
+    identities: TargetIdentities
+    search: SearchStage | None = None
+    templates: TemplateStage | None = None
+    database: str | None = None
+    workers: tuple[WorkerSettings, ...] = ()
+    devices_per_target: int = 1
+    worker_pools: tuple[WorkerPool, ...] = ()
+    sampling: SamplingProcesses | None = None
+
+    def device_groups(self) -> list[tuple[WorkerSettings, ...]]:
+        """Return groups of devices that predict targets together; devices left over are not used."""
+        size = self.devices_per_target
+        starts = range(0, len(self.workers) - size + 1, size)
+        return [self.workers[start : start + size] for start in starts]
+
+    def opening_line(self, num_targets: int) -> str:
+        """Return a description of the run: targets, networks, device and database."""
+        predictor, identities = self.predictor, self.identities
+        labels = [source.label for source in predictor.sources]
+        # labels that differ only in their number are written like alphafold2_ptm_model_1, 2, 3
+        labels_by_kind: dict[str, list[str]] = {}
+        for label in labels:
+            labels_by_kind.setdefault(label.rpartition("_")[0], []).append(label)
+        networks = " and ".join(
+            ", ".join([first, *(label.rpartition("_")[2] for label in others)])
+            for first, *others in labels_by_kind.values()
+        )
+        seeds, concurrent_targets = identities.settings.num_seeds, min(len(self.device_groups()), num_targets)
+        parts = [
+            f"{num_targets} target{'s' if num_targets > 1 else ''}",
+            networks + (f" with {seeds} seeds" if seeds > 1 else ""),
+            predictor.describe(),
+            *([f"{concurrent_targets} targets at a time"] if concurrent_targets > 1 else []),
+            *([] if self.database is None else [f"database {self.database}"]),
+            *(
+                [f"{'without' if self.templates and self.templates.has_no_dates else 'with'} templates"]
+                if self.uses_templates(identities.all_jobs())
+                else []
+            ),
+        ]
+        return "; ".join(parts)
+
+    def uses_templates(self, jobs: Sequence[Job]) -> bool:
+        """Return True if templates are searched, and the network of one of the jobs takes them."""
+        return self.templates is not None and any(map(self.predictor.uses_templates, jobs))
+
+
+class RunState:
+    """The targets of one run, its locks and its failures; stages in several threads use it.
+
+    Args:
+        targets: in the order in which they run.
+        settings: settings and stages of the run.
+        failures: records the targets that fail.
+
+    Attributes:
+        targets: as given.
+        positions: position of each target by name, from 1.
+        settings: as given.
+        failures: as given.
+        stop: set when the run ends.
+        ended_by: the error of a target that has ended the run; see `foldcli.errors.ends_run`.
+        locks: locks of the targets that a stage works on.
+        progress: shows the progress of the run.
+    """
+
+    def __init__(self, targets: list[TargetRun], settings: RunSettings, failures: Failures) -> None:
+        self.targets, self.settings, self.failures = targets, settings, failures
+        self.positions = {target.name: position for position, target in enumerate(targets, 1)}
+        self.stop = Event()
+        self.ended_by: BaseException | None = None
+        self.locks = TargetLocks(self.stop)
+        self.progress = RunProgress(len(targets), _most_passes(settings, targets))
+
+    def plan(self, target: TargetRun) -> TargetPlan:
+        """Return the plan of a target; see `plan_target`, whose exceptions it raises."""
+        settings = self.settings
+        return plan_target(target.files, target.input, settings.identities, settings.output)
+
+    def fail(self, target: TargetRun, error: BaseException) -> None:
+        """Record a target's first failure, and release its lock; failures of its other jobs are ignored.
+
+        An error that ends the run is kept instead, and stops the stages.
+        """
+        if ends_run(error):
+            self.ended_by = self.ended_by or error
+            self.stop.set()
+        if target.failed:
+            # jobs of the same target overlap, and several may fail
+            return
+        target.failed = True
+        self.locks.release(target.files.lock_path)
+        if self.ended_by is None:
+            self.failures.record(target.name, error)
+        self.progress.target_done(target.name)
+
+    def count_finished(self, target: TargetRun) -> None:
+        """Log and count a target that an earlier run has finished."""
+        logger.info("%s: already done", target.name)
+        self.progress.target_done(target.name)
+
+
+def _most_passes(settings: RunSettings, targets: Sequence[TargetRun]) -> int:
+    """Return the largest number of passes that a target of the run can need."""
+    seeds = settings.identities.settings.seeds
+    most_seeds = max((len(seeds(requested_seeds(target.input))) for target in targets), default=1)
+    # a target is predicted by networks of one kind only
+    num_passes = {"monomer": 0, "multimer": 0}
+    for job in settings.identities.all_jobs():
+        kind = "multimer" if job.source.is_multimer else "monomer"
+        num_passes[kind] += settings.predictor.settings.for_network(job.source.is_multimer).num_passes
+    return max(num_passes.values()) * most_seeds // len(seeds())

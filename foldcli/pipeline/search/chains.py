@@ -1,0 +1,265 @@
+"""The search stage of complexes: each distinct chain is searched once for all complexes of a run.
+
+The alignments of chains are stored in the feature cache by fingerprint, where later runs with the same chains
+find them. While a run searches a chain, it holds the chain's lock.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from features.chemistry.residues import check_foldable
+from foldcli.inputs.complexes import Complex
+from foldcli.logs import logger
+from foldcli.outputs.done import StageCost
+from foldcli.pipeline.search.hit_texts import FoundHits, table_text
+from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchResult, SearchStage
+from foldcli.pipeline.search.stores import CacheStore, ComplexStore
+from foldcli.pipeline.targets.alignment_request import chain_query
+from foldcli.pipeline.targets.locks import TargetLocks
+from foldcli.pipeline.targets.target import measured_stage
+from msa.io.compression import read_bytes
+from msa.io.fasta import FastaRecord
+from msa.search.search import check_query
+
+T = TypeVar("T")
+
+# name of all files of chains
+_NAME = "chain"
+_TAB = "\t"
+
+
+@dataclass(frozen=True)
+class ChainStore:
+    """The alignments and the tables of hits of chains.
+
+    Args:
+        store: location of the alignments; the tables are next to them.
+    """
+
+    store: CacheStore
+
+    def fingerprint(self, query: FastaRecord) -> str:
+        """Return the fingerprint of a chain's alignment."""
+        return self.store.request.fingerprint(query)
+
+    def is_finished(self, name: str, query: FastaRecord) -> bool:
+        """Return True if a chain has been searched; the name does not matter."""
+        return self.store.is_finished(_NAME, query) and self._table(query).is_file()
+
+    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+        """Write a chain's hits and their alignment; the name appears in messages only.
+
+        Raises:
+            OSError: the cache cannot be written.
+        """
+        self.store.write_file(self._table(query), table_text(query, hits))
+        self.store.write(_NAME, query, hits)
+        if hits.capped:
+            limit = self.store.request.settings.search.max_seqs
+            reason = f"the search reached --max-seqs {limit}; further sequences were left out"
+            logger.warning("%s: %s", name, reason)
+
+    def read(self, query: FastaRecord) -> bytes:
+        """Return the A3M file of a chain.
+
+        Raises:
+            InputError: the file is damaged.
+            OSError: the file cannot be read.
+        """
+        return read_bytes(self.store.path(_NAME, query))
+
+    def read_hits(self, query: FastaRecord, name: str) -> str:
+        """Return the table of a chain's hits (`msa.alignments.m8.DEFAULT_COLUMNS`) with another name of the query.
+
+        Raises:
+            InputError: the file is damaged.
+            OSError: the file cannot be read.
+        """
+        lines = read_bytes(self._table(query)).decode().splitlines(keepends=True)
+        return "".join(f"{name}\t{line.partition(_TAB)[2]}" for line in lines)
+
+    def _table(self, query: FastaRecord) -> Path:
+        return self.store.path(_NAME, query).with_name(f"{_NAME}.m8.gz")
+
+    def lock(self, query: FastaRecord) -> Path:
+        """Return the path of the lock that a run holds while it searches a chain."""
+        return self.store.path(_NAME, query).with_name(".lock")
+
+
+@dataclass(frozen=True)
+class ChainSearchResult(Generic[T]):
+    """A target whose chains have all been searched, or one of whose chains failed.
+
+    Args:
+        target: the target.
+        error: the error of the first chain that failed.
+        cost: the target's share of the searches; None if there were none.
+    """
+
+    target: T
+    error: Exception | None = None
+    cost: StageCost | None = None
+
+
+def search_chains_ahead(
+    targets: Iterable[T],
+    complex_of: Callable[[T], Complex | None],
+    stage: SearchStage,
+    chain_store: ChainStore,
+    locks: TargetLocks,
+    show_status: Callable[[str], None],
+) -> Iterator[ChainSearchResult[T]]:
+    """Yield all targets; a complex comes once all its chains, which are searched in batches, have alignments.
+
+    Args:
+        targets: all targets of the run.
+        complex_of: returns the complex of a target; None for single chains, which are passed on.
+        stage: the searches.
+        chain_store: stores the alignments.
+        locks: a chain is locked while it is searched.
+        show_status: called with descriptions of the progress.
+    """
+    waiting_targets: list[tuple[T, dict[str, FastaRecord]]] = []
+    # names and queries by fingerprint
+    unsearched: dict[str, tuple[str, FastaRecord]] = {}
+
+    def search_batch() -> Iterator[ChainSearchResult[T]]:
+        text = f"searching with {len(unsearched)} chain{'s' if len(unsearched) > 1 else ''}"
+        logger.debug("%s", text)
+        show_status(text)
+        with measured_stage("search") as costs:
+            errors = _search_chains(unsearched, stage, chain_store, locks)
+        cost = replace(costs[0], seconds=costs[0].seconds / len(waiting_targets))
+        for target, queries in waiting_targets:
+            error = next((errors[key] for key in queries if key in errors), None)
+            yield ChainSearchResult(target, error, cost)
+        waiting_targets.clear()
+        unsearched.clear()
+
+    for target in targets:
+        complex_target = complex_of(target)
+        if complex_target is None:
+            yield ChainSearchResult(target)
+            continue
+        try:
+            named_queries = _named_queries(complex_target, chain_store)
+            unfinished = {
+                key: pair for key, pair in named_queries.items() if not chain_store.is_finished(*pair)
+            }
+            for key in named_queries.keys() - unfinished.keys():
+                _remove_lock_of_killed_run(chain_store.lock(named_queries[key][1]), locks)
+        except Exception as error:
+            yield ChainSearchResult(target, error)
+            continue
+        if not unfinished:
+            yield ChainSearchResult(target)
+            continue
+        waiting_targets.append((target, {key: query for key, (_, query) in named_queries.items()}))
+        unsearched.update({key: pair for key, pair in unfinished.items() if key not in unsearched})
+        if len(unsearched) >= SEARCH_BATCH:
+            yield from search_batch()
+    if waiting_targets:
+        yield from search_batch()
+
+
+def search_complexes(
+    named_complexes: Iterable[tuple[str, Complex]],
+    stage: SearchStage,
+    store: ComplexStore,
+    chain_store: ChainStore,
+    locks: TargetLocks,
+) -> Iterator[SearchResult]:
+    """Search the chains of complexes, and store the alignment of each; one failure does not stop the others.
+
+    Args:
+        named_complexes: names and complexes.
+        stage: the searches.
+        store: stores the alignments of complexes.
+        chain_store: stores the alignments of chains.
+        locks: see `search_chains_ahead`.
+
+    Yields:
+        The outcome of each complex, in any order.
+    """
+    for result in search_chains_ahead(
+        named_complexes, lambda pair: pair[1], stage, chain_store, locks, lambda text: None
+    ):
+        (name, target), error = result.target, result.error
+        if error is None:
+            try:
+                alignments = [chain_store.read(chain_query(chain)) for chain in target.chains]
+                store.write_complex(name, target, alignments)
+            except Exception as failure:
+                error = failure
+        yield SearchResult(name, target, error)
+
+
+def _named_queries(target: Complex, chain_store: ChainStore) -> dict[str, tuple[str, FastaRecord]]:
+    """Return the names and the queries of the distinct chains of a complex by fingerprint.
+
+    Raises:
+        InputError: a chain cannot be searched with, or has none of the twenty residues.
+    """
+    for chain in target.chains:
+        check_query(chain)
+        check_foldable(chain.sequence)
+    queries = ((chain.id, chain_query(chain)) for chain in dict.fromkeys(target.chains))
+    return {chain_store.fingerprint(query): (name, query) for name, query in queries}
+
+
+def _remove_lock_of_killed_run(path: Path, locks: TargetLocks) -> None:
+    """Remove the lock of a searched chain, if the run that searched it was killed before it could."""
+    # the cache may be readable only
+    with contextlib.suppress(OSError):
+        if path.exists() and locks.try_acquire(path):
+            locks.release(path)
+
+
+def _search_chains(
+    unsearched: Mapping[str, tuple[str, FastaRecord]],
+    stage: SearchStage,
+    chain_store: ChainStore,
+    locks: TargetLocks,
+) -> dict[str, Exception]:
+    """Search chains, and wait for those that other runs are searching; return errors by fingerprint.
+
+    A run that waits for a chain holds no chain's lock, so that two runs do not wait for each other.
+    """
+    locked_elsewhere = {
+        key: (name, query)
+        for key, (name, query) in unsearched.items()
+        if not locks.try_acquire(chain_store.lock(query))
+    }
+    locked_here = [pair for key, pair in unsearched.items() if key not in locked_elsewhere]
+    errors = _search_locked(locked_here, stage, chain_store, locks)
+    for name, query in locked_elsewhere.values():
+        if not locks.acquire(chain_store.lock(query), name):
+            break
+        errors |= _search_locked([(name, query)], stage, chain_store, locks)
+    return errors
+
+
+def _search_locked(
+    named_queries: Sequence[tuple[str, FastaRecord]],
+    stage: SearchStage,
+    chain_store: ChainStore,
+    locks: TargetLocks,
+) -> dict[str, Exception]:
+    """Search chains whose locks are held, unless another run has just done so, and release the locks."""
+    errors = {}
+    try:
+        unfinished = [
+            (name, query) for name, query in named_queries if not chain_store.is_finished(name, query)
+        ]
+        for result in stage.run(unfinished, chain_store):
+            assert isinstance(result.query, FastaRecord)
+            if result.error is not None:
+                errors[chain_store.fingerprint(result.query)] = result.error
+            locks.release(chain_store.lock(result.query))
+    finally:
+        for _, query in named_queries:
+            locks.release(chain_store.lock(query))
+    return errors

@@ -1,0 +1,74 @@
+"""The GPU of a search is opened while other modules are imported; this module does not import numpy."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from foldcli.options.common import parse_size
+from msa.base.errors import InputError
+from msa.database.file_names import CLUSTERS, RESIDUES
+from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
+from msa.gpu.device.opening import open_in_background
+from msa.gpu.worker.process_start import start_ahead
+
+# of about 300 proteins, whose search in this process takes as long as one in another with its start
+_MANY_QUERY_BYTES = 50_000
+
+
+def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> None:
+    """Open the only GPU of a device: in this process, or in another if that is faster.
+
+    For many queries, a further process scores candidates (`msa.gpu.scoring_process`).
+
+    Another is faster for a database that is streamed, and for many queries: it works while this process holds
+    the interpreter's lock. For a few queries, its start would take longer than the search.
+
+    Args:
+        db: see DatabaseSource.
+        device: value of `--device`.
+        queries: paths of the queries.
+
+    Raises:
+        InputError: see `max_gpu_bytes`.
+    """
+    numbers = gpu_numbers(device)
+    if device != "cpu" and len(numbers) == 1:
+        has_many_queries = _total_bytes(queries) >= _MANY_QUERY_BYTES
+        if (has_many_queries or _exceeds(Path(db), max_gpu_bytes())) and has_nvidia_hardware():
+            start_ahead(numbers[0], scores=has_many_queries)
+            return
+    open_in_background(device)
+
+
+def _total_bytes(queries: Sequence[str]) -> int:
+    """Return the size of the files among some paths; those that cannot be read are reported later."""
+    total = 0
+    for path in map(Path, queries):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+def _exceeds(database: Path, max_bytes: int | None) -> bool:
+    """Return whether a database certainly needs more than `max_bytes` of GPU memory, None for no limit."""
+    residues = database / RESIDUES
+    # with clusters, only a part of the residues is needed
+    if max_bytes is None or (database / CLUSTERS).exists() or not residues.is_file():
+        return False
+    return residues.stat().st_size > max_bytes
+
+
+def max_gpu_bytes() -> int | None:
+    """Return $FOLDCLI_GPU_MEMORY in bytes, or None if it is not set.
+
+    Raises:
+        InputError: it is not a size.
+    """
+    text = os.environ.get("FOLDCLI_GPU_MEMORY", "")
+    if not text:
+        return None
+    size = parse_size(text)
+    if size is None:
+        raise InputError(f"FOLDCLI_GPU_MEMORY is {text!r}: expected bytes such as 500000000, 500M or 2G")
+    return size

@@ -1,0 +1,87 @@
+"""The texts that a run stores of a query's hits: their table, and the alignment that is folded."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, TypeAlias
+
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from msa.alignments.a3m import write_a3m
+from msa.alignments.alignment_filter import alignment_hits
+from msa.alignments.m8 import DEFAULT_COLUMNS, write_m8
+from msa.alignments.stockholm import write_stockholm
+from msa.engines.hits import Hit, Hits
+from msa.io.fasta import FastaRecord
+
+_WRITERS = {"a3m": write_a3m, "sto": write_stockholm}
+
+
+def write_alignment(
+    stream: IO[str],
+    query: FastaRecord,
+    hits: Sequence[Hit],
+    settings: AlignmentSettings,
+    file_format: str = "a3m",
+) -> int:
+    """Write the alignment of a query's hits.
+
+    Args:
+        stream: text stream.
+        query: the first row.
+        hits: best first.
+        settings: the settings, whose filter selects the rows.
+        file_format: "a3m", or "sto" for Stockholm.
+
+    Returns:
+        The number of rows after the query.
+    """
+    rows = alignment_hits(query, hits, settings.row_filter, settings.search.threads)
+    _WRITERS[file_format](stream, query, rows)
+    return len(rows)
+
+
+@dataclass(frozen=True)
+class HitTexts:
+    """The hits of a query as texts, made by the process that has searched.
+
+    Args:
+        count: number of hits.
+        capped: see `Hits`.
+        table: the hits, as `write_m8` writes them.
+        alignment: the alignment, A3M.
+    """
+
+    count: int
+    capped: bool
+    table: str
+    alignment: str
+
+    @classmethod
+    def of_hits(cls, query: FastaRecord, hits: Hits, settings: AlignmentSettings) -> "HitTexts":
+        """Make the texts of a query's hits."""
+        return cls(len(hits), hits.capped, table_text(query, hits), alignment_text(query, hits, settings))
+
+    def __len__(self) -> int:
+        return self.count
+
+
+FoundHits: TypeAlias = Hits | HitTexts
+"""The hits of a query, with their texts or without."""
+
+
+def table_text(query: FastaRecord, hits: FoundHits) -> str:
+    """Return the table of a query's hits, with `DEFAULT_COLUMNS`."""
+    if isinstance(hits, HitTexts):
+        return hits.table
+    text = io.StringIO()
+    write_m8(text, query, hits, DEFAULT_COLUMNS)
+    return text.getvalue()
+
+
+def alignment_text(query: FastaRecord, hits: FoundHits, settings: AlignmentSettings) -> str:
+    """Return the alignment of a query's hits, A3M; texts must have been made with the same settings."""
+    if isinstance(hits, HitTexts):
+        return hits.alignment
+    text = io.StringIO()
+    write_alignment(text, query, hits, settings)
+    return text.getvalue()

@@ -1,0 +1,233 @@
+"""Searches of a run in a process of their own, which starts while this one imports torch.
+
+Importing torch, loading the network and searching are mostly Python. Threads of one process would wait for
+each other's interpreter lock, and the first features would come last. The process opens the database and the
+GPU, and makes the texts of tables and alignments, which this process stores.
+
+Neither this module nor its imports need numpy.
+"""
+
+import contextlib
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foldcli.logs import logger
+from foldcli.progress import Progress
+from msa.base.child_process import start_process
+from msa.database.file_names import MANIFEST
+from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
+from msa.io.fasta import FastaRecord
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
+    from foldcli.pipeline.search.searcher import LocalSearcher
+    from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+    from msa.database.database import TargetDatabase
+
+COMMAND = (
+    sys.executable,
+    "-c",
+    "import sys; sys.path[:] = sys.argv[2:]; from foldcli.pipeline.search.worker import main; main()",
+)
+"""Arguments: the file descriptor of a socket, and Python's search path."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The database and the device that the process opens, and the level of its messages.
+
+    Args:
+        db: folder of the database.
+        device: "cpu", or one GPU by its number.
+        gpu_share: largest share of the GPU's free memory to use.
+        log_level: lowest level of the messages to send back.
+    """
+
+    db: str
+    device: str
+    gpu_share: float
+    log_level: int
+
+
+def ignore(done: int, total: int | None) -> None:
+    """Show no progress."""
+
+
+class SearchProcessEnded(Exception):
+    """The process has ended; the message says how."""
+
+
+def needs_process(device: str, predicts_here: bool, db: str) -> bool:
+    """Return whether the searches of a run should have a process: if this one predicts on the same GPU.
+
+    Args:
+        device: value of `--device`.
+        predicts_here: whether a network runs in this process.
+        db: value of `--db`; it may still have to be converted to a database.
+    """
+    one_gpu = device != "cpu" and len(gpu_numbers(device)) == 1
+    return one_gpu and predicts_here and has_nvidia_hardware() and (Path(db) / MANIFEST).is_file()
+
+
+class SearchProcess:
+    """A process that searches one database; used by one thread at a time. It ends with this process.
+
+    Args:
+        db: folder of the database.
+        device: value of `--device`, one device.
+        gpu_share: see `Opening`.
+    """
+
+    def __init__(self, db: str, device: str, gpu_share: float) -> None:
+        started = start_process(COMMAND)
+        self._process, self._connection = started.process, started.connect()
+        self._close = weakref.finalize(self, _end, self._connection, self._process)
+        # answers that have not been read yet
+        self._unread = 0
+        explicit = device if device == "cpu" else f"cuda:{gpu_numbers(device)[0]}"
+        with contextlib.suppress(OSError):
+            self._connection.send(Opening(db, explicit, gpu_share, logger.level))
+
+    def open(
+        self, database: "TargetDatabase", open_here: "Callable[[], LocalSearcher]"
+    ) -> "ProcessSearcher | LocalSearcher":
+        """Return a searcher of this process, or one in the calling process if this one cannot search.
+
+        Args:
+            database: the database, opened by the calling process.
+            open_here: opens it for searches in the calling process.
+        """
+        try:
+            kind, *answer = self._connection.recv()
+        except (EOFError, OSError):
+            kind, answer = "failed", [self._reason()]
+        if kind == "opened" and answer == [database.manifest]:
+            return ProcessSearcher(database, self, open_here)
+        reason = answer[0] if kind == "failed" else "the database was replaced"
+        logger.debug("searching in the main process: %s", reason)
+        self.close()
+        return open_here()
+
+    def search(
+        self, queries: Sequence[FastaRecord], settings: "AlignmentSettings", progress: Progress
+    ) -> "Iterator[HitTexts]":
+        """Yield the texts of each query's hits, in order; see `ProcessSearcher.search_texts`.
+
+        Raises:
+            SearchProcessEnded: the process has ended.
+            Exception: the error of the search with the query after those that were yielded.
+        """
+        self._skip_unread()
+        self._send(queries, settings)
+        for _ in queries:
+            yield self._receive(progress)
+        self._receive(progress)
+
+    def close(self) -> None:
+        """End the process."""
+        self._close()
+
+    def _send(self, queries: Sequence[FastaRecord], settings: "AlignmentSettings") -> None:
+        try:
+            self._connection.send((list(queries), settings))
+        except OSError as error:
+            raise SearchProcessEnded(self._reason()) from error
+        self._unread += 1
+
+    def _receive(self, progress: Progress) -> Any:
+        """Return the next hits, or None at the end of a search; log messages on the way."""
+        while True:
+            try:
+                kind, *answer = self._connection.recv()
+            except (EOFError, OSError) as error:
+                raise SearchProcessEnded(self._reason()) from error
+            if kind == "hits":
+                return answer[0]
+            if kind == "log":
+                level, text, fields = answer
+                logger.log(level, "%s", text, extra={"fields": fields} if fields else None)
+            elif kind == "progress":
+                progress(*answer)
+            else:
+                self._unread -= 1
+                if kind == "error":
+                    raise answer[0]
+                return None
+
+    def _skip_unread(self) -> None:
+        """Read the answers of searches whose hits nobody wants."""
+        while self._unread:
+            try:
+                self._receive(ignore)
+            except SearchProcessEnded:
+                raise
+            except Exception as error:
+                logger.debug("a search that is not needed failed: %s", error)
+
+    def _reason(self) -> str:
+        return f"the process of the searches has ended with exit code {self._process.wait()}"
+
+
+def _end(connection: "Connection", process: "subprocess.Popen[bytes]") -> None:
+    connection.close()
+    process.kill()
+    process.wait()
+
+
+class ProcessSearcher:
+    """A database that a process searches for the runs of `foldcli.pipeline.search.stage.SearchStage`.
+
+    If the process ends, for example for lack of memory, the calling process searches instead.
+
+    Args:
+        database: the database, opened by this process.
+        process: the process, which has opened the same database.
+        open_here: opens the database for searches in this process.
+    """
+
+    def __init__(
+        self, database: "TargetDatabase", process: SearchProcess, open_here: "Callable[[], LocalSearcher]"
+    ) -> None:
+        self._database, self._process, self._open_here = database, process, open_here
+        self._here: LocalSearcher | None = None
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of the database's parts."""
+        return self._database.manifest.checksums
+
+    def search_texts(
+        self, queries: Sequence[FastaRecord], settings: "AlignmentSettings", progress: Progress | None = None
+    ) -> "Iterator[tuple[FastaRecord, FoundHits]]":
+        """Yield each query with its hits as they are found, in order.
+
+        Args:
+            queries: queries.
+            settings: settings of the searches and alignments.
+            progress: see `msa.search.search`.
+
+        Raises:
+            InputError: a query is too short, or a file of the database has changed since it was opened.
+        """
+        searched = 0
+        if self._here is None:
+            try:
+                for texts in self._process.search(queries, settings, progress or ignore):
+                    searched += 1
+                    yield queries[searched - 1], texts
+                return
+            except SearchProcessEnded as error:
+                logger.warning("%s; the main process searches instead", error)
+                self._here = self._open_here()
+        yield from self._here.search_many(queries[searched:], settings.search, progress)

@@ -1,0 +1,230 @@
+"""Searches in this process: target databases and search engines named on the command line."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from foldcli.logs import logger
+from foldcli.paths import cache_dir
+from foldcli.pipeline.search.gpu_opening import max_gpu_bytes
+from foldcli.process_state import set_numba_cache_folder
+from foldcli.progress import CompilationProgress, Progress, progress_bar
+from msa.base.atomic import writing_cache
+from msa.database.database import TargetDatabase
+from msa.database.manifest import MANIFEST
+from msa.engines.engine import Engine, ProfileCallback
+from msa.engines.hits import Hits
+from msa.engines.settings import SearchSettings
+from msa.io.fasta import FastaRecord
+from msa.search.engine_selection import EngineSettings, create_engine
+from msa.search.exact import exact_search
+from msa.search.part_search import ReadParts, search_part
+from msa.search.search import search_many
+from msa.search.split_search import PartHits
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LocalSearcher:
+    """A database and a search engine in this process; see `foldcli.pipeline.search.stage.Searcher`.
+
+    Args:
+        database: opened target database.
+        engine: the search engine; hits do not depend on it.
+    """
+
+    database: TargetDatabase
+    engine: Engine
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of the database's parts."""
+        return self.database.manifest.checksums
+
+    def search_many(
+        self,
+        queries: Sequence[FastaRecord],
+        settings: SearchSettings,
+        progress: Progress | None = None,
+        on_profile: ProfileCallback | None = None,
+    ) -> Iterator[tuple[FastaRecord, Hits]]:
+        """Yield each query with its hits as they are found, in order; see `msa.search.search`.
+
+        Raises:
+            InputError: a query is too short, or a file of the database has changed since it was opened.
+        """
+        results = search_many(queries, self.database, settings, self.engine, progress, on_profile)
+        yield from self._check_database(results)
+
+    def search_part(
+        self,
+        queries: Sequence[FastaRecord],
+        settings: SearchSettings,
+        earlier: Sequence[ReadParts] = (),
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[FastaRecord, PartHits | None]]:
+        """Yield each query with its hits in one iteration; see `msa.search.part_search.search_part`.
+
+        Raises:
+            InputError: see `search_many`.
+        """
+        yield from self._check_database(
+            search_part(queries, self.database, settings, self.engine, earlier, progress)
+        )
+
+    def _check_database(self, results: Iterator[T]) -> Iterator[T]:
+        """Yield the results of a search, checking before each one that the database has not changed."""
+        try:
+            for result in results:
+                self.database.check_sizes()
+                yield result
+        except Exception:
+            # bytes behind the end of a truncated file read as zeros, on which a search may fail
+            self.database.check_sizes()
+            raise
+        if stages := self.engine.seconds:
+            text = ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in stages.items())
+            logger.debug("GPU stages so far: %s", text, extra={"fields": {"stages": stages}})
+
+
+@dataclass(frozen=True)
+class ExactSearcher:
+    """A database that is searched for exact occurrences; see `foldcli.pipeline.search.stage.Searcher`.
+
+    Args:
+        database: opened target database.
+    """
+
+    database: TargetDatabase
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of the database's parts, and the kind of search."""
+        return self.database.manifest.checksums | {"search": "exact"}
+
+    def search_many(
+        self,
+        queries: Sequence[FastaRecord],
+        settings: SearchSettings,
+        progress: Progress | None = None,
+        on_profile: ProfileCallback | None = None,
+    ) -> Iterator[tuple[FastaRecord, Hits]]:
+        """Yield each query with its occurrences; see `msa.search.exact.exact_search`.
+
+        Raises:
+            InputError: a query is too short or a profile, or a file of the database has changed.
+        """
+        for result in exact_search(queries, self.database, settings, progress):
+            self.database.check_sizes()
+            yield result
+
+
+@dataclass(frozen=True)
+class DatabaseSource:
+    """A target database as named on the command line, and the device of its searches.
+
+    Args:
+        db: a database from `foldcli createdb`, or a FASTA file or an MMseqs2 database.
+        device: value of `--device`.
+    """
+
+    db: str
+    device: str
+
+    def open_searcher(self) -> LocalSearcher:
+        """Open the database and the search engine; first the engine if the database has to be converted.
+
+        Raises:
+            GpuUnavailable: the requested GPU cannot be used.
+            InputError: see `open`.
+        """
+        if self._is_database:
+            return self.make_searcher(self.open())
+        # a conversion may take long
+        engine = open_search_engine(self.device)
+        return LocalSearcher(self.open(), engine)
+
+    def open(self) -> TargetDatabase:
+        """Open the database, first converting a FASTA file or an MMseqs2 database.
+
+        Remarks of `createdb` about the file's content are logged even if an earlier run converted it.
+
+        Raises:
+            MissingError: there is no such path.
+            InputError: `db` is not a database, or is damaged.
+        """
+        database = TargetDatabase.open(Path(self.db)) if self._is_database else self._convert()
+        if (whole := database.manifest.whole) is not None:
+            logger.info(
+                "%s: part %d of %d of a database of %s sequences, %s residues; E-values refer to all of them",
+                self.db, whole.part, whole.parts, f"{whole.sequences:,}", f"{whole.residues:,}",
+            )  # fmt: skip
+        if database.path != Path(self.db):
+            for remark in database.manifest.remarks():
+                logger.warning("%s: %s", self.db, remark)
+        return database
+
+    def open_existing(self) -> TargetDatabase | None:
+        """Open the database, or return None if it would have to be converted first.
+
+        Raises:
+            InputError: see `open`.
+        """
+        if self._is_database:
+            return TargetDatabase.open(Path(self.db))
+        from msa.database.build import database_path  # imports numba, which databases do not need
+
+        folder = database_path(self.db, cache_dir())
+        if folder != Path(self.db) and not (folder / MANIFEST).is_file():
+            return None
+        return TargetDatabase.open(folder)
+
+    @property
+    def _is_database(self) -> bool:
+        return (Path(self.db) / MANIFEST).is_file()
+
+    def _convert(self) -> TargetDatabase:
+        from msa.database.build import open_or_build_database  # imports numba, which databases do not need
+
+        with writing_cache(cache_dir()), progress_bar("building the database", "B") as progress:
+            return open_or_build_database(
+                Path(self.db), cache_dir(), progress, lambda line: logger.info("%s", line)
+            )
+
+    def make_searcher(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher:
+        """Open the search engine for an opened database.
+
+        Args:
+            database: from `open`.
+            gpu_share: see `open_search_engine`.
+
+        Raises:
+            GpuUnavailable: the requested GPU cannot be used.
+        """
+        return LocalSearcher(database, open_search_engine(self.device, gpu_share, database))
+
+
+def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetDatabase | None = None) -> Engine:
+    """Open the search engine for `--device`; "auto" is the first GPU that works, else the CPU.
+
+    If "auto" finds a GPU that cannot be used, one log line gives the reason. $FOLDCLI_GPU_MEMORY, such as 2G,
+    limits the bytes that the database uses on each GPU.
+
+    Args:
+        device: value of `--device`.
+        gpu_share: largest share of the GPU's free memory to use.
+        database: the database that will be searched, if it is known.
+
+    Raises:
+        GpuUnavailable: the requested GPU cannot be used.
+        InputError: $FOLDCLI_GPU_MEMORY is not a size.
+    """
+    settings = EngineSettings(device, cache_dir() / "kernels", gpu_share, max_gpu_bytes())
+    targets = None if database is None else database.representative_arrays
+    engine = create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress(), targets)
+    on_cpu = type(engine).__module__ == "msa.cpu.engine"  # importing it would load numba
+    if on_cpu and next(set_numba_cache_folder().glob("*/gapless.*.nbi"), None) is None:
+        logger.info("compiling the search for this machine (once), which takes up to a minute")
+    return engine

@@ -1,0 +1,182 @@
+"""The search stage: search with queries, and store the alignments of their hits."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from foldcli.errors import ServerLost
+from foldcli.inputs.complexes import Complex
+from foldcli.logs import logger
+from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
+from foldcli.pipeline.search.process import ProcessSearcher
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from foldcli.progress import Progress, progress_bar
+from msa.engines.engine import ProfileCallback
+from msa.engines.hits import Hits
+from msa.engines.settings import SearchSettings
+from msa.io.fasta import FastaRecord
+
+# largest number of queries of a run that are searched together
+SEARCH_BATCH = 64
+
+
+class Searcher(Protocol):
+    """A database that can be searched, in this process or in a server."""
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of the database's parts, which identify its content."""
+        ...
+
+    def search_many(
+        self,
+        queries: Sequence[FastaRecord],
+        settings: SearchSettings,
+        progress: Progress | None = None,
+        on_profile: ProfileCallback | None = None,
+    ) -> Iterator[tuple[FastaRecord, Hits]]:
+        """Yield each query with its hits as they are found, in order; see `msa.search.search`."""
+        ...
+
+
+class AlignmentStore(Protocol):
+    """A store of the alignments of searched queries."""
+
+    def is_finished(self, name: str, query: FastaRecord) -> bool:
+        """Return True if an earlier run stored this alignment."""
+        ...
+
+    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+        """Store the alignment of a query's hits."""
+        ...
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The outcome of the search of one query.
+
+    Args:
+        name: file-safe name of the query.
+        query: the query, or the complex whose chains were searched.
+        error: the error if the search or storing the alignment failed.
+    """
+
+    name: str
+    query: FastaRecord | Complex
+    error: Exception | None = None
+
+    def raise_error(self) -> None:
+        """Raise the error, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass(frozen=True)
+class SearchStage:
+    """Searches of one database with the same settings.
+
+    Args:
+        searcher: the database; a process for the searches of a run only stores alignments (`run`).
+        settings: settings of the searches and alignments.
+        log_level: level of the log line with each query's number of hits.
+        show_progress: draw a progress bar.
+    """
+
+    searcher: Searcher | ProcessSearcher
+    settings: AlignmentSettings
+    log_level: int = logging.DEBUG
+    show_progress: bool = True
+
+    @property
+    def request(self) -> AlignmentRequest:
+        """The request that the alignments of this stage answer."""
+        return AlignmentRequest(self.searcher.checksums, self.settings)
+
+    def close(self) -> None:
+        """Release the GPU memory of a process that searches; no search may follow."""
+        if isinstance(self.searcher, ProcessSearcher):
+            self.searcher.close()
+
+    def search(
+        self,
+        queries: Sequence[tuple[str, FastaRecord]],
+        on_profile: ProfileCallback | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[str, FastaRecord, Hits]]:
+        """Yield the name, query and hits of each query, in order, as they are found.
+
+        Args:
+            queries: names and queries.
+            on_profile: called with a query and its last profile, before its hits are yielded.
+            progress: see `msa.search.search`; None draws a bar, if the stage shows one.
+        """
+        for name, query, found in self._search(queries, on_profile, progress):
+            # only runs have a process, which makes texts
+            assert not isinstance(found, HitTexts)
+            yield name, query, found
+
+    def _search(
+        self,
+        queries: Sequence[tuple[str, FastaRecord]],
+        on_profile: ProfileCallback | None,
+        progress: Progress | None,
+    ) -> Iterator[tuple[str, FastaRecord, FoundHits]]:
+        if progress is None and self.show_progress:
+            with progress_bar("search", "targets") as bar:
+                yield from self._search(queries, on_profile, bar)
+            return
+        records = [query for _, query in queries]
+        results: Iterator[tuple[FastaRecord, FoundHits]]
+        if isinstance(self.searcher, ProcessSearcher):
+            results = self.searcher.search_texts(records, self.settings, progress)
+        else:
+            results = self.searcher.search_many(records, self.settings.search, progress, on_profile)
+        for (name, _), (query, hits) in zip(queries, results, strict=True):
+            logger.log(self.log_level, "%s: %d hits", name, len(hits))
+            yield name, query, hits
+
+    def run(
+        self,
+        queries: Sequence[tuple[str, FastaRecord]],
+        store: AlignmentStore,
+        on_profile: ProfileCallback | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[SearchResult]:
+        """Search all queries and store their alignments; one failure does not stop the others.
+
+        Args:
+            queries: names and queries.
+            store: stores the alignments.
+            on_profile: see `search`.
+            progress: see `search`.
+
+        Yields:
+            The outcome of each query, in order.
+
+        Raises:
+            ServerLost: the connection to the server is lost, so no other query can be searched.
+        """
+        while queries:
+            searched = 0
+            try:
+                for name, query, hits in self._search(queries, on_profile, progress):
+                    searched += 1
+                    yield _store_alignment(store, name, query, hits)
+            except ServerLost:
+                raise
+            except Exception as error:
+                name, query = queries[searched]
+                searched += 1
+                yield SearchResult(name, query, error)
+            # after an error the search continues with the next query
+            queries = queries[searched:]
+
+
+def _store_alignment(store: AlignmentStore, name: str, query: FastaRecord, hits: FoundHits) -> SearchResult:
+    try:
+        store.write(name, query, hits)
+    except Exception as error:
+        return SearchResult(name, query, error)
+    return SearchResult(name, query)

@@ -1,0 +1,1 @@
+"""A target of a run: settings, identity, plan, locks."""

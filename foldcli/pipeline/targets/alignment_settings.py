@@ -1,0 +1,112 @@
+"""Settings of searches and of the alignments made from their hits."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+
+from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
+from msa.base.errors import InputError
+from msa.engines.settings import (
+    FOLDING_FILTER,
+    FOLDING_SEARCH,
+    AlignmentFilter,
+    SearchSettings,
+    default_gap_costs,
+)
+
+# number of queries in a run's first batch, which is small so that the network can begin early; later batches
+# double in size
+FIRST_BATCH = 8
+
+
+@dataclass(frozen=True)
+class AlignmentSettings:
+    """Settings of the searches and of the alignments made from their hits.
+
+    Args:
+        search: settings of the search.
+        row_filter: filter for the rows of the alignment.
+        pairing: method of pairing the alignments of a complex's chains.
+    """
+
+    search: SearchSettings
+    row_filter: AlignmentFilter
+    pairing: PairingSettings = DEFAULT_PAIRING
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any], threads: int, tables: bool = False) -> "AlignmentSettings":
+        """Create the settings from the values of `search_options`, `alignment_options` and `pairing_options`.
+
+        Args:
+            options: values; None selects the default.
+            threads: CPU threads.
+            tables: use the defaults of tables of hits instead of those of alignments to fold.
+
+        Raises:
+            click.UsageError: an unknown matrix, no E-value statistics for the matrix with the gap costs,
+                --fast with --num-iterations, or a criterion of the alignment's rows is not in its range.
+        """
+        matrix = options["matrix"].upper()
+        gap_open, gap_extend, profile_gap_open = default_gap_costs(matrix)
+        defaults = SearchSettings() if tables else FOLDING_SEARCH
+        if options["fast"] and options["num_iterations"] is not None:
+            raise click.UsageError("--fast is one iteration: it cannot be combined with --num-iterations.")
+        num_iterations = 1 if options["fast"] else options["num_iterations"]
+        try:
+            search = SearchSettings(
+                evalue=value_or_default(options["evalue"], defaults.evalue),
+                max_seqs=value_or_default(options["max_seqs"], defaults.max_seqs),
+                min_ungapped_score=options["min_ungapped_score"],
+                matrix=matrix,
+                gap_open=options["gap_open"] or gap_open,
+                gap_extend=options["gap_extend"] or gap_extend,
+                profile_gap_open=options["gap_open"] or profile_gap_open,
+                comp_bias_corr=bool(options["comp_bias_corr"]),
+                min_seq_id=options["min_seq_id"],
+                coverage=options["coverage"],
+                cov_mode=options["cov_mode"],
+                num_iterations=value_or_default(num_iterations, defaults.num_iterations),
+                e_profile=options["e_profile"],
+                threads=threads,
+            )
+        except InputError as error:
+            raise click.UsageError(str(error)) from error
+        try:
+            row_filter = _row_filter(options, AlignmentFilter() if tables else FOLDING_FILTER)
+        except InputError as error:
+            raise click.UsageError(f"--{error}") from error
+        return cls(search, row_filter, PairingSettings(options["pair_mode"], options["pair_strategy"]))
+
+    def identity(self) -> dict[str, Any]:
+        """Return the values that alignments of single chains depend on, without the number of threads."""
+        search = {name: value for name, value in asdict(self.search).items() if name != "threads"}
+        return {"search": search, "alignment": asdict(self.row_filter)}
+
+
+def value_or_default(value: Any, default: Any) -> Any:
+    """Return an option's value, or the default if it was not given."""
+    return default if value is None else value
+
+
+def _row_filter(options: dict[str, Any], defaults: AlignmentFilter) -> AlignmentFilter:
+    """Return the filter of an alignment's rows; small alignments are filtered only if that is requested.
+
+    Raises:
+        InputError: a number is out of range, or the limits of --qid do not ascend.
+    """
+    requested = options["cov"] > 0 or any(
+        options[name] is not None for name in ("max_seq_id", "qid", "qsc", "diff")
+    )
+    qid, *buckets = value_or_default(options["qid"], (defaults.qid, *defaults.identity_buckets))
+    return AlignmentFilter(
+        max_seq_id=value_or_default(options["max_seq_id"], defaults.max_seq_id),
+        qid=qid,
+        qsc=options["qsc"],
+        cov=options["cov"],
+        diff=value_or_default(options["diff"], defaults.diff),
+        identity_buckets=tuple(buckets),
+        filter_min_enable=value_or_default(
+            options["filter_min_enable"], 0 if requested else defaults.filter_min_enable
+        ),
+    )

@@ -1,0 +1,158 @@
+"""The state of one target during a run: its files, facts and warnings, and the cost of its stages."""
+
+import contextlib
+import json
+import resource
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from foldcli.errors import describe, log_bug
+from foldcli.inputs.targets import TargetInput
+from foldcli.logs import logger
+from foldcli.outputs.done import StageCost
+from foldcli.outputs.layout import TargetFiles
+from msa.base.atomic import atomic_write
+from msa.base.json_files import read_json
+
+_STATUS = Path("/proc/self/status")
+_DEVICE_FILE = "device.json"
+_DEVICE_FACTS = ("device", "gpus_per_target", "peak_gpu_memory_bytes")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+@dataclass
+class TargetRun:
+    """One target during a run.
+
+    Args:
+        files: paths of the target's files.
+        input: query, alignments or entry of the feature cache.
+        costs: time and memory of the finished stages, in order.
+        facts: values for done.json, such as the numbers of hits and of alignment rows.
+        warnings: limitations that a reader of the results must know about.
+        was_locked: whether this run has held the target's lock before.
+        failed: whether a stage failed, so that no other stage needs to run.
+        predicted: whether no further model needs to be predicted.
+        postponed: whether it did not fit into the memory of one device, so that all devices predict it
+            together at the end.
+        interrupted: whether a job of it was lost with a worker that ended because of another target.
+        relax_failures: one message for each model that could not be relaxed.
+    """
+
+    files: TargetFiles
+    input: TargetInput
+    costs: list[StageCost] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    was_locked: bool = False
+    failed: bool = False
+    predicted: bool = False
+    postponed: bool = False
+    interrupted: bool = False
+    relax_failures: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The target's file-safe name."""
+        return self.files.name
+
+    @property
+    def is_open(self) -> bool:
+        """True if jobs of the target may be run now."""
+        return not (self.failed or self.predicted or self.postponed or self.interrupted)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Run the block as stage `name`, and add its cost to `costs` if it succeeds."""
+        logger.debug("%s: %s", self.name, name)
+        with measured_stage(name) as costs:
+            yield
+        self.add_cost(costs[0])
+
+    def add_cost(self, cost: StageCost) -> None:
+        """Add the cost of a stage; if the stage has run before in this run, their seconds are summed."""
+        for index, earlier in enumerate(self.costs):
+            if earlier.stage == cost.stage:
+                memory = max(earlier.peak_memory_bytes, cost.peak_memory_bytes)
+                self.costs[index] = StageCost(cost.stage, earlier.seconds + cost.seconds, memory)
+                return
+        self.costs.append(cost)
+
+    def add_relax_failure(self, tag: str, error: BaseException) -> None:
+        """Record that a model could not be relaxed."""
+        log_bug(error)
+        self.relax_failures.append(f"{tag} was not relaxed: {describe(error)}")
+        self.warnings.append(self.relax_failures[-1])
+
+    def add_memory_facts(self, facts: dict[str, str | int]) -> None:
+        """Add the facts about a prediction's device; numbers are peaks, of which the largest is kept."""
+        for name, value in facts.items():
+            earlier = self.facts.get(name)
+            if isinstance(value, int) and isinstance(earlier, int):
+                value = max(earlier, value)
+            self.facts[name] = value
+
+    def keep_memory_facts(self) -> None:
+        """Write the facts about the device into the work folder, for the run that continues this one."""
+        facts = {name: self.facts[name] for name in _DEVICE_FACTS if name in self.facts}
+        if facts:
+            with atomic_write(self.files.work_folder / _DEVICE_FILE) as stream:
+                json.dump(facts, stream)
+
+    def restore_memory_facts(self, finished: dict[str, Any]) -> None:
+        """Add the facts about the device on which models that are kept were predicted.
+
+        Args:
+            finished: facts of the target's done.json, if it has one; otherwise empty.
+        """
+        self.add_memory_facts({name: finished[name] for name in _DEVICE_FACTS if name in finished})
+        # without the file, or if it is damaged, the device is not known
+        with contextlib.suppress(OSError, ValueError):
+            facts = read_json(self.files.work_folder / _DEVICE_FILE)
+            if isinstance(facts, dict):
+                self.add_memory_facts({name: facts[name] for name in _DEVICE_FACTS if name in facts})
+
+    def discard_work(self) -> None:
+        """Remove the intermediate files of an interrupted run."""
+        shutil.rmtree(self.files.work_folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def measured_stage(name: str) -> Iterator[list[StageCost]]:
+    """Yield an empty list, to which the cost of the block is added if it succeeds; see `measure_stage`."""
+    measured, costs = measure_stage(name), list[StageCost]()
+    yield costs
+    costs.append(measured())
+
+
+def measure_stage(name: str) -> Callable[[], StageCost]:
+    """Begin to measure a stage; return a function that returns its cost so far.
+
+    Only the main thread resets the peak memory: a stage in another thread reports the peak since the main
+    thread's last stage began.
+    """
+    if threading.current_thread() is threading.main_thread():
+        _reset_peak_memory()
+    start = time.perf_counter()
+    return lambda: StageCost(name, time.perf_counter() - start, peak_memory_bytes())
+
+
+def peak_memory_bytes() -> int:
+    """Return the largest resident set of this process since it was last reset."""
+    with contextlib.suppress(OSError):
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _reset_peak_memory() -> None:
+    # writing 5 sets VmHWM back to the current size on Linux; where that is not permitted, the reported peak
+    # is that of the whole process, which is still an upper bound
+    with contextlib.suppress(OSError):
+        _CLEAR_REFS.write_text("5")

@@ -1,0 +1,1 @@
+"""The data of report pages, read from results."""

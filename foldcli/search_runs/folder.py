@@ -1,0 +1,286 @@
+"""The alignments of a run of `foldcli search`: one file per query in a folder, or one on standard output."""
+
+import contextlib
+import hashlib
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from threading import Event
+from typing import IO, Any, TypeVar
+
+import click
+
+from features.complexes.a3m import write_paired_a3m
+from foldcli.inputs.complexes import Complex
+from foldcli.inputs.failures import Failures
+from foldcli.inputs.names import PROFILE_SUFFIXES
+from foldcli.inputs.queries import Query, read_named_queries
+from foldcli.logs import logger
+from foldcli.paths import check_writable_folder, make_writable_folder
+from foldcli.pipeline.search.chains import ChainStore, search_complexes
+from foldcli.pipeline.search.hit_texts import FoundHits, write_alignment
+from foldcli.pipeline.search.stage import SearchResult, SearchStage
+from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest, chain_query
+from foldcli.pipeline.targets.locks import TargetLocks
+from foldcli.search_runs.settings import SearchRun, profile_file
+from foldcli.version import VERSION
+from msa.base.atomic import atomic_write
+from msa.base.digests import file_sha256
+from msa.base.errors import InputError
+from msa.base.json_files import read_json
+from msa.base.temporary_names import remove_abandoned_files
+from msa.engines.engine import ProfileCallback
+from msa.engines.hits import Hits
+from msa.engines.query_profile import QueryProfile
+from msa.io.fasta import FastaRecord
+from msa.search.search import check_query
+
+QueryType = TypeVar("QueryType", FastaRecord, Complex)
+
+
+@dataclass(frozen=True)
+class FolderStore:
+    """Alignments in a folder: NAME.a3m or NAME.sto, and the record of each search next to it (.json).
+
+    Args:
+        folder: folder of the alignments.
+        file_format: "a3m" or "sto".
+        request: the database and settings that the alignments depend on.
+        profiles: folder of the saved profiles, NAME.npz; None if none are saved.
+        overwrite: search again even if the alignment exists.
+    """
+
+    folder: Path
+    file_format: str
+    request: AlignmentRequest
+    profiles: Path | None
+    overwrite: bool
+
+    def profile_path(self, name: str) -> Path | None:
+        """Return the path of a query's saved profile, or None if no profiles are saved."""
+        return None if self.profiles is None else self.profiles / f"{name}{PROFILE_SUFFIXES[0]}"
+
+    def is_finished(self, name: str, query: Query) -> bool:
+        """Return whether an earlier run stored this alignment, and the profile if one is requested."""
+        record, path = self._read_record(name), self._path(name)
+        if self.overwrite or not path.is_file():
+            return False
+        if record.get("fingerprint") != self.request.fingerprint(query):
+            return False
+        if record.get("sha256") != file_sha256(path):
+            logger.warning("%s: changed since its search, so the search runs again", path)
+            return False
+        profile = self.profile_path(name)
+        return profile is None or (profile.is_file() and record.get("profile") == file_sha256(profile))
+
+    def write(self, name: str, query: FastaRecord, hits: FoundHits) -> None:
+        """Write the alignment of a query's hits, then its record.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        # only runs have another process make texts
+        assert isinstance(hits, Hits)
+
+        def write_rows(stream: IO[str]) -> int:
+            return write_alignment(stream, query, hits, self.request.settings, self.file_format)
+
+        self._write(name, query, write_rows, {"hits": len(hits), "capped": hits.capped})
+
+    def write_complex(self, name: str, target: Complex, chain_alignments: Sequence[bytes]) -> None:
+        """Write the alignment of a complex, then its record; see `ComplexStore`."""
+
+        def write_rows(stream: IO[str]) -> int:
+            return write_paired_a3m(stream, chain_alignments, self.request.settings.pairing)
+
+        self._write(name, target, write_rows, {"pairing": asdict(self.request.settings.pairing)})
+
+    def _write(
+        self, name: str, query: Query, write_rows: Callable[[IO[str]], int], facts: dict[str, Any]
+    ) -> None:
+        """Write an alignment with `write_rows`, which returns the number of rows, then its record."""
+        # an interrupted run must not leave an old record next to a new alignment
+        self._record_path(name).unlink(missing_ok=True)
+        text = io.StringIO()
+        rows = write_rows(text)
+        alignment = text.getvalue().encode()
+        with atomic_write(self._path(name), "wb") as stream:
+            stream.write(alignment)
+        settings = self.request.settings.identity()
+        record = {
+            "fingerprint": self.request.fingerprint(query),
+            # not read from the file, which another run may have replaced
+            "sha256": hashlib.sha256(alignment).hexdigest(),
+            **facts,
+            "rows": rows,
+            "foldcli": VERSION,
+            **settings["search"],
+            "alignment": settings["alignment"],
+        }
+        if (profile := self.profile_path(name)) is not None:
+            record["profile"] = file_sha256(profile)
+        with atomic_write(self._record_path(name)) as stream:
+            json.dump(record, stream, indent=1)
+            stream.write("\n")
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.{self.file_format}"
+
+    def _record_path(self, name: str) -> Path:
+        return self.folder / f"{name}.{self.file_format}.json"
+
+    def _read_record(self, name: str) -> dict[str, Any]:
+        """Return the record of a finished search, or an empty one if there is none."""
+        with contextlib.suppress(OSError, ValueError):
+            record = read_json(self._record_path(name))
+            if isinstance(record, dict):
+                return record
+        return {}
+
+
+def write_alignments(run: SearchRun, folder: Path, file_format: str) -> None:
+    """Write one alignment per query; failed queries do not stop the others.
+
+    Args:
+        run: the run.
+        folder: folder for the alignments; created if it does not exist.
+        file_format: "a3m" or "sto".
+
+    Raises:
+        SomeTargetsFailed, TargetFailed: queries or files failed; see `Failures.finish`.
+        OSError: a folder cannot be written.
+    """
+    profiles = None if run.save_profile is None else Path(run.save_profile)
+    folders = [folder] if profiles is None else [folder, profiles]
+    for each in folders:
+        check_writable_folder(each)
+    failures = Failures(folder, run.shard)
+    queries = run.shard.select(read_named_queries(run.sources, failures))
+    stage = run.stage()
+    for each in folders:
+        make_writable_folder(each)
+        remove_abandoned_files(each)
+    store = FolderStore(folder, file_format, stage.request, profiles, run.overwrite)
+    names = {id(query): name for name, query in queries}
+
+    def save_profile(query: FastaRecord, profile: QueryProfile, of_family: bool) -> None:
+        path = store.profile_path(names[id(query)])
+        with profile_file(path, run.settings.search.matrix) as add_profile:
+            if add_profile is not None:
+                add_profile(query, profile, of_family)
+
+    on_profile = None if profiles is None else save_profile
+    single_chains = [(name, query) for name, query in queries if not isinstance(query, Complex)]
+    complexes = [(name, query) for name, query in queries if isinstance(query, Complex)]
+    results = chain(
+        _search_unfinished(stage, single_chains, store, on_profile),
+        _search_complexes(run, stage, complexes, store, file_format),
+    )
+    failures.run(((result.name, result) for result in results), lambda _, result: result.raise_error())
+    failures.finish()
+
+
+def _search_complexes(
+    run: SearchRun,
+    stage: SearchStage,
+    complexes: Sequence[tuple[str, Complex]],
+    store: FolderStore,
+    file_format: str,
+) -> Iterator[SearchResult]:
+    """Yield the outcome of each complex: unsupported and finished ones first."""
+    unfinished: list[tuple[str, Complex]] = []
+    check = partial(_check_complex, run, file_format=file_format)
+    yield from _skip_finished(complexes, check, store, unfinished)
+    if unfinished:
+        assert run.cache is not None
+        chain_store = ChainStore(CacheStore(run.cache, stage.request))
+        with TargetLocks(Event()) as locks:
+            yield from search_complexes(unfinished, stage, store, chain_store, locks)
+
+
+def _search_unfinished(
+    stage: SearchStage,
+    queries: Sequence[tuple[str, FastaRecord]],
+    store: FolderStore,
+    on_profile: ProfileCallback | None,
+) -> Iterator[SearchResult]:
+    """Yield the outcome of each query: invalid and finished ones first, then the others as searched."""
+    unfinished: list[tuple[str, FastaRecord]] = []
+    yield from _skip_finished(queries, check_query, store, unfinished)
+    yield from stage.run(unfinished, store, on_profile)
+
+
+def _skip_finished(
+    queries: Sequence[tuple[str, QueryType]],
+    check: Callable[[QueryType], None],
+    store: FolderStore,
+    unfinished: list[tuple[str, QueryType]],
+) -> Iterator[SearchResult]:
+    """Yield the outcomes of queries that are invalid or finished; append the others to `unfinished`."""
+    for name, query in queries:
+        try:
+            check(query)
+        except InputError as error:
+            yield SearchResult(name, query, error)
+            continue
+        if store.is_finished(name, query):
+            logger.info("%s: already done", name)
+            yield SearchResult(name, query)
+        else:
+            unfinished.append((name, query))
+
+
+def print_alignment(run: SearchRun, file_format: str) -> None:
+    """Write the alignment of the only query, which may be a complex, to standard output.
+
+    Args:
+        run: the run.
+        file_format: "a3m" or "sto".
+
+    Raises:
+        click.UsageError: there are several queries, or none.
+        InputError: a file or a query is invalid.
+    """
+    queries = run.queries()
+    if len(queries) != 1:
+        raise click.UsageError(
+            f"-o - with --format {file_format} takes one query, and there are {len(queries)}."
+        )
+    ((name, query),) = queries
+    if isinstance(query, Complex):
+        _check_complex(run, query, file_format)
+        _print_complex(run, query)
+        return
+    with profile_file(run.save_profile, run.settings.search.matrix) as on_profile:
+        for _, _, hits in run.stage().search([(name, query)], on_profile):
+            write_alignment(sys.stdout, query, hits, run.settings, file_format)
+
+
+def _print_complex(run: SearchRun, target: Complex) -> None:
+    chain_queries = [(chain.id, chain_query(chain)) for chain in target.distinct_chains().values()]
+    texts = {}
+    for _, query, hits in run.stage().search(chain_queries):
+        text = io.StringIO()
+        write_alignment(text, query, hits, run.settings)
+        texts[query.sequence] = text.getvalue().encode()
+    alignments = [texts[chain.sequence] for chain in target.chains]
+    write_paired_a3m(sys.stdout, alignments, run.settings.pairing)
+
+
+def _check_complex(run: SearchRun, target: Complex, file_format: str) -> None:
+    """Check that the requested kinds of results can be written for a complex.
+
+    Raises:
+        InputError: the format is not A3M, or profiles are requested.
+    """
+    reason = f"{target.id!r} has {len(target.chains)} protein chains"
+    if file_format != "a3m":
+        raise InputError(f"{reason}; alignments of complexes are A3M: --format a3m", target.path, target.line)
+    if run.save_profile is not None:
+        raise InputError(f"{reason}; --save-profile takes single chains", target.path, target.line)

@@ -1,0 +1,1 @@
+"""Data sets for training, from one's own structures."""

@@ -1,0 +1,1 @@
+"""The AlphaFold2 network."""

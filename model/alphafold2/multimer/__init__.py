@@ -1,0 +1,1 @@
+"""Modules and inputs of AlphaFold-Multimer."""

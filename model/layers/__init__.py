@@ -1,0 +1,1 @@
+"""Layers that networks share, and what runs them."""

@@ -1,0 +1,1 @@
+"""Plans of a prediction: its memory, and the kernels that it launches."""

@@ -1,0 +1,302 @@
+"""Estimates of a pass's GPU memory, and the choice of a chunk size that fits.
+
+The estimate counts the tensors that exist at the same time. Tensors smaller than residues² or
+rows × residues are neglected.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cuda.fused.chunking import CPU_BUDGET
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.modules.embedders import EXTRA_MSA_TYPES, MSA_FEATURES, recycling_elements
+from model.alphafold2.modules.heads import PAE_BINS
+from model.alphafold2.modules.point_attention import point_attention_elements
+from model.alphafold2.modules.templates import attention_elements, embedding_elements
+from model.alphafold2.multimer.draws import MASKED_CODES
+from model.alphafold2.multimer.inputs import distinct_slots
+from model.alphafold2.multimer.templates import GEOMETRY_FEATURES
+from model.alphafold2.network import AlphaFold
+from model.layers.graphs import MAX_GRAPH_RESIDUES
+from model.layers.kernels import REFERENCE
+from model.parallel.communication import Shards
+from model.parallel.triangle import exchanged_elements
+
+GIB = 2**30
+# Chunk sizes in intermediate elements. Below the minimum, kernel launches take longer than the kernels; the
+# default fills any GPU.
+MIN_CHUNK_ELEMENTS = 2**22
+DEFAULT_CHUNK_ELEMENTS = 2**29
+# chunk size on the CPU, where memory is not planned
+CPU_CHUNK_ELEMENTS = CPU_BUDGET
+# Fraction of the free memory reserved for fragmentation and the libraries' workspaces. With several ranks,
+# representations move to new memory in each block, so that more of it is fragmented.
+MARGIN, RANKS_MARGIN = 0.05, 0.12
+
+
+@dataclass(frozen=True)
+class PassSize:
+    """The sizes that determine the memory of one pass.
+
+    Args:
+        residues: number of residues N.
+        msa_rows: number of MSA rows S, including template rows.
+        extra_rows: number of extra MSA rows E.
+        templates: number of templates that are embedded.
+        element_bytes: bytes per element of the trunk's activations, 2 or 4.
+        in_place: whether the kernels add updates without storing them first; the fused kernels do.
+        alignment_rows: number of alignment rows that multimer networks sample from; 0 for others.
+        ranks: number of devices that a pass is divided among (`model.parallel`).
+    """
+
+    residues: int
+    msa_rows: int
+    extra_rows: int
+    templates: int = 0
+    element_bytes: int = 2
+    in_place: bool = True
+    alignment_rows: int = 0
+    ranks: int = 1
+
+    def per_rank(self, count: int) -> int:
+        """Return the largest number of elements that a rank has of an axis of `count` elements."""
+        return Shards(count, self.ranks).max_count
+
+    @classmethod
+    def from_features(
+        cls, network: AlphaFold, features: Mapping[str, np.ndarray], ranks: int = 1
+    ) -> "PassSize":
+        """Return the sizes of a network's passes, given the features that `model.alphafold2.recycling.predict` takes."""
+        element_bytes = network.evoformer.single_activations.bias.element_size()
+        in_place = network.kernels != REFERENCE
+        if (multimer := network.config.multimer) is not None:
+            alignment, residues = features["msa"].shape
+            slots, _ = distinct_slots(features)
+            rows = min(alignment, multimer.msa_rows)
+            template_rows = int(features["template_all_atom_mask"].any(axis=(1, 2)).sum())
+            extra_rows = max(1, min(alignment - rows, multimer.extra_rows))
+            return cls(
+                residues,
+                rows + template_rows,
+                extra_rows,
+                len(slots),
+                element_bytes,
+                in_place,
+                alignment,
+                ranks,
+            )
+        _, rows, residues, _ = features["msa_feat"].shape
+        no_templates = np.zeros((1, 0))
+        template_mask = (
+            features.get("template_mask", no_templates) if network.config.template else no_templates
+        )
+        return cls(
+            residues,
+            rows + template_mask.shape[1],
+            features["extra_msa"].shape[1],
+            int(template_mask[0].sum()),
+            element_bytes,
+            in_place,
+            ranks=ranks,
+        )
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The chunk size for a pass, and the memory that the pass is expected to need.
+
+    Args:
+        chunk_elements: argument of `cuda.fused.chunking.chunk_budget`.
+        peak_bytes: expected peak memory without parameters.
+        available_bytes: free memory that the plan is based on.
+    """
+
+    chunk_elements: int
+    peak_bytes: int
+    available_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"chunks of {self.chunk_elements / 2**20:.0f} Mi elements, {self.peak_bytes / GIB:.1f} GiB "
+            f"expected at the peak, {self.available_bytes / GIB:.1f} GiB free"
+        )
+
+
+def plan_memory(config: ModelConfig, size: PassSize, available_bytes: int) -> MemoryPlan:
+    """Choose the largest useful chunk size that fits into memory.
+
+    Triangle multiplication stores two factors of the pair representation's size in any case, so chunks as
+    large as both do not raise the peak. If even the smallest chunks do not fit, the plan uses them anyway:
+    the estimate may be too high, and otherwise the allocator reports the failure.
+
+    Args:
+        config: the network's architecture.
+        size: sizes of one pass.
+        available_bytes: memory that the pass may use, without parameters.
+    """
+    pair = config.evoformer.pair
+    factors = 2 * size.per_rank(size.residues) * size.residues * pair.multiplication_channels
+    chunk = max(DEFAULT_CHUNK_ELEMENTS, factors)
+    limit = usable_bytes(size, available_bytes)
+    while chunk > MIN_CHUNK_ELEMENTS and estimate_peak_bytes(config, size, chunk) > limit:
+        chunk //= 2
+    chunk = max(MIN_CHUNK_ELEMENTS, chunk)
+    return MemoryPlan(chunk, estimate_peak_bytes(config, size, chunk), available_bytes)
+
+
+def usable_bytes(size: PassSize, available_bytes: int) -> int:
+    """Return the part of the available memory that the tensors of a pass may occupy."""
+    return int(available_bytes * (1 - (MARGIN if size.ranks == 1 else RANKS_MARGIN)))
+
+
+def estimate_peak_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> int:
+    """Estimate the peak memory of a pass in bytes, without parameters."""
+    return _resident_bytes(config, size) + max(_step_bytes(config, size, chunk_elements).values())
+
+
+def _resident_bytes(config: ModelConfig, size: PassSize) -> int:
+    """Return the bytes of the tensors that exist during the whole pass.
+
+    These are the features of this and the next pass, the representations, and, for short proteins, the copies
+    of the representations that CUDA graphs work on.
+    """
+    length, itemsize = size.residues, size.element_bytes
+    features = 4 * MSA_FEATURES * size.msa_rows * length + (8 + 4 + 4) * size.extra_rows * length
+    # int8 codes, float32 deletions and mask
+    alignment = (1 + 4 + 4) * size.alignment_rows * length
+    pair = size.per_rank(length) * length * config.evoformer.pair.channels * itemsize
+    msa = size.per_rank(size.msa_rows) * length * config.evoformer.msa.channels * itemsize
+    extra_msa = size.extra_rows * length * config.extra_msa.msa.channels * itemsize
+    uses_graphs = length <= MAX_GRAPH_RESIDUES and size.ranks == 1
+    graphs = 2 * (extra_msa + msa + 2 * pair) if uses_graphs else 0
+    return 2 * features + alignment + pair + msa + graphs
+
+
+def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dict[str, int]:
+    """Return the bytes that each step of a pass needs in addition to the resident tensors.
+
+    With several ranks these are the bytes of one rank.
+    """
+    length, itemsize, squared = size.residues, size.element_bytes, size.residues**2
+    rows, msa_rows, extra_rows = map(size.per_rank, (length, size.msa_rows, size.extra_rows))
+    positions = rows * length
+    stack, extra, structure = config.evoformer, config.extra_msa, config.structure
+    pair = positions * stack.pair.channels * itemsize
+    msa = msa_rows * length * stack.msa.channels * itemsize
+    extra_msa = extra_rows * length * extra.msa.channels * itemsize
+    update, msa_update, extra_update = (0, 0, 0) if size.in_place else (pair, msa, extra_msa)
+    # residues whose factors a rank receives
+    gathered = 0 if size.ranks == 1 else length - rows
+    # columns of pairs, and parts of rows or columns that are sent or received
+    pair_columns = 0 if size.ranks == 1 else 2 * pair
+
+    def chunk(rows: int, per_row: int) -> int:
+        """Return the bytes of one chunk: at least one row, at most all rows."""
+        return min(max(chunk_elements, per_row), rows * per_row) * itemsize
+
+    def bias(heads: int) -> int:
+        """Return the bytes of a pair bias, which fused kernels copy."""
+        return squared * heads * itemsize * (2 if size.in_place else 1)
+
+    attention = stack.pair.attention_heads * stack.pair.attention_channels
+    row_attention = stack.msa.attention_heads * stack.msa.attention_channels
+    extra_attention = extra.msa.attention_heads * extra.msa.attention_channels
+    steps = {
+        # the previous pass's pair representation
+        "embedding": pair + chunk(rows, length * recycling_elements(stack.pair.channels)),
+        "extra MSA": extra_msa + chunk(extra_rows, length * (2 * (EXTRA_MSA_TYPES + 2) + extra.msa.channels)),
+        "extra row attention": extra_msa
+        + extra_update
+        + pair_columns
+        + bias(extra.msa.attention_heads)
+        + chunk(extra_rows, 5 * length * extra_attention),
+        "extra column attention": 2 * extra_msa,
+        "extra outer product mean": extra_msa
+        + (2 * rows + gathered) * size.extra_rows * extra.msa.outer_channels * itemsize
+        + update,
+        "row attention": msa_update
+        + pair_columns
+        + bias(stack.msa.attention_heads)
+        + chunk(msa_rows, 5 * length * row_attention),
+        "outer product mean": (2 * rows + gathered) * size.msa_rows * stack.msa.outer_channels * itemsize
+        + update,
+        "triangle multiplication": 3 * positions * stack.pair.multiplication_channels * itemsize
+        + exchanged_elements(size.ranks, length, stack.pair.multiplication_channels) * itemsize
+        + update,
+        "triangle attention": update
+        + pair_columns
+        + bias(stack.pair.attention_heads)
+        + chunk(rows, 5 * length * attention),
+        "structure module": 4 * positions * (stack.pair.channels + 2 * structure.heads)
+        + chunk(rows, length * point_attention_elements(structure) * 4 // itemsize),
+    }
+    if size.ranks > 1:
+        # rows, columns, and parts of them that are sent or received
+        steps |= {"extra exchange": 3 * extra_msa + pair_columns, "MSA exchange": 2 * msa + pair_columns}
+    for name in ("triangle multiplication", "triangle attention"):
+        steps[f"extra {name}"] = steps[name] + extra_msa
+    if config.predicted_aligned_error:
+        steps["aligned error"] = 4 * squared + chunk(rows, 16 * length * PAE_BINS)
+        if config.multimer is not None:
+            # a second copy of the PAE, and the pair representation of all ranks
+            whole_pair = 0 if size.ranks == 1 else squared * stack.pair.channels * itemsize
+            steps["complex scores"] = 2 * 4 * squared + whole_pair + chunk(length, 16 * length * PAE_BINS)
+    steps |= _template_step_bytes(config, size, chunk)
+    if config.multimer is not None:
+        others = max(0, size.alignment_rows - size.msa_rows)
+        # codes and profiles of the sampled rows; int8 codes, deletions and masks of the others
+        steps["sampling"] = (4 * 2 * MASKED_CODES * size.msa_rows + 9 * others) * length
+        # all of it is float32
+        steps["sampling"] += chunk(others, 2 * (length + size.msa_rows)) * 4 // itemsize
+    return steps
+
+
+def _template_step_bytes(
+    config: ModelConfig, size: PassSize, chunk: Callable[[int, int], int]
+) -> dict[str, int]:
+    """Return the bytes of the steps that embed templates; see `_step_bytes`.
+
+    Args:
+        config: the network's architecture.
+        size: sizes of one pass.
+        chunk: returns the bytes of one chunk, given the number of rows and the elements per row.
+    """
+    if config.template is None or not size.templates:
+        return {}
+    pair, template = config.evoformer.pair, config.template.pair
+    rows = size.per_rank(size.residues)
+    positions = rows * size.residues
+    template_pair = positions * template.channels * size.element_bytes
+    multiplication = 3 * positions * template.multiplication_channels * size.element_bytes
+    if config.multimer is None:
+        embedded, attention = size.templates * template_pair, config.template
+        exchanges = 0
+        if size.ranks > 1:
+            exchanged = exchanged_elements(size.ranks, size.residues, template.multiplication_channels)
+            exchanges = 2 * template_pair + exchanged * size.element_bytes
+        channels = template.attention_heads * template.attention_channels
+        bias = size.residues**2 * template.attention_heads * size.element_bytes
+        pointwise = attention_elements(
+            size.templates, template.channels, attention.attention_heads * attention.attention_channels
+        )
+        return {
+            "template features": embedded
+            + chunk(rows, size.residues * embedding_elements(template.channels)),
+            "template multiplication": embedded + multiplication + exchanges,
+            "template triangle attention": embedded
+            + exchanges
+            + bias
+            + chunk(rows, 5 * size.residues * channels),
+            "template attention": embedded
+            + positions * pair.channels * size.element_bytes
+            + chunk(rows, size.residues * pointwise),
+        }
+    features = 3 * template.channels + 2 * pair.channels + 6 * GEOMETRY_FEATURES
+    # the mean over templates, the template being embedded, and the intermediates of embedding it
+    embedding = max(multiplication, chunk(rows, size.residues * features))
+    return {
+        "templates": 2 * template_pair + embedding,
+        "template output": template_pair + positions * pair.channels * size.element_bytes,
+    }

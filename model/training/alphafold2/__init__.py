@@ -1,0 +1,1 @@
+"""The training form of AlphaFold2."""

@@ -1,0 +1,150 @@
+"""Differentiable updates of single layers, with a batch axis, from the parameters of the network's modules.
+
+Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 (2021). B is the batch, S the
+MSA rows, N the residues.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from cuda.fused.attention import differentiable as attention
+from cuda.fused.attention.reference import MASK_PENALTY
+from cuda.fused.layer_norm.reference import wide_layer_norm
+from cuda.fused.outer_product_mean import differentiable as outer_product_mean
+from cuda.fused.transition import differentiable as transition
+from cuda.fused.triangle_multiplication import differentiable as triangle_multiplication
+from model.alphafold2.modules.evoformer import (
+    MsaColumnAttention,
+    MsaRowAttention,
+    OuterProductMean,
+    TriangleAttention,
+    TriangleMultiplication,
+)
+from model.layers.common import Attention, LayerNorm, Linear, Transition
+
+# axis along which a dropout mask is shared: rows of [B, rows, columns, C], or its columns
+ROWS, COLUMNS = 1, 2
+
+
+def linear(x: torch.Tensor, layer: Linear) -> torch.Tensor:
+    """Apply a linear layer to [..., in] in x's dtype."""
+    return F.linear(x, layer.weights.to(x.dtype).T, layer.bias.to(x.dtype))
+
+
+def layer_norm(x: torch.Tensor, norm: LayerNorm) -> torch.Tensor:
+    """Normalise [..., C] in float32; return x's dtype."""
+    return wide_layer_norm(x, norm.scale, norm.offset)
+
+
+def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) -> torch.Tensor:
+    """Drop entries of x [B, rows, columns, C] with one mask for the whole shared axis.
+
+    Args:
+        x: the update of a residual.
+        rate: probability that an entry becomes 0; the others are divided by 1 − rate.
+        shared_axis: ROWS or COLUMNS.
+        dropout: scalar that multiplies the rate: 1 to apply dropout, 0 for none.
+    """
+    shape = [1 if axis == shared_axis else size for axis, size in enumerate(x.shape)]
+    keep_probability = 1.0 - rate * dropout
+    return x * ((torch.rand(shape, device=x.device) < keep_probability) / keep_probability).to(x.dtype)
+
+
+def gated_attention(
+    x: torch.Tensor, layer: Attention, fused: bool, bias: torch.Tensor | None, mask: torch.Tensor
+) -> torch.Tensor:
+    """Return gated self-attention along axis 2 of normalised x, independently for each entry of axis 1.
+
+    Args:
+        x: [B, R, L, C].
+        layer: the projections.
+        fused: run the fused kernels.
+        bias: [B, H, L, L], the same for all R, or None.
+        mask: [B, R, L] float32, or [B, 1, L] for one mask for all R; 1 for keys that may be attended to.
+    """
+    weights = (layer.query_w, layer.key_w, layer.value_w, layer.gating_w)
+    projection = torch.cat([w.flatten(1) for w in weights], dim=1).to(x.dtype)  # [C, 4*H*D]
+    gating_bias = layer.gating_b.to(x.dtype)
+    gated = attention.attend(x @ projection, gating_bias, mask, bias, fused=fused)  # [B, R, L, H*D]
+    return gated @ layer.output_w.flatten(0, 1).to(x.dtype) + layer.output_b.to(x.dtype)
+
+
+def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> torch.Tensor:
+    """Return attention along axis 2 of normalised x with one averaged query and one key head (Algorithm 19).
+
+    Args:
+        x: [B, R, L, C].
+        layer: the projections; key and value are [C, D].
+        mask: [B, R, L] float32.
+    """
+    heads, width = layer.query_w.shape[1:]
+    key_mask = mask.to(x.dtype)
+    mean = (key_mask[:, :, None] @ x).squeeze(2) / (mask.sum(dim=2, keepdim=True) + 1e-10).to(x.dtype)
+    query = (mean @ layer.query_w.flatten(1).to(x.dtype)).unflatten(-1, (heads, width)) * width**-0.5
+    key, value = x @ layer.key_w.to(x.dtype), x @ layer.value_w.to(x.dtype)  # [B, R, L, D]
+    logits = (query @ key.transpose(-1, -2)).float() + MASK_PENALTY * (mask[:, :, None] - 1.0)  # [B, R, H, L]
+    attended = (torch.softmax(logits, dim=-1).to(x.dtype) @ value).flatten(2)  # [B, R, H*D]
+    gate = x @ layer.gating_w.flatten(1).to(x.dtype) + layer.gating_b.flatten().to(x.dtype)
+    gated = torch.sigmoid(gate) * attended[:, :, None]
+    return gated @ layer.output_w.flatten(0, 1).to(x.dtype) + layer.output_b.to(x.dtype)
+
+
+def pair_bias(pair: torch.Tensor, norm: LayerNorm, weights: torch.Tensor) -> torch.Tensor:
+    """Return LN(pair) W with heads first, [B, H, N, N]."""
+    return (layer_norm(pair, norm) @ weights.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()
+
+
+def msa_row_update(
+    layer: MsaRowAttention, msa: torch.Tensor, pair: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Return the update of Algorithm 7; msa [B, S, N, C], pair [B, N, N, Z], mask [B, S, N] or [B, 1, N]."""
+    bias = pair_bias(pair, layer.feat_2d_norm, layer.feat_2d_weights)
+    return gated_attention(
+        layer_norm(msa, layer.query_norm), layer.attention, layer.kernels.fused, bias, mask
+    )
+
+
+def msa_column_update(layer: MsaColumnAttention, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the update of Algorithm 8 or 19; msa [B, S, N, C], mask [B, S, N] or, for 8, [B, S, 1]."""
+    columns = layer_norm(msa, layer.query_norm).transpose(1, 2)  # [B, N, S, C]
+    column_mask = mask.transpose(1, 2)
+    if layer.is_global:
+        update = global_attention(columns, layer.attention, column_mask)
+    else:
+        update = gated_attention(columns, layer.attention, layer.kernels.fused, None, column_mask)
+    return update.transpose(1, 2)
+
+
+def transition_update(layer: Transition, x: torch.Tensor) -> torch.Tensor:
+    """Return the update of Algorithms 9 and 15; x [..., C]."""
+    return transition.transition(x, layer.gather_operands(), fused=layer.kernels.fused)
+
+
+def outer_product_mean_update(layer: OuterProductMean, msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the update [B, N, N, Z] of Algorithm 10; msa [B, S, N, C], mask [B, S, N]."""
+    return outer_product_mean.outer_product_mean(
+        msa, layer.gather_operands(), mask, fused=layer.kernels.fused
+    )
+
+
+def triangle_multiplication_update(
+    layer: TriangleMultiplication, pair: torch.Tensor, pair_mask: torch.Tensor
+) -> torch.Tensor:
+    """Return the update of Algorithm 11 or 12; pair [B, N, N, Z], pair_mask [B, N, N]."""
+    return triangle_multiplication.triangle_multiplication(
+        pair, layer.gather_operands(), pair_mask, outgoing=layer.outgoing, fused=layer.kernels.fused
+    )
+
+
+def triangle_attention_update(
+    layer: TriangleAttention, pair: torch.Tensor, seq_mask: torch.Tensor
+) -> torch.Tensor:
+    """Return the update of Algorithm 13 or 14; pair [B, N, N, Z], seq_mask [B, N].
+
+    Keys are masked by residue, not by pair. Only the rows of padding differ, and no residue reads them.
+    """
+    rows = pair if layer.starting else pair.transpose(1, 2)
+    normed = layer_norm(rows, layer.query_norm)
+    bias = (normed @ layer.feat_2d_weights.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()  # [B, H, N, N]
+    update = gated_attention(normed, layer.attention, layer.kernels.fused, bias, seq_mask[:, None])
+    return update if layer.starting else update.transpose(1, 2)

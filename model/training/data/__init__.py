@@ -1,0 +1,1 @@
+"""Chains, samples and files of training data."""

@@ -1,0 +1,1 @@
+"""Settings, state and steps of a training run."""

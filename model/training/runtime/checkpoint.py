@@ -1,0 +1,184 @@
+"""Checkpoints of a training run.
+
+A full checkpoint holds parameters, their average and both moments of Adam in float32, 16 bytes per parameter.
+A run continues from it bit for bit on the same kind of device.
+
+A portable checkpoint moves a run between machines, in files under 16 MiB with 3.03 bytes per parameter: the
+average in bfloat16, from which the final network is exported, and the difference between the parameters and
+the average in 8 bits per element, with one scale per 64 elements. It lacks Adam's moments: after a restart
+they start from zero, and the learning rate rises again over some steps.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.network import AlphaFold
+from model.dataclass_mapping import from_mapping
+from model.errors import DataError
+from model.replaced_files import replaced_file
+from model.training.runtime.parameters import FlatParameters, parameter_arrays
+
+FULL_NAME = "checkpoint.safetensors"
+# subfolder of a run for its portable checkpoint
+PORTABLE_FOLDER = "carried"
+MANIFEST = "manifest.json"
+MAX_PART_BYTES = 15 * 2**20
+SCALE_BLOCK = 64
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a run.
+
+    Args:
+        step: optimiser steps done.
+        samples: training samples used.
+        seconds: time spent in training, over all sessions.
+        moments_from: step at which Adam's moments last started from zero.
+    """
+
+    step: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    moments_from: int = 0
+
+
+def save_full(
+    run: Path,
+    flat: FlatParameters,
+    moments: Mapping[str, torch.Tensor],
+    config: ModelConfig,
+    progress: Progress,
+) -> None:
+    """Write a full checkpoint to the run's folder, atomically replacing the previous one."""
+    tensors = {"values": flat.values, "average": flat.average, **{name: moments[name] for name in MOMENTS}}
+    packed = {name: flat.pack(tensor).cpu() for name, tensor in tensors.items()}
+    metadata = {"config": json.dumps(asdict(config)), "progress": json.dumps(asdict(progress))}
+    with replaced_file(run / FULL_NAME) as path:
+        save_file(packed, path, metadata)
+
+
+def load_full(
+    run: Path, flat: FlatParameters, moments: Mapping[str, torch.Tensor], config: ModelConfig
+) -> Progress:
+    """Read a full checkpoint into the buffers.
+
+    Raises:
+        DataError: it belongs to another network.
+    """
+    path = run / FULL_NAME
+    with safe_open(path, "pt") as stream:
+        metadata = stream.metadata()
+        _check_config(path, metadata["config"], config)
+        flat.unpack(stream.get_tensor("values"), flat.values)
+        flat.unpack(stream.get_tensor("average"), flat.average)
+        for name in MOMENTS:
+            flat.unpack(stream.get_tensor(name), moments[name])
+    return from_mapping(Progress, json.loads(metadata["progress"]))
+
+
+def save_portable_checkpoint(
+    folder: Path, flat: FlatParameters, config: ModelConfig, progress: Progress
+) -> None:
+    """Write a portable checkpoint: a manifest, and parts `average-I` and `offset-I.safetensors`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.safetensors"):
+        old.unlink()
+    average = flat.pack(flat.average).to(torch.bfloat16).cpu()
+    offset = flat.pack(flat.values).cpu() - average.float()
+    codes, scales = _quantize(offset)
+    count = _save_parts(folder, "average", average)
+    num_parts = {"average": count, "offset": _save_parts(folder, "offset", codes, scales)}
+    manifest = {"config": asdict(config), "progress": asdict(progress), "parts": num_parts}
+    with replaced_file(folder / MANIFEST) as path:
+        path.write_text(json.dumps(manifest, indent=1))
+
+
+def load_portable_checkpoint(folder: Path, flat: FlatParameters, config: ModelConfig) -> Progress:
+    """Read a portable checkpoint into the buffers; without `offset-*`, training continues from the average.
+
+    Raises:
+        DataError: a part is missing, or it belongs to another network.
+    """
+    manifest = json.loads((folder / MANIFEST).read_text())
+    _check_config(folder, json.dumps(manifest["config"]), config)
+    average = _load_parts(folder, "average", manifest["parts"]["average"])["values"].float()
+    flat.unpack(average, flat.average)
+    values = average
+    if (folder / "offset-0.safetensors").exists():
+        parts = _load_parts(folder, "offset", manifest["parts"]["offset"])
+        values = average + _dequantize(parts["values"], parts["scales"])
+    flat.unpack(values, flat.values)
+    progress = from_mapping(Progress, manifest["progress"])
+    return Progress(progress.step, progress.samples, progress.seconds, moments_from=progress.step)
+
+
+def stored_progress(run: Path) -> Progress:
+    """Return the progress of a full checkpoint, else that of a portable one, else the start of a run."""
+    if (run / FULL_NAME).exists():
+        with safe_open(run / FULL_NAME, "pt") as stream:
+            return from_mapping(Progress, json.loads(stream.metadata()["progress"]))
+    manifest = run / PORTABLE_FOLDER / MANIFEST
+    if manifest.exists():
+        return from_mapping(Progress, json.loads(manifest.read_text())["progress"])
+    return Progress()
+
+
+def averaged_arrays(folder: Path) -> dict[str, np.ndarray]:
+    """Return the averaged parameters of a portable checkpoint by DeepMind's names, float32."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    network = AlphaFold(from_mapping(ModelConfig, manifest["config"]))
+    flat = FlatParameters(network, torch.device("cpu"))
+    flat.unpack(_load_parts(folder, "average", manifest["parts"]["average"])["values"], flat.values)
+    return parameter_arrays(network)
+
+
+def _check_config(path: Path, stored: str, config: ModelConfig) -> None:
+    if from_mapping(ModelConfig, json.loads(stored)) != config:
+        raise DataError(f"{path}: holds a network of another shape than the configuration")
+
+
+def _quantize(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return codes [n] int8 and scales [n / 64] float16 of x [n]."""
+    blocks = torch.nn.functional.pad(x, (0, -len(x) % SCALE_BLOCK)).view(-1, SCALE_BLOCK)
+    # rounded up by half a unit of float16 at most, so that no code exceeds 127
+    scales = (blocks.abs().amax(dim=1) / 127.0 * 1.001).clip(min=1e-7).half()
+    codes = (blocks / scales.float()[:, None]).round().clip(-127, 127).to(torch.int8)
+    return codes.flatten()[: len(x)], scales
+
+
+def _dequantize(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Return the float32 values [n] of codes and scales; see `_quantize`."""
+    return codes.float() * scales.float().repeat_interleave(SCALE_BLOCK)[: len(codes)]
+
+
+def _save_parts(folder: Path, name: str, values: torch.Tensor, scales: torch.Tensor | None = None) -> int:
+    """Write a vector, with its scales, in files of bounded size; return the number of files."""
+    per_part = MAX_PART_BYTES // values.element_size() // SCALE_BLOCK * SCALE_BLOCK
+    starts = range(0, len(values), per_part)
+    for index, start in enumerate(starts):
+        tensors: dict[str, Any] = {"values": values[start : start + per_part].clone()}
+        if scales is not None:
+            tensors["scales"] = scales[start // SCALE_BLOCK : -(-(start + per_part) // SCALE_BLOCK)].clone()
+        with replaced_file(folder / f"{name}-{index}.safetensors") as path:
+            save_file(tensors, path)
+    return len(starts)
+
+
+def _load_parts(folder: Path, name: str, count: int) -> dict[str, torch.Tensor]:
+    paths = [folder / f"{name}-{index}.safetensors" for index in range(count)]
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"{path}: missing part of a portable checkpoint")
+    parts = [load_file(path) for path in paths]
+    return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}

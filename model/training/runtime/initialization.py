@@ -1,0 +1,121 @@
+"""Initial parameters of a network to be trained: drawn, or those of a trained network.
+
+They are drawn as DeepMind's code does (supplement section 1.11.4). Layers whose output is added to a
+representation start at zero: a deep network starts as a shallow one.
+"""
+
+import math
+import zlib
+from dataclasses import replace
+
+import torch
+
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import load_folder
+from model.checkpoints.network_folder import folder_of, read_manifest
+from model.errors import ConfigError
+
+# standard deviation of a normal distribution truncated at two standard deviations
+_TRUNCATED_DEVIATION = 0.87962566103423978
+# output layers, by the last parts of their names
+_ZERO_WEIGHTS = frozenset(
+    {
+        "transition2",
+        "transition_2",
+        "output_projection",
+        "resblock2",
+        "resblock2_1",
+        "affine_update",
+        "logits",
+        "half_logits",
+        "gating_linear",
+        "left_gate",
+        "right_gate",
+    }
+)
+_RELU = frozenset(
+    {
+        "transition1",
+        "transition",
+        "transition_1",
+        "resblock1",
+        "resblock1_1",
+        "act_0",
+        "act_1",
+        "embedding2d",
+        "template_single_embedding",
+        "template_projection",
+    }
+)
+_GATES = frozenset({"gating_linear", "left_gate", "right_gate"})
+_GLOROT = frozenset({"query_w", "key_w", "value_w"})
+# Inputs that no training sample has, because the training data have no deletion counts. Their weights start
+# at zero and stay there, so that alignments with deletions do not meet weights that were never trained.
+_UNSEEN_INPUTS = {"preprocess_msa": (23, 24, 48), "extra_msa_activations": (23, 24)}
+
+
+@torch.no_grad()
+def initialize(network: AlphaFold, seed: int) -> None:
+    """Draw all parameters; each depends on the seed and its own name alone.
+
+    Args:
+        network: a network on the CPU, float32.
+        seed: seed of the draw.
+    """
+    for name, parameter in network.named_parameters():
+        generator = torch.Generator().manual_seed((seed * 2654435761 + zlib.crc32(name.encode())) % 2**63)
+        _draw(name, parameter, generator)
+
+
+@torch.no_grad()
+def copy_trained(network: AlphaFold, config: ModelConfig, trained: str) -> None:
+    """Replace a network's parameters by those of a trained one; a PAE head that it lacks is kept.
+
+    Args:
+        network: a network on the CPU, float32.
+        config: its architecture.
+        trained: folder that `foldcli train --package` wrote, or "compact" for the one in the package.
+
+    Raises:
+        ConfigError: the trained network has another shape.
+        ParametersMissing, ParametersError: see `model.alphafold2.parameters.load_folder`.
+    """
+    folder = folder_of(trained)
+    manifest = read_manifest(folder)
+    if _without_error_head(manifest.config) != _without_error_head(config):
+        raise ConfigError(f"initial_network: {trained} has another shape than `network`")
+    source = AlphaFold.from_parameters(manifest.config, load_folder(folder, manifest))
+    parameters = dict(network.named_parameters())
+    for name, values in source.named_parameters():
+        if name in parameters:
+            parameters[name].copy_(values)
+
+
+def _without_error_head(config: ModelConfig) -> ModelConfig:
+    """Return an architecture without its name and its PAE head, for comparisons."""
+    return replace(config, name="", trained=True, predicted_aligned_error=False)
+
+
+def _draw(name: str, parameter: torch.Tensor, generator: torch.Generator) -> None:
+    *_, layer, kind = name.split(".")
+    if kind == "scale" or kind == "gating_b" or (kind == "bias" and layer in _GATES):
+        parameter.fill_(1.0)
+    elif kind == "trainable_point_weights":
+        parameter.fill_(math.log(math.e - 1.0))  # softplus gives 1
+    elif kind in ("offset", "bias", "output_b", "gating_w", "output_w") or layer in _ZERO_WEIGHTS:
+        parameter.zero_()
+    elif kind in _GLOROT:
+        outputs = parameter[0].numel()
+        limit = math.sqrt(6.0 / (parameter.shape[0] + outputs))
+        parameter.uniform_(-limit, limit, generator=generator)
+    elif kind == "feat_2d_weights":
+        parameter.normal_(0.0, parameter.shape[0] ** -0.5, generator=generator)
+    else:
+        scale = 2.0 if layer in _RELU else 1.0
+        deviation = math.sqrt(scale / parameter.shape[0]) / _TRUNCATED_DEVIATION
+        torch.nn.init.trunc_normal_(
+            parameter, 0.0, deviation, -2 * deviation, 2 * deviation, generator=generator
+        )
+        for row in _UNSEEN_INPUTS.get(layer, ()):
+            parameter[row].zero_()

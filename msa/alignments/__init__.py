@@ -1,0 +1,1 @@
+"""Alignments: their rows, filters and file formats."""

@@ -1,0 +1,1 @@
+"""Errors, atomic files and other basics that every package may import."""

@@ -1,0 +1,1 @@
+"""The interface of search engines: settings, profiles, batches, hits."""

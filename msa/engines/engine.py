@@ -1,0 +1,367 @@
+"""The interface of the search engines. The CPU and GPU engines return bitwise identical results."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from cuda.alignment import AlignmentPaths
+from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.query_profile import QueryProfile
+from msa.engines.scored_batch import ScoringProcess
+from msa.engines.settings import SearchSettings
+from msa.io.fasta import FastaRecord
+
+ProfileCallback = Callable[[FastaRecord, QueryProfile, bool], None]
+"""A callback with a query, the profile that it was searched with, and True if this is a family profile."""
+
+
+class EvalueFunction(Protocol):
+    """A callback that computes the E-values by which candidates are selected; called from several threads."""
+
+    def __call__(
+        self,
+        queries: np.ndarray,
+        targets: np.ndarray,
+        scores: np.ndarray,
+        reversed_scores: np.ndarray | None = None,
+        /,
+    ) -> np.ndarray:
+        """Return E-values, float64 [n]; those above `Selection.max_evalue` may be infinite.
+
+        Without `Selection.max_aligned`, those up to `Selection.max_evalue` may be 0.
+
+        Args:
+            queries: int64 [n], index of the query of each candidate, ascending.
+            targets: int64 [n], target indices.
+            scores: int32 [n], half-bits.
+            reversed_scores: int32 [n], scores of the same targets against the reversed profile; None to
+                compute E-values without the correction that needs them.
+        """
+        ...
+
+
+def evalues_of_passing(passes: np.ndarray) -> np.ndarray:
+    """Return 0 for candidates that pass, bool [n], and infinity for others, as `EvalueFunction` allows."""
+    return np.where(passes, 0.0, math.inf)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The criteria by which candidates are selected for alignment.
+
+    Args:
+        evalues: see EvalueFunction.
+        max_evalue: largest E-value.
+        max_aligned: maximum number of candidates per query, those with the smallest E-values (ties: higher
+            score, then database order); None for no limit.
+        reverse: whether E-values are corrected by the scores of the reversed profile, which are computed for
+            the candidates that pass without the correction.
+        longest_targets: returns the largest length of a target that may pass, by score, given the index of a
+            query; see `msa.profile.statistics.longest_targets`.
+    """
+
+    evalues: EvalueFunction
+    max_evalue: float
+    max_aligned: int | None = None
+    reverse: bool = False
+    longest_targets: Callable[[int], np.ndarray] | None = None
+
+    def possible(
+        self, queries: Sequence[int], owners: np.ndarray, lengths: np.ndarray, scores: np.ndarray
+    ) -> np.ndarray:
+        """Return the indices, int64 [m], of the candidates of several queries that may pass.
+
+        Args:
+            queries: indices of the queries.
+            owners: int32 [n], index in `queries` of each candidate's query.
+            lengths: int32 [n], residues of the targets.
+            scores: int32 [n], half-bits.
+        """
+        if self.longest_targets is None:
+            return np.flatnonzero(scores > 0)
+        longest = np.stack([self.longest_targets(self.original_query(query)) for query in queries])
+        entries = owners * longest.shape[1] + np.minimum(scores, longest.shape[1] - 1)
+        return np.flatnonzero(lengths <= longest.reshape(-1).take(entries))
+
+    def original_query(self, query: int) -> int:
+        """Return the index by which the functions of this selection know a query."""
+        return query
+
+    def limit_of(self, query: int) -> int | None:
+        """Return the maximum number of candidates of a query."""
+        return self.max_aligned
+
+    def passing(
+        self,
+        queries: Sequence[int],
+        counts: Sequence[int],
+        targets: np.ndarray,
+        scores: np.ndarray,
+        reversed_scores: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, list[bool]]:
+        """Return the indices of the candidates of several queries that pass.
+
+        Args:
+            queries: indices of the queries, ascending.
+            counts: number of candidates of each query.
+            targets: int64 [n], target indices of the candidates, query after query.
+            scores: see EvalueFunction.
+            reversed_scores: see EvalueFunction.
+
+        Returns:
+            int64 [m], ascending, and for each query, whether `max_aligned` limited their number. It does so
+            only for the final E-values.
+        """
+        owners = np.repeat(np.array([self.original_query(query) for query in queries], np.int64), counts)
+        evalues = self.evalues(owners, targets, scores, reversed_scores)
+        passing, capped = np.flatnonzero((scores > 0) & (evalues <= self.max_evalue)), [False] * len(queries)
+        limits = [self.limit_of(query) for query in queries]
+        final = reversed_scores is not None or not self.reverse
+        if not final or all(limit is None for limit in limits):
+            return passing, capped
+        kept = np.split(passing, np.searchsorted(passing, np.cumsum(counts)[:-1]))
+        for k, limit in enumerate(limits):
+            if limit is not None and len(kept[k]) > limit:
+                order = np.lexsort((targets[kept[k]], -scores[kept[k]], evalues[kept[k]]))
+                kept[k], capped[k] = np.sort(kept[k][order[:limit]]), True
+        return np.concatenate(kept), capped
+
+
+@dataclass(frozen=True, eq=False)
+class FilteredTargets:
+    """The targets of one query that passed the gapless filter.
+
+    Args:
+        targets: int64 [n], target indices; those of the whole query and of each window are sorted separately,
+            by descending score, then by index.
+        scores: int32 [n], gapless scores, half-bits.
+        windows: int32 [n], 0 for targets of the whole query, k for those of its k-th window.
+        passes: bool [n], True for targets that may become hits.
+    """
+
+    targets: np.ndarray
+    scores: np.ndarray
+    windows: np.ndarray
+    passes: np.ndarray
+
+    @classmethod
+    def of_query(cls, targets: np.ndarray, scores: np.ndarray) -> "FilteredTargets":
+        """Return the targets of a query without windows."""
+        return cls(targets, scores, np.zeros(len(targets), np.int32), np.ones(len(targets), bool))
+
+    def of_window(self, window: int) -> "FilteredTargets":
+        """Return the targets of one window, or of the whole query (0)."""
+        selected = self.windows == window
+        return FilteredTargets(
+            self.targets[selected], self.scores[selected], self.windows[selected], self.passes[selected]
+        )
+
+    @classmethod
+    def of_windows(cls, parts: Sequence["FilteredTargets"]) -> "FilteredTargets":
+        """Combine the targets of the whole query (first) and of each of its windows."""
+        return cls(
+            np.concatenate([part.targets for part in parts]),
+            np.concatenate([part.scores for part in parts]),
+            np.repeat(np.arange(len(parts), dtype=np.int32), [len(part.targets) for part in parts]),
+            np.concatenate([part.passes for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The targets of one query that passed the gapless filter, and the alignments of the selected ones.
+
+    Args:
+        targets: int64 [n], target indices by descending gapless score, then by index. In a clustered
+            database, the cluster members of the aligned representatives follow.
+        scores: int32 [n], alignment scores of all targets, half-bits; 0 if no residue pair scores above 0.
+        aligned: int64 [m], indices into `targets` of the aligned targets: selected, with a score above 0.
+        reversed_scores: int32 [m], scores of the aligned targets against the reversed profile; 0 where not
+            computed.
+        alignments: [m], alignments of the aligned targets.
+        capped: whether `Selection.max_aligned` limited the number of aligned targets.
+        filtered: the targets that passed the filter, which come first in `targets`; empty without a filter.
+        more_are_ready: whether the candidates of the next query follow at once, so that the caller may wait
+            for them; they are of the same batch.
+        next_batch_is_ready: whether those of the next batch follow at once.
+    """
+
+    targets: np.ndarray
+    scores: np.ndarray
+    aligned: np.ndarray
+    reversed_scores: np.ndarray
+    alignments: AlignmentPaths
+    capped: bool = False
+    filtered: FilteredTargets = field(
+        default_factory=lambda: FilteredTargets.of_query(np.empty(0, np.int64), np.empty(0, np.int32))
+    )
+    more_are_ready: bool = False
+    next_batch_is_ready: bool = False
+
+    def followed_by(self, other: "Candidates") -> "Candidates":
+        """Append candidates of the same query that were aligned later, and did not come from the filter."""
+        return Candidates(
+            np.concatenate([self.targets, other.targets]),
+            np.concatenate([self.scores, other.scores]),
+            np.concatenate([self.aligned, other.aligned + len(self.targets)]),
+            np.concatenate([self.reversed_scores, other.reversed_scores]),
+            AlignmentPaths.concatenate([self.alignments, other.alignments]),
+            self.capped,
+            self.filtered,
+            other.more_are_ready,
+            self.next_batch_is_ready,
+        )
+
+
+def all_alignments(found: Sequence[Candidates]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Combine the alignments of several queries.
+
+    Returns:
+        Their targets, int64 [n], scores, int32 [n], and records, int32 [n, 8]; see AlignmentPaths.
+    """
+    targets = np.concatenate([each.targets[each.aligned] for each in found])
+    scores = np.concatenate([each.scores[each.aligned] for each in found])
+    return targets, scores, np.concatenate([each.alignments.records for each in found])
+
+
+@dataclass(frozen=True)
+class EngineRequest:
+    """The arguments of one engine call that apply to all of its queries.
+
+    Args:
+        targets: the sequences to search.
+        settings: filter limits, gap costs and, for the CPU engine, the number of threads.
+        progress: called with the number of query–target pairs that have passed through the filter so far.
+        selection: the criteria by which candidates are selected for alignment; None to align all.
+    """
+
+    targets: SequenceArrays
+    settings: SearchSettings
+    progress: Callable[[int], None] | None = None
+    selection: Selection | None = None
+
+
+class Aligner(Protocol):
+    """Gapped alignment of queries to given targets."""
+
+    def align(
+        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
+    ) -> Iterator[Candidates]:
+        """Align each query to given targets, without filtering.
+
+        May be called while an iterator returned by `Engine.run` is not exhausted; the targets of that run
+        stay loaded.
+
+        Args:
+            pairs: queries, each with its targets as int64 [n] indices; consumed lazily.
+            request: targets, settings and selection; `progress` is not called.
+
+        Returns:
+            The candidates of each query, in the order of the queries; targets stay in the given order.
+        """
+        ...
+
+
+class Engine(Aligner, Protocol):
+    """Gapless filter and gapped alignment of queries against a database."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds spent so far by stage name; empty if the engine does not measure them."""
+        ...
+
+    @property
+    def drives_gpus(self) -> bool:
+        """True if threads of this process drive GPUs, which other Python code would delay."""
+        ...
+
+    @property
+    def scoring_process(self) -> ScoringProcess | None:
+        """The process that scores candidates and aligns with the same GPU, if there is one."""
+        ...
+
+    def prepare(self, lengths: Sequence[int]) -> None:
+        """Announce the lengths of the next queries, so that kernels can be compiled for all at once."""
+        ...
+
+    def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
+        """Filter all targets, then align the best ones.
+
+        Args:
+            queries: consumed lazily, as the engine has capacity.
+            request: targets, settings and callbacks.
+
+        Returns:
+            The candidates of each query, in the order of the queries.
+        """
+        ...
+
+
+def best_targets(
+    scores: np.ndarray,
+    max_targets: int,
+    min_score: int,
+    lengths: np.ndarray | None = None,
+    longest: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the targets that pass the gapless filter.
+
+    Args:
+        scores: int32 [n], gapless scores of all targets.
+        max_targets: maximum number of targets that pass.
+        min_score: smallest score that passes.
+        lengths: int32 [n], residues of the targets; only used with `longest`.
+        longest: see `QueryProfile.longest_targets`.
+
+    Returns:
+        int64 [≤ max_targets], target indices by descending score, then by index.
+    """
+    passing = np.flatnonzero(scores >= min_score)
+    if longest is not None and lengths is not None:
+        limits = longest.take(np.minimum(scores[passing], len(longest) - 1))
+        passing = passing[lengths[passing] <= limits]
+    if len(passing) > max_targets:
+        # sort only the targets that reach the lowest passing score
+        limit = np.partition(scores[passing], len(passing) - max_targets)[len(passing) - max_targets]
+        passing = passing[scores[passing] >= limit]
+    return passing[np.argsort(-scores[passing], kind="stable")][:max_targets]
+
+
+def merge_best_targets(parts: Iterable[tuple[np.ndarray, np.ndarray]], max_targets: int) -> FilteredTargets:
+    """Merge the best targets of each part of a database.
+
+    Args:
+        parts: target indices in the whole database (int64 [n]) and scores (int32 [n]) of each part: its best
+            `max_targets`, or all that pass, in the order of `best_targets`.
+        max_targets: maximum number of targets that pass.
+
+    Returns:
+        At most `max_targets`, as `best_targets` returns them for the whole database.
+    """
+    parts = list(parts)
+    if len(parts) == 1:
+        return FilteredTargets.of_query(*(array[:max_targets] for array in parts[0]))
+    targets = np.concatenate([np.empty(0, np.int64), *(indices for indices, _ in parts)])
+    scores = np.concatenate([np.empty(0, np.int32), *(part_scores for _, part_scores in parts)])
+    # one key for both criteria, because np.lexsort is several times slower; indices are below 2³¹
+    order = np.argsort(targets - (scores.astype(np.int64) << 31))[:max_targets]
+    return FilteredTargets.of_query(targets[order], scores[order])
+
+
+def merge_filtered(parts: Sequence[FilteredTargets], max_targets: int) -> FilteredTargets:
+    """Merge the targets of each part of a database.
+
+    Args:
+        parts: see `merge_best_targets`; indices are those of the whole database.
+        max_targets: maximum number of targets of the whole query, and of each window.
+    """
+    merged = []
+    for window in range(1 + max(int(part.windows.max(initial=0)) for part in parts)):
+        of_window = [part.of_window(window) for part in parts]
+        best = merge_best_targets(((part.targets, part.scores) for part in of_window), max_targets)
+        passing = np.concatenate([part.targets[part.passes] for part in of_window])
+        merged.append(replace(best, passes=np.isin(best.targets, passing)))
+    return FilteredTargets.of_windows(merged)

@@ -1,0 +1,361 @@
+"""Hits of a search, and their local alignments."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple, Protocol, overload
+
+import numpy as np
+
+from cuda.alignment import AlignmentPaths
+from msa.alphabet import decode, encode
+from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.engine import FilteredTargets
+from msa.io.fasta import first_word
+
+OPERATIONS = "MID"
+"""Operations of an alignment path; the index is the operation's code. M: residue pair; I (insertion): query
+residue opposite a gap; D (deletion): target residue opposite a gap."""
+
+
+class LocalAlignment(NamedTuple):
+    """The best local alignment of a query and one target.
+
+    Args:
+        score: raw score, ≥ 0; if it is 0, all other fields are 0 or empty.
+        query_start, query_end, target_start, target_end: positions from 1, inclusive.
+        identities: aligned pairs of equal residues other than X.
+        columns: aligned pairs and gap residues.
+        runs: int32 [runs], in order: length · 4 + index in OPERATIONS.
+    """
+
+    score: int
+    query_start: int
+    query_end: int
+    target_start: int
+    target_end: int
+    identities: int
+    columns: int
+    runs: np.ndarray
+
+    @property
+    def operations(self) -> list[tuple[int, str]]:
+        """Length and operation of each run."""
+        return [(run >> 2, OPERATIONS[run & 3]) for run in self.runs.tolist()]
+
+    @property
+    def cigar(self) -> str:
+        """The path in CIGAR notation, such as 10M2D5M, with the letters of OPERATIONS."""
+        return "".join(f"{length}{operation}" for length, operation in self.operations)
+
+
+NO_ALIGNMENT = LocalAlignment(0, 0, 0, 0, 0, 0, 0, np.empty(0, np.int32))
+"""The alignment of two sequences without a residue pair that scores above 0."""
+
+
+def local_alignment(paths: AlignmentPaths, index: int) -> LocalAlignment:
+    """Return the alignment with an index."""
+    score, qstart, qend, tstart, tend, identities, columns, _ = paths.records[index].tolist()
+    if score == 0:
+        return NO_ALIGNMENT
+    runs = paths.runs[paths.run_offsets[index] : paths.run_offsets[index + 1]]
+    return LocalAlignment(score, qstart + 1, qend + 1, tstart + 1, tend + 1, identities, columns, runs)
+
+
+def local_alignments(paths: AlignmentPaths) -> list[LocalAlignment]:
+    """Return all alignments."""
+    return [local_alignment(paths, index) for index in range(len(paths))]
+
+
+def alignment_paths(alignments: Sequence[LocalAlignment]) -> AlignmentPaths:
+    """Convert alignments to arrays."""
+    numbers = [(*alignment[:7], len(alignment.runs)) for alignment in alignments]
+    records = np.array(numbers, np.int32).reshape(-1, 8)
+    records[:, 1:5] -= records[:, :1] > 0
+    runs = np.concatenate([np.empty(0, np.int32), *(alignment.runs for alignment in alignments)])
+    return AlignmentPaths.of_records(records, runs)
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A target that passed all thresholds of a search, with its best local alignment.
+
+    Attributes:
+        target: index in the database.
+        header: header line.
+        sequence: residues as letters.
+        query_length: residues of the query.
+        bits: bit score.
+        evalue: expected number of chance hits with at least this score in the whole database.
+        alignment: see LocalAlignment.
+    """
+
+    target: int
+    header: str
+    sequence: str = field(repr=False)
+    query_length: int
+    bits: float
+    evalue: float
+    alignment: LocalAlignment
+
+    @property
+    def id(self) -> str:
+        """First word of the header."""
+        return first_word(self.header)
+
+    @property
+    def score(self) -> int:
+        """Raw score."""
+        return self.alignment.score
+
+    @property
+    def cigar(self) -> str:
+        """The alignment's path; see LocalAlignment."""
+        return self.alignment.cigar
+
+    @property
+    def qstart(self) -> int:
+        """First query position, from 1."""
+        return self.alignment.query_start
+
+    @property
+    def qend(self) -> int:
+        """Last query position, inclusive."""
+        return self.alignment.query_end
+
+    @property
+    def tstart(self) -> int:
+        """First target position, from 1."""
+        return self.alignment.target_start
+
+    @property
+    def tend(self) -> int:
+        """Last target position, inclusive."""
+        return self.alignment.target_end
+
+    @property
+    def target_length(self) -> int:
+        """Residues of the target."""
+        return len(self.sequence)
+
+    @property
+    def identity(self) -> float:
+        """Identical pairs as a fraction of the alignment's columns, gaps included."""
+        return self.alignment.identities / self.alignment.columns
+
+    @property
+    def query_coverage(self) -> float:
+        """Fraction of the query between the alignment's ends."""
+        return (self.qend - self.qstart + 1) / self.query_length
+
+    @property
+    def target_coverage(self) -> float:
+        """Fraction of the target between the alignment's ends."""
+        return (self.tend - self.tstart + 1) / self.target_length
+
+    def aligned(self, query: str) -> tuple[str, str]:
+        """Return query and target between the alignment's ends, equally long, with `-` for gaps.
+
+        Args:
+            query: the query's residues.
+        """
+        query_parts, target_parts = [], []
+        i, j = self.qstart - 1, self.tstart - 1
+        for length, operation in self.alignment.operations:
+            gap = "-" * length
+            query_parts.append(gap if operation == "D" else query[i : i + length])
+            target_parts.append(gap if operation == "I" else self.sequence[j : j + length])
+            i += 0 if operation == "D" else length
+            j += 0 if operation == "I" else length
+        return "".join(query_parts), "".join(target_parts)
+
+
+class SequenceSource(Protocol):
+    """The sequences that hits refer to, such as a target database."""
+
+    @property
+    def arrays(self) -> SequenceArrays:
+        """Residues, offsets and lengths."""
+        ...
+
+    def header(self, index: int, /) -> str:
+        """Return the header line of a sequence."""
+        ...
+
+    def headers(self, indices: np.ndarray, /) -> list[str]:
+        """Return the header lines of sequences, int64 [n]."""
+        ...
+
+
+@dataclass(frozen=True)
+class StoredSequences:
+    """Sequences with their headers in memory; implements SequenceSource.
+
+    Args:
+        lines: header lines.
+        arrays: see SequenceSource.
+    """
+
+    lines: Sequence[str]
+    arrays: SequenceArrays
+
+    def header(self, index: int) -> str:
+        """Return the header line of a sequence."""
+        return self.lines[index]
+
+    def headers(self, indices: np.ndarray) -> list[str]:
+        """Return the header lines of sequences, int64 [n]."""
+        return [self.lines[index] for index in indices.tolist()]
+
+
+@dataclass(frozen=True, eq=False)
+class Hits(Sequence[Hit]):
+    """The hits of one query, best first, stored as arrays; single hits are created on access.
+
+    Args:
+        query_length: residues of the query.
+        source: the sequences of the targets.
+        rows: int64 [n], indices of the targets in `source`.
+        targets: int64 [n], indices of the targets in the database.
+        bits: float64 [n], bit scores.
+        evalues: float64 [n].
+        alignments: [n], positions from 0.
+        capped: whether further targets would have been hits, but `max_seqs` limited their number.
+        filtered: the targets that passed the gapless filter, if they were kept.
+    """
+
+    query_length: int
+    source: SequenceSource
+    rows: np.ndarray
+    targets: np.ndarray
+    bits: np.ndarray
+    evalues: np.ndarray
+    alignments: AlignmentPaths
+    capped: bool = False
+    filtered: FilteredTargets | None = None
+
+    @classmethod
+    def from_sequence(cls, query_length: int, hits: Sequence[Hit]) -> "Hits":
+        """Convert hits of one query to Hits, unless they already are."""
+        if isinstance(hits, Hits):
+            return hits
+        arrays = SequenceArrays.concatenate([encode(hit.sequence) for hit in hits])
+        return cls(
+            query_length,
+            StoredSequences([hit.header for hit in hits], arrays),
+            np.arange(len(hits)),
+            np.array([hit.target for hit in hits], np.int64),
+            np.array([hit.bits for hit in hits], np.float64),
+            np.array([hit.evalue for hit in hits], np.float64),
+            alignment_paths([hit.alignment for hit in hits]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Hits": ...
+
+    def __getitem__(self, index: int | slice) -> "Hit | Hits":
+        if isinstance(index, slice):
+            return self.subset(np.arange(len(self))[index])
+        return ArrayHit(self, range(len(self))[index])
+
+    def subset(self, indices: np.ndarray) -> "Hits":
+        """Return the hits with these indices, int [m], or of this mask, bool [n]; keeps `capped`."""
+        kept = np.flatnonzero(indices) if indices.dtype == bool else indices
+        return replace(
+            self,
+            rows=self.rows[kept],
+            targets=self.targets[kept],
+            bits=self.bits[kept],
+            evalues=self.evalues[kept],
+            alignments=self.alignments.subset(kept),
+        )
+
+    @property
+    def headers(self) -> list[str]:
+        """Header lines of the targets."""
+        return self.source.headers(self.rows)
+
+    @property
+    def target_lengths(self) -> np.ndarray:
+        """Residues of the targets, int32 [n]."""
+        return self.source.arrays.lengths[self.rows]
+
+    @property
+    def identities(self) -> np.ndarray:
+        """Identical pairs as a fraction of the alignments' columns, float64 [n]."""
+        return self.alignments.records[:, 5] / self.alignments.records[:, 6]
+
+    @property
+    def query_coverages(self) -> np.ndarray:
+        """Fraction of the query between the alignments' ends, float64 [n]."""
+        records = self.alignments.records
+        return (records[:, 2] - records[:, 1] + 1) / self.query_length
+
+    @property
+    def target_coverages(self) -> np.ndarray:
+        """Fraction of the targets between the alignments' ends, float64 [n]."""
+        records = self.alignments.records
+        return (records[:, 4] - records[:, 3] + 1) / self.target_lengths
+
+
+class ArrayHit(Hit):
+    """A hit whose values are read from the arrays of `Hits`.
+
+    Args:
+        hits: the arrays.
+        index: index of the hit in them.
+    """
+
+    _hits: Hits
+    _index: int
+
+    def __init__(self, hits: Hits, index: int) -> None:
+        # a frozen dataclass sets its fields one by one, which is slow for tens of thousands of hits
+        self.__dict__.update(
+            _hits=hits, _index=index, query_length=hits.query_length, target=int(hits.targets[index]),
+            bits=float(hits.bits[index]), evalue=float(hits.evalues[index]),
+        )  # fmt: skip
+
+    @cached_property
+    def alignment(self) -> LocalAlignment:
+        """Best local alignment with the query."""
+        return local_alignment(self._hits.alignments, self._index)
+
+    @cached_property
+    def header(self) -> str:
+        """Header line."""
+        return self._hits.source.header(int(self._hits.rows[self._index]))
+
+    @cached_property
+    def sequence(self) -> str:
+        """Residues as letters."""
+        return decode(self._hits.source.arrays.codes(int(self._hits.rows[self._index])))
+
+    @property
+    def target_length(self) -> int:
+        """Residues of the target."""
+        return int(self._hits.target_lengths[self._index])
+
+
+@dataclass(frozen=True)
+class QueryHits:
+    """The hits of one query in one iteration.
+
+    Args:
+        hits: by E-value, then score, then database order.
+        is_member: bool [n], True for hits with an E-value small enough to join the query's family.
+    """
+
+    hits: Hits
+    is_member: np.ndarray
+
+    @property
+    def member_hits(self) -> Hits:
+        """The hits that may join the query's family."""
+        return self.hits.subset(self.is_member)

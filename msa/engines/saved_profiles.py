@@ -1,0 +1,161 @@
+"""Files of search profiles, written by --save-profile and read as queries.
+
+A file is a NumPy archive (.npz) without pickled objects. Profile k has `residues_k` (uint8 [length], letter
+codes of the query) and `profile_k` (int16 [length, 32], in the unit of the substitution matrix). `about`
+(uint8) is JSON: format, version, alphabet, substitution matrix and, for each profile, its query's header, its
+length, whether it is the profile of a family, and a SHA-256 of these values and the arrays.
+"""
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+
+from msa.alphabet import LETTERS, decode
+from msa.base.array_archive import read_array, write_array
+from msa.base.errors import InputError
+from msa.engines.query_profile import QueryProfile
+from msa.io.compression import read_bytes
+from msa.io.fasta import FastaRecord, clean_header
+from msa.profile.matrices import BLOSUM62, PROFILE_COLUMNS
+from msa.profile.pssm import ProfileQuery
+
+FORMAT, VERSION = "foldcli profiles", 1
+_MAGIC = b"PK\x03\x04"
+_MAX_LENGTH = 1 << 24
+_NOT_PROFILES = "not a file of profiles saved by --save-profile"
+
+
+def is_profile_archive(data: bytes) -> bool:
+    """Return whether this is the content of a NumPy archive."""
+    return data.startswith(_MAGIC)
+
+
+class ProfileWriter:
+    """A writer of profiles, one at a time; leaving the `with` block completes the file.
+
+    Args:
+        stream: binary stream; the file is invalid until the end of the block.
+        matrix: substitution matrix that defines the unit of the scores.
+    """
+
+    def __init__(self, stream: IO[bytes], matrix: str = BLOSUM62) -> None:
+        self._matrix = matrix
+        self._archive = zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED)
+        self._entries: list[dict[str, Any]] = []
+
+    def __enter__(self) -> "ProfileWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            about = {
+                "format": FORMAT,
+                "version": VERSION,
+                "alphabet": LETTERS,
+                "matrix": self._matrix,
+                "profiles": self._entries,
+            }
+            write_array(self._archive, "about", np.frombuffer(json.dumps(about).encode(), np.uint8))
+        self._archive.close()
+
+    def add(self, query: FastaRecord, profile: QueryProfile, of_family: bool = True) -> None:
+        """Write the profile of a query.
+
+        Args:
+            query: the query.
+            profile: codes and scores that the query was searched with.
+            of_family: whether the profile was computed from a family of sequences.
+        """
+        number = len(self._entries)
+        entry = {"header": query.header, "length": len(profile.codes), "of_family": of_family}
+        scores = profile.profile.astype("<i2")
+        write_array(self._archive, f"residues_{number}", profile.codes)
+        write_array(self._archive, f"profile_{number}", scores)
+        self._entries.append(entry | {"sha256": _checksum(entry, profile.codes, scores)})
+
+
+def read_profiles(path: str | os.PathLike[str], matrix: str = BLOSUM62) -> list[ProfileQuery]:
+    """Read the profiles of a file.
+
+    Args:
+        path: the file; `-` is standard input.
+        matrix: substitution matrix of the search.
+
+    Raises:
+        InputError: not a file of profiles, saved with another matrix or by a newer version, or damaged.
+        OSError: the file cannot be read.
+    """
+    data = read_bytes(path)
+    if not is_profile_archive(data):
+        raise InputError(_NOT_PROFILES, path)
+    return list(parse_profiles(data, os.fspath(path), matrix))
+
+
+def parse_profiles(data: bytes, name: str, matrix: str = BLOSUM62) -> Iterator[ProfileQuery]:
+    """Parse the content of a file, called `name` in errors; see `read_profiles`."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            about = _read_about(archive, name)
+            if about["matrix"] != matrix:
+                raise InputError(
+                    f"saved by a search with --matrix {about['matrix']}; use the same matrix", name
+                )
+            for number, entry in enumerate(about["profiles"]):
+                yield _read_profile(archive, number, entry, name)
+    except InputError as error:
+        if error.path is not None:
+            raise
+        raise InputError(f"damaged profiles: {error.reason}", name) from None
+    except Exception as error:  # zipfile, zlib, numpy and json raise many classes for damaged data
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"damaged profiles: {reason:.200}", name) from None
+
+
+def _read_about(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
+    if "about.npy" not in archive.namelist():
+        raise InputError(_NOT_PROFILES, name)
+    about = json.loads(read_array(archive, "about", np.uint8, (-1,)).tobytes())
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise InputError(_NOT_PROFILES, name)
+    version = about.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise InputError(
+            f"version {version} is newer than this foldcli reads ({VERSION}): update foldcli", name
+        )
+    if version != VERSION or about.get("alphabet") != LETTERS or not about.get("profiles"):
+        raise ValueError("invalid description")
+    return about
+
+
+def _read_profile(archive: zipfile.ZipFile, number: int, entry: dict[str, Any], name: str) -> ProfileQuery:
+    length = entry["length"]
+    if not isinstance(length, int) or not 0 < length <= _MAX_LENGTH:
+        raise ValueError(f"profile {number} has the length {length!r:.40}")
+    codes = read_array(archive, f"residues_{number}", np.uint8, (length,))
+    profile = read_array(archive, f"profile_{number}", np.dtype("<i2"), (length, PROFILE_COLUMNS))
+    header = clean_header(str(entry["header"]))
+    of_family = entry["of_family"] is True
+    checked = {"header": entry["header"], "length": length, "of_family": of_family}
+    if entry["sha256"] != _checksum(checked, codes, profile):
+        raise ValueError(f"the SHA-256 of the profile of {header[:40]!r} does not match")
+    if np.any(codes >= len(LETTERS)):
+        raise ValueError(f"the profile of {header[:40]!r} has an invalid residue")
+    source = f"an earlier search, saved in {name}"
+    return ProfileQuery(header, decode(codes), profile.astype(np.int16), source, of_family)
+
+
+def _checksum(entry: dict[str, Any], codes: np.ndarray, profile: np.ndarray) -> str:
+    text = json.dumps(entry, sort_keys=True).encode()
+    return hashlib.sha256(text + codes.tobytes() + profile.tobytes()).hexdigest()

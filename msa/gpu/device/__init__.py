@@ -1,0 +1,1 @@
+"""A GPU of a search: its memory, streams and toolkit."""

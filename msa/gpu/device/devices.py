@@ -1,0 +1,219 @@
+"""Detection of usable GPUs, with the reason if one cannot be used: driver, toolkit, device or memory.
+
+Each reason is a single line that names the relevant versions or sizes. A search on the CPU takes a hundred
+times as long, so users should learn what to fix.
+
+This module does not import numba.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cuda import driver
+from cuda.alignment.device import SIMULATED, Device, device_properties, memory_info, select_device
+from cuda.driver import DriverError
+from msa.base.errors import MissingError
+from msa.gpu.device.opening import allows_several_processes
+from msa.gpu.device.toolkit import runs_compiled_code, toolkit_version
+
+MIN_CAPABILITY = (8, 0)
+"""Oldest compute capability on which the kernels run."""
+
+MIN_FREE_BYTES = 512 * 2**20
+"""GPU memory that a search needs even for the smallest database."""
+
+_SUCCESS = "CUDA_SUCCESS"
+_REMEDY = "Use --device cpu, or --device auto to use a GPU if one works."
+
+Version = tuple[int, int]
+
+
+class GpuUnavailable(MissingError):
+    """A requested GPU cannot be used; `reason` explains why in one line."""
+
+    def __init__(self, reason: str, remedy: str = _REMEDY) -> None:
+        super().__init__(reason, remedy)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that kernels can run on.
+
+    Args:
+        number: index among the GPUs visible to this process.
+        name: for example "NVIDIA H200".
+        capability: compute capability.
+        driver: newest CUDA version that the driver supports.
+        toolkit: version of the CUDA toolkit that compiles the kernels.
+        free_bytes: free memory when the GPU was opened.
+        total_bytes: total memory.
+        is_shared: whether several processes may use it at the same time.
+    """
+
+    number: int
+    name: str
+    capability: Version
+    driver: Version
+    toolkit: Version
+    free_bytes: int
+    total_bytes: int
+    is_shared: bool = True
+
+
+@dataclass(frozen=True)
+class DriverStatus:
+    """The state of the NVIDIA driver on this machine.
+
+    Args:
+        cuda: newest CUDA version that it supports.
+        status: name of the CUDA result code of starting it.
+        count: number of GPUs visible to this process.
+    """
+
+    cuda: Version
+    status: str
+    count: int
+
+
+def find_gpu(number: int = 0) -> Gpu:
+    """Find a GPU and create its primary context.
+
+    Args:
+        number: index among the GPUs visible to this process.
+
+    Raises:
+        GpuUnavailable: there is no driver, it is too old for the toolkit, there is no such GPU, it is older
+            than MIN_CAPABILITY, or has less than MIN_FREE_BYTES free.
+    """
+    if SIMULATED:
+        return _simulator_gpu(number)
+    started = _start_driver()
+    check_driver(started, number)
+    return _open_gpu(number, started.cuda)
+
+
+def name_and_capability(number: int) -> tuple[str, Version] | None:
+    """Return the name and compute capability of a GPU, without a context and without numba or torch.
+
+    Returns:
+        None if there is no driver or no such GPU.
+    """
+    try:
+        driver.call("cuInit", 0)
+        device = device_properties(number)
+    except (DriverError, OSError, AttributeError):
+        return None
+    return device.name, device.capability
+
+
+def check_driver(driver: DriverStatus, number: int) -> None:
+    """Check that the driver works and that the requested GPU is visible.
+
+    Raises:
+        GpuUnavailable: otherwise.
+    """
+    if driver.status == "CUDA_ERROR_NO_DEVICE":
+        raise GpuUnavailable("the NVIDIA driver shows this process no GPU")
+    if driver.status != _SUCCESS:
+        raise GpuUnavailable(
+            f"the NVIDIA driver (CUDA {_version_text(driver.cuda)}) does not start: {driver.status}"
+        )
+    if number >= driver.count:
+        raise GpuUnavailable(
+            f"there is no GPU number {number}: the driver shows {driver.count} GPUs, numbered from 0"
+        )
+
+
+def check_gpu(gpu: Gpu, runs_code: Callable[[], bool]) -> None:
+    """Check that a GPU can run the kernels.
+
+    Args:
+        gpu: the GPU.
+        runs_code: returns whether the driver runs what the toolkit compiles; called only if the driver is
+            older than the toolkit.
+
+    Raises:
+        GpuUnavailable: otherwise.
+    """
+    check_capability(gpu.name, gpu.capability)
+    if gpu.free_bytes < MIN_FREE_BYTES:
+        raise GpuUnavailable(
+            f"{gpu.name} has too little memory: {MIN_FREE_BYTES >> 20} MiB are needed, "
+            f"{gpu.free_bytes >> 20} of {gpu.total_bytes >> 20} MiB are free"
+        )
+    if gpu.driver < gpu.toolkit and not runs_code():
+        supported = _version_text(gpu.driver)
+        raise GpuUnavailable(
+            f"the NVIDIA driver is too old for the CUDA toolkit: it supports CUDA {supported}, "
+            f"and the toolkit is {_version_text(gpu.toolkit)}",
+            f"Update the driver, or install the toolkit that it supports: "
+            f"pip install 'cuda-toolkit=={supported}.*' 'nvidia-nvvm=={supported}.*'. {_REMEDY}",
+        )
+
+
+def check_capability(name: str, capability: Version) -> None:
+    """Check that kernels run on GPUs of a compute capability.
+
+    Raises:
+        GpuUnavailable: otherwise.
+    """
+    if capability < MIN_CAPABILITY:
+        raise GpuUnavailable(
+            f"{name} has compute capability {_version_text(capability)}; "
+            f"the kernels need {_version_text(MIN_CAPABILITY)}"
+        )
+
+
+def _open_gpu(number: int, driver_version: Version) -> Gpu:
+    """Create the primary context of an existing GPU, read its properties and check them."""
+    try:
+        toolkit = toolkit_version()
+    except Exception as error:  # the library loader raises various exceptions
+        raise GpuUnavailable(
+            "there is no CUDA toolkit to compile kernels with", f"pip install 'foldcli[cuda]'. {_REMEDY}"
+        ) from error
+    try:
+        select_device(number)
+        device, (free, total) = Device.current(), memory_info()
+        is_shared = allows_several_processes(number)
+    except DriverError as error:
+        supported, required = _version_text(driver_version), _version_text(toolkit)
+        older = f" (the driver supports CUDA {supported}, and the toolkit is {required})"
+        raise GpuUnavailable(
+            f"GPU {number} cannot be opened: {error}{older if driver_version < toolkit else ''}"
+        ) from error
+    gpu = Gpu(number, device.name, device.capability, driver_version, toolkit, free, total, is_shared)
+    check_gpu(gpu, lambda: runs_compiled_code(number))
+    return gpu
+
+
+def _start_driver() -> DriverStatus:
+    """Start the driver."""
+    try:
+        version = driver.number("cuDriverGetVersion")
+    except OSError as error:
+        raise GpuUnavailable(f"there is no NVIDIA driver ({driver.LIBRARY} is not found)") from error
+    except AttributeError as error:
+        raise GpuUnavailable(f"the NVIDIA driver is too old: {error}") from error
+    try:
+        driver.call("cuInit", 0)
+        status, count = _SUCCESS, driver.number("cuDeviceGetCount")
+    except DriverError as error:
+        # a driver that failed to start cannot count GPUs
+        status, count = error.name, 0
+    return DriverStatus(_parse_version(version), status, count)
+
+
+def _simulator_gpu(number: int) -> Gpu:
+    """Return numba's simulator, which runs kernels as Python, as a GPU; for tests."""
+    if number:
+        raise GpuUnavailable(f"there is no GPU number {number}: the simulator has one")
+    return Gpu(0, "numba's simulator", (9, 0), (0, 0), (0, 0), 2**30, 2**30)
+
+
+def _parse_version(version: int) -> Version:
+    return version // 1000, version % 1000 // 10
+
+
+def _version_text(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,1 @@
+"""Workers that each drive one GPU of a search."""

@@ -1,0 +1,1 @@
+"""Families of hits, from which profiles are made."""

@@ -1,0 +1,1 @@
+"""Scores of candidates beyond their alignment."""

@@ -1,0 +1,185 @@
+"""E-values of candidates from all alignments of the target's profile, the third evidence near the limit.
+
+The best alignment of the query's profile with the target is one of many, and the target's own context says
+which of its residues are conserved. The Forward score sums over all local alignments of the target's context
+profile with the query, as HMMER does for its profiles (Eddy, PLoS Comput. Biol. 4:e1000069, 2008), so that
+targets with several weak alignments, or with long gaps, are found. docs/sensitivity.md compares other
+profiles and scores.
+
+Only the target's residues near the best alignment have a profile, which costs less and finds the same.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from msa.base.interpreted import budget
+from msa.base.threads import chunks_of_equal_work, run_in_threads
+from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.pair_statistics import PairStatistics
+from msa.engines.query_profile import QueryProfile
+from msa.profile.context import context_model
+from msa.profile.gumbel import GUMBEL_TABLES
+from msa.profile.matrices import CONTEXT
+from msa.profile.pssm import context_tables
+from msa.profile.statistics import map_numbers
+from msa.search.scoring import interpreted_forward
+from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION
+from msa.search.scoring.interpreted_forward import LOWEST_SCORE, SCORE_COUNT
+from msa.search.scoring.second_matrix import evidence, weighted_mean
+
+MIN_EVALUE, MAX_EVALUE = 1e-4, 0.3
+"""Smallest and largest E-value, before those of the second matrix and of Forward scores are included, of
+candidates that have a Forward score."""
+
+_FLANK = 100
+"""Residues of a target on either side of the best alignment that belong to its profile."""
+_GAP_OPEN, _GAP_EXTEND = 0.01, 0.6
+"""Probabilities of a gap's first and of each further residue."""
+_K = 10.0
+"""K of Forward scores, whose λ is 1 in nats (Eddy, 2008)."""
+_MIN_PAIRS = 1e5
+"""Smallest number of residue pairs with which the threshold of the correction by the reversed query is
+computed."""
+_WEIGHTS = 0.4, 0.2, 0.4
+"""Weights of the E-values with context scores, with the second matrix, and of Forward scores."""
+_FACTOR = 0.65
+"""Factor of the mean."""
+_DECIMALS = 6
+"""Decimals of Forward scores: logarithms may differ in the last bit between machines."""
+_MAX_EXPONENT = 600.0
+"""Largest argument of exp, far from an overflow; larger E-values are no evidence, either."""
+_CHUNK_CELLS = 2**22
+"""Cells of the matrices of a chunk that a thread computes, which takes about 10 ms."""
+_FEW_WINDOWS = 1000
+"""Number of windows up to which copies are found without numba, in a few milliseconds."""
+_CELLS_PER_VALUE, _CELLS_PER_RESIDUE, _CELLS_PER_COLUMN = 14, 150, 1500
+"""Cells that are computed without numba in the time of one E-value, of the profile of one residue of a
+target, and of the operations that compute one column of the matrices of a query."""
+
+
+def combined_evalues(evalues: np.ndarray, others: np.ndarray, of_forward: np.ndarray) -> np.ndarray:
+    """Combine three E-values of each candidate, float64 [n].
+
+    Args:
+        evalues: with context scores, > 0.
+        others: with the second matrix, ≥ 0.
+        of_forward: of Forward scores, ≥ 0.
+    """
+    return weighted_mean(_FACTOR, _WEIGHTS, (evalues, evidence(others), of_forward))
+
+
+def forward_evalues(
+    profiles: Mapping[int, QueryProfile],
+    queries: np.ndarray,
+    targets: SequenceArrays,
+    indices: np.ndarray,
+    records: np.ndarray,
+    excess: np.ndarray,
+    pairs: PairStatistics,
+    threads: int,
+) -> np.ndarray:
+    """Compute the E-values of Forward scores.
+
+    Args:
+        profiles: of the queries, by index.
+        queries: int64 [n], the query of each pair.
+        targets: sequences of the database.
+        indices: int64 [n], targets of the pairs.
+        records: int32 [n, 8], records of the best alignments; see AlignmentPaths.
+        excess: int64 [n], corrections of the best alignments' context scores.
+        pairs: their statistics.
+        threads: CPU threads. Does not affect the result.
+
+    Returns:
+        float64 [n].
+    """
+    windows = _windows(targets, indices, records)
+    scores = _forward_scores(profiles, queries, targets, windows, threads)
+    cells = np.maximum(pairs.query_lengths * pairs.target_lengths.astype(np.float64), _MIN_PAIRS)
+    of_reversed = scores[:, 1] - map_numbers(math.log, _K * cells / SEQUENCE_CHANCE_FRACTION)
+    corrected = scores[:, 0] - np.maximum(excess * pairs.parameters.lambda_, of_reversed)
+    starts = _K * pairs.query_lengths * float(pairs.database_residues)
+    chances = map_numbers(math.exp, np.minimum(-corrected, _MAX_EXPONENT))
+    return np.asarray(starts * chances * pairs.length_factors)
+
+
+def _windows(targets: SequenceArrays, indices: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """Return the parts of targets that have a profile; see `compiled_forward.fill_forward_scores`."""
+    offsets, neighbours = targets.offsets[indices], context_model().neighbours
+    ends = offsets + targets.lengths[indices]
+    first = np.maximum(offsets + records[:, 3] - _FLANK, offsets)
+    end = np.minimum(offsets + records[:, 4] + 1 + _FLANK, ends)
+    return np.stack(
+        [np.maximum(first - neighbours, offsets), first, end, np.minimum(end + neighbours, ends)], axis=1
+    )
+
+
+def _forward_scores(
+    profiles: Mapping[int, QueryProfile],
+    queries: np.ndarray,
+    targets: SequenceArrays,
+    windows: np.ndarray,
+    threads: int,
+) -> np.ndarray:
+    """Compute Forward scores, float64 [n, 2], for the queries and the reversed queries, in nats.
+
+    Copies of a window have the same scores, which are computed once.
+    """
+    used, owners = np.unique(queries, return_inverse=True)
+    codes = [profiles[query].codes for query in used.tolist()]
+    ends = np.cumsum([len(each) for each in codes])
+    spans = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1)[owners]
+    are_few = len(windows) <= _FEW_WINDOWS
+    if are_few:
+        representatives = interpreted_forward.find_copies(targets.residues, windows, owners)
+    else:
+        from msa.search.scoring import compiled_forward  # imports numba
+
+        representatives = np.empty(len(windows), np.int64)
+        compiled_forward.find_copies(targets.residues, windows, owners, representatives)
+    computed, copies = np.unique(representatives, return_inverse=True)
+    windows, spans = windows[computed], spans[computed]
+    weights = _weights(), _GAP_OPEN, _GAP_EXTEND
+    arguments = targets.residues, windows, np.concatenate(codes), spans
+    if are_few and budget.take(_interpreted_values(windows, spans, len(used))):
+        return np.round(interpreted_forward.forward_scores(*weights, *arguments), _DECIMALS)[copies]
+    from msa.search.scoring import compiled_forward
+
+    scores, tables = np.empty((len(computed), 2)), context_tables()
+
+    def compute(first: int, end: int) -> None:
+        residues, _, letters, _ = arguments
+        compiled_forward.fill_forward_scores(
+            tables, *weights, residues, windows[first:end], letters, spans[first:end], scores[first:end]
+        )
+
+    cells = (windows[:, 2] - windows[:, 1]) * (spans[:, 1] - spans[:, 0])
+    run_in_threads(compute, chunks_of_equal_work(cells, _CHUNK_CELLS), threads)
+    return np.round(scores, _DECIMALS)[copies]
+
+
+def _interpreted_values(windows: np.ndarray, spans: np.ndarray, query_count: int) -> int:
+    """Return the number of values that take as long as Forward scores without numba; see `msa.base.interpreted`.
+
+    Args:
+        windows: see `_windows`.
+        spans: int64 [n, 2], first letter and end of each window's query.
+        query_count: number of different queries.
+    """
+    lengths, rows = windows[:, 2] - windows[:, 1], spans[:, 1] - spans[:, 0]
+    cells = (lengths * (rows + _CELLS_PER_RESIDUE)).sum() + query_count * lengths.max() * _CELLS_PER_COLUMN
+    return int(cells) // _CELLS_PER_VALUE
+
+
+@functools.cache
+def _weights() -> np.ndarray:
+    """Return the weights of pairs by score, from the lowest on.
+
+    The factor makes the weights of all that can follow a pair, another pair or gaps, 1 in total.
+    """
+    lambda_, followers = GUMBEL_TABLES[CONTEXT].ungapped_lambda, 1 + 2 * _GAP_OPEN / (1 - _GAP_EXTEND)
+    scores = range(LOWEST_SCORE, LOWEST_SCORE + SCORE_COUNT)
+    return np.array([math.exp(lambda_ * score) / followers for score in scores])

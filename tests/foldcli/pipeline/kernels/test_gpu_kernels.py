@@ -1,0 +1,57 @@
+"""Tests of the compilation of kernels before a run's first target."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from foldcli.pipeline.kernels import gpu_kernels as kernels
+from foldcli.pipeline.kernels.gpu_kernels import KernelCompilation, compile_for_run
+from model.alphafold2.modules.config import model_config
+from model.planning.kernel_request import CompilationStatus, KernelRequest
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list["subprocess.Popen[str]"]:
+    """Return the processes that compile kernels, which start on this machine as if it had a GPU."""
+    pytest.importorskip("triton")
+    started: list[subprocess.Popen[str]] = []
+    start = kernels._start_process
+
+    def start_process() -> "subprocess.Popen[str]":
+        started.append(start())
+        return started[-1]
+
+    monkeypatch.setattr(kernels, "_start_process", start_process)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    return started
+
+
+def test_each_process_compiles_once(started: list["subprocess.Popen[str]"], tmp_path: Path) -> None:
+    request = KernelRequest("NVIDIA H200", (9, 0), (), "bf16", 1)
+    compilation = KernelCompilation(request, [tmp_path / "marks" / "a"], lambda done, total: None)
+    assert compilation.wait() == CompilationStatus()
+    assert len(started) == 1 and started[0].wait() == 0 and (tmp_path / "marks" / "a").exists()
+    KernelCompilation(request, [], lambda done, total: None).wait()
+    assert len(started) == 2
+
+
+def test_no_process_starts_in_vain(
+    started: list["subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = model_config("model_1_ptm")
+    monkeypatch.setattr(kernels, "name_and_capability", lambda number: None)
+    assert compile_for_run([config], None, 0) is None
+    monkeypatch.setattr(kernels, "name_and_capability", lambda number: ("NVIDIA H200", (9, 0)))
+    kernels._mark(config, "bf16", "NVIDIA H200", (9, 0)).touch()
+    assert compile_for_run([config], None, 0) is None
+    assert not started
+
+
+def test_process_that_has_ended_is_an_error_of_the_compilation(
+    started: list["subprocess.Popen[str]"],
+) -> None:
+    request = KernelRequest("NVIDIA H200", (9, 0), (model_config("model_1_ptm"),), "bf16", 1)
+    compilation = KernelCompilation(request, [], lambda done, total: None)
+    started[0].kill()
+    assert compilation.wait().error == "exit code -9"

@@ -1,0 +1,68 @@
+"""Tests of rank 0 and the processes of the other ranks, on the CPU."""
+
+import os
+import signal
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import pytest
+from torch import distributed
+
+from features.alphafold2.deterministic import make_features
+from features.alphafold2.sampling import SamplingSettings, sample_features
+from foldcli.pipeline.network.rank_processes import RankProcesses
+from foldcli.pipeline.network.ranks import create_ranked_predictor
+from foldcli.pipeline.network.startup import start
+from foldcli.pipeline.targets.identity import Job
+from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
+from model.prediction import Prediction
+from msa.alignments.files import parse_alignment
+from tests.networks import tiny_parameters
+
+SETTINGS = PredictSettings(num_recycles=2, max_seq=8, max_extra_seq=6)
+
+
+def options() -> NetworkOptions:
+    return NetworkOptions(
+        tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", SETTINGS, gpus_per_target=2
+    )
+
+
+def test_ranks_predict_the_same_after_a_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = make_features([parse_alignment(b">a\nMKVLAAGIVWD\n>b\nMKVLSAG-VWD\n")])
+    sample = sample_features(features, SamplingSettings(8, 6, 4), 3, 0)
+    predictor = create_ranked_predictor(options(), start(options(), rank_threads=2), 2, None)
+    monkeypatch.setattr(predictor, "warm_up_residues", 5)
+    try:
+        source = predictor.sources[0]
+
+        def run() -> Prediction:
+            return predictor.start("a", Job(source, 0, "tag"), sample, lambda done, total: None)()[0]
+
+        before = run()
+        # called directly, because a CPU is not warmed up otherwise
+        predictor._run_passes(source)
+        after = run()
+    finally:
+        predictor.close()
+        distributed.destroy_process_group()
+    assert before.num_recycles == after.num_recycles == 2
+    assert np.array_equal(before.atom_positions, after.atom_positions)
+
+
+def test_end_of_a_process_is_reported_with_its_rank() -> None:
+    ended, ends = Event(), []
+
+    def on_end(rank: int, code: int | None) -> None:
+        ends.append((rank, code))
+        ended.set()
+
+    processes = RankProcesses(options(), 2, Path(tiny_parameters(), "missing.npz"))
+    (process,) = processes._processes
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    # the process has ended before it got the port
+    processes.join(1, on_end)
+    assert ended.wait(30) and ends == [(1, -signal.SIGKILL)]

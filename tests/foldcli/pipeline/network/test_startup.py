@@ -1,0 +1,128 @@
+"""Tests of the start of predictions: preloading and the bytecode cache."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foldcli.pipeline.network.preloading import read_ahead, start_preloading, start_worker
+from foldcli.pipeline.network.startup import start
+from foldcli.pipeline.prepare.sampling_process import prepare_features
+from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
+from tests.networks import tiny_parameters
+
+
+def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
+    np.savez(tmp_path / "params.npz", x=np.arange(3.0))
+    arrays = start_preloading("cpu", tmp_path / "params.npz")
+    assert arrays is not None
+    assert arrays.result()["x"].tolist() == [0, 1, 2] and arrays.result()["x"].dtype == np.float32
+    assert start_preloading("cpu", None) is None
+    missing = start_preloading("cpu", tmp_path / "none.npz")
+    assert missing is not None and isinstance(missing.exception(), FileNotFoundError)
+
+
+def test_workers_start_with_the_run(tmp_path: Path) -> None:
+    options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", PredictSettings())
+    startup = start(options, worker_devices=("cpu",))
+    assert startup.arrays is None and not startup.preload
+    (pool,) = startup.worker_pools
+    assert pool._workers
+    # `eval` itself imports nothing
+    assert pool.submit(eval, "'torch' in __import__('sys').modules").result(60)
+    pool.close()
+    assert start(options, preload=False, worker_devices=("cpu",)).worker_pools == ()
+
+
+def test_workers_read_the_parameters_once(tmp_path: Path) -> None:
+    np.savez(path := tmp_path / "params.npz", x=np.arange(3.0))
+    start_worker("cpu", path)
+    arrays = read_ahead(path)
+    assert read_ahead.cache_info().hits == 1 and arrays.result()["x"].tolist() == [0, 1, 2]
+    read_ahead.cache_clear()
+
+
+def test_preloading_makes_small_features() -> None:
+    prepare_features()
+
+
+@pytest.mark.parametrize("may_write", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
+    tmp_path: Path, compiled: bool, may_write: bool
+) -> None:
+    (tmp_path / "torch.py").write_text("")
+    if compiled:
+        (tmp_path / "__pycache__").mkdir()
+        (tmp_path / "__pycache__" / f"torch.{sys.implementation.cache_tag}.pyc").write_bytes(b"")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    env |= {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "FOLDCLI_CACHE": str(tmp_path / "own")}
+    env |= {} if may_write else {"PYTHONDONTWRITEBYTECODE": "1"}
+    code = "import sys; from foldcli.process_state import keep_bytecode as f; f(); print(sys.pycache_prefix)"
+    result = subprocess.run([sys.executable, "-c", code], env=env, text=True, capture_output=True, check=True)
+    expected = None if compiled or may_write else tmp_path / "own" / "bytecode"
+    assert result.stdout.strip() == str(expected)
+
+
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        # imported by `fold` and `predict` before the background threads start
+        (
+            "foldcli.pipeline.network.startup, foldcli.inputs.cached_targets, foldcli.inputs.queries",
+            {"torch", "numba"},
+        ),
+        # imported by `search --server`, which needs no search engine
+        ("foldcli.search_runs.settings, foldcli.server.client", {"torch", "numba"}),
+        ("foldcli.pipeline.runs.cache_run", {"torch"}),
+        # imported by `fold` and `predict` before the run begins
+        (
+            "foldcli.pipeline.runs.run, foldcli.pipeline.prepare.template_stage, foldcli.pipeline.network.ranks",
+            {"gemmi", "jinja2", "matplotlib", "cuda.fused.attention.differentiable"},
+        ),
+        # imported by `search` before it starts the GPU's driver
+        (
+            "foldcli.__main__, foldcli.commands.search, msa.gpu.device.opening",
+            {"torch", "numba", "numpy", "tqdm"},
+        ),
+        # imported by `search` for a table
+        (
+            "foldcli.search_runs.table",
+            {"torch", "numba", "tqdm", "foldcli.params", "foldcli.outputs.done"},
+        ),
+        # imported by `search` on a GPU
+        (
+            "foldcli.pipeline.search.searcher, msa.search.engine_selection, msa.search.iterations",
+            {"torch", "numba"},
+        ),
+    ],
+)
+def test_modules_that_must_load_quickly_do_not_import_slow_ones(modules: str, absent: set[str]) -> None:
+    code = f"import sys, {modules}; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
+    assert not absent & set(result.stdout.split())
+
+
+def test_runs_import_numba_only_to_read_or_sample_features(tmp_path: Path) -> None:
+    """If other processes search and sample, numba would only delay the start of the run."""
+    code = f"""
+import sys
+from pathlib import Path
+import foldcli.pipeline.network.ranks, foldcli.pipeline.runs.run, foldcli.pipeline.search.searcher
+import foldcli.pipeline.prepare.template_stage
+from features.cache.cache import FeatureCache
+from foldcli.pipeline.network.preloading import start_preloading
+from msa.alignments.files import parse_alignment
+
+start_preloading("cpu", None, reads_features=False)
+cache = FeatureCache(Path({str(tmp_path)!r}))
+alignment = [parse_alignment(b">a\\nACDE\\n>b\\nAC-E\\n")]
+cache.load_or_make(alignment)
+assert "numba" not in sys.modules
+cache.load_or_make(alignment)
+assert "numba" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

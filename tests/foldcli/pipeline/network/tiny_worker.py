@@ -1,0 +1,113 @@
+"""Workers with a tiny network, some of whose targets end their process."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from foldcli.outputs.model_files import ModelOrigin
+from foldcli.params.parameters import ParameterSource
+from foldcli.pipeline.network.device import NetworkMemory
+from foldcli.pipeline.network.device_workers import WorkerSettings
+from foldcli.pipeline.network.predictor import Predictor, RankPredictor
+from foldcli.pipeline.targets.identity import Job
+from foldcli.progress import Progress
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import random_parameters
+from model.planning.memory_plan import MemoryPlan, PassSize, plan_memory
+from model.prediction import Prediction
+
+# enough for targets of up to 20 residues on one device, and of 60 on two
+MAX_MEMORY = 10 << 20
+
+# targets that have requested the loss of the GPU
+lost: list[str] = []
+
+
+class TinyMemory(NetworkMemory):
+    """The memory of a CPU that is planned as that of a GPU, and can be lost."""
+
+    def plan(self, network: AlphaFold, features: Mapping[str, np.ndarray]) -> MemoryPlan:
+        """Return the plan of a target's passes."""
+        assert self.max_bytes is not None
+        size = PassSize.from_features(network, features, self.ranks)
+        return plan_memory(network.config, size, self.max_bytes)
+
+    def is_usable(self) -> bool:
+        """Return False after a target that requested the loss of the GPU."""
+        return not lost
+
+
+class TinyPredictor(Predictor):
+    """A predictor with a network of few blocks, which is quickly made."""
+
+    warm_up_residues = 5
+
+    def network(self, source: ParameterSource) -> AlphaFold:
+        """Return the network of one model."""
+        if source not in self._networks:
+            config = source.config.with_blocks(1, 1)
+            arrays = random_parameters(config, seed=source.number)
+            self._networks[source] = AlphaFold.from_parameters(
+                config, arrays, "cpu", torch.float32, "reference"
+            )
+        return self._networks[source]
+
+    def start(
+        self, name: str, job: Job, sample: dict[str, Any], progress: Progress
+    ) -> Callable[[], tuple[Prediction, ModelOrigin]]:
+        """Start the network, unless the target's name requests a fault."""
+        if name.startswith("killed"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if name.startswith("cuda"):
+            lost.append(name)
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        if name.startswith("bad"):
+            raise MemoryError("for this target")
+        if name.startswith("scarce") and self.memory.strict:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has")
+        if name.endswith("lost") and isinstance(self, RankPredictor) and self.group.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        collect = super().start(name, job, sample, progress)
+        if name.startswith("slow"):
+            return lambda: (time.sleep(2), collect())[1]
+        if name.startswith("late"):
+
+            def fail() -> tuple[Prediction, ModelOrigin]:
+                raise RuntimeError("when the result was collected")
+
+            return fail
+        return collect
+
+
+class TinyRankPredictor(RankPredictor, TinyPredictor):
+    """One of several predictors that run a tiny network together."""
+
+
+@dataclass(frozen=True)
+class TinyWorkerSettings(WorkerSettings):
+    """Settings of a worker with a tiny network."""
+
+    def open(self) -> Predictor:
+        """Make the predictor in the worker."""
+        torch.set_num_threads(1)
+        sources, memory = list(self.sources), self.memory()
+        if self.assignment is None:
+            return TinyPredictor(sources, self.predict, memory)
+        return TinyRankPredictor(sources, self.predict, memory, self.join())
+
+    def memory(self) -> NetworkMemory:
+        """Return the memory of the device."""
+        own = super().memory()
+        return TinyMemory("cpu", MAX_MEMORY, own.ranks, own.strict)
+
+
+def tiny_workers(predictor: Predictor, count: int) -> tuple[WorkerSettings, ...]:
+    """Return the settings of workers on the CPU."""
+    settings = TinyWorkerSettings(tuple(predictor.sources), predictor.settings, "cpu:0")
+    return tuple(replace(settings, device=f"cpu:{number}") for number in range(count))

@@ -1,0 +1,47 @@
+"""Tests of --stop-at-score: a target's remaining jobs are skipped once a model has a higher pLDDT."""
+
+from pathlib import Path
+
+import pytest
+
+from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.outputs.done import FinishedTarget
+from foldcli.outputs.model_files import restage_model
+from foldcli.pipeline.runs.dry_run import DONE, TO_DO
+from tests.foldcli.pipeline.runs.test_run import UBIQUITIN, Runs
+
+QUERY = AlignmentTarget("q", ("-",), f">q\n{UBIQUITIN[:20]}\n".encode())
+MODELS = (3, 4, 5)
+FIRST = "alphafold2_ptm_model_3_seed_000"
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Finish a target whose first model has a sufficient score; tests must not change its files."""
+    runs = Runs(tmp_path_factory.mktemp("stopped"))
+    runs.run(QUERY, models=MODELS, num_seeds=2, stop_at_score=0.0)
+    return runs
+
+
+def test_target_is_finished_when_a_model_has_a_higher_score(stopped: Runs) -> None:
+    assert stopped.tags() == [FIRST]
+    plddt = stopped.done()["ranking"][0]["plddt"]
+    for score, action in ((0.0, DONE), (plddt - 0.01, DONE), (plddt, TO_DO), (100.0, TO_DO)):
+        assert stopped.action(QUERY, models=MODELS, stop_at_score=score) == action
+    # the models before the first that suffices are needed, those after it are not
+    assert stopped.action(QUERY, models=(4, 3), stop_at_score=0.0) == TO_DO
+    assert stopped.action(QUERY, models=(3, 4), stop_at_score=0.0) == DONE
+
+
+def test_interrupted_run_ends_with_the_same_models(stopped: Runs, tmp_path: Path) -> None:
+    resumed = Runs(tmp_path)
+    record = FinishedTarget.read(stopped.files.path("done"))
+    assert record is not None
+    restage_model(stopped.files, 1, record.ranking[0])
+    resumed.files.folder.mkdir(parents=True)
+    stopped.files.work_folder.rename(resumed.files.work_folder)
+    resumed.run(QUERY, models=MODELS, num_seeds=2, stop_at_score=0.0)
+    assert resumed.tags() == [FIRST]
+    assert resumed.contents() == stopped.contents()
+    # the model was not predicted again
+    assert resumed.done()["ranking"] == stopped.done()["ranking"]

@@ -1,0 +1,289 @@
+"""Searches in a process of its own: equal hits, messages, errors, and what happens when the process ends."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from multiprocessing import Pipe
+from pathlib import Path
+
+import pytest
+
+from foldcli.logs import logger
+from foldcli.pipeline.search import process as search_process
+from foldcli.pipeline.search import worker as search_worker
+from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts, alignment_text, table_text
+from foldcli.pipeline.search.process import ProcessSearcher, SearchProcess, SearchProcessEnded, needs_process
+from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
+from foldcli.pipeline.search.stage import SearchStage
+from foldcli.pipeline.search.worker import _Answers
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from msa.base.errors import InputError
+from msa.database.build import BuildSettings, build_database
+from msa.database.database import TargetDatabase
+from msa.engines.settings import AlignmentFilter, SearchSettings
+from msa.io.fasta import FastaRecord
+from tests.networks import tiny_parameters
+
+UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+QUERIES = [FastaRecord("whole", UBIQUITIN), FastaRecord("half", UBIQUITIN[:40])]
+SETTINGS = AlignmentSettings(SearchSettings(threads=1), AlignmentFilter())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("search_process")
+    (folder / "t.fasta").write_text(f">a\n{UBIQUITIN}\n>b\n{UBIQUITIN[:60]}\n>c\n{UBIQUITIN[10:]}\n")
+    build_database([folder / "t.fasta"], folder / "db", BuildSettings(threads=1))
+    return folder / "db"
+
+
+def here(folder: Path) -> LocalSearcher:
+    return DatabaseSource(str(folder), "cpu").open_searcher()
+
+
+def opened(process: SearchProcess, folder: Path) -> ProcessSearcher:
+    searcher = process.open(TargetDatabase.open(folder), partial(here, folder))
+    assert isinstance(searcher, ProcessSearcher)
+    return searcher
+
+
+@pytest.fixture
+def logged() -> Iterator[list[logging.LogRecord]]:
+    """Collect the log messages of this process."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = records.append  # type: ignore[assignment]
+    logger.addHandler(handler)
+    yield records
+    logger.removeHandler(handler)
+
+
+def done() -> "Future[None]":
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
+
+
+def assert_equal(
+    found: list[tuple[FastaRecord, FoundHits]], folder: Path, queries: list[FastaRecord]
+) -> None:
+    expected = list(here(folder).search_many(queries, SETTINGS.search))
+    assert [query for query, _ in found] == [query for query, _ in expected]
+    for (query, hits), (_, reference) in zip(found, expected, strict=True):
+        assert len(hits) == len(reference) > 0 and hits.capped == reference.capped
+        assert table_text(query, hits) == table_text(query, reference)
+        assert alignment_text(query, hits, SETTINGS) == alignment_text(query, reference, SETTINGS)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_hits_are_those_of_a_search_in_this_process(folder: Path) -> None:
+    searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
+    assert searcher.checksums == here(folder).checksums
+    steps: list[tuple[int, int | None]] = []
+    found = list(searcher.search_texts(QUERIES, SETTINGS, lambda n, total: steps.append((n, total))))
+    assert_equal(found, folder, QUERIES)
+    assert all(isinstance(hits, HitTexts) for _, hits in found)
+    assert steps and all(total == 6 for _, total in steps)
+    assert_equal(list(searcher.search_texts(QUERIES[1:], SETTINGS)), folder, QUERIES[1:])
+
+
+@pytest.mark.gpu
+def test_gpu_of_this_process_is_searched_by_another(folder: Path) -> None:
+    from msa.gpu.device.opening import allows_several_processes
+
+    assert allows_several_processes(0) and not allows_several_processes(99)
+    searcher = opened(SearchProcess(str(folder), "auto", 0.5), folder)
+    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+
+
+def test_search_that_is_given_up_does_not_disturb_the_next_one(folder: Path) -> None:
+    searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
+    results = searcher.search_texts(QUERIES, SETTINGS)
+    next(results)
+    del results
+    assert_equal(list(searcher.search_texts(QUERIES[1:], SETTINGS)), folder, QUERIES[1:])
+
+
+def test_error_of_a_query_is_raised_and_the_next_search_works(folder: Path) -> None:
+    searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
+    with pytest.raises(InputError, match="has 1 residue"):
+        list(searcher.search_texts([FastaRecord("short", "A")], SETTINGS))
+    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+
+
+def test_this_process_searches_if_the_other_one_has_ended(
+    folder: Path, logged: list[logging.LogRecord]
+) -> None:
+    process = SearchProcess(str(folder), "cpu", 0.5)
+    searcher = opened(process, folder)
+    results = searcher.search_texts(QUERIES, SETTINGS)
+    first = next(results)
+    os.kill(process._process.pid, signal.SIGKILL)
+    process._process.wait()
+    process._connection.close()
+    found = [first, *results]
+    assert_equal(found, folder, QUERIES)
+    assert [record.getMessage() for record in logged] == [
+        "the process of the searches has ended with exit code -9; the main process searches instead"
+    ]
+    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+
+
+def test_this_process_searches_if_the_other_one_cannot_open_the_device(folder: Path) -> None:
+    process = SearchProcess(str(folder), "cuda:99", 0.5)
+    assert isinstance(process.open(TargetDatabase.open(folder), partial(here, folder)), LocalSearcher)
+
+
+def test_this_process_searches_if_the_database_was_replaced(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.fasta").write_text(f">other\n{UBIQUITIN[5:]}\n")
+    build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(threads=1))
+    process = SearchProcess(str(tmp_path / "db"), "cpu", 0.5)
+    assert isinstance(process.open(TargetDatabase.open(folder), partial(here, folder)), LocalSearcher)
+    assert process._process.poll() is not None
+
+
+def test_signals_of_schedulers_do_not_end_the_process_before_its_owner(folder: Path) -> None:
+    process = SearchProcess(str(folder), "cpu", 0.5)
+    searcher = opened(process, folder)
+    for number in signal.SIGTERM, signal.SIGINT:
+        os.kill(process._process.pid, number)
+    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+    assert process._process.poll() is None
+
+
+def test_process_ends_with_its_owner_and_in_the_middle_of_a_search(folder: Path) -> None:
+    process = SearchProcess(str(folder), "cpu", 0.5)
+    searcher = opened(process, folder)
+    next(searcher.search_texts(QUERIES * 2000, SETTINGS))
+    started = process._process
+    process._connection.close()
+    assert started.wait(timeout=30) == 0
+    another = SearchProcess(str(folder), "cpu", 0.5)
+    started = another._process
+    del another
+    assert started.poll() is not None
+
+
+def test_process_ends_when_the_stage_is_closed(folder: Path) -> None:
+    process = SearchProcess(str(folder), "cpu", 0.5)
+    stage = SearchStage(opened(process, folder), SETTINGS)
+    stage.close()
+    assert process._process.poll() is not None
+    SearchStage(here(folder), SETTINGS).close()
+
+
+def test_search_after_the_end_says_how_the_process_has_ended(folder: Path) -> None:
+    process = SearchProcess(str(folder), "cpu", 0.5)
+    opened(process, folder)
+    process.close()
+    with pytest.raises(SearchProcessEnded, match="exit code"):
+        list(process.search(QUERIES, SETTINGS, search_process.ignore))
+
+
+def test_messages_of_the_process_are_logged(folder: Path, logged: list[logging.LogRecord]) -> None:
+    process = SearchProcess(str(folder), "cpu", 0.5)
+    own, other = Pipe()
+    process._connection, process._unread = own, 1
+    log = logging.Logger("test")
+    log.addHandler(_Answers(other))
+    log.warning("%d kernels", 3, extra={"fields": {"kernels": 3}})
+    # behind the message, which a thread sends
+    wait_until(own.poll)
+    other.send(("end",))
+    process._skip_unread()
+    assert [(record.getMessage(), record.__dict__["fields"]) for record in logged] == [
+        ("3 kernels", {"kernels": 3})
+    ]
+
+
+def test_progress_is_reported_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, other = Pipe()
+    answers, now = _Answers(other), 10.0
+    monkeypatch.setattr(search_worker.time, "monotonic", lambda: now)
+    for done, moment in ((1, 10.0), (2, 10.1), (3, 10.3)):
+        now = moment
+        answers.report(done, 9)
+    answers.put("end")
+    assert [own.recv() for _ in range(3)] == [("progress", 1, 9), ("progress", 3, 9), ("end",)]
+
+
+# runs foldcli with a search process, although there is no GPU
+_WITH_PROCESS = """
+import sys
+import foldcli.pipeline.search.process as searching
+from foldcli.__main__ import main
+
+if __name__ == "__main__":
+    searching.needs_process = lambda *arguments: True
+    # the first batch is searched ahead, and the second one on request
+    sent = searching.SearchProcess._send
+    def send(self, queries, settings):
+        with open(sys.argv[2] + ".sent", "a") as stream:
+            print(len(queries), file=stream)
+        sent(self, queries, settings)
+    searching.SearchProcess._send = send
+    # after the last search
+    closed = searching.ProcessSearcher.close
+    def close(self):
+        with open(sys.argv[2] + ".sent", "a") as stream:
+            print("closed", file=stream)
+        closed(self)
+    searching.ProcessSearcher.close = close
+    main()
+"""
+
+
+@pytest.mark.slow
+def test_run_with_a_search_process_gives_the_same_files(folder: Path, tmp_path: Path) -> None:
+    script, fasta = tmp_path / "fold.py", tmp_path / "q.fasta"
+    script.write_text(_WITH_PROCESS)
+    fasta.write_text("".join(f">t{k}\n{UBIQUITIN[k : k + 14 + k]}\n" for k in range(10)))
+    environment = os.environ | {"FOLDCLI_CACHE": str(tmp_path / "cache"), "FOLDCLI_PARAMS": tiny_parameters()}
+    files = []
+    for name, program in ("with", [str(script)]), ("without", ["-m", "foldcli"]):
+        out = tmp_path / name
+        options = [
+            "--models",
+            "3",
+            "--num-recycle",
+            "0",
+            "--max-msa",
+            "8:4",
+            "--no-report",
+            "--device",
+            "cpu",
+        ]
+        command = [sys.executable, *program, "fold", str(fasta), "--db", str(folder), "-o", str(out), "-q"]
+        run = subprocess.run(
+            [*command, "--cache", str(tmp_path / f"features {name}"), *options],
+            env=environment, capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stderr
+        paths = [path for path in out.glob("t*/*") if not path.name.endswith(".done.json")]
+        files.append({str(path.relative_to(out)): path.read_bytes() for path in paths})
+    assert files[0] == files[1] and len(files[0]) >= 40
+    assert fasta.with_name("q.fasta.sent").read_text().split() == ["8", "2", "closed"]
+
+
+def test_only_runs_that_predict_on_the_only_gpu_have_a_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_process, "has_nvidia_hardware", lambda: True)
+    assert needs_process("auto", True, str(folder)) and needs_process("cuda:1", True, str(folder))
+    assert not needs_process("cpu", True, str(folder)) and not needs_process("cuda:0,1", True, str(folder))
+    assert not needs_process("auto", False, str(folder)), "the network is elsewhere"
+    assert not needs_process("auto", True, str(folder.parent / "t.fasta")), "it has to be converted first"
+    monkeypatch.setattr(search_process, "has_nvidia_hardware", lambda: False)
+    assert not needs_process("auto", True, str(folder))

@@ -1,0 +1,32 @@
+"""JSON files that have been damaged."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from msa.base.json_files import read_json
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ("9" * 5000, "4300"),
+        ("[NaN]", "NaN is not a number"),
+        ('"\\uD800"', "surrogates not allowed"),
+        ("{", "Expecting"),
+        ("", "Expecting"),
+    ],
+)
+def test_damaged_json_is_a_value_error(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ValueError, match=reason):
+        read_json(tmp_path / "a.json")
+
+
+def test_valid_json_is_read(tmp_path: Path) -> None:
+    value = {"a": [1, 2.5, None, "é😀", "\\ud800"]}
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        (tmp_path / "a.json").write_text(text)
+        assert read_json(tmp_path / "a.json") == value

@@ -1,0 +1,191 @@
+"""Searches whose candidates another process scores find the same hits, also if that process ends."""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msa.base.child_process import start_process
+from msa.database.build import BuildSettings, build_database
+from msa.engines.scored_batch import AlignedBatch, ScoringProcessEnded, ScoringRules
+from msa.engines.settings import SearchSettings
+from msa.gpu import engine
+from msa.gpu.device.devices import GpuUnavailable
+from msa.gpu.engine import GpuEngine
+from msa.gpu.scoring_process import RemoteScoring
+from msa.gpu.worker.process_start import start_ahead, take_scoring_process
+from msa.search import profile_search
+from msa.search.engine_selection import EngineSettings, create_engine
+from msa.search.scoring.candidate_scorer import CandidateScorer
+from msa.search.search import search_many
+from tests.conftest import simulate_gpus
+from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
+
+WORKER = Path(__file__).parents[1] / "gpu" / "worker_with_faults.py"
+ITERATED = SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8, num_iterations=2)
+
+Start = Callable[..., GpuEngine]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinySearch:
+    return TinySearch(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Return a function that starts an engine with a process of a simulated GPU, and one for scores."""
+    simulate_gpus(monkeypatch)
+    monkeypatch.setattr(engine, "_BATCH_QUERIES", BATCH_QUERIES)
+    started: list[GpuEngine] = []
+
+    def start_engine(fault: str = "none") -> GpuEngine:
+        start_ahead(0, scores=True, command=[sys.executable, str(WORKER), fault])
+        gpu_engine = create_engine(EngineSettings("cuda", tmp_path / "kernels"), print)
+        assert isinstance(gpu_engine, GpuEngine)
+        started.append(gpu_engine)
+        return gpu_engine
+
+    yield start_engine
+    for gpu_engine in started:
+        gpu_engine.close()
+
+
+@pytest.fixture
+def scored_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record how many candidates this process scores in each batch."""
+    counts: list[int] = []
+    score = CandidateScorer.score
+
+    def recorded(scorer: CandidateScorer, batch: Any) -> Any:
+        counts.append(len(batch.targets))
+        return score(scorer, batch)
+
+    monkeypatch.setattr(CandidateScorer, "score", recorded)
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("clusters", "settings"), [(None, None), (CLUSTERS, None), (None, ITERATED)],
+    ids=["plain", "clusters", "iterated"],
+)  # fmt: skip
+def test_hits_are_those_of_one_process(
+    tmp_path: Path,
+    start: Start,
+    scored_here: list[int],
+    clusters: str | None,
+    settings: SearchSettings | None,
+) -> None:
+    tiny = TinySearch(tmp_path, clusters, settings)
+    assert sum(scored_here)
+    scored_here.clear()
+    tiny.check(start())
+    assert not scored_here
+
+
+def test_process_ends_during_a_search(tiny: TinySearch, start: Start, scored_here: list[int]) -> None:
+    gpu_engine = start()
+    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    first = next(results)
+    assert isinstance(gpu_engine.scoring_process, RemoteScoring) and not scored_here
+    gpu_engine.scoring_process.close()
+    tables = as_table([first, *results])
+    assert tables == tiny.expected
+    tiny.check(gpu_engine)
+    assert scored_here
+
+
+def test_process_ends_before_it_answers(tiny: TinySearch) -> None:
+    code = (
+        "import sys; from multiprocessing.connection import Connection; "
+        "connection = Connection(int(sys.argv[1])); connection.recv(); connection.recv()"
+    )
+    process = RemoteScoring(start_process([sys.executable, "-c", code]), 0)
+    rules = ScoringRules(tiny.settings, False, False)
+    empty = np.zeros(0, np.int64)
+    batch = AlignedBatch([], {}, [], empty, empty, empty, empty, np.zeros((0, 8), np.int32))
+    for _ in range(2):
+        with pytest.raises(ScoringProcessEnded):
+            process.submit(batch, tiny.database, rules).result(60)
+    process.close()
+
+
+def test_replaced_database_is_not_opened(tmp_path: Path, start: Start, scored_here: list[int]) -> None:
+    tiny = TinySearch(tmp_path)
+    scored_here.clear()
+    (tmp_path / "other.fasta").write_text(">other\nMKVLAAGWHTRE\n")
+    build_database([tmp_path / "other.fasta"], tmp_path / "other", BuildSettings(threads=1))
+    for folder in tmp_path / "other", tmp_path / "missing":
+        tiny.check(start(), replace(tiny.database, path=folder))
+        assert scored_here
+        scored_here.clear()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [("error", RuntimeError, "GPU 0: ValueError: simulated fault"), ("stuck", GpuUnavailable, "has ended")],
+)
+def test_errors_of_the_gpu_are_reported(
+    tiny: TinySearch, start: Start, fault: str, error: type[Exception], message: str
+) -> None:
+    gpu_engine = start(fault)
+    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    if fault == "stuck":
+        worker: Any = gpu_engine.workers[0]
+        worker._process.process.kill()
+    with pytest.raises(error, match=message):
+        list(results)
+
+
+@pytest.mark.parametrize(
+    ("ready", "expected"),
+    [
+        ([False] * 5, [0, "0", 1, 2, 3, "1", 4, "2", "3", "4"]),
+        ([False, True, True, False, False], [0, "0", 1, 2, 3, "1", 4, "2", "3", "4"]),
+        ([True, True, True, True, False], [0, 1, 2, 3, 4, "0", "1", "2", "3", "4"]),
+        ([False, False, False, True, True, False], [0, "0", 1, 2, 3, 4, 5, "1", "2", "3", "4", "5"]),
+    ],
+)
+def test_batches_that_are_ready_are_submitted_before_others_are_yielded(
+    ready: list[bool], expected: list[int | str]
+) -> None:
+    events: list[int | str] = []
+
+    def submitted() -> Iterator[Any]:
+        for k, follows in enumerate(ready):
+            events.append(k)
+            yield SimpleNamespace(candidates=[SimpleNamespace(next_batch_is_ready=follows)]), k
+
+    for _, k in profile_search._ahead(submitted(), 2):
+        events.append(str(k))
+    assert events == expected
+
+
+def test_few_batches_are_submitted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile_search, "_MAX_BATCHES_AHEAD", 3)
+    most = waiting = 0
+
+    def submitted() -> Iterator[Any]:
+        nonlocal most, waiting
+        for k in range(20):
+            waiting += 1
+            most = max(most, waiting)
+            yield SimpleNamespace(candidates=[SimpleNamespace(next_batch_is_ready=True)]), k
+
+    for _ in profile_search._ahead(submitted(), 2):
+        waiting -= 1
+    assert (most, waiting) == (3, 0)
+
+
+def test_processes_end_if_the_gpu_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_gpus(monkeypatch)
+    # the simulator has a single GPU
+    start_ahead(1, scores=True, command=[sys.executable, str(WORKER), "none"])
+    with pytest.raises(GpuUnavailable, match="no GPU number 1"):
+        create_engine(EngineSettings("cuda:1", tmp_path / "kernels"), print)
+    assert take_scoring_process(1) is None
