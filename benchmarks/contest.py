@@ -33,6 +33,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from benchmarks.fused_timing import Call, Floors, milliseconds, print_times
+from cuda.fused import LAYER_NORM_EPSILON
 from cuda.fused.dispatch import hopper_available
 from cuda.fused.hopper_tiles import (
     allocate_barriers,
@@ -44,8 +45,8 @@ from cuda.fused.hopper_tiles import (
     tile_descriptor,
 )
 from cuda.fused.launch import check_tensors, first_fitting, matrix_tiles, padded_channels, program_count
-from cuda.fused.layer_norm.reference import EPSILON, layer_norm
-from cuda.fused.rows import EPSILON as KERNEL_EPSILON
+from cuda.fused.layer_norm.reference import layer_norm
+from cuda.fused.rows import LAYER_NORM_EPSILON as KERNEL_EPSILON
 from cuda.fused.rows import sigmoid
 from cuda.fused.triangle_multiplication.hopper import alternate_chunks, fold_half
 from cuda.fused.triangle_multiplication.hopper_kernels import (
@@ -333,7 +334,7 @@ def finish(
             product,
             positions,
             gates,
-            EPSILON * scale**2,
+            LAYER_NORM_EPSILON * scale**2,
             weights.center_scale.contiguous(),
             weights.center_offset.contiguous(),
             matrix_tiles(
@@ -904,7 +905,7 @@ def finish_on_hopper(
             weights.finish,
             weights.center_scale,
             weights.center_offset,
-            EPSILON * scale**2,
+            LAYER_NORM_EPSILON * scale**2,
             result,
             length,
             product.shape[-1],

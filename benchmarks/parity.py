@@ -167,7 +167,7 @@ def _stack_rigid(rigids: list[Rigid]) -> Rigid:
 
 
 class RecordedDraws:
-    """The random numbers of one iteration of a multimer set; see `model.alphafold2.multimer.draws.MsaDraws`."""
+    """The random numbers of one iteration of a multimer set; see `draws.MsaDraws`."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         names = ("uniform_rows", "uniform_mask", "uniform_residues")

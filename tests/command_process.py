@@ -21,9 +21,9 @@ from typing import Any
 # what commands import when they are called
 _PRELOADED = (
     "torch", "numba", "Bio.Align", "gemmi", "matplotlib.figure", "safetensors.numpy", "yaml", "zstandard",
-    "features.cache.cache", "foldcli.cli", "foldcli.__main__", "foldcli.pipeline.runs.cache_run", "foldcli.pipeline.runs.run",
-    "foldcli.search_runs.settings", "foldcli.pipeline.search.searcher", "model.alphafold2.network", "msa.cpu.engine",
-    "msa.database.build", "multiprocessing.spawn",
+    "features.cache.cache", "foldcli.cli", "foldcli.__main__", "foldcli.pipeline.runs.cache_run",
+    "foldcli.pipeline.runs.run", "foldcli.search_runs.settings", "foldcli.pipeline.search.searcher",
+    "model.alphafold2.network", "msa.cpu.engine", "msa.database.build", "multiprocessing.spawn",
 )  # fmt: skip
 _LOCK = Lock()
 

@@ -1,6 +1,7 @@
 """Imports between the packages: downwards only, and nothing heavy where `foldcli --help` would load it."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_imports_run_downwards_only(root: Path, package: str) -> None:
 def test_features_except_templates_imports_only_readers_and_errors_from_msa(root: Path) -> None:
     engine = {"msa.search", "msa.cpu", "msa.gpu", "msa.profile", "msa.database"}
     for path in (root / "features").rglob("*.py"):
-        if path.parent.name == "templates":  # templates are searched
+        if "templates" in path.parts:  # templates are searched
             continue
         for name in imported_modules(path):
             assert not any(name == part or name.startswith(part + ".") for part in engine), f"{path}: {name}"
@@ -88,3 +89,44 @@ def test_imports_have_no_circles(root: Path) -> None:
     while leaves := {module for module, found in imports.items() if not found & imports.keys()}:
         imports = {module: found for module, found in imports.items() if module not in leaves}
     assert not imports, f"import circles among {sorted(imports)}"
+
+
+# rooms with more files than a reader keeps in mind: one file for each command, and one for each kernel
+LARGE_ROOMS = {"foldcli.commands", "cuda.fused.attention"}
+
+
+def room_of(module: str, path: Path) -> str:
+    """Return the folder of a module as a dotted name; a package's own `__init__` is in its room."""
+    return module if path.name == "__init__.py" else module.rpartition(".")[0]
+
+
+def test_rooms_import_downwards_only_and_are_small(root: Path) -> None:
+    paths = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for package in ALLOWED
+        for path in (root / package).rglob("*.py")
+        if "docs" not in path.parts
+    }
+    arrows: dict[str, set[str]] = {room_of(module, path): set() for module, path in paths.items()}
+    for module, path in paths.items():
+        for name in imported_names(path):
+            if name in paths:
+                arrows[room_of(module, path)].add(room_of(name, paths[name]))
+    # a folder that is only a parent of rooms, such as `foldcli.pipeline`, contains nothing to import
+    arrows = {room: targets - {room} for room, targets in arrows.items()}
+    while lowest := {room for room, targets in arrows.items() if not targets & arrows.keys()}:
+        arrows = {room: targets for room, targets in arrows.items() if room not in lowest}
+    assert not arrows, f"import circles among the rooms {sorted(arrows)}"
+    sizes = Counter(room_of(module, path) for module, path in paths.items() if path.name != "__init__.py")
+    assert {room for room, size in sizes.items() if size > 12} <= LARGE_ROOMS
+
+
+def imported_names(path: Path) -> set[str]:
+    """Return the dotted names of the modules that a file imports; of packages those of their modules."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names

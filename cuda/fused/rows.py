@@ -9,8 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
+from cuda.fused import LAYER_NORM_EPSILON
 from cuda.fused.launch import INTERPRETED
-from cuda.fused.layer_norm.reference import EPSILON as LAYER_NORM_EPSILON
 
 IN_INTERPRETER = tl.constexpr(INTERPRETED)
 EPSILON = tl.constexpr(LAYER_NORM_EPSILON)

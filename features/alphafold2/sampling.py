@@ -156,7 +156,7 @@ def sample_features(
         allocate: returns memory for the feature of a name, with a shape and dtype.
 
     Returns:
-        The features in `features.alphafold2.schema.SAMPLED` and `UNCHANGED` and, with template slots, the template
+        The features in `schema.SAMPLED` and `UNCHANGED` and, with template slots, the template
         features, each [num_iterations, …].
 
     Raises:

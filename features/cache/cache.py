@@ -1,6 +1,6 @@
 """The feature cache: one file per target, named by a hash of its input.
 
-The file of a key is `CACHE/ab/abcdef….safetensors` (`features.cache.entry`). It is written under a temporary name,
+The file of a key is `CACHE/ab/abcdef….safetensors` (`cache.entry`). It is written under a temporary name,
 fsynced and renamed, so that readers on any file system see either the complete file or no file. Several
 processes may write the same entry at once, because they all write the same content. `features.cache.cleanup`
 removes the temporary files of killed processes.

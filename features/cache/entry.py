@@ -118,7 +118,7 @@ def read_entry_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def is_complex_entry(metadata: Mapping[str, Any]) -> bool:
-    """Return whether an entry with these metadata is of a complex (`features.alphafold2.schema.CACHED_COMPLEX`)."""
+    """Return whether an entry with these metadata is of a complex (`schema.CACHED_COMPLEX`)."""
     tensors = metadata.get("tensors")
     return isinstance(tensors, dict) and "row_entity" in tensors
 

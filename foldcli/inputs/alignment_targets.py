@@ -117,7 +117,7 @@ class AlignmentTarget:
         """Return the rows of a complex, given the contents of all files; None for a single chain.
 
         Raises:
-            InputError: see `msa.alignments.complex_a3m.parse_complex_a3m`; a chain is not a protein, has none of the
+            InputError: see `complex_a3m.parse_complex_a3m`; a chain is not a protein, has none of the
                 twenty residues, or an alignment of another sequence; or only some chains have rows to be
                 paired.
         """

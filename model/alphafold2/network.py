@@ -148,7 +148,7 @@ class AlphaFold(nn.Module):
 
     Args:
         config: the network's architecture.
-        kernels: implementation of the heavy operations, or its name; see `model.layers.kernels.select_kernels`.
+        kernels: implementation of the heavy operations, or its name; see `kernels.select_kernels`.
         device: the device that the network will run on.
     """
 
@@ -183,7 +183,7 @@ class AlphaFold(nn.Module):
 
         Args:
             config: the network's architecture.
-            arrays: checked parameters keyed by DeepMind's names, as `model.alphafold2.parameters.load_npz` returns them.
+            arrays: checked parameters keyed by DeepMind's names, as `parameters.load_npz` returns them.
             device: the device that the network runs on.
             dtype: dtype of the trunk's parameters and activations; structure module and heads use float32.
             kernels: implementation of the heavy operations, or its name.
@@ -218,13 +218,13 @@ class AlphaFold(nn.Module):
         """Run one pass and all heads.
 
         Args:
-            features: tensors of one recycling iteration, as `model.alphafold2.recycling.feature_tensors` returns them:
+            features: tensors of one recycling iteration, as `recycling.feature_tensors` returns them:
                 target_feat [N, 22], msa_feat [S, N, 49], aatype and residue_index [N], extra_msa,
                 extra_has_deletion and extra_deletion_value [E, N]; the masks msa_mask [S, N], seq_mask [N]
                 and extra_msa_mask [E, N], each absent if it is all ones; and optionally, for networks with
                 templates, template_aatype [T, N], template_all_atom_positions [T, N, 37, 3] in Å,
                 template_all_atom_masks [T, N, 37] and, on the CPU, template_mask [T]. Multimer networks take
-                the features that `model.alphafold2.multimer.inputs.MultimerInputs` draws: target_feat then has 21
+                the features that `inputs.MultimerInputs` draws: target_feat then has 21
                 channels, and there are also asym_id, entity_id, sym_id [N], template_chains [T, N] and, on
                 the CPU, template_weights [T].
             previous: state recycled from the previous pass, or None for zeros.
@@ -313,7 +313,7 @@ def _assign_parameters(
 
     Args:
         network: the network to change.
-        arrays: float32 parameters by key, with the shapes that `model.alphafold2.parameters.expected_shapes` returns.
+        arrays: float32 parameters by key, with the shapes that `parameters.expected_shapes` returns.
         device: device of the new parameters.
         dtype: dtype of the trunk's parameters; all others are float32.
     """

@@ -186,10 +186,10 @@ def start_prediction(
     Args:
         network: a network with parameters.
         features: inputs of `AlphaFold.forward`, each with a leading axis of at least num_recycles + 1
-            iterations; for multimer networks the features that `model.alphafold2.multimer.inputs.MultimerInputs` takes.
+            iterations; for multimer networks the features that `inputs.MultimerInputs` takes.
         settings: number of recycles, tolerance and seed; default three recycles.
         progress: called after each pass.
-        chunk_elements: `model.planning.memory_plan.MemoryPlan.chunk_elements`, or None for the device's default.
+        chunk_elements: `MemoryPlan.chunk_elements`, or None for the device's default.
 
     Returns:
         A function that waits for the prediction and returns it; any thread may call it, once.

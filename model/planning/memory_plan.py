@@ -68,7 +68,7 @@ class PassSize:
     def from_features(
         cls, network: AlphaFold, features: Mapping[str, np.ndarray], ranks: int = 1
     ) -> "PassSize":
-        """Return the sizes of a network's passes, given the features that `model.alphafold2.recycling.predict` takes."""
+        """Return the sizes of a network's passes, given the features that `recycling.predict` takes."""
         element_bytes = network.evoformer.single_activations.bias.element_size()
         in_place = network.kernels != REFERENCE
         if (multimer := network.config.multimer) is not None:

@@ -130,7 +130,7 @@ def parse_columns(
         width: number of columns of every row.
 
     Returns:
-        names, letters and deletions (see `msa.alignments.files.Alignment`), and the line of each row's header.
+        names, letters and deletions (see `files.Alignment`), and the line of each row's header.
 
     Raises:
         InputError: a row has another number of columns, a character that is not a letter, no sequences, or

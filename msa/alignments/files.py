@@ -50,7 +50,7 @@ class Alignment:
 
     @cached_property
     def species(self) -> tuple[str, ...]:
-        """The species of every row by its header (`msa.alignments.taxonomy.species`), empty where it is unknown."""
+        """The species of every row by its header (`taxonomy.species`), empty where it is unknown."""
         return tuple(map(species, self.names))
 
     @property

@@ -15,7 +15,7 @@ from msa.gpu.requests import Requests
 
 
 class RemoteScoring:
-    """A process that runs msa.search.scoring.scoring_worker; implements msa.engines.scored_batch.ScoringProcess.
+    """A process that runs scoring.scoring_worker; implements scored_batch.ScoringProcess.
 
     It ends with this process, or when this object is collected.
 

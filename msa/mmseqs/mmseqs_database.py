@@ -1,4 +1,4 @@
-"""The entries of MMseqs2 databases, in the order of their keys; see `msa.mmseqs.mmseqs_files` for the format."""
+"""The entries of MMseqs2 databases, in the order of their keys; see `mmseqs.mmseqs_files` for the format."""
 
 import mmap
 import os

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-EPSILON = 1e-5
+from cuda.fused import LAYER_NORM_EPSILON
 
 
 def layer_norm(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
@@ -17,7 +17,7 @@ def layer_norm(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> to
     Returns:
         [..., C], of x's dtype.
     """
-    return F.layer_norm(x, (x.shape[-1],), scale, offset, EPSILON)
+    return F.layer_norm(x, (x.shape[-1],), scale, offset, LAYER_NORM_EPSILON)
 
 
 def wide_layer_norm(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:

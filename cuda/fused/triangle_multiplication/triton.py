@@ -14,8 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
+from cuda.fused import LAYER_NORM_EPSILON
 from cuda.fused.launch import check_tensors, choose_launch, matrix_tiles, padded_channels
-from cuda.fused.layer_norm.reference import EPSILON as LAYER_NORM_EPSILON
 from cuda.fused.rows import sigmoid
 from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
 from cuda.fused.triangle_multiplication.triton_tiles import (

@@ -11,8 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+from cuda.fused import LAYER_NORM_EPSILON
 from cuda.fused.launch import check_tensors
-from cuda.fused.layer_norm.reference import EPSILON
 from cuda.fused.matrix_products import wide_product
 from cuda.fused.row_sums import sum_rows
 from cuda.fused.rows import sigmoid
@@ -274,7 +274,7 @@ def update(
     statistics = normed.new_empty(2, count, dtype=torch.float32)
     centered = normed.new_empty(count, width)
     normalise_product[(blocks,)](
-        product, center_scale, center_offset, centered, statistics, count, EPSILON * scale**2,
+        product, center_scale, center_offset, centered, statistics, count, LAYER_NORM_EPSILON * scale**2,
         CHANNELS=width, POSITIONS=POSITIONS, BLOCK=triton.next_power_of_2(width), num_warps=_warps(width),
     )  # fmt: skip
     result = torch.addmm(output_bias, centered, output)

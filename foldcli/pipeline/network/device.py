@@ -220,7 +220,7 @@ def start_within(
     settings: RecyclingSettings,
     progress: Progress,
 ) -> Callable[[], Prediction]:
-    """Call `model.alphafold2.recycling.start_prediction` with chunks planned for the memory, then with smaller ones.
+    """Call `recycling.start_prediction` with chunks planned for the memory, then with smaller ones.
 
     Raises:
         OutOfMemory: memory ran out twice, or `memory` is strict and the target is not expected to fit.

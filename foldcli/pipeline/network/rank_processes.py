@@ -119,7 +119,7 @@ def _serve_spawned(
 
 
 def _gpu_of(rank: int, device: str) -> str:
-    """Return the device that a rank probably uses; `foldcli.pipeline.network.device.choose_rank_device` checks it."""
+    """Return the device that a rank probably uses; `device.choose_rank_device` checks it."""
     if device == "cpu":
         return device
     numbers = gpu_numbers(device) if ":" in device else []

@@ -1,6 +1,6 @@
 """The ranks of a prediction other than rank 0, and what all ranks share: jobs, joining, and failures.
 
-Rank 0 (`foldcli.pipeline.network.ranks`) sends each job with its sampled features to the other ranks, and all ranks
+Rank 0 (`network.ranks`) sends each job with its sampled features to the other ranks, and all ranks
 run the passes together.
 """
 

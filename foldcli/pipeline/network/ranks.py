@@ -1,7 +1,7 @@
 """Predictions that several processes, called ranks, compute together (`--gpus-per-target`, torchrun).
 
 Rank 0 alone reads, plans and writes. For each job it sends the sampled features to the other ranks, and all
-ranks run the passes together. Rank 0 starts the others (`foldcli.pipeline.network.rank_processes`) unless torchrun
+ranks run the passes together. Rank 0 starts the others (`network.rank_processes`) unless torchrun
 has.
 """
 

@@ -49,7 +49,7 @@ class SamplingProcess:
     def sample(
         self, features: "dict[str, np.ndarray]", settings: "SamplingSettings", num_samples: int, seed: int
     ) -> Sample:
-        """Sample random features into memory that others can map; see `features.alphafold2.sampling.sample_features`.
+        """Sample random features into memory that others can map; see `sampling.sample_features`.
 
         Only one thread may call this.
 

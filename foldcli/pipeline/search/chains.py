@@ -72,7 +72,7 @@ class ChainStore:
         return read_bytes(self.store.path(_NAME, query))
 
     def read_hits(self, query: FastaRecord, name: str) -> str:
-        """Return the table of a chain's hits (`msa.alignments.m8.DEFAULT_COLUMNS`) with another name of the query.
+        """Return the table of a chain's hits (`m8.DEFAULT_COLUMNS`) with another name of the query.
 
         Raises:
             InputError: the file is damaged.

@@ -1,6 +1,6 @@
 """The differentiable form of the network: with a batch axis and dropout, and without operations in place.
 
-These functions take the parameters of the modules of `model.alphafold2.network`, so a trained network needs no
+These functions take the parameters of the modules of `alphafold2.network`, so a trained network needs no
 conversion for inference. Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583
 (2021). B is the batch, S the MSA rows, N the residues. The caller selects the dtype of the activations, to
 which parameters are converted; LayerNorm, softmax and the structure module compute in float32.
@@ -287,7 +287,7 @@ def _embed_templates(
 
 
 def distance_bins(points: torch.Tensor, first: float, last: float, bins: int) -> torch.Tensor:
-    """Return one-hot distances [..., N, N, bins] float32 of points [..., N, 3]; see `model.alphafold2.modules.embedders`."""
+    """Return one-hot distances [..., N, N, bins] float32 of points [..., N, 3]; see `modules.embedders`."""
     lower = torch.linspace(first, last, bins, device=points.device).square()
     upper = torch.cat([lower[1:], lower.new_full((1,), 1e8)])
     squared = (points[..., :, None, :] - points[..., None, :, :]).square().sum(dim=-1, keepdim=True)

@@ -1,6 +1,6 @@
 """Training chains, alignments and template hits as memory-mapped arrays, and the held-out chains.
 
-`model.training.data.prepare` writes the arrays. Every process maps them into memory, so that it starts within a
+`data.prepare` writes the arrays. Every process maps them into memory, so that it starts within a
 second, and all processes share one copy.
 """
 

@@ -1,6 +1,6 @@
 """Decoding of the packed training data: numpy archives and tables inside xz.
 
-`prepare` decodes them once into a folder of plain `.npy` files, which `model.training.data.data` maps into memory.
+`prepare` decodes them once into a folder of plain `.npy` files, which `data.data` maps into memory.
 """
 
 import io

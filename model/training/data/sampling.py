@@ -1,7 +1,7 @@
 """Training samples: a crop of a chain with a sampled, masked alignment and templates, as compact arrays.
 
 A sample is a function of the seed and its index alone, so that training resumes at any index and any number
-of worker processes gives the same samples. Arrays stay small integers; `model.training.alphafold2.features` turns them
+of worker processes gives the same samples. Arrays stay small integers; `alphafold2.features` turns them
 into features on the GPU.
 """
 

@@ -162,7 +162,7 @@ def _forward_scores(
 
 
 def _interpreted_values(windows: np.ndarray, spans: np.ndarray, query_count: int) -> int:
-    """Return the number of values that take as long as Forward scores without numba; see `msa.base.interpreted`.
+    """Return the number of values that take as long as Forward scores without numba; see `base.interpreted`.
 
     Args:
         windows: see `_windows`.

@@ -1,6 +1,6 @@
 """Further alignments of candidates near the limit, and what they change in the E-values.
 
-Second alignments (msa.search.scoring.second_alignments) and those with a second matrix (msa.search.scoring.second_matrix) are
+Second alignments (scoring.second_alignments) and those with a second matrix (scoring.second_matrix) are
 computed in one call, because most of the time is spent waiting for the GPU. Forward scores
 (msa.search.scoring.forward) follow.
 """

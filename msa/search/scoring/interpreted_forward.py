@@ -24,7 +24,7 @@ _MAX_ROWS = 512
 
 
 def find_copies(residues: np.ndarray, windows: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """Return the index of the first copy of each window; see `msa.search.scoring.compiled_forward.find_copies`."""
+    """Return the index of the first copy of each window; see `compiled_forward.find_copies`."""
     representatives = np.empty(len(windows), np.int64)
     seen: dict[tuple[int, int, int, bytes], int] = {}
     for k, (owner, (start, first, end, end_read)) in enumerate(
@@ -44,7 +44,7 @@ def forward_scores(
     letters: np.ndarray,
     queries: np.ndarray,
 ) -> np.ndarray:
-    """Return Forward scores, float64 [n, 2]; see `msa.search.scoring.compiled_forward.fill_forward_scores`."""
+    """Return Forward scores, float64 [n, 2]; see `compiled_forward.fill_forward_scores`."""
     scores = np.empty((len(windows), 2))
     lengths = windows[:, 2] - windows[:, 1]
     for first, end in np.unique(queries, axis=0).tolist():

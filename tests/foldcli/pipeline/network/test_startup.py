@@ -80,7 +80,8 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
         ("foldcli.pipeline.runs.cache_run", {"torch"}),
         # imported by `fold` and `predict` before the run begins
         (
-            "foldcli.pipeline.runs.run, foldcli.pipeline.prepare.template_stage, foldcli.pipeline.network.ranks",
+            "foldcli.pipeline.runs.run, foldcli.pipeline.prepare.template_stage, "
+            "foldcli.pipeline.network.ranks",
             {"gemmi", "jinja2", "matplotlib", "cuda.fused.attention.differentiable"},
         ),
         # imported by `search` before it starts the GPU's driver
