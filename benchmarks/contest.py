@@ -46,7 +46,7 @@ from cuda.fused.hopper_tiles import (
 )
 from cuda.fused.launch import check_tensors, first_fitting, matrix_tiles, padded_channels, program_count
 from cuda.fused.layer_norm.reference import layer_norm
-from cuda.fused.rows import LAYER_NORM_EPSILON as KERNEL_EPSILON
+from cuda.fused.rows import EPSILON as KERNEL_EPSILON
 from cuda.fused.rows import sigmoid
 from cuda.fused.triangle_multiplication.hopper import alternate_chunks, fold_half
 from cuda.fused.triangle_multiplication.hopper_kernels import (
