@@ -151,8 +151,9 @@ def writing_cache(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # a missing input of what is written keeps its own error
-        if error.errno not in _UNWRITABLE or not _is_of(error, folder):
+        # a missing input of what is written keeps its own error, and so does a file that others removed
+        removed = error.errno == errno.ENOENT and folder.exists()
+        if error.errno not in _UNWRITABLE or removed or not _is_of(error, folder):
             raise
         raise UnwritableFolder(
             f"{folder}: cannot be written to: {os.strerror(error.errno).lower()}",

@@ -1,6 +1,7 @@
 """Saved profiles: round trip, and rejection of damaged files."""
 
 import io
+import itertools
 import json
 import zipfile
 from pathlib import Path
@@ -161,6 +162,8 @@ class PickleBomb:
         # an offset of the directory before the start of the file
         (archive_bytes()[50:], "damaged profiles: "),
     ],
+    # archives contain the time, but all processes must collect the same names
+    ids=(f"archive {number}" for number in itertools.count()),
 )
 def test_invalid_archives_are_refused(content: bytes, reason: str) -> None:
     with pytest.raises(InputError, match=rf"^p\.npz: {reason}"):

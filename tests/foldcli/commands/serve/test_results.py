@@ -149,7 +149,7 @@ def test_many_queries_are_sent_in_several_requests(shared: "Server", folder: Pat
             2,
             "--threads cannot be combined with --server",
         ),
-        (("queries.fasta", "DB", "--server", "no.sock"), 2, "DB is a database: with --server every"),
+        (("queries.fasta", "DB", "--server", "no.sock"), 2, "DB is a database, not a query"),
         (("--server", "no.sock"), 2, "Missing argument"),
     ],
 )
