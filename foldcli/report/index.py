@@ -170,10 +170,11 @@ def _expected_accuracy(facts: dict[str, Any]) -> tuple[float | None, str]:
         return None, ""
     # older records have fractions
     scale = 100 if values["lddt"] <= 1 else 1
-    mean, low, high = (values.get(key) for key in ("lddt", "percentile_10", "percentile_90"))
+    mean = scale * values["lddt"]
+    low, high = values.get("percentile_10"), values.get("percentile_90")
     if isinstance(low, int | float) and isinstance(high, int | float):
-        return scale * mean, f"{scale * low:.0f} to {scale * high:.0f}"
-    return scale * mean, f"mean {scale * mean:.0f}"
+        return mean, f"{scale * low:.0f} to {scale * high:.0f}"
+    return mean, f"mean {mean:.0f}"
 
 
 def _read_errors(out: Path) -> dict[str, str]:
