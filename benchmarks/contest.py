@@ -8,8 +8,8 @@ reference, including cases with a mask and with long-tailed input. Times are in 
 packed for the kernels at a layer's first call, which is not timed. Compared with PyTorch and with
 torch.compile under bfloat16 autocast.
 
-The file has the operator in plain PyTorch, Triton kernels for any CUDA GPU, two kernels for Hopper GPUs, and
-the benchmark. The kernels share their device functions with `cuda.fused.triangle_multiplication`.
+The file has the operator in plain PyTorch, two kernels for Hopper GPUs, which share device functions with
+`cuda.fused.triangle_multiplication`, and the benchmark.
 """
 
 import argparse
@@ -18,8 +18,6 @@ from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 import torch
-import triton
-import triton.language as tl
 from triton.compiler import CompiledKernel
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -34,7 +32,6 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from benchmarks.fused_timing import Call, Floors, milliseconds, print_times
 from cuda.fused import LAYER_NORM_EPSILON
-from cuda.fused.dispatch import hopper_available
 from cuda.fused.hopper_tiles import (
     allocate_barriers,
     allocate_buffers,
@@ -44,10 +41,9 @@ from cuda.fused.hopper_tiles import (
     previous_stage,
     tile_descriptor,
 )
-from cuda.fused.launch import check_tensors, first_fitting, matrix_tiles, padded_channels, program_count
+from cuda.fused.launch import program_count
 from cuda.fused.layer_norm.reference import layer_norm
 from cuda.fused.rows import EPSILON as KERNEL_EPSILON
-from cuda.fused.rows import sigmoid
 from cuda.fused.triangle_multiplication.hopper import alternate_chunks, fold_half
 from cuda.fused.triangle_multiplication.hopper_kernels import (
     CHUNK,
@@ -59,17 +55,8 @@ from cuda.fused.triangle_multiplication.hopper_kernels import (
     split_halves,
     store_channels,
 )
-from cuda.fused.triangle_multiplication.triton import multiply_factors, padded_length, scaled_product
-from cuda.fused.triangle_multiplication.triton_tiles import (
-    load_operand_chunks,
-    load_product,
-    load_transposed,
-    position_offsets,
-    project_columns,
-    store_chunk,
-    store_factors,
-)
-from cuda.fused.weights import cached_weights, cast_weights, interleave_columns
+from cuda.fused.triangle_multiplication.triton import padded_length, scaled_product
+from cuda.fused.weights import cached_weights
 
 
 class GateFirstWeights(NamedTuple):
@@ -126,232 +113,6 @@ def plain_operator(
     equation = "bikm,bjkm->bijm" if outgoing else "bkjm,bkim->bijm"
     product = layer_norm(torch.einsum(equation, left, right), weights.center_scale, weights.center_offset)
     return (product * torch.sigmoid(normed @ weights.output_gate)) @ weights.output
-
-
-# Triton kernels for any CUDA GPU
-
-PRECISION = {"PRECISION": "ieee"}
-# as `cuda.fused.launch.first_fitting` reads them; "bytes" are those of the operands of the matrix products
-LAUNCHES: list[dict[str, Any]] = [
-    {
-        "bytes": 4,
-        "channels": 1024,
-        "options": {
-            "operands": PRECISION
-            | {"POSITIONS": 32, "INNER": 32, "CHUNK": 64, "num_warps": 4, "num_stages": 1},
-            "finish": PRECISION | {"POSITIONS": 32, "OUTPUTS": 32, "num_warps": 4, "num_stages": 1},
-        },
-    },
-    {
-        "bytes": 2,
-        "channels": 128,
-        "options": {
-            "operands": PRECISION
-            | {"POSITIONS": 128, "INNER": 64, "CHUNK": 128, "num_warps": 8, "num_stages": 2},
-            "finish": PRECISION | {"POSITIONS": 64, "OUTPUTS": 64, "num_warps": 4, "num_stages": 2},
-        },
-    },
-    {
-        "bytes": 2,
-        "channels": 1024,
-        "options": {
-            "operands": PRECISION
-            | {"POSITIONS": 128, "INNER": 64, "CHUNK": 128, "num_warps": 8, "num_stages": 1},
-            "finish": PRECISION | {"POSITIONS": 64, "OUTPUTS": 64, "num_warps": 4, "num_stages": 2},
-        },
-    },
-]
-
-
-@triton.jit
-def _operands(
-    x, x_strides, mask, mask_strides, norm_scale, norm_offset, gated, output_gate, out, plane,
-    positions, padded, length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, POSITIONS: tl.constexpr,
-    INNER: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Write (LN(x) W) ⊙ sigmoid(LN(x) G) ⊙ mask of both factors, and sigmoid(LN(x) O), to out [3*M, B, P, P].
-
-    `gated` has the columns of W and G interleaved, and `output_gate` is O.
-    """
-    DTYPE: tl.constexpr = out.dtype.element_ty
-    start = tl.program_id(0) * POSITIONS
-    flat = start + tl.arange(0, POSITIONS)
-    chunks, keep = load_operand_chunks(
-        x, x_strides, mask, mask_strides, norm_scale, norm_offset, start, positions, padded, length,
-        DTYPE, CHANNELS, POSITIONS, CHUNK, ROWS,
-    )  # fmt: skip
-    out += flat[:, None]
-    stored = (flat < positions)[:, None]
-    store_factors(
-        chunks, keep, gated, None, out, plane, stored,
-        DTYPE, CHANNELS, WIDTH, POSITIONS, INNER, CHUNK, PRECISION,
-    )  # fmt: skip
-    for first in range(0, WIDTH, INNER):
-        gates = project_columns(chunks, output_gate, None, first, CHANNELS, WIDTH, INNER, CHUNK, PRECISION)
-        channel = first + tl.arange(0, INNER)
-        offsets = (2 * WIDTH + channel).to(tl.int64)[None, :] * plane
-        tl.store(out + offsets, sigmoid(gates).to(DTYPE), mask=stored & (channel < WIDTH)[None, :])
-
-
-@triton.jit
-def _finish(
-    product, plane, gates, epsilon, center_scale, center_offset, output, result, result_strides, positions,
-    padded, length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
-    POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Write (LN(product) ⊙ gates) W, both [M, B, P, P], to result [B, N, N, C].
-
-    output is a descriptor of [BLOCK_WIDTH, OUTPUTS] tiles of W.
-    """
-    DTYPE: tl.constexpr = product.dtype.element_ty
-    start = tl.program_id(0) * POSITIONS
-    centred = load_product(
-        product, plane, start, positions, epsilon, center_scale, center_offset, WIDTH, BLOCK_WIDTH, POSITIONS
-    )  # fmt: skip
-    centred *= load_transposed(gates, plane, start, positions, WIDTH, BLOCK_WIDTH, POSITIONS)
-    centred = centred.to(DTYPE)
-    offsets, real = position_offsets(start, positions, padded, length, result_strides, POSITIONS, ROWS)
-    for column in range(0, CHANNELS, OUTPUTS):
-        update = tl.dot(centred, output.load([0, column]), input_precision=PRECISION)
-        store_chunk(result + offsets, real, column, update, CHANNELS, OUTPUTS)
-
-
-def gate_first_triangle_multiplication(
-    x: torch.Tensor,
-    weights: GateFirstWeights,
-    mask: torch.Tensor | None = None,
-    *,
-    outgoing: bool = True,
-    operands: torch.dtype = torch.float16,
-) -> torch.Tensor:
-    """Compute the contest's operator; see `plain_operator`.
-
-    Args:
-        x: [B, N, N, C], channels contiguous.
-        weights: the layer's parameters, of any float dtype.
-        mask: [B, N, N], 1 for real pairs, or None for all.
-        outgoing: whether the product is over k of (i, k) and (j, k), as in the contest, or of (k, i) and
-            (k, j).
-        operands: dtype of the operands of matrix products; sums and statistics are float32. Normalised inputs
-            and gated values are far inside float16's range, and it rounds eight times finer than bfloat16.
-
-    Returns:
-        [B, N, N, C], of x's dtype.
-
-    Raises:
-        ValueError: the kernels do not support these tensors.
-    """
-    check_tensors("triangle_multiplication", x)
-    width = weights.left.shape[1]
-    if width > 256 or x.stride(-1) != 1:
-        raise ValueError(f"the contest's kernels need contiguous channels and M of at most 256, not {width}")
-    if hopper_available(x.device) and hopper_supports(x, width, operands):
-        return on_hopper(x, weights, mask, outgoing)
-    return on_any_gpu(x, weights, mask, outgoing, operands)
-
-
-def on_any_gpu(
-    x: torch.Tensor,
-    weights: GateFirstWeights,
-    mask: torch.Tensor | None,
-    outgoing: bool,
-    operands: torch.dtype = torch.float16,
-) -> torch.Tensor:
-    """Compute the operator with the Triton kernels; arguments as in `gate_first_triangle_multiplication`."""
-    options = launch_options(x, operands)
-    width = weights.left.shape[1]
-    factors = project_factors(x, weights, mask, operands, options["operands"])
-    product, scale = multiply_factors(factors, width, outgoing)
-    return finish(product, scale, factors[2 * width :], weights, x, options["finish"])
-
-
-def launch_options(x: torch.Tensor, operands: torch.dtype) -> dict[str, Any]:
-    """Return the launch options of both kernels.
-
-    Raises:
-        ValueError: the kernels do not support this number of channels.
-    """
-    options = first_fitting(LAUNCHES, x.new_empty(0, dtype=operands), x.shape[-1])
-    if options is None:
-        raise ValueError(f"the contest's kernels do not support {x.shape[-1]} channels")
-    return options
-
-
-def project_factors(
-    x: torch.Tensor,
-    weights: GateFirstWeights,
-    mask: torch.Tensor | None,
-    dtype: torch.dtype,
-    options: dict[str, Any],
-) -> torch.Tensor:
-    """Compute the left factor, the right factor and the sigmoid of the output gate, [3*M, B, P, P]."""
-    batch, length, _, channels = x.shape
-    width = weights.left.shape[1]
-    padded = padded_length(length)
-    out = x.new_empty(3 * width, batch, padded, padded, dtype=dtype)
-    gated = interleave_columns(
-        weights.left, weights.left_gate, weights.right, weights.right_gate, dtype=dtype
-    )
-    chunk, inner = min(options["CHUNK"], padded_channels(channels)), options["INNER"]
-    positions = batch * padded * padded
-    if positions:
-        _operands[(triton.cdiv(positions, options["POSITIONS"]),)](
-            x,
-            x.stride()[:3],
-            mask,
-            None if mask is None else mask.stride(),
-            weights.norm_scale.contiguous(),
-            weights.norm_offset.contiguous(),
-            matrix_tiles(gated, chunk, 2 * inner),
-            matrix_tiles(cast_weights(weights.output_gate, dtype), chunk, inner),
-            out,
-            positions,
-            positions,
-            padded,
-            length,
-            CHANNELS=channels,
-            WIDTH=width,
-            ROWS=triton.cdiv(options["POSITIONS"], padded),
-            **(options | {"CHUNK": chunk}),
-        )
-    return out
-
-
-def finish(
-    product: torch.Tensor,
-    scale: float,
-    gates: torch.Tensor,
-    weights: GateFirstWeights,
-    x: torch.Tensor,
-    options: dict[str, Any],
-) -> torch.Tensor:
-    """Return the result of x [B, N, N, C] from the scaled product and the gates, both [M, B, P, P]."""
-    width, batch, padded, _ = product.shape
-    result = torch.empty_like(x)
-    positions = batch * padded * padded
-    if positions:
-        _finish[(triton.cdiv(positions, options["POSITIONS"]),)](
-            product,
-            positions,
-            gates,
-            LAYER_NORM_EPSILON * scale**2,
-            weights.center_scale.contiguous(),
-            weights.center_offset.contiguous(),
-            matrix_tiles(
-                cast_weights(weights.output, product.dtype), padded_channels(width), options["OUTPUTS"]
-            ),
-            result,
-            result.stride()[:3],
-            positions,
-            padded,
-            x.shape[1],
-            CHANNELS=x.shape[-1],
-            WIDTH=width,
-            BLOCK_WIDTH=padded_channels(width),
-            ROWS=triton.cdiv(options["POSITIONS"], padded),
-            **options,
-        )
-    return result
 
 
 # The operands on Hopper GPUs. Two warpgroups each have a tile of 64 normalised positions in registers. The
@@ -743,7 +504,7 @@ def finish_kernel(
 # launches of the kernels for Hopper GPUs
 WIDTH = 128
 # by channels: positions normalised at once, tiles of weights in shared memory, registers per thread
-HOPPER_LAUNCHES = {
+LAUNCHES = {
     128: {"BATCH": 32, "STAGES": 10, "MULTIPLYING": 184, "NORMALISING": 120},
     384: {"BATCH": 8, "STAGES": 4, "MULTIPLYING": 208, "NORMALISING": 72},
 }
@@ -751,12 +512,12 @@ HOPPER_LAUNCHES = {
 _compiled: dict[tuple[Any, ...], CompiledKernel] = {}
 
 
-def hopper_supports(x: torch.Tensor, width: int, operands: torch.dtype) -> bool:
+def supports(x: torch.Tensor, width: int, operands: torch.dtype) -> bool:
     """Return whether the kernels support x [B, N, N, C], M inner channels and a dtype of operands."""
     return (
         x.dtype == torch.float32
         and operands == torch.float16
-        and x.shape[-1] in HOPPER_LAUNCHES
+        and x.shape[-1] in LAUNCHES
         and width == WIDTH
         and x.numel() > 0
         and x.is_contiguous()
@@ -837,19 +598,23 @@ def _prepare(weights: GateFirstWeights) -> PreparedWeights:
     )
 
 
-def on_hopper(
-    x: torch.Tensor, weights: GateFirstWeights, mask: torch.Tensor | None, outgoing: bool
+def gate_first_triangle_multiplication(
+    x: torch.Tensor, weights: GateFirstWeights, mask: torch.Tensor | None = None, *, outgoing: bool = True
 ) -> torch.Tensor:
-    """Compute the operator for x [B, N, N, C] and mask [B, N, N]."""
+    """Compute the operator; see `plain_operator`.
+
+    Raises:
+        ValueError: the kernels do not support these tensors.
+    """
+    if not supports(x, weights.left.shape[1], torch.float16):
+        raise ValueError("the contest's kernels need float32, 128 or 384 channels, and 128 inner channels")
     prepared = prepare_weights(weights)
-    factors = project_factors_on_hopper(x, prepared, mask)
-    product, scale = multiply_factors_on_hopper(factors, x.shape[0], outgoing)
-    return finish_on_hopper(product, scale, factors, prepared, x)
+    factors = project_factors(x, prepared, mask)
+    product, scale = multiply_factors(factors, x.shape[0], outgoing)
+    return finish(product, scale, factors, prepared, x)
 
 
-def project_factors_on_hopper(
-    x: torch.Tensor, weights: PreparedWeights, mask: torch.Tensor | None
-) -> torch.Tensor:
+def project_factors(x: torch.Tensor, weights: PreparedWeights, mask: torch.Tensor | None) -> torch.Tensor:
     """Compute both factors, zero past the last residue, and the output's gate: [3*M, B*P, P]."""
     batch, length, _, channels = x.shape
     padded = padded_length(length)
@@ -874,21 +639,19 @@ def project_factors_on_hopper(
         CHANNELS=channels,
         WIDTH=WIDTH,
         MASKED=mask is not None or padded != length,
-        **HOPPER_LAUNCHES[channels],
+        **LAUNCHES[channels],
     )
     return out
 
 
-def multiply_factors_on_hopper(
-    factors: torch.Tensor, batch: int, outgoing: bool
-) -> tuple[torch.Tensor, float]:
+def multiply_factors(factors: torch.Tensor, batch: int, outgoing: bool) -> tuple[torch.Tensor, float]:
     """Return the scaled product [M, B*P, P] of the factors of B pair representations, and the scale."""
     left, right = factors[: 2 * WIDTH].view(2, WIDTH * batch, *[factors.shape[-1]] * 2).unbind()
     product, scale = scaled_product(left, right, outgoing)
     return product.view(WIDTH, -1, factors.shape[-1]), scale
 
 
-def finish_on_hopper(
+def finish(
     product: torch.Tensor, scale: float, factors: torch.Tensor, weights: PreparedWeights, x: torch.Tensor
 ) -> torch.Tensor:
     """Return the result, of x's shape, from the scaled product and the gates that follow the factors."""
@@ -1008,30 +771,17 @@ def run_cases(floors: Floors, with_peers: bool) -> None:
     print(f"contest: geometric mean of ours {geometric_mean(ours):.3f} ms", flush=True)
 
 
-def passes(length: int, channels: int) -> dict[str, Call]:
-    """Return calls of each step of the Triton implementation, for N and C."""
-    x, weights, mask = random_case(1, length, channels, False, False)
-    options = launch_options(x, torch.float16)
-    factors = project_factors(x, weights, mask, torch.float16, options["operands"])
-    gates = factors[2 * INNER :]
-    return {
-        "operands": lambda: project_factors(x, weights, mask, torch.float16, options["operands"]),
-        "product": lambda: multiply_factors(factors, INNER, True),
-        "finish": lambda: finish(factors[:INNER], 1.0, gates, weights, x, options["finish"]),
-    }
-
-
-def passes_on_hopper(length: int, channels: int) -> dict[str, Call]:
-    """Return calls of each step of the Hopper implementation, for N and C."""
+def steps(length: int, channels: int) -> dict[str, Call]:
+    """Return calls of each step, for N and C."""
     x, weights, mask = random_case(1, length, channels, False, False)
     prepared = prepare_weights(weights)
-    factors = project_factors_on_hopper(x, prepared, None)
-    product, scale = multiply_factors_on_hopper(factors, 1, True)
+    factors = project_factors(x, prepared, None)
+    product, scale = multiply_factors(factors, 1, True)
     return {
-        "operands": lambda: project_factors_on_hopper(x, prepared, None),
-        "operands, masked": lambda: project_factors_on_hopper(x, prepared, mask),
-        "product": lambda: multiply_factors_on_hopper(factors, 1, True),
-        "finish": lambda: finish_on_hopper(product, scale, factors, prepared, x),
+        "operands": lambda: project_factors(x, prepared, None),
+        "operands, masked": lambda: project_factors(x, prepared, mask),
+        "product": lambda: multiply_factors(factors, 1, True),
+        "finish": lambda: finish(product, scale, factors, prepared, x),
     }
 
 
@@ -1042,11 +792,9 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
     floors = Floors.measure()
-    steps = [("Triton", passes)] + ([("Hopper", passes_on_hopper)] if hopper_available("cuda") else [])
-    for name, calls in steps:
-        for length, channels in product([int(n) for n in options.lengths.split(",")], (128, 384)):
-            bounds = lower_bounds(floors, 1, length, channels)
-            print_times(f"{name}'s steps N {length} C {channels}", calls(length, channels), bounds)
+    for length, channels in product([int(n) for n in options.lengths.split(",")], (128, 384)):
+        bounds = lower_bounds(floors, 1, length, channels)
+        print_times(f"steps N {length} C {channels}", steps(length, channels), bounds)
     run_cases(floors, not options.no_peers)
 
 

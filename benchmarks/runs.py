@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,17 @@ _IMPORTS = (
 
 
 def network_config(name: str, tiny: bool = False) -> ModelConfig:
-    """Return a published architecture; a tiny one has one block in each stack, for CPUs."""
-    return model_config(name).with_blocks(1, 1) if tiny else model_config(name)
+    """Return a published architecture without templates; a tiny one has one narrow block in each stack."""
+    config = model_config(name)
+    if not tiny:
+        return config
+    heads = {"attention_heads": 2, "attention_channels": 8}
+    pair = replace(config.evoformer.pair, channels=16, multiplication_channels=24, **heads)
+    stacks = {
+        stack: replace(old, blocks=1, pair=pair, msa=replace(old.msa, channels=32, outer_channels=8, **heads))
+        for stack, old in (("evoformer", config.evoformer), ("extra_msa", config.extra_msa))
+    }
+    return replace(config, **stacks)
 
 
 def write_random_parameters(folder: Path, config: ModelConfig) -> None:

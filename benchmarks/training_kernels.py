@@ -1,7 +1,6 @@
 """A benchmark of the kernels of training: milliseconds and GiB of a forward and backward pass in bfloat16.
 
     python benchmarks/training_kernels.py [--parts block,transition,multiplication,attention] [--blocks 3]
-                                          [--tune]
 
 attention: the core of triangle attention, without its projections, 4 heads × 32.
 multiplication: triangle multiplication of 128 channels with its LayerNorm.
@@ -10,8 +9,7 @@ block: one Evoformer block with 256 MSA and 128 pair channels, compiled by torch
 operations and with plain PyTorch.
 
 Times are those of CUDA graphs, so that the launching CPU does not count. Memory is the peak of a pass without
-a graph, beyond its inputs. cuEquivariance is timed if it is installed. --tune prints the times of other
-launch options.
+a graph, beyond its inputs. cuEquivariance is timed if it is installed.
 """
 
 import argparse
@@ -21,16 +19,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.util import find_spec
-from itertools import product
 from statistics import median
 from typing import Any
 
 import torch
-from fused_timing import with_options
 
 from cuda.fused.attention import differentiable as attention
-from cuda.fused.attention import triton_backward
-from cuda.fused.launch import choose_launch
 from cuda.fused.transition import TransitionWeights
 from cuda.fused.transition import differentiable as transition
 from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights
@@ -118,7 +112,7 @@ def attention_inputs(
     return projected, random(heads, WIDTH).requires_grad_(), mask, bias
 
 
-def time_attention(tune: bool) -> None:
+def time_attention() -> None:
     for length in LENGTHS:
         inputs = attention_inputs(length, length)
         fused = differentiated(attention.attend_fused, *inputs)
@@ -131,8 +125,6 @@ def time_attention(tune: bool) -> None:
             cells.append(f"cuEquivariance {graph_milliseconds(cuequivariance_attention(length)):.3f}")
         cells.append(f"memory {peak_gib(fused):.3f}, torch.compile {peak_gib(compiled):.3f} GiB")
         print(f"triangle attention N {length}:", " | ".join(cells), flush=True)
-    if tune:
-        tune_attention()
 
 
 def cuequivariance_attention(length: int) -> Step:
@@ -142,83 +134,6 @@ def cuequivariance_attention(length: int) -> Step:
     bias = random(1, 1, HEADS, length, length).requires_grad_()
     mask = torch.ones(1, length, 1, 1, length, dtype=torch.bool, device="cuda")
     return differentiated(lambda *x: triangle_attention(*x, mask), q, k, v, bias)
-
-
-# rows, length, heads, whether there is a pair bias, batch
-TUNED = ((128, 128, 4, True, 16), (256, 256, 4, True, 1), (128, 64, 4, False, 16))
-TILES = ((64, 64, 4), (128, 64, 4), (64, 128, 4), (128, 64, 8), (64, 128, 8), (128, 128, 8))
-
-
-def candidates(name: str, length: int) -> list[dict[str, Any]]:
-    """Return launch options of one kernel of the backward pass of attention."""
-    tiles = TILES + ((64, 256, 8), (256, 64, 8), (32, 256, 4), (32, 128, 4)) * (name == "tile")
-    tiles += ((32, 64, 4), (64, 32, 4), (128, 32, 4), (32, 128, 4)) * (name != "tile")
-    return [
-        {"QUERIES": q, "KEYS": k, "STAGES": stages, "PRECISION": "ieee", "num_warps": warps}
-        for (q, k, warps), stages in product(tiles, (1, 2) if name == "tile" else (2, 3))
-        if max(q, k) <= max(64, length)
-    ]
-
-
-def tuned_launch(name: str, options: dict[str, Any], length: int) -> dict[str, Any]:
-    bfloat16 = torch.empty(0, device="cuda", dtype=torch.bfloat16)
-    return choose_launch("attention", bfloat16, WIDTH, "backward", length=length) | {name: options}
-
-
-def backward_call(shape: tuple[int, int, int, bool, int], name: str, options: dict[str, Any]) -> Step:
-    """Return a call of the backward pass with launch options of one of its kernels."""
-    rows, length, heads, biased, batch = shape
-    projected, gating_bias, mask, bias = attention_inputs(rows, length, heads, biased, True, batch)
-    assert mask is not None
-    with torch.no_grad():
-        gated, maximum, total = attention._attend(
-            projected, gating_bias, mask.expand(batch, rows, length), bias
-        )
-        gradient = torch.randn_like(gated)
-    arguments = (
-        gradient,
-        projected,
-        gating_bias,
-        mask.expand(batch, rows, length),
-        bias,
-        gated,
-        maximum,
-        total,
-    )
-    call = with_options(
-        triton_backward, tuned_launch(name, options, length), lambda: attention._attend_backward(*arguments)
-    )
-    return call
-
-
-def compile_backward(job: tuple[Any, str, dict[str, Any]]) -> None:
-    shape, name, options = job
-    backward_call(shape, name, options)()
-    torch.cuda.synchronize()
-
-
-def tune_attention() -> None:
-    """Print the times of the backward pass with other launch options of each of its kernels."""
-    jobs = [
-        (shape, name, options)
-        for shape in TUNED
-        for name in ("tile", "keys", "queries")
-        for options in candidates(name, shape[1])
-    ]
-    # launches of the kernels without a bias gradient are the same for all biased shapes
-    compiled = [job for job in jobs if job[1] == "tile" or job[0] in (TUNED[0], TUNED[-1])]
-    with ProcessPoolExecutor(14, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(compile_backward, compiled))
-    for shape in TUNED:
-        for name in ("tile", "keys", "queries"):
-            times = sorted(
-                (graph_milliseconds(backward_call(*job), 5), str(job[2]))
-                for job in jobs
-                if job[0] == shape and job[1] == name
-            )
-            print(f"attention backward {shape} {name}")
-            for time, options in times[:4]:
-                print(f"  {time:.3f} {options}", flush=True)
 
 
 def multiplication_steps(length: int) -> dict[str, Step]:
@@ -350,14 +265,13 @@ def time_blocks(shapes: Sequence[tuple[int, int]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", default="block,transition,multiplication,attention")
-    parser.add_argument("--tune", action="store_true")
     parser.add_argument("--blocks", type=int, default=len(BLOCKS), help="number of block sizes")
     options = parser.parse_args()
     parts: dict[str, Callable[[], None]] = {
         "block": partial(time_blocks, BLOCKS[: options.blocks]),
         "transition": time_transition,
         "multiplication": time_multiplication,
-        "attention": partial(time_attention, options.tune),
+        "attention": time_attention,
     }
     for name in options.parts.split(","):
         try:

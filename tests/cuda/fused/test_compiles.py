@@ -373,19 +373,7 @@ def test_triangle_multiplication_on_hopper(
 
 
 @pytest.mark.parametrize("channels", [128, 384])
-def test_contest(channels: int, compiled: Callable[..., CompiledKernel]) -> None:
-    kernels = [compiled(contest, name) for name in ("_operands", "_finish")]
-    c, m = channels, 128
-    shapes = [(c,), (c,), *[(c, m)] * 5, (m,), (m,), (m, c)]
-    weights = GateFirstWeights(*(torch.empty(shape) for shape in shapes))
-    x = torch.empty(2, 48, 48, c)
-    contest.gate_first_triangle_multiplication(x, weights, x[..., 0])
-    for kernel in kernels:
-        check(kernel, 1)
-
-
-@pytest.mark.parametrize("channels", [128, 384])
-def test_contest_on_hopper(
+def test_contest(
     channels: int, compiled: Callable[..., CompiledKernel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels = [compiled(contest, name) for name in ("operands_kernel", "finish_kernel")]
@@ -393,8 +381,8 @@ def test_contest_on_hopper(
     shapes = [(c,), (c,), *[(c, m)] * 5, (m,), (m,), (m, c)]
     weights = GateFirstWeights(*(torch.empty(shape) for shape in shapes))
     x = torch.empty(2, 48, 48, c)
-    contest.on_hopper(x, weights, x[..., 0], True)
-    contest.on_hopper(x, weights, None, True)
+    contest.gate_first_triangle_multiplication(x, weights, x[..., 0])
+    contest.gate_first_triangle_multiplication(x, weights)
     for kernel in kernels:
         check(kernel, 2)
 

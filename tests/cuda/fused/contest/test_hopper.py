@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("triton")
 
 from benchmarks import contest
-from benchmarks.contest import GateFirstWeights, on_hopper, plain_operator
+from benchmarks.contest import GateFirstWeights, gate_first_triangle_multiplication, plain_operator
 from tests.cuda.fused.gluon_simulator import SimulatedKernel, SimulatedTensor
 from tests.cuda.fused.triangle_multiplication.test_folded_weights import (
     assert_close,
@@ -68,7 +68,7 @@ def test_matches_float64(
         x /= random(batch, length, length, channels, seed=2).abs().clamp(min=1e-6)
     mask = (random(batch, length, length, seed=3) > -0.5).float() if masked else None
     weights = random_weights(channels)
-    assert contest.hopper_supports(x, 128, torch.float16)
+    assert contest.supports(x, 128, torch.float16)
     double = GateFirstWeights(*(w.double() for w in weights))
     exact_mask = None if mask is None else mask.double()
     exact = plain_operator(x.double(), double, exact_mask, outgoing=outgoing)
@@ -76,7 +76,7 @@ def test_matches_float64(
     normed = torch.nn.functional.layer_norm(x, (channels,)).half()
     half = GateFirstWeights(*(w.half() for w in weights))
     plain = plain_operator(normed, half, None if mask is None else mask.half(), outgoing=outgoing)
-    result = on_hopper(x, weights, mask, outgoing)
+    result = gate_first_triangle_multiplication(x, weights, mask, outgoing=outgoing)
     torch.testing.assert_close(result.double(), exact, rtol=2e-2, atol=2e-2)
     compare(result, plain.float(), exact)
 
@@ -86,7 +86,7 @@ def test_products_as_small_as_epsilon() -> None:
     weights = weights._replace(left=0.05 * weights.left, right=0.05 * weights.right)
     double = GateFirstWeights(*(w.double() for w in weights))
     exact = plain_operator(x.double(), double)
-    result = on_hopper(x, weights, None, True)
+    result = gate_first_triangle_multiplication(x, weights)
     torch.testing.assert_close(result.double(), exact, rtol=2e-2, atol=2e-2)
 
 
