@@ -68,15 +68,21 @@ def read_structure(path: str | os.PathLike[str]) -> StructureFile:
     try:
         if _CIF_START.match(content):
             block = gemmi.cif.read_string(content.decode("utf-8", "replace"))[0]
-            structure, release_date = gemmi.make_structure_from_block(block), _release_date(block)
+            if block.find_values("_entity.type"):
+                divided = _name_polymers(block)
+                structure = gemmi.make_structure_from_block(block)
+                remarks += [_another_molecule(name, new) for new, name in divided.items()]
+            else:
+                names = _name_molecules_of_block(block)
+                structure = gemmi.make_structure_from_block(block)
+                remarks += _divide_molecules(structure, names)
+            release_date = _release_date(block)
         elif _PDB_RECORD.search(content):
             # other characters would take two of the bytes by which gemmi counts columns
             text = content.decode("latin-1").encode("ascii", "replace").decode()
             text, names = _name_molecules(text)
             structure = gemmi.read_pdb_string(text)
-            for model in structure:
-                _join_pieces(model, names)
-            remarks += _describe_molecules(structure, names)
+            remarks += _divide_molecules(structure, names)
         else:
             raise InputError("neither an mmCIF nor a PDB file", path)
     except (ValueError, RuntimeError, IndexError) as error:
@@ -120,40 +126,121 @@ def _name_molecules(text: str) -> tuple[str, dict[str, tuple[str, str]]]:
         The text, and for each new chain id the chain id and the segment id in the file.
     """
     lines = text.splitlines(keepends=True)
-    free = _free_names({line[20:22].strip() for line in lines if line.startswith(("ATOM", "HETATM"))})
-    names: dict[str, tuple[str, str]] = {}
-    pieces: dict[tuple[str, str], _Piece] = {}
-    last: _Piece | None = None
+    used = {line[20:22].strip() for line in lines if line.startswith(("ATOM", "HETATM"))}
+    molecules = _Molecules(used)
     for k, line in enumerate(lines):
         if line.startswith(("MODEL ", "ENDMDL")):
-            pieces = {key: piece.restart() for key, piece in pieces.items()}
-        if line.startswith("TER") and last is not None:
-            last.has_ended = True
+            molecules.begin_model()
+        if line.startswith("TER"):
+            molecules.end_chain()
         if not line.startswith(("ATOM  ", "HETATM")):
             continue
         # names of four letters, such as HISE, take the column before the chain id
         if long_name := FORCE_FIELD_NAMES.get(line[17:21].strip() if line[20] != " " else ""):
             line = f"{line[:17]}{long_name} {line[21:]}"
         chain = line[20:22].strip()
-        source = (chain, "" if chain else line[72:76].strip())
-        piece = pieces.get(source)
+        name = molecules.add(line, chain, "" if chain else line[72:76].strip())
+        lines[k] = f"{line[:20]}{name:>2s}{line[22:]}"
+    return "".join(lines), molecules.names
+
+
+def _name_molecules_of_block(block: gemmi.cif.Block) -> dict[str, tuple[str, str]]:
+    """Give each molecule of an mmCIF file without entities a chain id of its own; see `_name_molecules`."""
+    tags = ["group_PDB", "label_atom_id", "label_comp_id", "label_asym_id"]
+    optional = ["auth_asym_id", "auth_seq_id", "label_seq_id", "pdbx_PDB_ins_code", "pdbx_PDB_model_num"]
+    table = block.find("_atom_site.", [*tags, *(f"?{tag}" for tag in optional)])
+    values = {tag: k for k, tag in enumerate([*tags, *optional]) if table.width() and table.has_column(k)}
+    chain_column = values.get("auth_asym_id", values.get("label_asym_id"))
+    molecules = _Molecules({row.str(chain_column) for row in table} if chain_column is not None else set())
+    model = None
+    for row in table:
+
+        def value(tag: str, row: gemmi.cif.Table.Row = row) -> str:
+            text = row.str(values[tag]) if tag in values else ""
+            return "" if text in (".", "?") else text
+
+        if (number := value("pdbx_PDB_model_num")) != model:
+            molecules.begin_model()
+            model = number
+        # the columns of a PDB file by which molecules are told apart
+        position = value("auth_seq_id") or value("label_seq_id")
+        line = (
+            f"{value('group_PDB'):6s}      {value('label_atom_id'):4.4s} {value('label_comp_id'):>3.3s}   "
+            f"{position:>3.4s}{value('pdbx_PDB_ins_code'):1.1s}"
+        )
+        assert chain_column is not None
+        row[chain_column] = molecules.add(line, row.str(chain_column), "")
+    return molecules.names
+
+
+def _name_polymers(block: gemmi.cif.Block) -> dict[str, str]:
+    """Give the polymers of an mmCIF file chain ids of their own, if several have the same.
+
+    Returns:
+        The chain id in the file for each new one.
+    """
+    table = block.find("_atom_site.", ["auth_asym_id", "label_asym_id", "group_PDB"])
+    first: dict[str, str] = {}
+    renamed: dict[tuple[str, str], str] = {}
+    free = _free_names({row.str(0) for row in table})
+    for row in table:
+        chain, polymer = row.str(0), row.str(1)
+        if row.str(2) == "ATOM" and first.setdefault(chain, polymer) != polymer:
+            renamed.setdefault((chain, polymer), next(free))
+    if renamed:
+        for row in table:
+            row[0] = renamed.get((row.str(0), row.str(1)), row.str(0))
+    return {new: chain for (chain, _), new in renamed.items()}
+
+
+class _Molecules:
+    """The molecules of a file, while its atoms are read.
+
+    Args:
+        used: chain ids in the file.
+    """
+
+    def __init__(self, used: set[str]) -> None:
+        self.names: dict[str, tuple[str, str]] = {}
+        self._free = _free_names(used)
+        self._pieces: dict[tuple[str, str], _Piece] = {}
+        self._last: _Piece | None = None
+
+    def begin_model(self) -> None:
+        """Begin another model of the same molecules."""
+        self._pieces = {key: piece.restart() for key, piece in self._pieces.items()}
+
+    def end_chain(self) -> None:
+        """End the molecule of the last atom."""
+        if self._last is not None:
+            self._last.has_ended = True
+
+    def add(self, line: str, chain: str, segment: str) -> str:
+        """Add an atom, and return the chain id of its molecule.
+
+        Args:
+            line: its record in a PDB file.
+            chain: its chain id.
+            segment: its segment id, if it has no chain id.
+        """
+        source = chain, segment
+        piece = self._pieces.get(source)
         if piece is None or piece.ends_before(line):
-            name = chain if piece is None and chain else next(free)
+            name = chain if piece is None and chain else next(self._free)
             if piece is not None and piece.following is not None:  # as in the model before
                 name = piece.following
-            names[name] = source
+            self.names[name] = source
             following = _Piece(name)
             if piece is not None:
                 piece.following = name
-            piece = pieces[source] = following
+            piece = self._pieces[source] = following
         piece.add(line)
-        last = piece
-        lines[k] = f"{line[:20]}{piece.name:>2s}{line[22:]}"
-    return "".join(lines), names
+        self._last = piece
+        return piece.name
 
 
 class _Piece:
-    """The atoms of one molecule, while the lines of a PDB file are read."""
+    """The atoms of one molecule, while the atoms of a file are read."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -192,6 +279,17 @@ def _free_names(used: set[str]) -> Iterator[str]:
         if name not in used:
             yield name
     raise ValueError("more molecules than there are chain ids")
+
+
+def _divide_molecules(structure: gemmi.Structure, names: dict[str, tuple[str, str]]) -> list[str]:
+    """Join the pieces of each molecule of a structure, and return remarks about those with other names."""
+    for model in structure:
+        _join_pieces(model, names)
+    return _describe_molecules(structure, names)
+
+
+def _another_molecule(name: str, new: str) -> str:
+    return f"another molecule under chain id {name} is chain {new}"
 
 
 def _join_pieces(model: gemmi.Model, names: dict[str, tuple[str, str]]) -> None:
@@ -283,7 +381,7 @@ def _describe_molecules(structure: gemmi.Structure, names: dict[str, tuple[str, 
             origin = f" (segment {segment})" if segment else ""
             remarks.append(f"a molecule without chain id{origin} is chain {chain.name}")
         elif name != chain.name:
-            remarks.append(f"another molecule under chain id {name} is chain {chain.name}")
+            remarks.append(_another_molecule(name, chain.name))
     return remarks
 
 

@@ -64,6 +64,47 @@ def test_byte_order_mark_is_dropped(tmp_path: Path) -> None:
     assert read_chains(path)[0].sequence == SEQUENCE
 
 
+ATOM_SITE = (
+    "group_PDB", "id", "type_symbol", "label_atom_id", "label_alt_id", "label_comp_id", "label_asym_id",
+    "label_seq_id", "Cartn_x", "Cartn_y", "Cartn_z", "occupancy", "B_iso_or_equiv", "auth_seq_id",
+)  # fmt: skip
+
+
+def write_atoms_alone(case: str, path: Path) -> None:
+    """Write the atoms of a case as mmCIF, all in chain A and without entities, as small programs do."""
+    rows = []
+    for line in (CASES / f"{case}.pdb").read_text().splitlines():
+        if line.startswith(("ATOM", "HETATM")):
+            values = (line[:6], line[6:11], line[76:78], line[12:16], ".", line[17:20], "A", ".", line[30:38],
+                      line[38:46], line[46:54], "1", "9", line[22:26])  # fmt: skip
+            rows.append(" ".join(value.strip() for value in values))
+    tags = "\n".join(f"_atom_site.{tag}" for tag in ATOM_SITE)
+    path.write_text("data_x\nloop_\n" + tags + "\n" + "\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("case", "chains"),
+    [
+        ("ref", [SEQUENCE]),
+        ("two_proteins_sameid", [SEQUENCE[:55], SEQUENCE[65:]]),
+        ("waterfirst_noter", [SEQUENCE]),
+        ("amber", [SEQUENCE]),
+    ],
+)
+def test_mmcif_without_entities_gives_the_same_chains(tmp_path: Path, case: str, chains: list[str]) -> None:
+    write_atoms_alone(case, tmp_path / "x.cif")
+    assert [chain.sequence for chain in read_chains(tmp_path / "x.cif")] == chains
+
+
+def test_polymers_of_an_mmcif_file_with_one_chain_id_are_told_apart(tmp_path: Path) -> None:
+    document = read_structure(CASES / "two_proteins_sameid.pdb").structure.make_mmcif_document()
+    for row in document[0].find("_atom_site.", ["auth_asym_id"]):
+        row[0] = "A"
+    document.write_file(str(tmp_path / "x.cif"))
+    assert [chain.id for chain in read_chains(tmp_path / "x.cif")] == ["x_A", "x_B"]
+    assert "another molecule under chain id A is chain B" in read_structure(tmp_path / "x.cif").remarks
+
+
 def test_files_of_one_name_have_distinct_entries() -> None:
     paths = [Path(name) for name in ("a/m.pdb", "b/m.pdb", "b/m.cif", "c.pdb")]
     assert entry_ids(paths) == ["a_m", "b_m.pdb", "b_m.cif", "c"]
