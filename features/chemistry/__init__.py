@@ -1,0 +1,1 @@
+"""Molecules: residue classes, elements, components of the Chemical Component Dictionary, conformers."""

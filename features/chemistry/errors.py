@@ -1,0 +1,19 @@
+"""Errors of molecules that a user named or drew."""
+
+from msa.errors import InputError
+
+
+class UnknownComponent(InputError):
+    """A code that is not in the Chemical Component Dictionary, nor among the components of the job."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__(f"unknown component {code!r}: not in the Chemical Component Dictionary")
+
+
+class InvalidMolecule(InputError):
+    """A molecule that RDKit cannot read, such as a SMILES string with a mistake."""
+
+
+class UnknownAtom(InputError):
+    """An atom that a residue does not have."""
