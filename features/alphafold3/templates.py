@@ -28,15 +28,6 @@ class TemplateRows:
     frames: np.ndarray = field(repr=False)
 
 
-def empty_rows(templates: int, tokens: int) -> TemplateRows:
-    """Return rows without any template."""
-    return TemplateRows(
-        np.full((templates, tokens), GAP),
-        np.full((templates, tokens, 3), np.nan),
-        np.full((templates, tokens, 3, 3), np.nan),
-    )
-
-
 def template_features(tokens: Tokens, rows: TemplateRows | None, count: int) -> dict[str, np.ndarray]:
     """Return the features of a job's templates; see `features.alphafold3.inputs.SCHEMA`.
 
@@ -45,7 +36,8 @@ def template_features(tokens: Tokens, rows: TemplateRows | None, count: int) -> 
         rows: the templates; None without.
         count: number of templates, used when there are none.
     """
-    rows = rows or empty_rows(count, len(tokens))
+    if rows is None:
+        return _no_templates(count, len(tokens))
     same_chain = (tokens.chain[:, None] == tokens.chain).astype(np.float32)[..., None]
     beta_mask = (~np.isnan(rows.pseudo_beta).any(-1)).astype(np.float32)
     frame_mask = (~np.isnan(rows.frames).any((-2, -1))).astype(np.float32)
@@ -55,6 +47,17 @@ def template_features(tokens: Tokens, rows: TemplateRows | None, count: int) -> 
         "template_restype": one_hot(rows.classes, CLASSES),
         "template_distogram": _distogram(rows.pseudo_beta) * _pairs(beta_mask) * same_chain,
         "template_unit_vector": _directions(rows.frames) * _pairs(frame_mask) * same_chain,
+    }
+
+
+def _no_templates(count: int, tokens: int) -> dict[str, np.ndarray]:
+    """Return the features of a job without templates: gaps, and zeros everywhere else."""
+    return {
+        "template_pseudo_beta_mask": np.zeros((count, tokens), np.float32),
+        "template_backbone_frame_mask": np.zeros((count, tokens), np.float32),
+        "template_restype": one_hot(np.full((count, tokens), GAP), CLASSES),
+        "template_distogram": np.zeros((count, tokens, tokens, len(_BIN_EDGES)), np.float32),
+        "template_unit_vector": np.zeros((count, tokens, tokens, 3), np.float32),
     }
 
 

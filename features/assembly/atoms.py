@@ -25,11 +25,13 @@ class Residue:
         component: its component.
         number: 1-based number in its chain.
         leaving: bool [A], whether an atom of the component is left out.
+        joined: bool [A], those of them that leave at bonds to residues of the same ligand.
     """
 
     component: Component
     number: int
     leaving: np.ndarray
+    joined: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +140,7 @@ def _build_chains(job: Job) -> tuple[Chain, ...]:
                 raise InputError(f"two chains are called {name!r}", job.path, job.line)
             seen.add(name)
             residues = tuple(
-                Residue(component, number, leaving.copy())
+                Residue(component, number, leaving.copy(), np.zeros(len(component), bool))
                 for number, (component, leaving) in enumerate(components, 1)
             )
             chains.append(Chain(name, entity, index, kind, residues))
@@ -231,18 +233,19 @@ def _resolve_end(
 
 def _remove_leaving_atoms(ends: Sequence[tuple[_End, _End]]) -> None:
     """Mark one leaving neighbour of each bonded atom, unless it is itself bonded, as left out."""
-    flat = [end for pair in ends for end in pair]
-    bonded = {(id(end.residue), end.atom) for end in flat}
-    for end in flat:
-        component, leaving = end.residue.component, end.residue.leaving
-        for first, second, _ in component.bonds:
-            if end.atom not in (first, second):
-                continue
-            other = int(first + second - end.atom)
-            free = component.leaving[other] and not leaving[other]
-            if free and (id(end.residue), other) not in bonded:
-                leaving[other] = True
-                break
+    bonded = {(id(end.residue), end.atom) for pair in ends for end in pair}
+    for pair in ends:
+        for end in pair:
+            component, leaving = end.residue.component, end.residue.leaving
+            for first, second, _ in component.bonds:
+                if end.atom not in (first, second):
+                    continue
+                other = int(first + second - end.atom)
+                free = component.leaving[other] and not leaving[other]
+                if free and (id(end.residue), other) not in bonded:
+                    leaving[other] = True
+                    end.residue.joined[other] = pair[0].chain == pair[1].chain
+                    break
 
 
 def _collect(chains: tuple[Chain, ...], ends: Sequence[tuple[_End, _End]]) -> Atoms:
@@ -287,12 +290,10 @@ def _reference_molecules(chain: Chain, inner: Sequence[tuple[_End, _End]]) -> li
             for residue in chain.residues
         ]
     bonds = [(a.residue.number - 1, a.atom, b.residue.number - 1, b.atom) for a, b in inner]
-    component = join_components(
-        [residue.component for residue in chain.residues],
-        bonds,
-        [residue.leaving for residue in chain.residues],
-    )
-    return [ReferenceMolecule(component, np.ones(len(component), bool), False)]
+    joined = [residue.joined for residue in chain.residues]
+    component = join_components([residue.component for residue in chain.residues], bonds, joined)
+    leaving = np.concatenate([residue.leaving[~residue.joined] for residue in chain.residues])
+    return [ReferenceMolecule(component, ~leaving, False)]
 
 
 def _all_bonds(

@@ -1,6 +1,5 @@
 """Every input of the network against OpenFold3's featuriser (make_goldens.py)."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -10,7 +9,7 @@ import rdkit
 from features.alphafold3.inputs import SCHEMA, Sample, Settings, build_sample
 from features.alphafold3.templates import TemplateRows, template_features
 from features.assembly.atoms import build_atoms
-from features.assembly.job import Job, Ligand, Polymer
+from features.assembly.job import Job, Polymer
 from features.assembly.tokens import build_tokens
 from features.chemistry.residues import MoleculeKind
 from msa.errors import InputError
@@ -142,11 +141,3 @@ def test_paired_alignments_of_different_depth_are_refused() -> None:
     ]
     with pytest.raises(InputError, match="paired alignments of different chains have 1 and 2 rows"):
         build_sample(Job("x", tuple(polymers)), Settings())
-
-
-def test_atoms_without_coordinates_are_masked() -> None:
-    # the dictionary's UNX is one atom of unknown element, which RDKit cannot embed
-    made = build_sample(Job("x", (Ligand(("A",), ("UNX",)),)), Settings()).features
-    assert made["ref_element"].argmax(-1).tolist() == [118]
-    assert dataclasses.replace(Settings(), seed=2).seed == 2
-    assert made["ref_pos"].shape == (1, 3)
