@@ -57,9 +57,7 @@ class _Rows:
         return len(self.letters)
 
 
-def draw_rows(
-    atoms: Atoms, limits: AlignmentLimits, source: np.random.RandomState
-) -> dict[str, np.ndarray]:
+def draw_rows(atoms: Atoms, limits: AlignmentLimits, source: np.random.RandomState) -> dict[str, np.ndarray]:
     """Return a random choice of the rows of each chain's own alignment, by chain id.
 
     A number of rows is drawn first, then that many rows; they keep their order. Repeated rows, and those

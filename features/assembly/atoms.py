@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from features.assembly.job import Bond, BondedAtom, Job, Ligand, Polymer
-from features.chemistry.components import Component, read_component
-from features.chemistry.errors import UnknownAtom
+from features.chemistry.components import Component, parse_components, read_component
+from features.chemistry.errors import InvalidMolecule, UnknownAtom, UnknownComponent
 from features.chemistry.molecules import join_components, parse_smiles
 from features.chemistry.residues import LEAVING_ATOMS, MoleculeKind, component_code
 from msa.errors import InputError
@@ -124,6 +124,7 @@ class _End:
 
 def _build_chains(job: Job) -> tuple[Chain, ...]:
     """Return every copy of every entity."""
+    user_components = parse_components(job.components, job.path) if job.components else {}
     names = {
         smiles: f"LIG{index}"
         for index, smiles in enumerate(
@@ -133,11 +134,11 @@ def _build_chains(job: Job) -> tuple[Chain, ...]:
     chains: list[Chain] = []
     seen: set[str] = set()
     for index, entity in enumerate(job.entities):
-        components = _entity_components(job, entity, names)
+        components = _entity_components(job, entity, names, user_components)
         kind = entity.kind if isinstance(entity, Polymer) else MoleculeKind.LIGAND
         for name in entity.chains:
             if name in seen:
-                raise InputError(f"two chains are called {name!r}", job.path, job.line)
+                raise InputError(f"two chains are called {name!r}", job.path, entity.line or job.line)
             seen.add(name)
             residues = tuple(
                 Residue(component, number, leaving.copy(), np.zeros(len(component), bool))
@@ -148,17 +149,23 @@ def _build_chains(job: Job) -> tuple[Chain, ...]:
 
 
 def _entity_components(
-    job: Job, entity: Polymer | Ligand, smiles_names: dict[str, str]
+    job: Job, entity: Polymer | Ligand, smiles_names: dict[str, str], user_components: dict[str, Component]
 ) -> list[tuple[Component, np.ndarray]]:
     """Return the components of an entity, and which of their atoms leave at polymer bonds."""
 
     def read(code: str) -> Component:
-        return job.components.get(code) or read_component(code)
+        try:
+            return user_components.get(code) or read_component(code)
+        except UnknownComponent:
+            raise UnknownComponent(code, job.path, entity.line or job.line) from None
 
     if isinstance(entity, Polymer):
         return _polymer_components(job, entity, read)
     if entity.smiles is not None:
-        components = [parse_smiles(entity.smiles, smiles_names[entity.smiles])]
+        try:
+            components = [parse_smiles(entity.smiles, smiles_names[entity.smiles])]
+        except InvalidMolecule as error:
+            raise InvalidMolecule(error.reason, job.path, entity.line or job.line) from None
     else:
         components = [read(code) for code in entity.codes]
     return [(component, np.zeros(len(component), bool)) for component in components]
@@ -173,9 +180,9 @@ def _polymer_components(
         where = f"modification {modification.code} at position {modification.position:,}"
         if not 1 <= modification.position <= len(entity.sequence):
             reason = f"{where}: the sequence has {len(entity.sequence):,} residues"
-            raise InputError(reason, job.path, job.line)
+            raise InputError(reason, job.path, entity.line or job.line)
         if modification.position in modified:
-            raise InputError(f"{where}: the position has another one", job.path, job.line)
+            raise InputError(f"{where}: the position has another one", job.path, entity.line or job.line)
         modified[modification.position] = modification.code
     default = LEAVING_ATOMS[entity.kind]
     result = []

@@ -1,9 +1,7 @@
 """A job: the molecules that a user asks for, the same whatever file they come from."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from features.chemistry.components import Component
 from features.chemistry.residues import MoleculeKind
 from msa.io.alignments import Alignment
 
@@ -51,6 +49,7 @@ class Polymer:
         paired: rows that belong to the rows of the other chains' paired alignments.
         templates: structures given by the user; None to search for templates.
         is_cyclic: whether its ends are joined.
+        line: 1-based line in the file of the job.
     """
 
     kind: MoleculeKind
@@ -61,6 +60,7 @@ class Polymer:
     paired: Alignment | None = field(default=None, repr=False)
     templates: tuple[OwnTemplate, ...] | None = None
     is_cyclic: bool = False
+    line: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,13 @@ class Ligand:
         chains: chain ids, one per copy.
         codes: component codes; several are the residues of one molecule, such as a glycan.
         smiles: the SMILES string instead of codes.
+        line: 1-based line in the file of the job.
     """
 
     chains: tuple[str, ...]
     codes: tuple[str, ...] = ()
     smiles: str | None = None
+    line: int | None = None
 
 
 Entity = Polymer | Ligand
@@ -123,7 +125,7 @@ class Job:
         entities: its molecules.
         bonds: covalent bonds between them.
         seeds: seeds of the predictions; empty if the file gives none.
-        components: components that the user defines, by code.
+        components: mmCIF of components that the user defines; empty without.
         path: the job's file, for errors.
         line: 1-based line where it begins.
     """
@@ -132,6 +134,6 @@ class Job:
     entities: tuple[Entity, ...]
     bonds: tuple[Bond, ...] = ()
     seeds: tuple[int, ...] = ()
-    components: Mapping[str, Component] = field(default_factory=dict, repr=False)
+    components: str = field(default="", repr=False)
     path: str | None = None
     line: int | None = None

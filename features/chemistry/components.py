@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import gemmi
 import numpy as np
-from biotite.structure.info import get_ccd, get_from_ccd
+from biotite.structure.info import get_from_ccd
 
 from features.chemistry.elements import HYDROGENS
 from features.chemistry.errors import UnknownComponent
@@ -68,10 +68,6 @@ class Component:
             return self.names.index(name)
         return self.aliases.get(name)
 
-    def without_coordinates(self) -> bool:
-        """Return whether some atom lacks both idealised and model coordinates."""
-        return bool((np.isnan(self.ideal).any(1) & np.isnan(self.model).any(1)).any())
-
 
 @functools.lru_cache(maxsize=512)
 def read_component(code: str) -> Component:
@@ -98,12 +94,7 @@ _ATOM_NUMBERS = ("charge", *_IDEAL, *_MODEL)
 _BOND_TEXT = ("atom_id_1", "atom_id_2", "value_order")
 
 
-def dictionary_codes() -> frozenset[str]:
-    """Return all codes of the dictionary."""
-    return frozenset(get_ccd()["chem_comp"]["id"].as_array().tolist())
-
-
-def parse_components(text: str, path: str) -> dict[str, Component]:
+def parse_components(text: str, path: str | None) -> dict[str, Component]:
     """Parse components in mmCIF, as AlphaFold 3's `userCCD` has them.
 
     Args:
@@ -142,9 +133,7 @@ def _build(
     bonds: list[list[str]] | None,
 ) -> Component:
     """Return a component from the columns of its tables, without its hydrogens."""
-    heavy = [
-        index for index, symbol in enumerate(text["type_symbol"]) if symbol.upper() not in HYDROGENS
-    ]
+    heavy = [index for index, symbol in enumerate(text["type_symbol"]) if symbol.upper() not in HYDROGENS]
     names = tuple(text["atom_id"][index] for index in heavy)
     position = {name: index for index, name in enumerate(names)}
     aliases = {text["alt_atom_id"][index]: row for row, index in enumerate(heavy)}

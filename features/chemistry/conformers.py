@@ -104,7 +104,10 @@ class ConformerGenerator:
 
 def stored_conformer(component: Component) -> Conformer:
     """Return the idealised coordinates of the dictionary, else those from a structure, else an empty one."""
-    candidates: tuple[tuple[Source, np.ndarray], ...] = (("ideal", component.ideal), ("model", component.model))
+    candidates: tuple[tuple[Source, np.ndarray], ...] = (
+        ("ideal", component.ideal),
+        ("model", component.model),
+    )
     for source, coordinates in candidates:
         mask = ~np.isnan(coordinates).any(1)
         if mask.all() or (mask.any() and source == "model"):

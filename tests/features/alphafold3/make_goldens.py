@@ -36,9 +36,7 @@ SEED = 7
 def find(array: Any, end: list) -> int:
     """Return the index of the atom [chain, residue, name]."""
     chain, residue, name = end
-    rows = np.flatnonzero(
-        (array.chain_id == chain) & (array.res_id == residue) & (array.atom_name == name)
-    )
+    rows = np.flatnonzero((array.chain_id == chain) & (array.res_id == residue) & (array.atom_name == name))
     assert len(rows) == 1, end
     return int(rows[0])
 

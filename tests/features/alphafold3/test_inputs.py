@@ -93,7 +93,9 @@ def test_arrays_have_the_types_and_axes_of_the_schema(name: str, sample: dict[st
 def test_template_features_equal_those_of_openfold3() -> None:
     with np.load(FOLDER / "data" / "templates.npz") as file:
         expected = dict(file)
-    job = Job("two chains", (Polymer(MoleculeKind.PROTEIN, "GGGG", ("A",)), Polymer(MoleculeKind.DNA, "AC", ("B",))))
+    job = Job(
+        "two chains", (Polymer(MoleculeKind.PROTEIN, "GGGG", ("A",)), Polymer(MoleculeKind.DNA, "AC", ("B",)))
+    )
     tokens = build_tokens(build_atoms(job))
     assert tokens.chain.tolist() == expected["chain"].tolist()
     rows = TemplateRows(np.zeros((2, 6), int), expected["pseudo_beta"], expected["frames"])
@@ -110,7 +112,9 @@ def test_same_seed_gives_same_bytes_and_another_seed_others() -> None:
 
 
 def test_amino_acids_have_the_handedness_of_the_dictionary() -> None:
-    job = Job("handed", (read_jobs()["d_amino_acids"].entities[0], Polymer(MoleculeKind.PROTEIN, "AVKF", ("B",))))
+    job = Job(
+        "handed", (read_jobs()["d_amino_acids"].entities[0], Polymer(MoleculeKind.PROTEIN, "AVKF", ("B",)))
+    )
     made = build_sample(job, Settings(seed=3))
     signs: dict[str, set[float]] = {}
     for molecule in np.unique(made.atoms.molecule):

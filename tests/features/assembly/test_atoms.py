@@ -35,7 +35,10 @@ def test_neighbours_that_are_both_modified_keep_their_peptide_bond() -> None:
     polymer = Polymer(MoleculeKind.PROTEIN, "GSS", ("A",), (Modification(2, "SEP"), Modification(3, "SEP")))
     atoms = build_atoms(job(polymer))
     tokens = build_tokens(atoms)
-    pairs = {tuple(sorted((str(atoms.name[tokens.start[i]]), str(atoms.name[tokens.start[j]])))) for i, j in tokens.bonds}
+    pairs = {
+        tuple(sorted((str(atoms.name[tokens.start[i]]), str(atoms.name[tokens.start[j]]))))
+        for i, j in tokens.bonds
+    }
     assert ("C", "N") in pairs
     assert "OXT" not in atoms.name
 
@@ -90,7 +93,10 @@ def test_two_bonds_between_the_same_atoms_are_refused() -> None:
     ("modifications", "reason"),
     [
         ((Modification(4, "MSE"),), "modification MSE at position 4: the sequence has 3 residues"),
-        ((Modification(1, "MSE"), Modification(1, "SEP")), "modification SEP at position 1: the position has another"),
+        (
+            (Modification(1, "MSE"), Modification(1, "SEP")),
+            "modification SEP at position 1: the position has another",
+        ),
     ],
 )
 def test_impossible_modifications_are_refused(modifications: tuple[Modification, ...], reason: str) -> None:

@@ -4,7 +4,14 @@ import pytest
 from features.chemistry.components import parse_components, read_component
 from features.chemistry.elements import element_class
 from features.chemistry.errors import UnknownComponent
-from features.chemistry.residues import CLASSES, GAP, MoleculeKind, alignment_classes, component_code, residue_class
+from features.chemistry.residues import (
+    CLASSES,
+    GAP,
+    MoleculeKind,
+    alignment_classes,
+    component_code,
+    residue_class,
+)
 from msa.errors import InputError
 
 WATERLIKE = """data_XYZ
@@ -56,17 +63,10 @@ def test_lower_case_codes_and_old_atom_names_are_understood() -> None:
 
 
 def test_missing_coordinates_are_nan() -> None:
-    # the dictionary has no idealised coordinates for this cluster
-    assert np.isnan(read_component("UNL").ideal).all() if _exists("UNL") else True
-    assert parse_components(WATERLIKE, "x.json")["XYZ"].without_coordinates()
-
-
-def _exists(code: str) -> bool:
-    try:
-        read_component(code)
-    except UnknownComponent:
-        return False
-    return True
+    # one atom of unknown element, of which only a structure has coordinates
+    unknown = read_component("UNX")
+    assert np.isnan(unknown.ideal).all()
+    assert not np.isnan(unknown.model).any()
 
 
 def test_unknown_code_is_a_typed_error_of_one_line() -> None:

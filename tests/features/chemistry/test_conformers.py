@@ -43,7 +43,11 @@ def test_invalid_smiles_is_a_typed_error(text: str) -> None:
 
 def test_glycan_of_one_chain_is_one_molecule_with_its_handedness() -> None:
     # the core of N-glycans: GlcNAc-β1,4-GlcNAc and a β-mannose, bonded to asparagine
-    bonds = [(("A", 2, "ND2"), ("B", 1, "C1")), (("B", 1, "O4"), ("B", 2, "C1")), (("B", 2, "O4"), ("B", 3, "C1"))]
+    bonds = [
+        (("A", 2, "ND2"), ("B", 1, "C1")),
+        (("B", 1, "O4"), ("B", 2, "C1")),
+        (("B", 2, "O4"), ("B", 3, "C1")),
+    ]
     job = Job(
         "glycan",
         (Polymer(MoleculeKind.PROTEIN, "GN", ("A",)), Ligand(("B",), ("NAG", "NAG", "BMA"))),
@@ -57,7 +61,9 @@ def test_glycan_of_one_chain_is_one_molecule_with_its_handedness() -> None:
         "[C@@H]3O)[C@H](O)[C@H]2NC(C)=O)[C@@H]1O"
     )
     # the oxygen that asparagine replaces is in the conformer, and is not predicted
-    assert [name for name, kept in zip(molecule.component.names, molecule.kept, strict=True) if not kept] == ["O1"]
+    assert [name for name, kept in zip(molecule.component.names, molecule.kept, strict=True) if not kept] == [
+        "O1"
+    ]
 
 
 def test_same_seed_gives_the_same_conformers() -> None:
@@ -72,7 +78,9 @@ def test_fallback_is_the_dictionary_then_nothing() -> None:
     alanine = read_component("ALA")
     absent = np.full((6, 3), np.nan)
     without_ideal = dataclasses.replace(alanine, ideal=absent)
-    partial = dataclasses.replace(without_ideal, model=np.where(np.arange(6)[:, None] < 2, np.nan, alanine.model))
+    partial = dataclasses.replace(
+        without_ideal, model=np.where(np.arange(6)[:, None] < 2, np.nan, alanine.model)
+    )
     nothing = dataclasses.replace(without_ideal, model=absent)
     assert [stored_conformer(item).source for item in (alanine, without_ideal, partial, nothing)] == [
         "ideal", "model", "model", "none",
