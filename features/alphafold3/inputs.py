@@ -1,6 +1,6 @@
 """All inputs of the all-atom network for one job."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
@@ -75,7 +75,7 @@ class Settings:
     templates: int = 4
     chiral_residues: bool = True
     max_tokens: int | None = None
-    limits: AlignmentLimits = AlignmentLimits()
+    limits: AlignmentLimits = field(default_factory=AlignmentLimits)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Tokens of a job: one per standard residue, one per atom of everything else (AlphaFold 3 supplement, 2.6)."""
+"""Tokens of a job: one per standard residue, one per atom of all else (AlphaFold 3 supplement, 2.6)."""
 
 from dataclasses import dataclass, field
 

@@ -109,7 +109,10 @@ def join_components(
     shifts = _joined_shifts(components, bonds, removed)
     starts = np.cumsum([0, *[len(component) for component in components]])
     kept = ~np.concatenate(list(removed))
-    rows = [component.bonds + [start, start, 0] for component, start in zip(components, starts, strict=False)]
+    rows = [
+        component.bonds + np.array([start, start, 0])
+        for component, start in zip(components, starts, strict=False)
+    ]
     rows.append(
         np.array([(starts[a] + i, starts[b] + j, 1) for a, i, b, j in bonds], np.int64).reshape(-1, 3)
     )

@@ -134,7 +134,7 @@ def _alignment(entity: MappingWithLines, key: str, query: str, path: str) -> Ali
 
     Empty text means no alignment: the query alone, or None without a query.
     """
-    if (name := entity.get(f"{key}Path")) is not None:
+    if entity.get(f"{key}Path") is not None:
         if entity.get(key):
             reason = f"both {key!r} and '{key}Path' are given"
             raise InputError(reason, path, entity.line_of(f"{key}Path"))

@@ -94,12 +94,12 @@ def _entity(chain: MappingWithLines, query: MappingWithLines, path: str) -> Enti
         return Ligand(names, read_chains(chain, "ccd_codes", path), line=chain.line)
     line = chain.line_of("sequence")
     sequence = clean_polymer(required_text(chain, "sequence", path), kind, path, line)
-    alignments = [
+    main, paired = (
         check_query(_alignment(chain, query, key, path), sequence, path, line) for key in ("main", "paired")
-    ]
+    )
     cyclic = chain.get("cyclic", False) is True
     modifications = _modifications(chain, path)
-    return Polymer(kind, sequence, names, modifications, *alignments, is_cyclic=cyclic, line=chain.line)
+    return Polymer(kind, sequence, names, modifications, main, paired, is_cyclic=cyclic, line=chain.line)
 
 
 def _modifications(chain: MappingWithLines, path: str) -> tuple[Modification, ...]:

@@ -82,7 +82,7 @@ def features(job: dict, folder: Path) -> dict[str, np.ndarray]:
     inference.structure_with_ref_mols_from_query = add_bonds(job)
     torch.manual_seed(SEED)
     random.seed(SEED)
-    np.random.seed(SEED)
+    np.random.seed(SEED)  # noqa: NPY002
     result = dataset.create_all_features(queries.queries[job["name"]])
     names = result.pop("atom_array")
     arrays = {key: value.numpy() for key, value in result.items() if torch.is_tensor(value)}

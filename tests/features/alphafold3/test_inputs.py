@@ -47,7 +47,7 @@ def superposed_rms(first: np.ndarray, second: np.ndarray) -> float:
 
 @pytest.fixture(scope="module")
 def sample() -> dict[str, Sample]:
-    """Samples by job, each made once."""
+    """Return the samples by job, each made once."""
     return {}
 
 

@@ -85,7 +85,7 @@ def test_bonds_to_missing_atoms_are_refused(bond: tuple[End, End], reason: str) 
 
 def test_two_bonds_between_the_same_atoms_are_refused() -> None:
     bond = (("A", 2, "SG"), ("B", 1, "C1"))
-    with pytest.raises(InputError, match="job.json:9: two bonds between B:1:C1 and A:2:SG"):
+    with pytest.raises(InputError, match=r"job\.json:9: two bonds between B:1:C1 and A:2:SG"):
         build_atoms(job(PROTEIN, LIGAND, bonds=[bond, bond[::-1]]))
 
 

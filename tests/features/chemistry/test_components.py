@@ -87,7 +87,7 @@ def test_components_of_the_user_are_read_without_hydrogens() -> None:
 
 @pytest.mark.parametrize("text", ["data_X\n_chem_comp.id X\n", "no mmCIF", ""])
 def test_components_of_the_user_without_atoms_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="job.json"):
+    with pytest.raises(InputError, match=r"job\.json"):
         parse_components(text, "job.json")
 
 
