@@ -20,8 +20,10 @@ from msa.io.alignments import Alignment, parse_alignment
 from msa.io.fasta import clean_sequence
 
 __all__ = [
-    "as_mapping", "chain_names", "check_keys", "check_query", "clean_polymer", "find_unsupported", "join_alignments",
-    "query_alignment", "read_bond", "read_chains", "read_entities", "read_modifications", "read_named_alignment",
+    "as_mapping", "chain_names", "check_keys", "check_query", "clean_polymer", "find_unsupported",
+    "join_alignments",
+    "query_alignment", "read_bond", "read_chains", "read_entities", "read_modifications",
+    "read_named_alignment",
     "required_text",
 ]  # fmt: skip
 

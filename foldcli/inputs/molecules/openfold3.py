@@ -22,11 +22,13 @@ from msa.errors import InputError
 from msa.io.alignments import Alignment
 
 _QUERY_KEYS = (
-    "query_name", "chains", "use_msas", "use_paired_msas", "use_main_msas", "covalent_bonds", "pocket_constraint",
+    "query_name", "chains", "use_msas", "use_paired_msas", "use_main_msas", "covalent_bonds",
+    "pocket_constraint",
 )  # fmt: skip
 _CHAIN_KEYS = (
     "molecule_type", "chain_ids", "description", "sequence", "non_canonical_residues", "smiles", "ccd_codes",
-    "paired_msa_file_paths", "main_msa_file_paths", "template_alignment_file_path", "template_entry_chain_ids",
+    "paired_msa_file_paths", "main_msa_file_paths", "template_alignment_file_path",
+    "template_entry_chain_ids",
     "template_cif_paths", "template_cif_chain_ids", "sdf_file_path", "cyclic",
 )  # fmt: skip
 _UNSUPPORTED = {

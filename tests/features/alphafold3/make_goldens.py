@@ -2,9 +2,12 @@
 
     make_goldens.py data
 
-Needs openfold3 0.5.0 in an environment of its own; the tests do not. Each job becomes OUTPUT/NAME.npz. Arrays of
-whole numbers are stored as int8 where they fit, one-hot arrays as classes, and bonds as pairs. OpenFold3 ignores
-the bonds of a query, so those of `bonds` are added to the structure that it builds, before it makes tokens, and
+Needs openfold3 0.5.0 in an environment of its own; the tests do not.
+Each job becomes OUTPUT/NAME.npz. Arrays of
+whole numbers are stored as int8 where they fit, one-hot arrays as classes, and bonds as pairs. OpenFold3
+ignores
+the bonds of a query, so those of `bonds` are added to the structure that it builds, before it makes
+tokens, and
 the atoms in `removed` are taken away.
 """
 
