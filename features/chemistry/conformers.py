@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 from rdkit import Chem, rdBase
-from rdkit.Chem import AllChem
+from rdkit.Chem import rdDistGeom
 
 from features.chemistry.components import Component
 from features.chemistry.errors import InvalidMolecule
@@ -87,7 +87,7 @@ class ConformerGenerator:
 
     def _embed(self, molecule: Chem.Mol, options: tuple[str, ...]) -> Chem.Mol | None:
         """Return the molecule with one conformer and without hydrogens; None if RDKit finds none."""
-        parameters = AllChem.ETKDGv3()
+        parameters = rdDistGeom.ETKDGv3()
         parameters.clearConfs = False
         parameters.randomSeed = self._random.randint(0, _MAX_SEED)
         parameters.timeout = self._time_limit
@@ -96,7 +96,7 @@ class ConformerGenerator:
         molecule = Chem.Mol(molecule)
         with rdBase.BlockLogs():
             try:
-                found = AllChem.EmbedMolecule(molecule, parameters) >= 0
+                found = rdDistGeom.EmbedMolecule(molecule, parameters) >= 0
             except (ValueError, RuntimeError):  # such as an atom type without parameters
                 found = False
         return without_hydrogens(molecule) if found else None
