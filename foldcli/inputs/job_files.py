@@ -83,7 +83,7 @@ def parse_alphafold3(data: bytes, path: str) -> list[FastaRecord | Complex]:
     jobs = content if isinstance(content, list) else [content]
     if not jobs:
         raise InputError("no job in the list", path, 1)
-    return [_alphafold3_job(_as_mapping(job, "a job", path, 1), path).build_query() for job in jobs]
+    return [_alphafold3_job(as_mapping(job, "a job", path, 1), path).build_query() for job in jobs]
 
 
 def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
@@ -91,11 +91,11 @@ def _alphafold3_job(content: MappingWithLines, path: str) -> "_JobBuilder":
     if dialect is not None and dialect not in _AF3_DIALECTS:
         reason = f"unknown dialect {dialect!r}: expected {' or '.join(_AF3_DIALECTS)}"
         raise InputError(reason, path, content.line_of("dialect"))
-    _check_keys(content, _AF3_JOB_KEYS, path)
+    check_keys(content, _AF3_JOB_KEYS, path)
     _check_alternatives(content, (("userCCD", "userCCDPath"),), path)
-    job = _JobBuilder(_required_text(content, "name", path), path, content.line)
+    job = _JobBuilder(required_text(content, "name", path), path, content.line)
     job.seeds = _alphafold3_seeds(content, path)
-    for kind, entity in _read_entities(content, path):
+    for kind, entity in read_entities(content, path):
         _check_alternatives(entity, _AF3_ALTERNATIVES, path)
         job.add_ids(entity)
         if kind in _AF3_PROTEIN_KINDS:
@@ -128,7 +128,7 @@ def _alphafold3_seeds(content: MappingWithLines, path: str) -> tuple[int, ...]:
 
 
 def _add_alphafold3_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
-    _check_keys(entity, _AF3_PROTEIN_KEYS, job.path)
+    check_keys(entity, _AF3_PROTEIN_KEYS, job.path)
     templates = entity.get("templates")
     for template in templates if isinstance(templates, list) else []:
         if isinstance(template, MappingWithLines):
@@ -170,7 +170,7 @@ def _alphafold3_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Align
         if not value.strip():
             job.add_unsupported(f"an empty {key}, which means no alignment (use `foldcli predict`)")
         elif key == "unpairedMsaPath":
-            return _read_named_alignment(job.path, value, line)
+            return read_named_alignment(job.path, value, line)
         else:
             try:
                 return parse_alignment(value.encode())
@@ -194,10 +194,10 @@ def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord | Complex
     Raises:
         InputError: invalid YAML, an invalid job, or an unreadable alignment; names the line.
     """
-    content = _as_mapping(parse_yaml_with_lines(data, path), "the file", path, 1)
-    _check_keys(content, ("version", "sequences", *_BOLTZ_UNSUPPORTED_SECTIONS), path)
+    content = as_mapping(parse_yaml_with_lines(data, path), "the file", path, 1)
+    check_keys(content, ("version", "sequences", *_BOLTZ_UNSUPPORTED_SECTIONS), path)
     job = _JobBuilder(name, path, content.line)
-    for kind, entity in _read_entities(content, path):
+    for kind, entity in read_entities(content, path):
         job.add_ids(entity)
         if kind == "protein":
             _add_boltz_protein(job, entity)
@@ -212,7 +212,7 @@ def parse_boltz(data: bytes, path: str, name: str) -> list[FastaRecord | Complex
 
 
 def _add_boltz_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
-    _check_keys(entity, _BOLTZ_PROTEIN_KEYS, job.path)
+    check_keys(entity, _BOLTZ_PROTEIN_KEYS, job.path)
     identifiers = entity.get("id")
     if entity.get("modifications"):
         job.add_unsupported("modified residues")
@@ -226,13 +226,13 @@ def _boltz_alignment(job: "_JobBuilder", entity: MappingWithLines) -> Alignment 
     """Return the chain's alignment, or None; formats other than A3M are recorded as unsupported content."""
     if entity.get("msa") is None:
         return None
-    file, line = _required_text(entity, "msa", job.path), entity.line_of("msa")
+    file, line = required_text(entity, "msa", job.path), entity.line_of("msa")
     if file in ("empty", "0"):
         job.add_unsupported(f"msa: {file}, which means no alignment (use `foldcli predict`)")
     elif file.lower().endswith(".csv"):
         job.add_unsupported("an alignment as a table (.csv) instead of A3M")
     else:
-        return _read_named_alignment(job.path, file, line)
+        return read_named_alignment(job.path, file, line)
     return None
 
 
@@ -294,7 +294,7 @@ class _JobBuilder:
             InputError: there is no sequence, a character in it is not a residue, or it differs from the query
                 of its alignment.
         """
-        text = _required_text(entity, "sequence", self.path)
+        text = required_text(entity, "sequence", self.path)
         line = entity.line_of("sequence")
         sequence, stop_codons = clean_sequence(text, self.path, line)
         if ":" in sequence:
@@ -337,7 +337,7 @@ class _JobBuilder:
         )
 
 
-def _read_named_alignment(path: str, name: str, line: int) -> Alignment:
+def read_named_alignment(path: str, name: str, line: int) -> Alignment:
     """Read an alignment that a job names, relative to the folder of the job file or to the current folder.
 
     Raises:
@@ -364,14 +364,14 @@ def _check_alternatives(
             raise InputError(reason, path, mapping.line_of(second))
 
 
-def _check_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:
+def check_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:
     """Raise InputError for an unknown key, which is probably misspelt; the error names the line."""
     for key in mapping:
         if key not in known:
             raise InputError(f"unknown key {key!r}", path, mapping.line_of(key))
 
 
-def _required_text(mapping: MappingWithLines, key: str, path: str) -> str:
+def required_text(mapping: MappingWithLines, key: str, path: str) -> str:
     """Return the text of a required key.
 
     Raises:
@@ -384,14 +384,14 @@ def _required_text(mapping: MappingWithLines, key: str, path: str) -> str:
     return value
 
 
-def _as_mapping(value: Any, description: str, path: str, line: int) -> MappingWithLines:
+def as_mapping(value: Any, description: str, path: str, line: int) -> MappingWithLines:
     """Return a value that must be a mapping; raise InputError if it is not."""
     if not isinstance(value, MappingWithLines):
         raise InputError(f"{description} is not a mapping", path, line)
     return value
 
 
-def _read_entities(mapping: MappingWithLines, path: str) -> list[tuple[str, MappingWithLines]]:
+def read_entities(mapping: MappingWithLines, path: str) -> list[tuple[str, MappingWithLines]]:
     """Return (kind, entity) of each item of the list `sequences`; each item is a mapping with one key.
 
     Raises:
@@ -404,9 +404,9 @@ def _read_entities(mapping: MappingWithLines, path: str) -> list[tuple[str, Mapp
         raise InputError(reason, path, line)
     entities = []
     for item in items:
-        entry = _as_mapping(item, "an item of 'sequences'", path, line)
+        entry = as_mapping(item, "an item of 'sequences'", path, line)
         if len(entry) != 1:
             raise InputError("an item of 'sequences' must have one key, such as protein", path, entry.line)
         ((kind, entity),) = entry.items()
-        entities.append((kind, _as_mapping(entity, repr(kind), path, entry.line_of(kind))))
+        entities.append((kind, as_mapping(entity, repr(kind), path, entry.line_of(kind))))
     return entities

@@ -86,7 +86,7 @@ def chains(data: Path, tmp_path_factory: pytest.TempPathFactory) -> ChainSet:
 
 def test_chains_equal_the_structure_files(structures: Path, chains: ChainSet) -> None:
     assert set(chains.ids) == {
-        "1a7g_E", "1a8o_A", "1a8o_A.2", "1gbt_A", "1lcd_A", "2ofg_X", "2xhe_B", "4cup_A", "4zhl_U",
+        "1a7g_E", "1a8o_A", "copy_1a8o_A", "1gbt_A", "1lcd_A", "2ofg_X", "2xhe_B", "4cup_A", "4zhl_U",
     }  # fmt: skip
     assert chains.num_full_atom == 9
     for index, name in enumerate(chains.ids):
@@ -110,7 +110,7 @@ def test_chains_equal_the_structure_files(structures: Path, chains: ChainSet) ->
 
 def test_alignment_has_the_rows_of_the_database(chains: ChainSet, database: Path) -> None:
     half = database.read_text().splitlines()[1]
-    for name in ("1a8o_A", "1a8o_A.2"):
+    for name in ("1a8o_A", "copy_1a8o_A"):
         alignment = chains.alignment(chains.ids.index(name))
         assert len(alignment) == 2
         aligned = alignment[1] < 21
@@ -122,7 +122,7 @@ def test_alignment_has_the_rows_of_the_database(chains: ChainSet, database: Path
 def test_relatives_are_templates_and_share_a_group(chains: ChainSet) -> None:
     index_of = {name: index for index, name in enumerate(chains.ids)}
     # two serine proteases, and the copy
-    pairs = [("1gbt_A", "4zhl_U"), ("1a8o_A", "1a8o_A.2")]
+    pairs = [("1gbt_A", "4zhl_U"), ("1a8o_A", "copy_1a8o_A")]
     for first, second in pairs:
         assert chains.group[index_of[first]] == chains.group[index_of[second]]
         targets = chains.hit_target[chains.hits(index_of[first])].tolist()

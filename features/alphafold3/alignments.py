@@ -1,0 +1,211 @@
+"""Features of alignments: rows, their deletions, the profile.
+
+The first row is the query, followed by the paired rows, followed by rows of each chain's own alignment in no
+relation to the other chains' rows. DNA, ligands and chains without alignment have gaps in all rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from features.alphafold3.tokens import one_hot
+from features.assembly.atoms import Atoms, Chain
+from features.assembly.job import Polymer
+from features.assembly.tokens import Tokens
+from features.chemistry.residue_classes import CLASSES, GAP, MoleculeKind, alignment_classes
+from msa.alignments.files import Alignment
+from msa.base.errors import InputError
+
+_ALIGNED_KINDS = (MoleculeKind.PROTEIN, MoleculeKind.RNA)
+
+
+@dataclass(frozen=True)
+class AlignmentLimits:
+    """Numbers of alignment rows.
+
+    Attributes:
+        rows: most rows in all.
+        paired_rows: most paired rows.
+        paired_read: most rows read from a paired alignment.
+        unpaired_read: most rows read from the own alignment of a chain.
+    """
+
+    rows: int = 16384
+    paired_rows: int = 8191
+    paired_read: int = 8192
+    unpaired_read: int = 16384
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of an alignment.
+
+    Attributes:
+        letters: uint8 [M, R].
+        deletions: integers [M, R].
+    """
+
+    letters: np.ndarray = field(repr=False)
+    deletions: np.ndarray = field(repr=False)
+
+    def take(self, rows: np.ndarray | slice) -> "_Rows":
+        """Return some of the rows."""
+        return _Rows(self.letters[rows], self.deletions[rows])
+
+    def __len__(self) -> int:
+        return len(self.letters)
+
+
+def draw_rows(atoms: Atoms, limits: AlignmentLimits, source: np.random.RandomState) -> dict[str, np.ndarray]:
+    """Return a random choice of the rows of each chain's own alignment, by chain id.
+
+    A number of rows is drawn first, then that many rows; they keep their order. Repeated rows, and those
+    among the paired rows, are not counted.
+    """
+    limit = max(0, limits.rows - _paired_count(atoms, limits) - 1)
+    result = {}
+    for chain in _aligned_chains(atoms):
+        count = len(_unpaired(chain, atoms, limits)[1])
+        if count == 0 or limit == 0:
+            result[chain.name] = np.zeros(0, np.int64)
+            continue
+        size = source.randint(1, count + 1)
+        result[chain.name] = np.sort(source.choice(count, size=size, replace=False))[:limit]
+    return result
+
+
+def alignment_features(
+    atoms: Atoms, tokens: Tokens, rows: Mapping[str, np.ndarray], limits: AlignmentLimits
+) -> dict[str, np.ndarray]:
+    """Return the features of a job's alignments; see `features.alphafold3.inputs.SCHEMA`.
+
+    Args:
+        atoms: the atoms.
+        tokens: the tokens.
+        rows: rows of each chain's own alignment, by chain id; see `draw_rows`.
+        limits: numbers of rows.
+    """
+    chains = _aligned_chains(atoms)
+    paired_count = _paired_count(atoms, limits)
+    depth = 1 + paired_count + max((len(rows[chain.name]) for chain in chains), default=0)
+    classes = np.full((depth, len(tokens)), GAP, np.int16)
+    deletions = np.zeros((depth, len(tokens)), np.int64)
+    profile = np.zeros((len(tokens), CLASSES))
+    deletion_mean = np.zeros(len(tokens))
+    token_chain = atoms.chain[tokens.start]
+    for index, chain in enumerate(atoms.chains):
+        if chain not in chains:
+            continue
+        columns = np.flatnonzero(token_chain == index)
+        residues = atoms.residue[tokens.start[columns]] - 1
+        table = alignment_classes(chain.kind)
+        everything, unpaired = _unpaired(chain, atoms, limits)
+        stack = _stack(chain, atoms, limits, unpaired.take(rows[chain.name]))
+        classes[: len(stack), columns] = table[stack.letters][:, residues]
+        deletions[: len(stack), columns] = stack.deletions[:, residues]
+        profile[columns] = one_hot(table[everything.letters], CLASSES).mean(0)[residues]
+        deletion_mean[columns] = everything.deletions.mean(0)[residues]
+    angle = np.arctan(deletions.astype(np.float32) / np.float32(3))
+    return {
+        "msa": one_hot(classes, CLASSES),
+        "has_deletion": (deletions != 0).astype(np.float32),
+        "deletion_value": angle * np.float32(2 / np.pi),
+        "deletion_mean": deletion_mean.astype(np.float32),
+        "profile": profile.astype(np.float32),
+        "num_paired_seqs": np.array([1 + paired_count], np.int32),
+        "msa_mask": np.ones((depth, len(tokens)), np.float32),
+    }
+
+
+def _aligned_chains(atoms: Atoms) -> list[Chain]:
+    """Return the chains that have an alignment."""
+    return [
+        chain
+        for chain in atoms.chains
+        if isinstance(chain.entity, Polymer)
+        and chain.kind in _ALIGNED_KINDS
+        and (chain.entity.alignment is not None or chain.entity.paired is not None)
+    ]
+
+
+def _paired_alignments(atoms: Atoms) -> list[Alignment]:
+    """Return the paired alignments of a job's chains."""
+    return [
+        chain.entity.paired
+        for chain in _aligned_chains(atoms)
+        if isinstance(chain.entity, Polymer) and chain.entity.paired is not None
+    ]
+
+
+def _paired_count(atoms: Atoms, limits: AlignmentLimits) -> int:
+    """Return the number of paired rows, each chain's query included.
+
+    Raises:
+        InputError: the paired alignments of two chains have different numbers of rows.
+    """
+    limit = min(limits.paired_rows, limits.paired_read)
+    counts = {min(len(alignment), limit) for alignment in _paired_alignments(atoms)}
+    if len(counts) > 1:
+        numbers = " and ".join(f"{count:,}" for count in sorted(counts))
+        raise InputError(f"paired alignments of different chains have {numbers} rows")
+    return counts.pop() if counts else 0
+
+
+def _rows(alignment: Alignment, chain: Chain, limit: int) -> _Rows:
+    """Return the first rows of a chain's alignment; raise InputError if it belongs to another sequence."""
+    if alignment.query != (sequence := _sequence(chain)):
+        reason = f"chain {chain.name}: the first row of its alignment differs from its sequence"
+        if len(alignment.query) != len(sequence):
+            reason += f" ({len(alignment.query):,} residues instead of {len(sequence):,})"
+        raise InputError(reason, alignment.source)
+    return _Rows(alignment.letters[:limit], alignment.deletions[:limit])
+
+
+def _sequence(chain: Chain) -> str:
+    """Return the sequence of a polymer."""
+    assert isinstance(chain.entity, Polymer)
+    return chain.entity.sequence
+
+
+def _paired(chain: Chain, atoms: Atoms, limits: AlignmentLimits) -> _Rows:
+    """Return a chain's part of the paired rows: gaps for a chain without paired alignment."""
+    assert isinstance(chain.entity, Polymer)
+    count = _paired_count(atoms, limits)
+    if chain.entity.paired is not None:
+        return _rows(chain.entity.paired, chain, count)
+    shape = (count, len(chain.entity.sequence))
+    return _Rows(np.full(shape, ord("-"), np.uint8), np.zeros(shape, np.int64))
+
+
+def _unpaired(chain: Chain, atoms: Atoms, limits: AlignmentLimits) -> tuple[_Rows, _Rows]:
+    """Return the distinct rows of a chain's own alignment, and those of them that are not paired rows.
+
+    A chain with a paired alignment only has its query as own alignment.
+    """
+    assert isinstance(chain.entity, Polymer)
+    alignment = chain.entity.alignment
+    if alignment is None:
+        assert chain.entity.paired is not None
+        everything = _rows(chain.entity.paired, chain, 1)
+    else:
+        everything = _rows(alignment, chain, limits.unpaired_read)
+    first: dict[bytes, int] = {}
+    for index, letters in enumerate(everything.letters):
+        first.setdefault(letters.tobytes(), index)
+    everything = everything.take(np.array(list(first.values()), np.int64))
+    if not _paired_alignments(atoms):
+        return everything, everything
+    paired = {letters.tobytes() for letters in _paired(chain, atoms, limits).letters}
+    kept = [index for index, letters in enumerate(first) if letters not in paired]
+    return everything, everything.take(np.array(kept, np.int64))
+
+
+def _stack(chain: Chain, atoms: Atoms, limits: AlignmentLimits, unpaired: _Rows) -> _Rows:
+    """Return a chain's query, paired rows and own rows, one below the other."""
+    query = np.frombuffer(_sequence(chain).encode(), np.uint8)[None]
+    parts = [_Rows(query, np.zeros(query.shape, np.int64)), _paired(chain, atoms, limits), unpaired]
+    return _Rows(
+        np.concatenate([part.letters for part in parts]),
+        np.concatenate([part.deletions.astype(np.int64) for part in parts]),
+    )

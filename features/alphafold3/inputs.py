@@ -1,0 +1,139 @@
+"""All inputs of the all-atom network for one job."""
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from features.alphafold3.alignments import AlignmentLimits, alignment_features, draw_rows
+from features.alphafold3.reference import reference_features
+from features.alphafold3.templates import TemplateRows, template_features
+from features.alphafold3.tokens import token_features
+from features.assembly.atoms import Atoms, ReferenceMolecule, build_atoms
+from features.assembly.job import Job
+from features.assembly.tokens import Tokens, build_tokens
+from features.chemistry.conformers import Conformer, ConformerGenerator
+from features.chemistry.errors import InvalidMolecule
+from msa.base.errors import InputError
+
+# name: (dtype, axes) with T tokens, A atoms, S alignment rows and K templates
+SCHEMA = MappingProxyType(
+    {
+        "token_index": (np.int32, "T"),
+        "restype": (np.int32, "T 32"),
+        "is_protein": (np.int32, "T"),
+        "is_rna": (np.int32, "T"),
+        "is_dna": (np.int32, "T"),
+        "is_ligand": (np.int32, "T"),
+        "is_atomized": (np.int32, "T"),
+        "token_mask": (np.float32, "T"),
+        "num_atoms_per_token": (np.int32, "T"),
+        "start_atom_index": (np.int32, "T"),
+        "atom_mask": (np.float32, "A"),
+        "residue_index": (np.int32, "T"),
+        "asym_id": (np.int32, "T"),
+        "entity_id": (np.int32, "T"),
+        "sym_id": (np.int32, "T"),
+        "token_bonds": (np.int32, "T T"),
+        "atom_to_token_index": (np.int32, "A"),
+        "cyclic_mask": (np.bool_, "T"),
+        "ref_pos": (np.float32, "A 3"),
+        "ref_mask": (np.int32, "A"),
+        "ref_element": (np.int32, "A 119"),
+        "ref_charge": (np.float32, "A"),
+        "ref_atom_name_chars": (np.int32, "A 4 64"),
+        "ref_space_uid": (np.int32, "A"),
+        "msa": (np.int32, "S T 32"),
+        "has_deletion": (np.float32, "S T"),
+        "deletion_value": (np.float32, "S T"),
+        "deletion_mean": (np.float32, "T"),
+        "profile": (np.float32, "T 32"),
+        "num_paired_seqs": (np.int32, "1"),
+        "msa_mask": (np.float32, "S T"),
+        "template_pseudo_beta_mask": (np.float32, "K T"),
+        "template_backbone_frame_mask": (np.float32, "K T"),
+        "template_restype": (np.int32, "K T 32"),
+        "template_distogram": (np.float32, "K T T 39"),
+        "template_unit_vector": (np.float32, "K T T 3"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the inputs.
+
+    Attributes:
+        seed: seed of conformers, their rotations and the choice of alignment rows.
+        templates: number of templates.
+        chiral_residues: see `features.chemistry.conformers.ConformerGenerator`.
+        max_tokens: largest number of tokens; None without limit.
+        limits: numbers of alignment rows.
+    """
+
+    seed: int = 42
+    templates: int = 4
+    chiral_residues: bool = True
+    max_tokens: int | None = None
+    limits: AlignmentLimits = field(default_factory=AlignmentLimits)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A job ready for the network.
+
+    Attributes:
+        atoms: its atoms, which name the rows of the predicted coordinates.
+        tokens: its tokens.
+        conformers: the reference conformer of each molecule.
+        features: the network's inputs, as SCHEMA lists them.
+    """
+
+    atoms: Atoms
+    tokens: Tokens
+    conformers: tuple[Conformer, ...]
+    features: dict[str, np.ndarray]
+
+
+def build_sample(job: Job, settings: Settings, templates: TemplateRows | None = None) -> Sample:
+    """Return the inputs of the network for a job.
+
+    Args:
+        job: the job.
+        settings: settings.
+        templates: rows of its templates; None without templates.
+
+    Raises:
+        InputError: the job does not describe molecules (see `features.assembly.atoms.build_atoms`), an
+            alignment does not fit its chain, or there are too many tokens.
+    """
+    atoms = build_atoms(job)
+    tokens = build_tokens(atoms)
+    if settings.max_tokens is not None and len(tokens) > settings.max_tokens:
+        reason = f"{len(tokens):,} tokens; at most {settings.max_tokens:,} are allowed"
+        raise InputError(reason, job.path, job.line)
+    generator = ConformerGenerator(settings.seed, settings.chiral_residues)
+    conformers = tuple(_conformer(job, item, generator) for item in atoms.molecules)
+    rotations = np.random.default_rng(settings.seed)
+    rows = draw_rows(atoms, settings.limits, np.random.RandomState(settings.seed))
+    features = (
+        token_features(atoms, tokens)
+        | reference_features(atoms, conformers, rotations)
+        | alignment_features(atoms, tokens, rows, settings.limits)
+        | template_features(tokens, templates, settings.templates)
+    )
+    return Sample(atoms, tokens, conformers, {name: features[name] for name in SCHEMA})
+
+
+def _conformer(job: Job, molecule: ReferenceMolecule, generator: ConformerGenerator) -> Conformer:
+    """Return the conformer of a reference molecule.
+
+    Raises:
+        InvalidMolecule: RDKit finds none for a ligand drawn by the user, which the dictionary does not have.
+    """
+    conformer = generator.generate(molecule.component, molecule.in_polymer)
+    smiles = molecule.component.smiles
+    if smiles is not None and conformer.source == "none":
+        reason = f"RDKit finds no conformer for the SMILES string {smiles!r:.200}"
+        raise InvalidMolecule(reason, job.path, job.line)
+    return conformer

@@ -1,0 +1,1 @@
+"""The molecules of a job as atoms, tokens and bonds."""

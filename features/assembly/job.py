@@ -1,0 +1,139 @@
+"""A job: the molecules that a user asks for, the same whatever file they come from."""
+
+from dataclasses import dataclass, field
+
+from features.chemistry.residue_classes import MoleculeKind
+from msa.alignments.files import Alignment
+
+
+@dataclass(frozen=True)
+class Modification:
+    """A modified residue.
+
+    Attributes:
+        position: 1-based position in the sequence.
+        code: component code of the residue.
+    """
+
+    position: int
+    code: str
+
+
+@dataclass(frozen=True)
+class OwnTemplate:
+    """A structure that the user gives as template of a chain.
+
+    Attributes:
+        text: the structure as mmCIF.
+        query_positions: 0-based positions in the sequence.
+        template_positions: 0-based positions in the template's chain, one for each of the query's.
+        chain: id of the template's chain; None for its only one.
+    """
+
+    text: str = field(repr=False)
+    query_positions: tuple[int, ...] = field(repr=False)
+    template_positions: tuple[int, ...] = field(repr=False)
+    chain: str | None = None
+
+
+@dataclass(frozen=True)
+class Polymer:
+    """A protein, RNA or DNA with its copies.
+
+    Attributes:
+        kind: kind of polymer.
+        sequence: upper-case letters.
+        chains: chain ids, one per copy.
+        modifications: modified residues.
+        alignment: its alignment; None without, and then no row of the network's alignment covers it.
+        paired: rows that belong to the rows of the other chains' paired alignments.
+        templates: structures given by the user; None to search for templates.
+        is_cyclic: whether its ends are joined.
+        line: 1-based line in the file of the job.
+    """
+
+    kind: MoleculeKind
+    sequence: str
+    chains: tuple[str, ...]
+    modifications: tuple[Modification, ...] = ()
+    alignment: Alignment | None = field(default=None, repr=False)
+    paired: Alignment | None = field(default=None, repr=False)
+    templates: tuple[OwnTemplate, ...] | None = None
+    is_cyclic: bool = False
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Ligand:
+    """A ligand or an ion with its copies: component codes, or a SMILES string.
+
+    Attributes:
+        chains: chain ids, one per copy.
+        codes: component codes; several are the residues of one molecule, such as a glycan.
+        smiles: the SMILES string instead of codes.
+        line: 1-based line in the file of the job.
+    """
+
+    chains: tuple[str, ...]
+    codes: tuple[str, ...] = ()
+    smiles: str | None = None
+    line: int | None = None
+
+
+Entity = Polymer | Ligand
+
+
+@dataclass(frozen=True)
+class BondedAtom:
+    """One end of a covalent bond.
+
+    Attributes:
+        chain: chain id.
+        residue: 1-based number of the residue in its chain.
+        atom: name of the atom.
+    """
+
+    chain: str
+    residue: int
+    atom: str
+
+    def __str__(self) -> str:
+        return f"{self.chain}:{self.residue}:{self.atom}"
+
+
+@dataclass(frozen=True)
+class Bond:
+    """A covalent bond that no sequence implies.
+
+    Attributes:
+        first: one end.
+        second: the other end.
+        line: 1-based line in the file of the job.
+    """
+
+    first: BondedAtom
+    second: BondedAtom
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to predict.
+
+    Attributes:
+        name: name of the job.
+        entities: its molecules.
+        bonds: covalent bonds between them.
+        seeds: seeds of the predictions; empty if the file gives none.
+        components: mmCIF of components that the user defines; empty without.
+        path: the job's file, for errors.
+        line: 1-based line where it begins.
+    """
+
+    name: str
+    entities: tuple[Entity, ...]
+    bonds: tuple[Bond, ...] = ()
+    seeds: tuple[int, ...] = ()
+    components: str = field(default="", repr=False)
+    path: str | None = None
+    line: int | None = None

@@ -1,0 +1,252 @@
+"""Jobs in JSON for AlphaFold 3 (versions 1 to 4) and for AlphaFold Server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from features.assembly.job import Bond, Entity, Job, Ligand, OwnTemplate, Polymer
+from features.chemistry.residue_classes import MoleculeKind
+from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_json_with_lines
+from foldcli.inputs.molecules.fields import (
+    as_mapping,
+    chain_names,
+    check_keys,
+    check_query,
+    clean_polymer,
+    find_unsupported,
+    query_alignment,
+    read_bond,
+    read_chains,
+    read_entities,
+    read_modifications,
+    read_named_alignment,
+    read_number,
+    required_text,
+)
+from msa.alignments.files import Alignment, parse_alignment
+from msa.base.errors import InputError
+from msa.io.compression import read_bytes
+
+_JOB_KEYS = (
+    "name", "modelSeeds", "sequences", "bondedAtomPairs", "userCCD", "userCCDPath", "dialect", "version",
+)  # fmt: skip
+_VERSIONS = {"alphafold3": (1, 2, 3, 4), "alphafoldserver": (1,)}
+_POLYMERS = {
+    "protein": MoleculeKind.PROTEIN, "proteinChain": MoleculeKind.PROTEIN,
+    "rna": MoleculeKind.RNA, "rnaSequence": MoleculeKind.RNA,
+    "dna": MoleculeKind.DNA, "dnaSequence": MoleculeKind.DNA,
+}  # fmt: skip
+_POLYMER_KEYS = (
+    "id", "count", "sequence", "modifications", "description", "unpairedMsa", "unpairedMsaPath", "pairedMsa",
+    "pairedMsaPath", "templates", "glycans", "useStructureTemplate", "maxTemplateDate",
+)  # fmt: skip
+_LIGAND_KEYS = ("id", "count", "ccdCodes", "smiles", "ligand", "ion", "description")
+_TEMPLATE_KEYS = ("mmcif", "mmcifPath", "queryIndices", "templateIndices")
+_MAX_COPIES = 10_000
+
+
+def parse_alphafold3_jobs(data: bytes, path: str) -> list[Job]:
+    """Parse a JSON file: one job, or a list of jobs.
+
+    Args:
+        data: decompressed JSON.
+        path: file name for errors, to whose folder the names of other files in it are relative.
+
+    Raises:
+        InputError: invalid JSON or an invalid job; names the line.
+    """
+    content = parse_json_with_lines(data, path)
+    jobs = content if isinstance(content, list) else [content]
+    if not jobs:
+        raise InputError("no job in the list", path, 1)
+    return [_job(as_mapping(job, "a job", path, 1), path) for job in jobs]
+
+
+def _job(content: MappingWithLines, path: str) -> Job:
+    """Return a job."""
+    check_keys(content, _JOB_KEYS, path)
+    dialect = content.get("dialect", "alphafold3")
+    if dialect not in _VERSIONS:
+        reason = f"unknown dialect {dialect!r}: expected {' or '.join(_VERSIONS)}"
+        raise InputError(reason, path, content.line_of("dialect"))
+    version = content.get("version", 1)
+    if version not in _VERSIONS[dialect]:
+        known = ", ".join(map(str, _VERSIONS[dialect]))
+        reason = f"version {version!r:.20} of {dialect}: versions {known} are known"
+        raise InputError(reason, path, content.line_of("version"))
+    free_names = chain_names()
+    entities = tuple(_entity(kind, entity, free_names, path) for kind, entity in read_entities(content, path))
+    return Job(
+        required_text(content, "name", path),
+        entities,
+        _bonds(content, path),
+        _seeds(content, path),
+        _components(content, path),
+        path,
+        content.line,
+    )
+
+
+def _entity(kind: str, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Entity:
+    """Return a polymer or a ligand."""
+    if kind in _POLYMERS:
+        return _polymer(_POLYMERS[kind], entity, free_names, path)
+    if kind in ("ligand", "ion"):
+        return _ligand(kind, entity, free_names, path)
+    raise InputError(f"unknown kind of chain {kind!r}", path, entity.line)
+
+
+def _chains(entity: MappingWithLines, free_names: Iterator[str], path: str) -> tuple[str, ...]:
+    """Return the chain ids: those in the file, or with AlphaFold Server's count the next free ones."""
+    if "id" in entity:
+        return read_chains(entity, "id", path)
+    copies = read_number(entity.get("count", 1), "count", path, entity.line_of("count"))
+    if not 1 <= copies <= _MAX_COPIES:
+        reason = f"count is {copies}: expected a number from 1 to {_MAX_COPIES:,}"
+        raise InputError(reason, path, entity.line_of("count"))
+    return tuple(next(free_names) for _ in range(copies))
+
+
+def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Polymer:
+    """Return a polymer."""
+    check_keys(entity, _POLYMER_KEYS, path)
+    find_unsupported(entity, {"glycans": "glycans without the atoms of their bonds"}, path)
+    line = entity.line_of("sequence")
+    sequence = clean_polymer(required_text(entity, "sequence", path), kind, path, line)
+    is_protein = kind == MoleculeKind.PROTEIN
+    code_key, position_key = (
+        ("ptmType", "ptmPosition") if is_protein else ("modificationType", "basePosition")
+    )
+    return Polymer(
+        kind,
+        sequence,
+        _chains(entity, free_names, path),
+        read_modifications(entity, code_key, position_key, path),
+        check_query(_alignment(entity, "unpairedMsa", sequence, path), sequence, path, line),
+        check_query(_alignment(entity, "pairedMsa", "", path), sequence, path, line),
+        _templates(entity, sequence, path),
+        line=entity.line,
+    )
+
+
+def _alignment(entity: MappingWithLines, key: str, query: str, path: str) -> Alignment | None:
+    """Return an alignment given as text or by its file.
+
+    Empty text means no alignment: the query alone, or None without a query.
+    """
+    if entity.get(f"{key}Path") is not None:
+        if entity.get(key):
+            reason = f"both {key!r} and '{key}Path' are given"
+            raise InputError(reason, path, entity.line_of(f"{key}Path"))
+        return read_named_alignment(
+            path, required_text(entity, f"{key}Path", path), entity.line_of(f"{key}Path")
+        )
+    text = entity.get(key)
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise InputError(f"{key!r} is not text", path, entity.line_of(key))
+    if not text.strip():
+        return query_alignment(query) if query else None
+    try:
+        return parse_alignment(text.encode())
+    except InputError as error:
+        raise InputError(f"{key}: {error.reason}", path, entity.line_of(key)) from None
+
+
+def _templates(entity: MappingWithLines, sequence: str, path: str) -> tuple[OwnTemplate, ...] | None:
+    """Return the templates of a chain; None if the file leaves the search to the program."""
+    items = entity.get("templates")
+    line = entity.line_of("templates")
+    if items is None:
+        return None
+    if not isinstance(items, list):
+        raise InputError("'templates' is not a list", path, line)
+    result = []
+    for item in items:
+        mapping = as_mapping(item, "a template", path, line)
+        check_keys(mapping, _TEMPLATE_KEYS, path)
+        query = _positions(mapping, "queryIndices", path)
+        template = _positions(mapping, "templateIndices", path)
+        if len(query) != len(template):
+            reason = f"{len(query):,} queryIndices and {len(template):,} templateIndices"
+            raise InputError(reason, path, mapping.line_of("templateIndices"))
+        if any(position >= len(sequence) for position in query):
+            reason = f"queryIndices go up to {max(query):,}: the last residue is {len(sequence) - 1:,}"
+            raise InputError(reason, path, mapping.line_of("queryIndices"))
+        result.append(OwnTemplate(_text_or_file(mapping, "mmcif", "mmcifPath", path), query, template))
+    return tuple(result)
+
+
+def _positions(mapping: MappingWithLines, key: str, path: str) -> tuple[int, ...]:
+    """Return a list of 0-based positions; raise InputError for anything else."""
+    values = mapping.get(key)
+    line = mapping.line_of(key)
+    if not isinstance(values, list):
+        raise InputError(f"{key!r} is not a list of positions", path, line)
+    positions = tuple(read_number(value, key, path, line) for value in values)
+    if any(position < 0 for position in positions):
+        raise InputError(f"{key!r} has a negative position", path, line)
+    return positions
+
+
+def _ligand(kind: str, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Ligand:
+    """Return a ligand or an ion."""
+    check_keys(entity, _LIGAND_KEYS, path)
+    given = [key for key in ("ccdCodes", "smiles", "ligand", "ion") if entity.get(key)]
+    if len(given) != 1:
+        expected = "'ion'" if kind == "ion" else "'ccdCodes' or 'smiles'"
+        reason = f"no {expected}" if not given else f"both {given[0]!r} and {given[1]!r} are given"
+        raise InputError(reason, path, entity.line)
+    chains = _chains(entity, free_names, path)
+    if given == ["smiles"]:
+        return Ligand(chains, smiles=required_text(entity, "smiles", path).strip(), line=entity.line)
+    value = entity[given[0]]
+    codes = value if isinstance(value, list) else [value]
+    if any(not isinstance(code, str) or not code.strip() for code in codes):
+        raise InputError(f"{given[0]!r} is not a component code", path, entity.line_of(given[0]))
+    return Ligand(chains, tuple(code.removeprefix("CCD_") for code in codes), line=entity.line)
+
+
+def _bonds(content: MappingWithLines, path: str) -> tuple[Bond, ...]:
+    """Return the covalent bonds of a job."""
+    pairs: Any = content.get("bondedAtomPairs") or []
+    line = content.line_of("bondedAtomPairs")
+    if not isinstance(pairs, list):
+        raise InputError("'bondedAtomPairs' is not a list", path, line)
+    return tuple(read_bond(pair, "bondedAtomPairs", path, line) for pair in pairs)
+
+
+def _seeds(content: MappingWithLines, path: str) -> tuple[int, ...]:
+    """Return the seeds of a job."""
+    seeds = content.get("modelSeeds") or []
+    line = content.line_of("modelSeeds")
+    if not isinstance(seeds, list):
+        raise InputError("'modelSeeds' is not a list", path, line)
+    return tuple(read_number(seed, "modelSeeds", path, line) for seed in seeds)
+
+
+def _components(content: MappingWithLines, path: str) -> str:
+    """Return the mmCIF text of the components that the user defines; empty without."""
+    if not content.get("userCCD") and not content.get("userCCDPath"):
+        return ""
+    return _text_or_file(content, "userCCD", "userCCDPath", path)
+
+
+def _text_or_file(mapping: MappingWithLines, key: str, path_key: str, path: str) -> str:
+    """Return mmCIF text from the job, or from the file that it names.
+
+    Raises:
+        InputError: neither is given, or both are, or the file cannot be read.
+    """
+    if mapping.get(key) and mapping.get(path_key):
+        raise InputError(f"both {key!r} and {path_key!r} are given", path, mapping.line_of(path_key))
+    if not mapping.get(path_key):
+        return required_text(mapping, key, path)
+    name = required_text(mapping, path_key, path)
+    file = Path(path).parent / name if path != "-" else Path(name)
+    try:
+        return decode_utf8(read_bytes(file), str(file))
+    except OSError as error:
+        reason = f"{path_key}: {name:.200}: {error.strerror or error}"
+        raise InputError(reason, path, mapping.line_of(path_key)) from None

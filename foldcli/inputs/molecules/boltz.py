@@ -1,0 +1,112 @@
+"""Jobs in YAML for Boltz."""
+
+from typing import Any
+
+from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
+from features.chemistry.residue_classes import MoleculeKind
+from foldcli.inputs.json_with_lines import MappingWithLines, parse_yaml_with_lines
+from foldcli.inputs.molecules.fields import (
+    as_mapping,
+    check_keys,
+    check_query,
+    clean_polymer,
+    find_unsupported,
+    query_alignment,
+    read_bond,
+    read_chains,
+    read_entities,
+    read_modifications,
+    read_named_alignment,
+    required_text,
+)
+from msa.alignments.files import Alignment
+from msa.base.errors import InputError
+
+_KEYS = ("version", "sequences", "constraints", "templates", "properties")
+_UNSUPPORTED = {"templates": "custom templates", "properties": "properties such as affinity"}
+_POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
+_POLYMER_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
+_LIGAND_KEYS = ("id", "ccd", "smiles")
+_TRUE = ("true", "True", "TRUE", "yes", "on")
+
+
+def parse_boltz_job(data: bytes, path: str, name: str) -> Job:
+    """Parse a YAML file, which has one job.
+
+    Args:
+        data: decompressed YAML.
+        path: file name for errors, to whose folder the names of alignments are relative.
+        name: name of the job, because the file has none.
+
+    Raises:
+        InputError: invalid YAML, an invalid job, or content that is not supported; names the line.
+    """
+    content = as_mapping(parse_yaml_with_lines(data, path), "the file", path, 1)
+    check_keys(content, _KEYS, path)
+    find_unsupported(content, _UNSUPPORTED, path)
+    entities = tuple(_entity(kind, entity, path) for kind, entity in read_entities(content, path))
+    return Job(name, entities, _bonds(content, path), path=path, line=content.line)
+
+
+def _entity(kind: str, entity: MappingWithLines, path: str) -> Entity:
+    """Return a polymer or a ligand."""
+    if kind in _POLYMERS:
+        return _polymer(_POLYMERS[kind], entity, path)
+    if kind != "ligand":
+        raise InputError(f"unknown kind of chain {kind!r}", path, entity.line)
+    check_keys(entity, _LIGAND_KEYS, path)
+    if ("ccd" in entity) == ("smiles" in entity):
+        reason = "both 'ccd' and 'smiles' are given" if "ccd" in entity else "no 'ccd' or 'smiles'"
+        raise InputError(reason, path, entity.line)
+    chains = read_chains(entity, "id", path)
+    if "smiles" in entity:
+        return Ligand(chains, smiles=required_text(entity, "smiles", path).strip(), line=entity.line)
+    codes = entity["ccd"] if isinstance(entity["ccd"], list) else [required_text(entity, "ccd", path)]
+    return Ligand(chains, tuple(map(str, codes)), line=entity.line)
+
+
+def _polymer(kind: MoleculeKind, entity: MappingWithLines, path: str) -> Polymer:
+    """Return a polymer."""
+    check_keys(entity, _POLYMER_KEYS, path)
+    line = entity.line_of("sequence")
+    sequence = clean_polymer(required_text(entity, "sequence", path), kind, path, line)
+    return Polymer(
+        kind,
+        sequence,
+        read_chains(entity, "id", path),
+        read_modifications(entity, "ccd", "position", path),
+        check_query(_alignment(entity, sequence, path), sequence, path, line),
+        is_cyclic=entity.get("cyclic", "false") in _TRUE,
+        line=entity.line,
+    )
+
+
+def _alignment(entity: MappingWithLines, sequence: str, path: str) -> Alignment | None:
+    """Return a chain's alignment: the query alone for `empty`, None if the file names none."""
+    if "msa" not in entity:
+        return None
+    name, line = required_text(entity, "msa", path), entity.line_of("msa")
+    if name in ("empty", "0"):
+        return query_alignment(sequence)
+    if name.lower().endswith(".csv"):
+        raise InputError("an alignment as a table (.csv) is not supported: give A3M", path, line)
+    return read_named_alignment(path, name, line)
+
+
+def _bonds(content: MappingWithLines, path: str) -> tuple[Bond, ...]:
+    """Return the covalent bonds; raise InputError for constraints of other kinds."""
+    items: Any = content.get("constraints") or []
+    line = content.line_of("constraints")
+    if not isinstance(items, list):
+        raise InputError("'constraints' is not a list", path, line)
+    bonds = []
+    for item in items:
+        mapping = as_mapping(item, "a constraint", path, line)
+        for kind in mapping:
+            if kind != "bond":
+                reason = f"constraints of kind {kind!r} are not supported, only bonds"
+                raise InputError(reason, path, mapping.line_of(kind))
+            bond = as_mapping(mapping[kind], "a bond", path, mapping.line_of(kind))
+            check_keys(bond, ("atom1", "atom2"), path)
+            bonds.append(read_bond([bond.get("atom1"), bond.get("atom2")], "bond", path, bond.line))
+    return tuple(bonds)

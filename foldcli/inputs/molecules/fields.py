@@ -1,0 +1,160 @@
+"""Fields that the job files of several programs share: sequences, chain ids, alignments."""
+
+from collections.abc import Iterator
+from itertools import count, product
+from string import ascii_uppercase
+from typing import Any
+
+import numpy as np
+
+from features.assembly.job import Bond, BondedAtom, Modification
+from features.chemistry.residue_classes import MoleculeKind
+from foldcli.inputs.job_files import (
+    as_mapping,
+    check_keys,
+    read_entities,
+    read_named_alignment,
+    required_text,
+)
+from foldcli.inputs.json_with_lines import MappingWithLines
+from msa.alignments.files import Alignment, parse_alignment
+from msa.base.errors import InputError
+from msa.io.fasta import clean_sequence
+
+__all__ = [
+    "as_mapping", "chain_names", "check_keys", "check_query", "clean_polymer", "find_unsupported",
+    "join_alignments",
+    "query_alignment", "read_bond", "read_chains", "read_entities", "read_modifications",
+    "read_named_alignment",
+    "required_text",
+]  # fmt: skip
+
+_NUCLEOTIDES = {MoleculeKind.RNA: frozenset("ACGUN"), MoleculeKind.DNA: frozenset("ACGTN")}
+
+
+def chain_names() -> Iterator[str]:
+    """Yield A to Z, AA, AB, ..."""
+    for length in count(1):
+        for letters in product(ascii_uppercase, repeat=length):
+            yield "".join(letters)
+
+
+def clean_polymer(text: str, kind: MoleculeKind, path: str, line: int) -> str:
+    """Return a sequence in upper case without whitespace.
+
+    Raises:
+        InputError: there is none, or a character is no letter of this kind of polymer.
+    """
+    if kind == MoleculeKind.PROTEIN:
+        sequence, _ = clean_sequence(text, path, line)
+        if ":" in sequence:
+            raise InputError("a sequence of several chains (':')", path, line)
+        return sequence
+    sequence = "".join(text.split()).upper()
+    if not sequence:
+        raise InputError("no sequence", path, line)
+    for letter in sequence:
+        if letter not in _NUCLEOTIDES[kind]:
+            expected = ", ".join(sorted(_NUCLEOTIDES[kind]))
+            raise InputError(f"{letter!r} is no nucleotide of {kind.name} ({expected})", path, line)
+    return sequence
+
+
+def read_chains(entity: MappingWithLines, key: str, path: str) -> tuple[str, ...]:
+    """Return the chain ids of an entity: one text, or a list of them.
+
+    Raises:
+        InputError: there is none, or one is not text.
+    """
+    value = entity.get(key)
+    names = value if isinstance(value, list) else [value]
+    line = entity.line_of(key)
+    if not names or any(not isinstance(name, str) or not name.strip() for name in names):
+        raise InputError(f"no {key!r}" if value is None else f"{key!r} is not a chain id", path, line)
+    return tuple(names)
+
+
+def read_modifications(
+    entity: MappingWithLines, code_key: str, position_key: str, path: str
+) -> tuple[Modification, ...]:
+    """Return the modified residues of a polymer; a prefix `CCD_` of their codes is dropped.
+
+    Raises:
+        InputError: an item has other keys, or a position that is no number.
+    """
+    items = entity.get("modifications") or []
+    line = entity.line_of("modifications")
+    if not isinstance(items, list):
+        raise InputError("'modifications' is not a list", path, line)
+    result = []
+    for item in items:
+        mapping = as_mapping(item, "a modification", path, line)
+        check_keys(mapping, (code_key, position_key), path)
+        position = read_number(mapping.get(position_key), position_key, path, mapping.line_of(position_key))
+        result.append(Modification(position, required_text(mapping, code_key, path).removeprefix("CCD_")))
+    return tuple(result)
+
+
+def read_number(value: Any, name: str, path: str, line: int) -> int:
+    """Return a whole number, which YAML has as text; raise InputError for anything else."""
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
+        return int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError(f"{name!r} is {value!r:.40}: expected a whole number", path, line)
+    return value
+
+
+def read_bond(ends: Any, name: str, path: str, line: int) -> Bond:
+    """Return a bond from two lists of chain id, residue number and atom name.
+
+    Raises:
+        InputError: not two such lists.
+    """
+    if not isinstance(ends, list) or len(ends) != 2:
+        raise InputError(f"{name}: expected two atoms", path, line)
+    atoms = []
+    for end in ends:
+        shape = isinstance(end, list) and len(end) == 3
+        if not shape or not isinstance(end[0], str) or not isinstance(end[2], str):
+            reason = f"{name}: {end!r:.60} is not [chain id, residue number, atom name]"
+            raise InputError(reason, path, line)
+        atoms.append(BondedAtom(end[0], read_number(end[1], name, path, line), end[2]))
+    return Bond(atoms[0], atoms[1], line)
+
+
+def query_alignment(sequence: str) -> Alignment:
+    """Return an alignment of the query alone, for a chain that shall have no other rows."""
+    return parse_alignment(f">query\n{sequence}\n".encode())
+
+
+def check_query(alignment: Alignment | None, sequence: str, path: str, line: int) -> Alignment | None:
+    """Return an alignment whose first row must be the sequence; raise InputError if it is not."""
+    if alignment is not None and alignment.query != sequence:
+        raise InputError("the first row of the chain's alignment differs from its sequence", path, line)
+    return alignment
+
+
+def join_alignments(alignments: list[Alignment]) -> Alignment:
+    """Return the rows of several alignments of one query, one below the other.
+
+    Raises:
+        InputError: they have different queries.
+    """
+    for alignment in alignments[1:]:
+        if alignment.query != alignments[0].query:
+            raise InputError(
+                "the first row differs from that of the chain's other alignment", alignment.source
+            )
+    return Alignment(
+        tuple(name for alignment in alignments for name in alignment.names),
+        np.concatenate([alignment.letters for alignment in alignments]),
+        np.concatenate([alignment.deletions for alignment in alignments]),
+        alignments[0].source,
+    )
+
+
+def find_unsupported(mapping: MappingWithLines, descriptions: dict[str, str], path: str) -> None:
+    """Raise InputError for a key with content that no network here supports; the error names it."""
+    for key, description in descriptions.items():
+        if mapping.get(key) not in (None, [], {}, "", False):
+            raise InputError(f"{description} ({key}) are not supported", path, mapping.line_of(key))

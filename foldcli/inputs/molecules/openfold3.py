@@ -1,0 +1,132 @@
+"""Queries in JSON for OpenFold3."""
+
+from typing import Any
+
+from features.assembly.job import Entity, Job, Ligand, Modification, Polymer
+from features.chemistry.residue_classes import MoleculeKind
+from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines
+from foldcli.inputs.molecules.fields import (
+    as_mapping,
+    check_keys,
+    check_query,
+    clean_polymer,
+    find_unsupported,
+    join_alignments,
+    read_bond,
+    read_chains,
+    read_named_alignment,
+    read_number,
+    required_text,
+)
+from msa.alignments.files import Alignment
+from msa.base.errors import InputError
+
+_QUERY_KEYS = (
+    "query_name", "chains", "use_msas", "use_paired_msas", "use_main_msas", "covalent_bonds",
+    "pocket_constraint",
+)  # fmt: skip
+_CHAIN_KEYS = (
+    "molecule_type", "chain_ids", "description", "sequence", "non_canonical_residues", "smiles", "ccd_codes",
+    "paired_msa_file_paths", "main_msa_file_paths", "template_alignment_file_path",
+    "template_entry_chain_ids",
+    "template_cif_paths", "template_cif_chain_ids", "sdf_file_path", "cyclic",
+)  # fmt: skip
+_UNSUPPORTED = {
+    "template_alignment_file_path": "template alignments", "template_cif_paths": "custom templates",
+    "sdf_file_path": "ligands in SDF files",
+}  # fmt: skip
+
+
+def parse_openfold3_jobs(data: bytes, path: str) -> list[Job]:
+    """Parse a JSON file with one job per query.
+
+    Args:
+        data: decompressed JSON.
+        path: file name for errors, to whose folder the names of alignments are relative.
+
+    Raises:
+        InputError: invalid JSON, an invalid query, or content that is not supported; names the line.
+    """
+    content = as_mapping(parse_json_with_lines(data, path), "the file", path, 1)
+    check_keys(content, ("seeds", "queries"), path)
+    queries = as_mapping(content.get("queries"), "'queries'", path, content.line_of("queries"))
+    if not queries:
+        raise InputError("no query", path, content.line_of("queries"))
+    seeds = content.get("seeds") or []
+    line = content.line_of("seeds")
+    if not isinstance(seeds, list):
+        raise InputError("'seeds' is not a list", path, line)
+    numbers = tuple(read_number(seed, "seeds", path, line) for seed in seeds)
+    return [
+        _job(name, as_mapping(query, "a query", path, queries.line_of(name)), numbers, path)
+        for name, query in queries.items()
+    ]
+
+
+def _job(name: str, query: MappingWithLines, seeds: tuple[int, ...], path: str) -> Job:
+    """Return the job of a query."""
+    check_keys(query, _QUERY_KEYS, path)
+    find_unsupported(query, {"pocket_constraint": "pocket constraints"}, path)
+    chains, line = query.get("chains"), query.line_of("chains")
+    if not isinstance(chains, list) or not chains:
+        raise InputError("no list 'chains'", path, line)
+    bonds: Any = query.get("covalent_bonds") or []
+    return Job(
+        name,
+        tuple(_entity(as_mapping(chain, "a chain", path, line), query, path) for chain in chains),
+        tuple(read_bond(bond, "covalent_bonds", path, query.line_of("covalent_bonds")) for bond in bonds),
+        seeds,
+        path=path,
+        line=query.line,
+    )
+
+
+def _entity(chain: MappingWithLines, query: MappingWithLines, path: str) -> Entity:
+    """Return a polymer or a ligand."""
+    check_keys(chain, _CHAIN_KEYS, path)
+    find_unsupported(chain, _UNSUPPORTED, path)
+    text = required_text(chain, "molecule_type", path).upper()
+    if text not in MoleculeKind.__members__:
+        raise InputError(f"unknown molecule_type {text!r:.40}", path, chain.line_of("molecule_type"))
+    kind = MoleculeKind[text]
+    names = read_chains(chain, "chain_ids", path)
+    if kind == MoleculeKind.LIGAND:
+        if chain.get("smiles"):
+            return Ligand(names, smiles=required_text(chain, "smiles", path).strip(), line=chain.line)
+        return Ligand(names, read_chains(chain, "ccd_codes", path), line=chain.line)
+    line = chain.line_of("sequence")
+    sequence = clean_polymer(required_text(chain, "sequence", path), kind, path, line)
+    main, paired = (
+        check_query(_alignment(chain, query, key, path), sequence, path, line) for key in ("main", "paired")
+    )
+    cyclic = chain.get("cyclic", False) is True
+    modifications = _modifications(chain, path)
+    return Polymer(kind, sequence, names, modifications, main, paired, is_cyclic=cyclic, line=chain.line)
+
+
+def _modifications(chain: MappingWithLines, path: str) -> tuple[Modification, ...]:
+    """Return the modified residues of a chain."""
+    key = "non_canonical_residues"
+    if not chain.get(key):
+        return ()
+    residues = as_mapping(chain[key], repr(key), path, chain.line_of(key))
+    return tuple(
+        Modification(
+            read_number(position, key, path, residues.line_of(position)),
+            required_text(residues, position, path),
+        )
+        for position in residues
+    )
+
+
+def _alignment(chain: MappingWithLines, query: MappingWithLines, kind: str, path: str) -> Alignment | None:
+    """Return the alignment of a chain from its files; None without, or if the query uses none."""
+    key = f"{kind}_msa_file_paths"
+    names = chain.get(key) or []
+    if not names or query.get("use_msas") is False or query.get(f"use_{kind}_msas") is False:
+        return None
+    line = chain.line_of(key)
+    names = names if isinstance(names, list) else [names]
+    if any(not isinstance(name, str) for name in names):
+        raise InputError(f"{key!r} is not a list of files", path, line)
+    return join_alignments([read_named_alignment(path, name, line) for name in sorted(names)])

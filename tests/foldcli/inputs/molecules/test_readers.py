@@ -1,0 +1,112 @@
+"""Readers of jobs with any molecules: the same job from each program's file, and errors with their place."""
+
+import json
+
+import pytest
+
+from features.assembly.job import Job, Ligand, Modification, Polymer
+from features.chemistry.residue_classes import MoleculeKind
+from foldcli.inputs.molecules.alphafold3 import parse_alphafold3_jobs
+from foldcli.inputs.molecules.boltz import parse_boltz_job
+from foldcli.inputs.molecules.fasta import parse_fasta_jobs
+from foldcli.inputs.molecules.openfold3 import parse_openfold3_jobs
+from msa.base.errors import InputError
+
+ALPHAFOLD3 = {
+    "dialect": "alphafold3",
+    "version": 2,
+    "name": "job",
+    "modelSeeds": [1, 7],
+    "sequences": [
+        {
+            "protein": {
+                "id": ["A", "B"],
+                "sequence": "MKVS",
+                "modifications": [{"ptmType": "SEP", "ptmPosition": 4}],
+            }
+        },
+        {"dna": {"id": "C", "sequence": "ACGT"}},
+        {"ligand": {"id": "D", "ccdCodes": ["ATP"]}},
+        {"ligand": {"id": "E", "smiles": "CCO"}},
+    ],
+    "bondedAtomPairs": [[["A", 1, "CA"], ["D", 1, "C2"]]],
+}  # fmt: skip
+BOLTZ = """\
+version: 1
+sequences:
+  - protein:
+      id: [A, B]
+      sequence: MKVS
+      modifications:
+        - {position: 4, ccd: SEP}
+  - dna: {id: C, sequence: ACGT}
+  - ligand: {id: D, ccd: ATP}
+  - ligand: {id: E, smiles: CCO}
+constraints:
+  - bond: {atom1: [A, 1, CA], atom2: [D, 1, C2]}
+"""
+OPENFOLD3 = {
+    "queries": {
+        "job": {
+            "chains": [
+                {
+                    "molecule_type": "protein",
+                    "chain_ids": ["A", "B"],
+                    "sequence": "MKVS",
+                    "non_canonical_residues": {"4": "SEP"},
+                },
+                {"molecule_type": "dna", "chain_ids": ["C"], "sequence": "ACGT"},
+                {"molecule_type": "ligand", "chain_ids": ["D"], "ccd_codes": ["ATP"]},
+                {"molecule_type": "ligand", "chain_ids": ["E"], "smiles": "CCO"},
+            ]
+        }
+    }
+}  # fmt: skip
+FASTA = ">A|protein\nMKVS\n>C|dna\nACGT\n>D|ccd\nATP\n>E|smiles\nCCO\n"
+
+
+def check_molecules(job: Job, copies: tuple[str, ...], modifications: tuple[Modification, ...]) -> None:
+    protein, dna, atp, ethanol = job.entities
+    assert isinstance(protein, Polymer) and isinstance(dna, Polymer)
+    assert (protein.kind, protein.sequence, protein.chains) == (MoleculeKind.PROTEIN, "MKVS", copies)
+    assert protein.modifications == modifications
+    assert (dna.kind, dna.sequence, dna.chains) == (MoleculeKind.DNA, "ACGT", ("C",))
+    assert isinstance(atp, Ligand) and isinstance(ethanol, Ligand)
+    assert (atp.codes, atp.chains, ethanol.smiles, ethanol.chains) == (("ATP",), ("D",), "CCO", ("E",))
+
+
+def test_each_program_describes_the_same_molecules() -> None:
+    (alphafold3,) = parse_alphafold3_jobs(json.dumps(ALPHAFOLD3).encode(), "job.json")
+    boltz = parse_boltz_job(BOLTZ.encode(), "job.yaml", "job")
+    (openfold3,) = parse_openfold3_jobs(json.dumps(OPENFOLD3).encode(), "query.json")
+    (fasta,) = parse_fasta_jobs(FASTA.encode(), "job.fasta", "job")
+    for job in (alphafold3, boltz, openfold3):
+        check_molecules(job, ("A", "B"), (Modification(4, "SEP"),))
+    check_molecules(fasta, ("A",), ())
+    assert alphafold3.seeds == (1, 7) and boltz.seeds == ()
+    for job in (alphafold3, boltz):
+        (bond,) = job.bonds
+        assert (str(bond.first), str(bond.second)) == ("A:1:CA", "D:1:C2")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"sequences": [{"protein": {"id": "A", "sequence": "MK7"}}]}, "'7'"),
+        ({"sequences": [{"polymer": {"id": "A"}}]}, "polymer"),
+        ({"bondedAtomPairs": [[["A", 1, "CA"]]]}, "bond"),
+        ({"sequences": [{"ligand": {"id": "A"}}]}, "ccdCodes"),
+    ],
+)
+def test_damaged_jobs_are_refused_with_their_line(change: dict[str, object], reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as error:
+        parse_alphafold3_jobs(json.dumps(ALPHAFOLD3 | change, indent=1).encode(), "job.json")
+    assert error.value.path == "job.json" and error.value.line
+
+
+@pytest.mark.parametrize(
+    "section", ["properties:\n  - affinity: {binder: D}\n", "templates:\n  - cif: x.cif\n"]
+)
+def test_what_does_not_work_yet_is_refused_by_name(section: str) -> None:
+    with pytest.raises(InputError, match=section.split(":")[0] + "|affinity"):
+        parse_boltz_job((BOLTZ + section).encode(), "job.yaml", "job")
