@@ -147,7 +147,10 @@ def _hits_of_complex(lines: Sequence[str], path: Path, m8: Path, chains: Sequenc
 def _chain_rows(path: Path) -> dict[str, dict[tuple[str, ...], str]]:
     """Return the unpaired rows of each chain's query in the A3M file of a complex, by `_row_key`."""
     data = read_bytes(path)
-    lengths, _ = parse_chain_line(data, str(path)) or ([], [])
+    chain_line = parse_chain_line(data, str(path))
+    if chain_line is None:
+        raise InputError("no lengths of the complex's chains, such as #76,56<TAB>1,1", path, 1)
+    lengths, _ = chain_line
     ends = list(accumulate(lengths))
     rows: dict[str, dict[tuple[str, ...], str]] = {}
     queries: dict[int, str] = {}

@@ -107,6 +107,10 @@ def test_coverage_of_a_complex_has_paired_and_unpaired_rows(folder: Path) -> Non
     path.write_text(path.read_text().replace("#12,12,7\t1,1,1", "#12,19\t1,1"))
     with pytest.raises(InputError, match="an alignment of other chains than the target's"):
         read_alignment_summary(path, None, chains)
+    path.write_text(f">q\n{''.join(chains)}\n")
+    (m8 := folder / "target.m8").write_text("target_A\tx\n")
+    with pytest.raises(InputError, match="no lengths of the complex's chains"):
+        read_alignment_summary(path, m8, chains)
 
 
 def test_best_hits_of_all_chains_are_listed_with_their_alignments(tmp_path: Path) -> None:
