@@ -42,6 +42,8 @@ _COMMAND = (
     "import sys; sys.path[:] = sys.argv[1:]; from model.planning.kernel_process import main; main()",
 )
 
+# a compilation without a finished kernel for so many seconds hangs
+_MAX_SILENCE = 900.0
 # begins the names of the files that mark kernels as compiled
 _MARK = "compiled"
 
@@ -77,7 +79,15 @@ class KernelCompilation:
 
     def wait(self) -> CompilationStatus:
         """Wait until all kernels are compiled; after an error, launches compile what is missing."""
-        self._thread.join()
+        while self._thread.is_alive():
+            before = self.status
+            self._thread.join(_MAX_SILENCE)
+            if self._thread.is_alive() and self.status == before:
+                logger.warning(
+                    "kernels are compiled at their first use, because the compiler does not answer"
+                )
+                self._process.kill()
+                self._thread.join()
         return self.status
 
     def _read_status(self) -> None:

@@ -37,6 +37,10 @@ COMMAND = (
     "import sys; sys.path[:] = sys.argv[2:]; from foldcli.pipeline.search.worker import main; main()",
 )
 """Arguments: the file descriptor of a socket, and Python's search path."""
+# a process that is silent for so long hangs: it sends progress, and searches take seconds to minutes
+_MAX_SILENCE = 3600.0
+# seconds of silence after which a line says what is waited for
+_LONG_SILENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -105,9 +109,9 @@ class SearchProcess:
             open_here: opens it for searches in the calling process.
         """
         try:
-            kind, *answer = self._connection.recv()
-        except (EOFError, OSError):
-            kind, answer = "failed", [self._reason()]
+            kind, *answer = self._next_message()
+        except SearchProcessEnded as error:
+            kind, answer = "failed", [str(error)]
         if kind == "opened" and answer == [database.manifest]:
             return ProcessSearcher(database, self, open_here)
         reason = answer[0] if kind == "failed" else "the database was replaced"
@@ -144,10 +148,7 @@ class SearchProcess:
     def _receive(self, progress: Progress) -> Any:
         """Return the next hits, or None at the end of a search; log messages on the way."""
         while True:
-            try:
-                kind, *answer = self._connection.recv()
-            except (EOFError, OSError) as error:
-                raise SearchProcessEnded(self._reason()) from error
+            kind, *answer = self._next_message()
             if kind == "hits":
                 return answer[0]
             if kind == "log":
@@ -160,6 +161,21 @@ class SearchProcess:
                 if kind == "error":
                     raise answer[0]
                 return None
+
+    def _next_message(self) -> Any:
+        """Wait for the next message.
+
+        Raises:
+            SearchProcessEnded: the process has ended, or hangs.
+        """
+        try:
+            if not self._connection.poll(_LONG_SILENCE):
+                logger.info("waiting for the process of the searches, up to %.0f minutes", _MAX_SILENCE / 60)
+                if not self._connection.poll(_MAX_SILENCE):
+                    raise SearchProcessEnded("the process of the searches does not answer")
+            return self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise SearchProcessEnded(self._reason()) from error
 
     def _skip_unread(self) -> None:
         """Read the answers of searches whose hits nobody wants."""

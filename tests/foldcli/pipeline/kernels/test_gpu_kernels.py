@@ -1,5 +1,6 @@
 """Tests of the compilation of kernels before a run's first target."""
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -46,6 +47,16 @@ def test_no_process_starts_in_vain(
     kernels._mark(config, "bf16", "NVIDIA H200", (9, 0)).touch()
     assert compile_for_run([config], None, 0) is None
     assert not started
+
+
+def test_compiler_that_hangs_is_ended(
+    started: list["subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_MAX_SILENCE", 0.2)
+    request = KernelRequest("NVIDIA H200", (9, 0), (model_config("model_1_ptm"),), "bf16", 1)
+    compilation = KernelCompilation(request, [], lambda done, total: None)
+    started[0].send_signal(signal.SIGSTOP)
+    assert compilation.wait().error == "exit code -9"
 
 
 def test_process_that_has_ended_is_an_error_of_the_compilation(

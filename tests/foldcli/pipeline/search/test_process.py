@@ -123,6 +123,21 @@ def test_error_of_a_query_is_raised_and_the_next_search_works(folder: Path) -> N
     assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
 
 
+def test_this_process_searches_if_the_other_one_hangs(
+    folder: Path, logged: list[logging.LogRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = SearchProcess(str(folder), "cpu", 0.5)
+    searcher = opened(process, folder)
+    monkeypatch.setattr("foldcli.pipeline.search.process._LONG_SILENCE", 0.1)
+    monkeypatch.setattr("foldcli.pipeline.search.process._MAX_SILENCE", 0.2)
+    os.kill(process._process.pid, signal.SIGSTOP)
+    assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
+    assert [record.getMessage() for record in logged] == [
+        "the process of the searches does not answer; the main process searches instead"
+    ]
+    searcher.close()
+
+
 def test_this_process_searches_if_the_other_one_has_ended(
     folder: Path, logged: list[logging.LogRecord]
 ) -> None:
