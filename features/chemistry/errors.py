@@ -13,6 +13,8 @@ class UnknownComponent(InputError):
     ) -> None:
         self.code = code
         super().__init__(f"unknown component {code!r}: not in the Chemical Component Dictionary", path, line)
+        # what pickling calls the constructor with
+        self.args = code, path, line
 
 
 class InvalidMolecule(InputError):

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+pytest.importorskip("triton")
+
 from benchmarks.contest import GateFirstWeights, gate_first_triangle_multiplication, plain_operator
 from cuda.fused.dispatch import hopper_available
 
