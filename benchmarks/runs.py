@@ -1,4 +1,4 @@
-"""What benchmarks of whole runs share: random parameters, random alignments, and compiled bytecode."""
+"""Parts that benchmarks of whole runs share: random parameters, random alignments, compiled bytecode."""
 
 import os
 import subprocess

@@ -118,7 +118,7 @@ class Bond:
 
 @dataclass(frozen=True)
 class Job:
-    """What to predict.
+    """The molecules to predict, with their bonds and seeds.
 
     Attributes:
         name: name of the job.

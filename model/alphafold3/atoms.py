@@ -67,7 +67,7 @@ class AtomWindows:
 
 
 class BlockConditions(NamedTuple):
-    """What does not change between the denoising steps, for one block of an atom transformer.
+    """Conditions of one block of an atom transformer, the same for all denoising steps.
 
     Args:
         bias: [W, H, Q, K], logits of the pairs, with the penalty of masked ones.
@@ -215,7 +215,7 @@ class NoisyPositionEmbedder(nn.Module):
 
 @dataclass(frozen=True)
 class AtomConditions:
-    """What does not change between denoising steps, for an encoder and its decoder.
+    """Conditions of an encoder and its decoder, the same for all denoising steps.
 
     Args:
         windows: the windows of atoms.

@@ -160,7 +160,7 @@ class TokenTransformer(nn.Module):
 
 @dataclass(frozen=True)
 class DiffusionConditions:
-    """What does not change between the denoising steps of a prediction.
+    """Conditions of a prediction, the same for all denoising steps.
 
     Args:
         single: [N, S], single conditioning without the noise level.

@@ -62,7 +62,7 @@ class Transition(nn.Module):
 
 
 class Modulation(NamedTuple):
-    """What a conditioning signal does to one layer: scale and shift of its input, gate of its output.
+    """The effect of a conditioning signal on one layer: scale and shift of its input, gate of its output.
 
     Args:
         scale: [..., C].

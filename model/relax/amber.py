@@ -91,7 +91,7 @@ class RelaxResult:
 
     @property
     def worse(self) -> list[str]:
-        """What relaxation made worse, in words."""
+        """Counts that relaxation made worse, in words."""
         worse = [
             f"{name} {self.before.counts()[name]} to {count}"
             for name, count in self.after.counts().items()
