@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
@@ -62,12 +61,6 @@ def logged() -> Iterator[list[logging.LogRecord]]:
     logger.addHandler(handler)
     yield records
     logger.removeHandler(handler)
-
-
-def done() -> "Future[None]":
-    future: Future[None] = Future()
-    future.set_result(None)
-    return future
 
 
 def assert_equal(
