@@ -16,7 +16,7 @@ def write_results(run: SearchRun, out: str, kind: str, columns: Sequence[str]) -
         columns: columns of the table.
 
     Raises:
-        Exception: see `search_table.write_table`, `search_folder.write_alignments` and `print_alignment`.
+        Exception: see `table.write_table`, `folder.write_alignments` and `print_alignment`.
     """
     if kind == "m8":
         from foldcli.search_runs.table import write_table

@@ -3,13 +3,13 @@
 A run is a list of targets that pass through stages, each working on the whole list, a bounded number of
 targets ahead of the next stage:
 
-1. search (`fold` only), in batches, in a thread           `search_ahead.search_ahead`,
-   chains of complexes before that                          `chain_search.search_chains_ahead`
-2. features, templates and random features, in a thread    `job_preparation.JobPreparation`
+1. search (`fold` only), in batches, in a thread            `ahead.search_ahead`,
+   chains of complexes before that                          `chains.search_chains_ahead`
+2. features, templates and random features, in a thread     `jobs.JobPreparation`
 3. the network, or a copy of a template, in the main thread `network_stage.NetworkStage`,
    or with several devices in a process for each,
-   which together predict what does not fit one            `device_workers.DeviceWorker`
-4. files, ranking, report and done.json, in processes      `results.ResultStage`
+   which together predict what does not fit one             `device_workers.DeviceWorker`
+4. files, ranking, report and done.json, in processes       `results.ResultStage`
 
 The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
 each with the fingerprint of what it depends on, so that an interrupted run continues. done.json, written
