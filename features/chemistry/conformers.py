@@ -11,6 +11,7 @@ from rdkit.Chem import rdDistGeom
 
 from features.chemistry.components import Component
 from features.chemistry.errors import InvalidMolecule
+from features.chemistry.interrupts import interrupts_kept
 from features.chemistry.molecules import build_molecule, without_hydrogens
 
 Source = Literal["rdkit", "ideal", "model", "none"]
@@ -94,7 +95,7 @@ class ConformerGenerator:
         for option in options:
             setattr(parameters, option, True)
         molecule = Chem.Mol(molecule)
-        with rdBase.BlockLogs():
+        with rdBase.BlockLogs(), interrupts_kept():
             try:
                 found = rdDistGeom.EmbedMolecule(molecule, parameters) >= 0
             except (ValueError, RuntimeError):  # such as an atom type without parameters
