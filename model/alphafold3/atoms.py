@@ -219,12 +219,14 @@ class AtomConditions:
 
     Args:
         windows: the windows of atoms.
+        members: the atoms of tokens.
         single: [A, C], conditioning of the atoms.
         pair: [W, Q, K, P], conditioning of the pairs.
         encoder: conditions of the encoder's blocks.
     """
 
     windows: AtomWindows
+    members: "TokenMembers"
     single: torch.Tensor
     pair: torch.Tensor
     encoder: tuple[BlockConditions, ...]
@@ -279,7 +281,9 @@ class AtomEncoder(nn.Module):
         key_part = windows.keys(self.linear_m(activated))[:, None]
         pair = pair + (query_part + key_part) * mask
         pair = (pair + self.pair_mlp(pair)) * mask
-        return AtomConditions(windows, single, pair, self.atom_transformer.conditions(single, pair, windows))
+        members = TokenMembers.of(inputs)
+        encoder = self.atom_transformer.conditions(single, pair, windows)
+        return AtomConditions(windows, members, single, pair, encoder)
 
     def forward(
         self, inputs: AlphaFold3Inputs, conditions: AtomConditions, positions: torch.Tensor | None = None
@@ -301,7 +305,7 @@ class AtomEncoder(nn.Module):
         mask = inputs.atom_mask
         atoms = self.atom_transformer(atoms, conditions.encoder, conditions.windows, mask)
         atoms = atoms * mask[:, None]
-        return mean_of_atoms(self.linear_q(atoms), inputs), atoms
+        return conditions.members.mean(self.linear_q(atoms)), atoms
 
 
 class AtomDecoder(nn.Module):
@@ -332,13 +336,34 @@ class AtomDecoder(nn.Module):
         return self.linear_q_out(self.layer_norm(atoms))
 
 
-def mean_of_atoms(x: torch.Tensor, inputs: AlphaFold3Inputs) -> torch.Tensor:
-    """Average atoms x [S, A, C] by token, summing in a fixed order: [S, N, C]."""
-    counts = inputs.num_atoms_per_token * inputs.token_mask.to(torch.int64)
-    last = x.shape[1] - 1
-    total = x.new_zeros(x.shape[0], len(counts), x.shape[2])
-    for rank in range(int(counts.max())):
-        atom = (inputs.start_atom_index + rank).clamp(max=last)
-        weight = (rank < counts).to(x.dtype) * inputs.atom_mask[atom]
-        total += x[:, atom] * weight[:, None]
-    return total / counts.clamp(min=1)[:, None]
+@dataclass(frozen=True)
+class TokenMembers:
+    """The atoms of each token by their rank in it.
+
+    Args:
+        atoms: int64 [N] for each rank, an atom of each token.
+        weights: [N, 1] for each rank, 1 where the token has such an atom.
+        count: [N, 1], number of atoms, at least 1.
+    """
+
+    atoms: tuple[torch.Tensor, ...]
+    weights: tuple[torch.Tensor, ...]
+    count: torch.Tensor
+
+    @classmethod
+    def of(cls, inputs: AlphaFold3Inputs) -> "TokenMembers":
+        """Return the atoms of a target's tokens."""
+        counts = inputs.num_atoms_per_token * inputs.token_mask.to(torch.int64)
+        last = len(inputs.atom_mask) - 1
+        ranks = range(int(counts.max()))
+        atoms = tuple((inputs.start_atom_index + rank).clamp(max=last) for rank in ranks)
+        mask = inputs.atom_mask
+        weights = tuple(((rank < counts).to(mask) * mask[atom])[:, None] for rank, atom in enumerate(atoms))
+        return cls(atoms, weights, counts.clamp(min=1)[:, None])
+
+    def mean(self, x: torch.Tensor) -> torch.Tensor:
+        """Average atoms x [S, A, C] by token, summing in a fixed order: [S, N, C]."""
+        total = x.new_zeros(x.shape[0], len(self.count), x.shape[2])
+        for atom, weight in zip(self.atoms, self.weights, strict=True):
+            total += x[:, atom] * weight
+        return total / self.count

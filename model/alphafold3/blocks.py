@@ -12,7 +12,7 @@ from cuda.fused.chunking import row_slices
 from model.alphafold2.modules.config import MsaConfig, PairConfig
 from model.alphafold2.modules.evoformer import OuterProductMean, TriangleAttention, TriangleMultiplication
 from model.alphafold3.config import AlphaFold3Config
-from model.alphafold3.layers import MASK_PENALTY, GatedAttention, Mask, Transition, linear
+from model.alphafold3.layers import MASK_PENALTY, GatedAttention, Mask, Norm, Transition, linear
 from model.layers.kernels import Kernels
 
 
@@ -53,7 +53,7 @@ class PairBlock(nn.Module):
 class BiasProjection(nn.Module):
     """A base class of modules that project the normalised pair representation to one bias for each head."""
 
-    layer_norm_z: nn.LayerNorm
+    layer_norm_z: Norm
     linear_z: nn.Linear
     kernels: Kernels
 
@@ -73,8 +73,8 @@ class PairWeightedAveraging(BiasProjection):
         msa = config.msa
         inner = msa.heads * msa.head_channels
         self.kernels, self.heads = kernels, msa.heads
-        self.layer_norm_m = nn.LayerNorm(msa.channels)
-        self.layer_norm_z = nn.LayerNorm(config.pair.channels)
+        self.layer_norm_m = Norm(msa.channels)
+        self.layer_norm_z = Norm(config.pair.channels)
         self.linear_z = linear(config.pair.channels, msa.heads)
         self.linear_v = linear(msa.channels, inner)
         self.linear_g = linear(msa.channels, inner)
@@ -123,8 +123,8 @@ class SingleAttention(BiasProjection):
     def __init__(self, config: AlphaFold3Config, kernels: Kernels) -> None:
         super().__init__()
         self.kernels = kernels
-        self.layer_norm_a = nn.LayerNorm(config.single_channels)
-        self.layer_norm_z = nn.LayerNorm(config.pair.channels)
+        self.layer_norm_a = Norm(config.single_channels)
+        self.layer_norm_z = Norm(config.pair.channels)
         self.linear_z = linear(config.pair.channels, config.single_heads)
         self.mha = GatedAttention(config.single_channels, config.single_heads)
 
@@ -158,6 +158,11 @@ class Stack(nn.Module):
     def __init__(self, blocks: list[nn.Module]) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of its parameters, which the representations must have."""
+        return next(self.parameters()).dtype
 
     def forward(self, *representations: torch.Tensor | None) -> None:
         """Apply each block to the representations and masks, in place."""

@@ -98,7 +98,7 @@ class TokenAttention(nn.Module):
         self.layer_norm_a = AdaptiveLayerNorm(diffusion.channels, config.single_channels)
         self.linear_ada_out = linear(config.single_channels, diffusion.channels, bias=True)
         if not diffusion.shared_pair_norm:
-            self.layer_norm_z = nn.LayerNorm(config.pair.channels, bias=False)
+            self.layer_norm_z = scale_norm(config.pair.channels)
         self.linear_z = linear(config.pair.channels, diffusion.heads)
         self.mha = GatedAttention(diffusion.channels, diffusion.heads)
 
@@ -133,6 +133,8 @@ class TokenTransformer(nn.Module):
     def __init__(self, config: AlphaFold3Config) -> None:
         super().__init__()
         self.shared_pair_norm = config.diffusion.shared_pair_norm
+        # of the operands of attention; half precision rounds like TF32
+        self.operand_dtype: torch.dtype | None = None
         if self.shared_pair_norm:
             self.layer_norm_z = scale_norm(config.pair.channels)
         self.blocks = nn.ModuleList([TokenBlock(config) for _ in range(config.diffusion.blocks)])
@@ -143,7 +145,8 @@ class TokenTransformer(nn.Module):
         for block in cast(Iterable[TokenBlock], self.blocks):
             attention = block.attention_pair_bias
             norm = self.layer_norm_z if self.shared_pair_norm else attention.layer_norm_z
-            bias = pair.new_empty(attention.linear_z.out_features, *pair.shape[:2])
+            shape = (attention.linear_z.out_features, *pair.shape[:2])
+            bias = pair.new_empty(shape, dtype=self.operand_dtype)
             for rows in row_slices(pair, 2 * pair.shape[1] * pair.shape[2]):
                 bias[:, rows] = attention.linear_z(norm(pair[rows])).permute(2, 0, 1)
             result.append(bias if mask is None else bias.add_(MASK_PENALTY * (1 - mask)))

@@ -14,7 +14,7 @@ from model.alphafold3.atoms import AtomEncoder
 from model.alphafold3.blocks import PairBlock
 from model.alphafold3.config import RESIDUE_TYPES, AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.layers import Mask, linear
+from model.alphafold3.layers import Mask, Norm, linear
 from model.layers.kernels import Kernels
 
 
@@ -134,7 +134,7 @@ class MsaEmbedder(nn.Module):
         self.linear_s_input = linear(config.input_channels, config.msa.channels)
 
     def forward(
-        self, inputs: AlphaFold3Inputs, features: torch.Tensor, rows: torch.Tensor
+        self, inputs: AlphaFold3Inputs, features: torch.Tensor, rows: torch.Tensor, dtype: torch.dtype
     ) -> tuple[torch.Tensor, Mask]:
         """Embed rows of the alignment.
 
@@ -142,6 +142,7 @@ class MsaEmbedder(nn.Module):
             inputs: the target.
             features: [N, I], the input representation.
             rows: int64 [r], rows of the alignment.
+            dtype: dtype of the result.
 
         Returns:
             msa: [r, N, M].
@@ -151,7 +152,7 @@ class MsaEmbedder(nn.Module):
         msa = self.linear_m(torch.cat([inputs.msa[rows].to(features.dtype), deletions], dim=-1))
         msa += self.linear_s_input(features)
         mask = inputs.msa_mask[rows]
-        return msa, None if bool(mask.all()) else mask
+        return msa.to(dtype), None if bool(mask.all()) else mask.to(dtype)
 
 
 class TemplatePairEmbedder(nn.Module):
@@ -168,18 +169,18 @@ class TemplatePairEmbedder(nn.Module):
         self.y_linear = linear(1, channels)
         self.z_linear = linear(1, channels)
         self.backbone_mask_linear = linear(1, channels)
-        self.layer_norm_z = nn.LayerNorm(config.pair.channels)
+        self.layer_norm_z = Norm(config.pair.channels)
         self.linear_z = linear(config.pair.channels, channels)
 
     def forward(self, inputs: AlphaFold3Inputs, template: int) -> torch.Tensor:
         """Embed one template, without the pair representation: [N, N, T]."""
-        dtype = inputs.template_unit_vector.dtype
+        dtype = self.dgram_linear.weight.dtype
         same_chain = _equal(inputs.asym_id)
         restype = inputs.template_restype[template].to(dtype)
-        backbone = inputs.template_backbone_frame_mask[template]
-        pseudo_beta = inputs.template_pseudo_beta_mask[template]
-        direction = inputs.template_unit_vector[template]
-        embedded = self.dgram_linear(inputs.template_distogram[template])
+        backbone = inputs.template_backbone_frame_mask[template].to(dtype)
+        pseudo_beta = inputs.template_pseudo_beta_mask[template].to(dtype)
+        direction = inputs.template_unit_vector[template].to(dtype)
+        embedded = self.dgram_linear(inputs.template_distogram[template].to(dtype))
         embedded += self.pseudo_beta_mask_linear(
             (pseudo_beta[:, None] * pseudo_beta[None] * same_chain)[..., None]
         )
@@ -202,7 +203,7 @@ class TemplatePairStack(nn.Module):
                 for _ in range(config.template_blocks)
             ]
         )
-        self.layer_norm = nn.LayerNorm(config.template_pair.channels)
+        self.layer_norm = Norm(config.template_pair.channels)
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Return the normalised update of pair [N, N, T], which is overwritten; mask is [N, N]."""

@@ -13,7 +13,7 @@ from cuda.fused.chunking import row_slices
 from model.alphafold3.blocks import pairformer
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.layers import Mask, linear
+from model.alphafold3.layers import Mask, Norm, linear
 from model.layers.kernels import Kernels
 
 # Standard residues and nucleotides have their atoms in a fixed order, without hydrogens: N, CA, C, O, CB, …
@@ -80,9 +80,12 @@ class PairformerEmbedding(nn.Module):
         edges = torch.linspace(self.first_distance, self.last_distance, bins).to(pair)
         for rows in row_slices(pair, 2 * bins * len(positions)):
             pair[rows] += self.linear_distance(distance_bins(positions[rows], positions, edges))
+        dtype = self.pairformer_stack.dtype
+        single, pair = single.to(dtype), pair.to(dtype)
+        mask = None if mask is None else mask.to(dtype)
         pair_mask = None if mask is None else mask[:, None] * mask
         self.pairformer_stack(single, pair, mask, pair_mask)
-        return single, pair
+        return single.to(features), pair.to(features)
 
 
 def distance_bins(first: torch.Tensor, second: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
@@ -107,7 +110,7 @@ class NormedLinear(nn.Module):
 
     def __init__(self, channels: int, outputs: int) -> None:
         super().__init__()
-        self.layer_norm = nn.LayerNorm(channels)
+        self.layer_norm = Norm(channels)
         self.linear = linear(channels, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

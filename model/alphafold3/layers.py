@@ -5,6 +5,7 @@ the layers reused from AlphaFold2's network; see `model.checkpoints.openfold3`. 
 the supplement of Abramson et al., Nature 630, 493 (2024).
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -12,7 +13,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from cuda.fused.chunking import row_slices
+from cuda.fused.layer_norm import layer_norm
 
+# the kernel takes no more
+MAX_KERNEL_CHANNELS = 1024
 # added to the logits of masked keys
 MASK_PENALTY = -1e9
 # A float mask, 1 for real positions; None means all ones.
@@ -24,9 +28,40 @@ def linear(inputs: int, outputs: int, *, bias: bool = False) -> nn.Linear:
     return nn.Linear(inputs, outputs, bias=bias)
 
 
-def scale_norm(channels: int) -> nn.LayerNorm:
+class Norm(nn.LayerNorm):
+    """A LayerNorm, with a kernel for narrow rows on a GPU.
+
+    Args:
+        channels: size of the last axis.
+        offset: whether it has an offset.
+    """
+
+    def __init__(self, channels: int, *, offset: bool = True) -> None:
+        super().__init__(channels, bias=offset)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise x [..., C]."""
+        return normalise(x, self.weight, self.bias)
+
+
+def scale_norm(channels: int) -> Norm:
     """Return a LayerNorm with a scale and without an offset."""
-    return nn.LayerNorm(channels, bias=False)
+    return Norm(channels, offset=False)
+
+
+def normalise(
+    x: torch.Tensor, scale: torch.Tensor | None = None, offset: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Normalise the last axis of x [..., C], and apply scale [C] and offset [C] if there are any."""
+    if not x.is_cuda or x.shape[-1] > MAX_KERNEL_CHANNELS:
+        return F.layer_norm(x, x.shape[-1:], scale, offset)
+    ones, zeros = _constants(x.shape[-1], x.dtype, x.device)
+    return layer_norm(x, ones if scale is None else scale, zeros if offset is None else offset)
+
+
+@cache
+def _constants(channels: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.ones(channels, dtype=dtype, device=device), torch.zeros(channels, dtype=dtype, device=device)
 
 
 class SwiGLU(nn.Module):
@@ -47,7 +82,7 @@ class Transition(nn.Module):
 
     def __init__(self, channels: int, factor: int) -> None:
         super().__init__()
-        self.layer_norm = nn.LayerNorm(channels)
+        self.layer_norm = Norm(channels)
         self.swiglu = SwiGLU(channels, channels * factor)
         self.linear_out = linear(channels * factor, channels)
 
@@ -76,7 +111,7 @@ class Modulation(NamedTuple):
 
     def norm(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise x [..., C], then scale and shift it (last line of Algorithm 26)."""
-        return torch.addcmul(self.shift, self.scale, F.layer_norm(x, x.shape[-1:]))
+        return torch.addcmul(self.shift, self.scale, normalise(x))
 
     def gated(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply x [..., C] by the gate, if there is one."""
@@ -140,13 +175,13 @@ class GatedAttention(nn.Module):
         self.linear_o = linear(channels, channels)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Compute self-attention of x [B, L, C]; bias [H, L, L] is added to the logits."""
+        """Compute self-attention of x [B, L, C] in the dtype of bias [H, L, L], which the logits get."""
         query, key, value = (
-            projection(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+            projection(x).to(bias.dtype).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
             for projection in (self.linear_q, self.linear_k, self.linear_v)
         )  # [..., H, L, D]
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
-        return self.output(x, attended.transpose(-2, -3).flatten(-2))
+        return self.output(x, attended.transpose(-2, -3).flatten(-2).to(x.dtype))
 
     def output(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """Gate attended values [..., L, C] by x [..., L, C], and project them."""

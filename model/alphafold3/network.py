@@ -16,9 +16,22 @@ from model.alphafold3.diffusion import DiffusionModule
 from model.alphafold3.embedding import InputEmbedder, MsaEmbedder, RelativePositions, TemplateEmbedder
 from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.layers import linear
+from model.alphafold3.layers import Norm, linear
 from model.alphafold3.sampling import Draws, sample_positions
+from model.layers.graphs import GraphedFunction
 from model.layers.kernels import select_kernels
+
+# beginnings of the names of parameters in the trunk's dtype
+TRUNK_SCOPES = (
+    "layer_norm_z.",
+    "linear_z.",
+    "template_embedder.",
+    "msa_module.",
+    "layer_norm_s.",
+    "linear_s.",
+    "pairformer_stack.",
+    "aux_heads.pairformer_embedding.pairformer_stack.",
+)
 
 
 @dataclass(frozen=True)
@@ -69,13 +82,13 @@ class AlphaFold3(nn.Module):
         operations = select_kernels(kernels, device)
         self.config = config
         self.input_embedder = InputEmbedder(config)
-        self.layer_norm_z = nn.LayerNorm(config.pair.channels)
+        self.layer_norm_z = Norm(config.pair.channels)
         self.linear_z = linear(config.pair.channels, config.pair.channels)
         self.template_embedder = TemplateEmbedder(config, operations)
         self.msa_module_embedder = MsaEmbedder(config)
         last = config.msa.blocks - 1
         self.msa_module = Stack([MsaBlock(config, operations, last=i == last) for i in range(last + 1)])
-        self.layer_norm_s = nn.LayerNorm(config.single_channels)
+        self.layer_norm_s = Norm(config.single_channels)
         self.linear_s = linear(config.single_channels, config.single_channels)
         self.pairformer_stack = pairformer(config, config.pairformer_blocks, operations)
         self.diffusion_module = DiffusionModule(config)
@@ -88,11 +101,28 @@ class AlphaFold3(nn.Module):
         tensors: Mapping[str, torch.Tensor],
         kernels: str = "auto",
         device: torch.device | str = "cpu",
+        trunk_dtype: torch.dtype = torch.float32,
     ) -> "AlphaFold3":
-        """Return a network with the tensors that a reader of `model.checkpoints` returns, on a device."""
+        """Return a network with the tensors that a reader of `model.checkpoints` returns, on a device.
+
+        Args:
+            config: the architecture.
+            tensors: float32 tensors by name.
+            kernels: implementation of the heavy operations; see `model.layers.kernels.select_kernels`.
+            device: where the network runs.
+            trunk_dtype: dtype of parameters and activations of the blocks that update the pair
+                representation. Embeddings, diffusion module and heads use float32; with another dtype on a
+                GPU, attention of the diffusion module takes half-precision operands.
+        """
         with torch.device("meta"):
             network = cls(config, kernels, device)
-        network.load_state_dict({name: x.to(device) for name, x in tensors.items()}, assign=True)
+        placed = {
+            name: x.to(device, trunk_dtype if name.startswith(TRUNK_SCOPES) else torch.float32)
+            for name, x in tensors.items()
+        }
+        network.load_state_dict(placed, assign=True)
+        if trunk_dtype != torch.float32 and torch.device(device).type == "cuda":
+            network.diffusion_module.diffusion_transformer.operand_dtype = torch.float16
         return network.requires_grad_(False).eval()
 
     @torch.no_grad()
@@ -129,19 +159,21 @@ class AlphaFold3(nn.Module):
         """Compute the representations of a target (lines 1 to 14)."""
         relative = RelativePositions.of(inputs, self.config)
         features, initial_single, initial_pair = self.input_embedder(inputs, relative)
-        mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
+        dtype = self.linear_z.weight.dtype
+        initial_single, initial_pair = initial_single.to(dtype), initial_pair.to(dtype)
+        mask = None if bool(inputs.token_mask.all()) else inputs.token_mask.to(dtype)
         pair_mask = None if mask is None else mask[:, None] * mask
         single, pair = torch.zeros_like(initial_single), torch.zeros_like(initial_pair)
         for cycle in range(cycles):
             pair = initial_pair + self.linear_z(self.layer_norm_z(pair))
             pair += self.template_embedder(inputs, pair, pair_mask)
             rows = alignment_rows(inputs, draws, cycle, self.config.msa.rows)
-            msa, msa_mask = self.msa_module_embedder(inputs, features, rows)
+            msa, msa_mask = self.msa_module_embedder(inputs, features, rows, dtype)
             self.msa_module(msa, pair, msa_mask, pair_mask)
             del msa
             single = initial_single + self.linear_s(self.layer_norm_s(single))
             self.pairformer_stack(single, pair, mask, pair_mask)
-        return Trunk(features, single, pair, relative)
+        return Trunk(features, single.to(features), pair.to(features), relative)
 
     @torch.no_grad()
     def sample(
@@ -158,7 +190,7 @@ class AlphaFold3(nn.Module):
         module = self.diffusion_module
         conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
         return sample_positions(
-            lambda noisy, sigma: module(inputs, conditions, noisy, sigma),
+            GraphedFunction(lambda noisy, sigma: module(inputs, conditions, noisy, sigma)),
             inputs.atom_mask,
             draws,
             self.config.diffusion,

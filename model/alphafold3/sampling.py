@@ -4,7 +4,6 @@ Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 49
 """
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -113,6 +112,11 @@ def augment(positions: torch.Tensor, mask: torch.Tensor, draws: StepDraws) -> to
     return moved * weights
 
 
+def _upload(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor from the CPU without waiting for the work that a GPU still has to do."""
+    return (tensor.pin_memory() if like.is_cuda else tensor).to(like, non_blocking=True)
+
+
 def sample_positions(
     denoise: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     mask: torch.Tensor,
@@ -139,15 +143,16 @@ def sample_positions(
     """
     atoms = len(mask)
     schedule = noise_schedule(config, steps)
+    raised = schedule[:-1] * (1 + config.added_noise * (schedule[1:] > config.added_noise_above))
+    added = config.noise_scale * torch.sqrt(raised**2 - schedule[:-1] ** 2)
+    # copied before the first step, so that no step waits for a GPU
+    sigmas, added, scales = (x.to(mask) for x in (raised, added, config.step_scale * (schedule[1:] - raised)))
     positions = (schedule[0] * draws.initial(samples, atoms)).to(mask)
-    for index, (level, next_level) in enumerate(pairwise(schedule)):
-        step = StepDraws(*(tensor.to(mask) for tensor in draws.step(index, samples, atoms)))
-        raised = level * (1 + (config.added_noise if next_level > config.added_noise_above else 0))
-        added = config.noise_scale * torch.sqrt(raised**2 - level**2)
-        noisy = augment(positions, mask, step) + added.to(mask) * step.noise
-        sigma = raised.to(mask)
-        direction = (noisy - denoise(noisy, sigma)) / sigma
-        positions = noisy + config.step_scale * (next_level - raised).to(mask) * direction
+    for index in range(steps):
+        step = StepDraws(*(_upload(tensor, mask) for tensor in draws.step(index, samples, atoms)))
+        noisy = augment(positions, mask, step) + added[index] * step.noise
+        direction = (noisy - denoise(noisy, sigmas[index])) / sigmas[index]
+        positions = noisy + scales[index] * direction
         if progress is not None:
             progress(index + 1)
     return positions

@@ -12,7 +12,7 @@ run the same kernels as normal calls, with bit-identical results.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import cache
@@ -111,7 +111,7 @@ class GraphedModules:
         """Capture a module; if that fails repeatedly, disable graphs."""
         try:
             device = next(x.device for x in self._inputs if x is not None)
-            with _capturing(device) as graph:
+            with capturing(device) as graph:
                 self._result = module(*self._inputs)
             self._graph = graph
         except RuntimeError:
@@ -119,6 +119,40 @@ class GraphedModules:
             self._result = ()
             self._failures += 1
             self.enabled = self._failures < MAX_FAILURES
+
+
+class GraphedFunction:
+    """A function of tensors of the same shapes, replayed as a CUDA graph from the second call on.
+
+    The result is overwritten by the next call. On a CPU, and if the capture fails, the function is called
+    normally.
+
+    Args:
+        function: launches the same kernels in each call, and never waits for the GPU.
+    """
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        self._function = function
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: Tensors = ()
+        self._result: torch.Tensor | None = None
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Call the function."""
+        self._calls += 1
+        if self._calls == 2 and all(x.is_cuda for x in tensors):
+            with suppress(RuntimeError):
+                self._inputs = tuple(x.clone() for x in tensors)
+                with capturing(tensors[0].device) as graph:
+                    self._result = self._function(*self._inputs)
+                self._graph = graph
+        if self._graph is None or self._result is None:
+            return self._function(*tensors)
+        for buffer, tensor in zip(self._inputs, tensors, strict=True):
+            buffer.copy_(tensor)
+        self._graph.replay()
+        return self._result
 
 
 class SharedModule:
@@ -200,7 +234,7 @@ class _Copies:
             # another failure would be no different
             self._may_capture = False
             with suppress(RuntimeError):
-                with _capturing(self._groups[0][0][0].device) as graph:
+                with capturing(self._groups[0][0][0].device) as graph:
                     self._copy()
                 self._graph = graph
 
@@ -233,7 +267,7 @@ def _call_all(modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor | Non
 
 
 @contextmanager
-def _capturing(device: torch.device) -> Iterator[torch.cuda.CUDAGraph]:
+def capturing(device: torch.device) -> Iterator[torch.cuda.CUDAGraph]:
     """Capture what the context launches on a GPU as a graph; errors of the capture are RuntimeErrors."""
     pool, stream, _ = _capture_resources(device)
     stream.wait_stream(torch.cuda.current_stream(device))
