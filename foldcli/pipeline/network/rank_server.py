@@ -21,7 +21,7 @@ from foldcli.params.verify import check_parameters
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device, set_up_device
 from foldcli.pipeline.network.loading import load_network, recycling_settings
 from foldcli.pipeline.network.preloading import take_parameters
-from foldcli.pipeline.targets.fingerprints import fingerprint
+from foldcli.fingerprints import fingerprint
 from foldcli.pipeline.targets.identity import Job
 from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
 from foldcli.process_state import set_triton_cache_folder

@@ -11,7 +11,7 @@ from foldcli.inputs.complexes import Complex
 from foldcli.inputs.targets import TargetInput, is_complex
 from foldcli.params.parameters import TEMPLATE, ParameterSource, sources_of
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
-from foldcli.pipeline.targets.fingerprints import fingerprint
+from foldcli.fingerprints import fingerprint
 from foldcli.pipeline.targets.settings import PredictSettings
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError

@@ -16,7 +16,7 @@ from foldcli.outputs.model_files import (
     read_staged_results,
     restage_model,
 )
-from foldcli.pipeline.targets.fingerprints import fingerprint
+from foldcli.fingerprints import fingerprint
 from foldcli.pipeline.targets.identity import Job, TargetIdentities
 from foldcli.pipeline.targets.settings import OutputSettings
 from model.prediction import Extra

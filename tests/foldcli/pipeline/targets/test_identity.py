@@ -7,7 +7,7 @@ from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-from foldcli.pipeline.targets.fingerprints import fingerprint
+from foldcli.fingerprints import fingerprint
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.settings import PredictSettings
 from msa.engines.settings import AlignmentFilter, SearchSettings
