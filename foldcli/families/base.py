@@ -19,83 +19,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from foldcli.families.settings import JobSettings, NetworkOptions
-from foldcli.fingerprints import fingerprint
+from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.queries import QuerySources, read_named_queries
 from foldcli.inputs.targets import approximate_length
 from foldcli.outputs.layout import TargetFiles
-from foldcli.outputs.model_files import RESIDUE_MODELS, ModelWriter
+from foldcli.outputs.model_files import RESIDUE_MODELS, ModelOrigin, ModelWriter
 from foldcli.progress import Progress
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
-
-
-class Source(Protocol):
-    """The parameters of one model of a family; frozen, hashable, and small enough to pickle."""
-
-    @property
-    def family(self) -> str:
-        """The name of its family; see `registry.family_of`."""
-
-    @property
-    def label(self) -> str:
-        """The model's name in file names and messages."""
-
-    @property
-    def config_name(self) -> str:
-        """The network's name, which is part of fingerprints."""
-
-    @property
-    def file(self) -> Path | None:
-        """The file to read ahead with `Family.read_file`; None if there is none."""
-
-    @property
-    def is_untrained(self) -> bool:
-        """True if the network's parameters are random."""
-
-    def tags(self, seed: int) -> tuple[str, ...]:
-        """Return the tags of the models that one job gives, such as one for each diffusion sample.
-
-        A tag is part of file names, and of the fingerprint of its model; see `foldcli.outputs.layout.TAG`.
-        """
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run of a network on a target: one model of a family with one seed.
-
-    Args:
-        source: the model's parameters.
-        seed: seed of everything random.
-        parameters: hash of the parameters' content.
-    """
-
-    source: Source
-    seed: int
-    parameters: str
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """The tags of the models that the job gives, at least one."""
-        return self.source.tags(self.seed)
-
-    @property
-    def tag(self) -> str:
-        """The first tag, by which messages name the job."""
-        return self.tags[0]
-
-    def fingerprints(self, target_fingerprint: str) -> dict[str, str]:
-        """Return the fingerprint of each of the job's models by tag, given the target's fingerprint."""
-        network = [target_fingerprint, self.source.config_name, self.parameters]
-        return {tag: fingerprint([*network, tag]) for tag in self.tags}
 
 
 class TargetState(Protocol):
@@ -174,6 +112,10 @@ class DeviceMemory(Protocol):
     def strict(self) -> bool:
         """True if a target that is not expected to fit is refused with OutOfMemory."""
 
+    @property
+    def is_planned(self) -> bool:
+        """True if passes are split into chunks that fit: on a GPU."""
+
     def available_bytes(self) -> int:
         """Return the bytes available on the GPU now."""
 
@@ -229,11 +171,12 @@ class Network(Protocol):
             OutOfMemory: the target does not fit into memory.
         """
 
-    def warm_up(self, residues: int, first_job_is_ready: Event) -> None:
+    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
         """Prepare the GPU by passes on something made up; end soon, also by an error, when the event is set.
 
         Args:
             residues: size of the made-up target.
+            wait: waits until the kernels are compiled.
             first_job_is_ready: set when the first job waits for the GPU.
         """
 
@@ -276,20 +219,22 @@ class Family(ABC):
         stage: name of the stage of its jobs in done.json.
         has_network: False if models are made without a network, on the CPU: nothing is loaded or compiled,
             and there are no workers.
-        shares_targets: whether several processes can predict a target together (--gpus-per-target). So far,
-            only networks of AlphaFold2's kind can; see `foldcli.pipeline.network.ranks`.
+        unshared: the reason why several processes cannot predict a target together (--gpus-per-target), as a
+            sentence; None for networks of AlphaFold2's kind, which can (`foldcli.pipeline.network.ranks`).
         samples_elsewhere: whether `sample` calls its argument `draw`, for which a run with GPUs starts
             processes.
         rank_score: value of --rank that "auto" means.
+        pairs_chains: whether its targets have several protein chains, whose alignments are paired.
         writer: writes the files of its models.
     """
 
     name: ClassVar[str]
     stage: ClassVar[str] = "predict"
     has_network: ClassVar[bool] = True
-    shares_targets: ClassVar[bool] = False
+    unshared: ClassVar[str | None] = "--gpus-per-target: this network predicts each target on one device."
     samples_elsewhere: ClassVar[bool] = False
     rank_score: ClassVar[str] = "plddt"
+    pairs_chains: ClassVar[bool] = False
     writer: ClassVar[ModelWriter] = RESIDUE_MODELS
 
     # options and parameters
@@ -304,7 +249,7 @@ class Family(ABC):
             MissingError, ParametersError: the parameters do not exist, or are damaged.
         """
 
-    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
+    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:  # noqa: B027
         """Check that a run uses no option that this family does not have.
 
         Args:
@@ -319,7 +264,7 @@ class Family(ABC):
     def settings(self, options: NetworkOptions) -> JobSettings:
         """Return the settings of a run: what the options say, with this family's defaults and limits."""
 
-    def own_settings(self, settings: JobSettings) -> Any:
+    def own_settings(self, settings: Any) -> Any:
         """Return the part of a run's settings that holds for this family, if several run together."""
         return settings
 
@@ -351,7 +296,7 @@ class Family(ABC):
         """Read the file of a source, ahead of `load` and in a thread."""
         raise NotImplementedError(f"{self.name} reads no file ahead")
 
-    def import_libraries(self) -> None:
+    def import_libraries(self) -> None:  # noqa: B027
         """Import what predictions need, such as torch, in a process that has just been started."""
 
     def template_search(self, search: Any, source: Any) -> Any:
@@ -374,7 +319,7 @@ class Family(ABC):
     def accepts(self, target: Any, source: Any) -> str | None:
         """Return the reason why a model of this family cannot predict a target; None if it can."""
 
-    def check(self, target: Any) -> None:
+    def check(self, target: Any) -> None:  # noqa: B027
         """Check a target before its search, as far as that takes no time.
 
         Raises:
@@ -404,6 +349,10 @@ class Family(ABC):
         A FastaRecord is a target that is searched as a whole instead, and has no chains here.
         """
         return ()
+
+    def is_searched(self, target: Any) -> bool:
+        """Return True if a target needs alignments from a search."""
+        return isinstance(target, FastaRecord) or bool(self.chains_to_search(target))
 
     @abstractmethod
     def target_identity(self, target: Any, request: Any) -> dict[str, Any]:
@@ -471,21 +420,21 @@ class Family(ABC):
         return None
 
     @abstractmethod
-    def sample(
-        self, inputs: Any, sampling: Any, settings: Any, source: Any, draw: Callable[..., Any] | None
-    ) -> Any:
+    def sample(self, inputs: Any, job: Job, settings: Any, draw: Callable[..., Any] | None = None) -> Any:
         """Make the input of a job; called in a background thread.
 
         Args:
             inputs: result of `inputs`.
-            sampling: result of `sampling`.
+            job: the job.
             settings: settings of the run.
-            source: the job's model.
             draw: draws features of AlphaFold2 in another process (`SamplingProcesses.sample`); None to draw
                 them here. Other families ignore it.
 
         Returns:
             Anything that can be pickled; a dictionary of arrays is mapped by workers instead of copied.
+
+        Raises:
+            InputError: the target cannot be predicted.
         """
 
     @abstractmethod
@@ -502,19 +451,30 @@ class Family(ABC):
             ParametersError: the parameters cannot be used.
         """
 
-    def describe_job(self, job: Job, model: Any, settings: Any) -> str:
-        """Return the origin of a model for its files: network, seed, passes and precision in words."""
-        return f"{job.source.label}, seed {job.seed:03d}, {settings.precision}"
+    @abstractmethod
+    def origin(self, name: str, job: Job, sample: Any, model: Any, settings: Any) -> ModelOrigin:
+        """Return what the files of a model say about its origin.
 
-    def copied_from(self, sample: Any) -> str | None:
-        """Return the template that a model is a copy of, in words; None for predictions."""
-        return None
+        Args:
+            name: name of the target.
+            job: the job.
+            sample: the job's input.
+            model: one of the job's models.
+            settings: settings of the run.
+        """
 
     # words and estimates
 
     def kernel_configs(self, sources: Sequence[Any]) -> list[Any]:
         """Return the networks (`ModelConfig`) whose fused kernels are compiled before the first job."""
         return []
+
+    def prepare_gpu(self, device: str, settings: Any) -> None:  # noqa: B027
+        """Make a GPU's libraries load their kernels, in a thread while the parameters are read."""
+
+    def colabfold_config(self, settings: Any) -> dict[str, Any]:
+        """Return num_recycles, recycle_early_stop_tolerance, max_seq and max_extra_seq of config.json."""
+        return {}
 
     def describe_device(self, settings: Any, memory: DeviceMemory) -> str:
         """Return device, precision and kernels in words, for the opening line."""

@@ -1,16 +1,83 @@
-"""Settings of predictions: frozen dataclasses, made once from the command line's options."""
+"""Jobs and settings of predictions: frozen values, made once from the command line's options."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import click
 
+from foldcli.fingerprints import fingerprint
 from foldcli.options.common import value_or_default
 from foldcli.params.parameters import OLD_MULTIMER_TYPES, ModelType
 from model.alphafold2.modules.config import MultimerConfig
 from model.checkpoints.network_folder import InputSizes
 from model.prediction import EXTRAS, Extra
+
+
+class Source(Protocol):
+    """The parameters of one model of a family; frozen, hashable, and small enough to pickle."""
+
+    @property
+    def family(self) -> str:
+        """The name of its family; see `registry.family_of`."""
+
+    @property
+    def number(self) -> int:
+        """The number of the model among those of its family."""
+
+    @property
+    def label(self) -> str:
+        """The model's name in file names and messages."""
+
+    @property
+    def config_name(self) -> str:
+        """The network's name, which is part of fingerprints."""
+
+    @property
+    def file(self) -> Path | None:
+        """The file to read ahead with `Family.read_file`; None if there is none."""
+
+    @property
+    def is_untrained(self) -> bool:
+        """True if the network's parameters are random."""
+
+    def tags(self, seed: int) -> tuple[str, ...]:
+        """Return the tags of the models that one job gives, such as one for each diffusion sample.
+
+        A tag is part of file names, and of the fingerprint of its model; see `foldcli.outputs.layout.TAG`.
+        """
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a network on a target: one model of a family with one seed.
+
+    Args:
+        source: the model's parameters, a `Source`.
+        seed: seed of everything random.
+        parameters: hash of the parameters' content.
+    """
+
+    source: Any
+    seed: int
+    parameters: str
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the models that the job gives, at least one."""
+        tags: tuple[str, ...] = self.source.tags(self.seed)
+        return tags
+
+    @property
+    def tag(self) -> str:
+        """The first tag, by which messages name the job."""
+        return self.tags[0]
+
+    def fingerprints(self, target_fingerprint: str) -> dict[str, str]:
+        """Return the fingerprint of each of the job's models by tag, given the target's fingerprint."""
+        network = [target_fingerprint, self.source.config_name, self.parameters]
+        return {tag: fingerprint([*network, tag]) for tag in self.tags}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +215,7 @@ class NetworkOptions:
     max_memory: int | None
     precision: Literal["bf16", "fp32"] | None
     kernels: Literal["auto", "fused", "reference"]
-    predict: JobSettings
+    predict: Any
     gpus_per_target: int = 1
     rank_timeout: float = 600.0
     num_recycles: int | None = None

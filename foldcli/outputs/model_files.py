@@ -359,8 +359,9 @@ def rank_models(results: list[ModelResult], rank_by: str) -> list[ModelResult]:
 
     Args:
         results: one per model and seed.
-        rank_by: the score. "auto" ranks by `ranking_score` if every model has one. "auto" and "multimer" rank complexes by `complex_confidence`, and "iptm" by ipTM.
-            "ptm" ranks by pTM if every model has one. Otherwise, models are ranked by mean pLDDT.
+        rank_by: the score. "auto" ranks by `ranking_score` if every model has one. Otherwise, "auto" and
+            "multimer" rank complexes by `complex_confidence`, and "iptm" by ipTM. "ptm" ranks by pTM if every
+            model has one. All others are ranked by mean pLDDT.
     """
     if rank_by == "auto" and all(result.ranking_score is not None for result in results):
         return sorted(results, key=lambda result: -(result.ranking_score or 0.0))

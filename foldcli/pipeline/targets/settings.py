@@ -1,22 +1,16 @@
 """Settings of a run's stages: frozen dataclasses, made once from the command line's options."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from features.templates.library.settings import TemplateSettings
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName, TargetFiles
-from foldcli.params.parameters import OLD_MULTIMER_TYPES, TEMPLATE, ModelType, network_folder
 from foldcli.paths import default_feature_cache
-from foldcli.pipeline.targets.alignment_settings import value_or_default
 from foldcli.report import ReportSettings
-from model.alphafold2.modules.config import MultimerConfig
-from model.checkpoints.network_folder import InputSizes, NetworkManifest
-from model.prediction import EXTRAS, Extra
 from msa.base.errors import InputError
 
 
@@ -63,7 +57,7 @@ class TemplateOptions:
         """Create the options from the values of `template_options`; None for `--no-templates`.
 
         Args:
-            options: values of the options, and of `--params`.
+            options: values of the options.
             threads: CPU threads.
 
         Raises:
@@ -81,8 +75,6 @@ class TemplateOptions:
         if options["no_templates"]:
             if template_sources:
                 raise click.UsageError(f"{template_sources[0]} and --no-templates exclude each other")
-            if options.get("params") == TEMPLATE:
-                raise click.UsageError("--params template and --no-templates exclude each other")
             return None
         user_selected = custom is not None or hit_file is not None
         try:
@@ -96,17 +88,6 @@ class TemplateOptions:
         except InputError as error:
             raise click.UsageError(f"--{str(error).replace('_', '-', 2)}") from error
         return cls(library, custom, hit_file, mirror, search)
-
-    def for_network(self, manifest: NetworkManifest | None) -> "TemplateOptions":
-        """Return options with as many templates as a network takes, chosen by the accuracy of their copies.
-
-        Args:
-            manifest: the network's manifest; without one, AlphaFold2's rule is kept.
-        """
-        if manifest is None or not manifest.inputs.templates:
-            return self
-        search = replace(self.search, max_templates=manifest.inputs.templates, by_copy_accuracy=True)
-        return replace(self, search=search)
 
 
 @dataclass(frozen=True)
