@@ -25,6 +25,7 @@ import torch
 from random_inputs import ROWS, monomer_features
 from torch import distributed
 
+from foldcli.families.alphafold2_networks import plan_passes
 from foldcli.pipeline.network.device import NetworkMemory
 from model.alphafold2.modules.config import ModelConfig, model_config
 from model.alphafold2.network import AlphaFold
@@ -77,7 +78,7 @@ def predict_rank(
     length = residues or longest(config, templates, gpus, available)
     drawn = monomer_features(length, templates, EXTRA_ROWS)
     features = {name: np.broadcast_to(x, (PASSES, *x.shape[1:])) for name, x in drawn.items()}
-    plan = memory.plan(network, features)
+    plan = plan_passes(memory, network, features)
     assert plan is not None
     torch.cuda.reset_peak_memory_stats()
     start, outcome = time.perf_counter(), "predicted"

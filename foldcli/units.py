@@ -20,3 +20,8 @@ def format_bytes(count: float) -> str:
         if count < 1024:
             return f"{max(count, 0.1):.1f} {unit}"
     return f"{count / 1024:.2f} GB"
+
+
+def format_count(count: int, singular: str, plural: str = "") -> str:
+    """Return a number with its noun, such as "2 models"; the default plural has an "s"."""
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"

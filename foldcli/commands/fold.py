@@ -94,12 +94,14 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
       foldcli fold proteins.fasta --db uniref50 -o out
       foldcli fold proteins.fasta --db uniref50 -o out --num-models 1 --dry-run
     """
+    from foldcli.families.registry import find_family
     from foldcli.inputs.targets import find_fold_targets
 
     def find_targets(
         search: "SearchSettings", cache: Path, failures: "Failures"
     ) -> "list[tuple[str, FoldInput]]":
-        return find_fold_targets(queries, search.comp_bias_corr, search.matrix, cache, failures)
+        read = find_family(option_values["params"]).read_queries
+        return find_fold_targets(queries, search.comp_bias_corr, search.matrix, cache, failures, read)
 
     return run_fold(find_targets, **option_values)
 

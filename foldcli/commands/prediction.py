@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import click
+
 from foldcli.logs import logger
 from foldcli.options import ranks as rank_options
 from model.parallel.rank_assignment import RankAssignment
@@ -119,22 +121,24 @@ def run_predictions(
         gpus_per_target: value of `--gpus-per-target`.
         option_values: values of all other options that the commands share.
     """
+    from foldcli.families.registry import find_family, with_params
+    from foldcli.families.settings import NetworkOptions
     from foldcli.inputs.failures import Failures
-    from foldcli.params.parameters import TEMPLATE
     from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
-    from foldcli.pipeline.network.startup import needed_kinds, start
+    from foldcli.pipeline.network.startup import start
     from foldcli.pipeline.search.process import needs_process
     from foldcli.pipeline.targets.defaults import with_default_method
     from foldcli.pipeline.targets.settings import (
         FeatureSettings,
-        NetworkOptions,
         OutputSettings,
         TemplateOptions,
     )
 
     assignment = RankAssignment.from_environment()
-    ranks = rank_options.number_of_ranks(gpus_per_target, assignment, option_values["params"])
-    network = NetworkOptions.from_options(option_values | {"gpus_per_target": ranks})
+    params = option_values["params"]
+    family = find_family(params)
+    ranks = rank_options.number_of_ranks(gpus_per_target, assignment, family.unshared)
+    network = with_params(NetworkOptions.from_options(option_values | {"gpus_per_target": ranks}), params)
     if assignment is not None and assignment.rank > 0:
         if dry_run:
             return None
@@ -142,6 +146,7 @@ def run_predictions(
 
         return serve_rank(network, threads, assignment)
     template_options = TemplateOptions.from_options(option_values, threads)
+    family.check_options(option_values, _given_options())
     features = FeatureSettings.from_options(option_values)
     output = OutputSettings.from_options(option_values)
     if output.relaxation.num_models:
@@ -172,13 +177,14 @@ def run_predictions(
             ", ".join(unused), use, ranks, len(devices),
         )  # fmt: skip
     worker_devices = devices[: min(len(devices) // ranks, len(selected)) * ranks] if in_workers else ()
-    kinds = needed_kinds(network, targets if dry_run else selected)
+    kinds = family.kinds(network, [target for _, target in (targets if dry_run else selected)])
     network = with_default_method(network, template_options, kinds)
+    family = find_family(network.params)
     search_process = None
     has_work = not (dry_run or _are_finished(selected, output))
     if search is not None:
         search = search.with_database()
-        predicts_here = not in_workers and ranks == 1 and network.params != TEMPLATE
+        predicts_here = not in_workers and ranks == 1 and family.has_network
         if has_work and needs_process(network.device, predicts_here, str(search.database)):
             search_process = search.start_process(network.device)
     starts_ranks = ranks > 1 and assignment is None and not (dry_run or in_workers)
@@ -197,17 +203,18 @@ def run_predictions(
         if has_work and not in_workers:
             predictor.warm_up(predictor.sources[0])
         # imported while the GPU is warmed up
-        from foldcli.params.verify import check_parameters
+        from foldcli.families.registry import check_parameters
         from foldcli.pipeline.network.device_workers import worker_settings
         from foldcli.pipeline.prepare.template_stage import TemplateStage
-        from foldcli.pipeline.runs.estimates import print_prediction_plan
+        from foldcli.pipeline.runs.prediction_plan import print_prediction_plan
         from foldcli.pipeline.runs.run import run_targets
         from foldcli.pipeline.runs.state import RunSettings
         from foldcli.pipeline.targets.identity import TargetIdentities
 
         templates = None
         if template_options is not None:
-            template_options = template_options.for_network(predictor.sources[0].manifest)
+            search_settings = family.template_search(template_options.search, predictor.sources[0])
+            template_options = replace(template_options, search=search_settings)
             templates = TemplateStage.open(template_options, cache_dir())
         template_identity = None if templates is None else templates.identity()
         identities = TargetIdentities(
@@ -235,6 +242,15 @@ def run_predictions(
         make_writable_folder(output.folder)
         run_targets(selected, settings, failures, as_json)
     return None
+
+
+def _given_options() -> set[str]:
+    """Return the names of the options on the command line."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return set()
+    given = click.core.ParameterSource.COMMANDLINE
+    return {name for name in context.params if context.get_parameter_source(name) is given}
 
 
 def _are_finished(targets: "Sequence[tuple[str, TargetInput]]", output: "OutputSettings") -> bool:

@@ -1,12 +1,13 @@
 """The targets of a run, found in the command line's inputs; one function per command."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from features.cache.entry import read_entry_metadata
 from foldcli.inputs.alignment_targets import AlignmentTarget, find_alignment_targets, starts_as_complex
 from foldcli.inputs.cached_targets import CachedTarget, find_all_cached_targets, split_cached_names
 from foldcli.inputs.complexes import Complex
@@ -47,8 +48,26 @@ def is_complex(target: TargetInput) -> bool:
     return isinstance(target, Complex) or (not isinstance(target, FastaRecord) and target.is_complex)
 
 
+def approximate_length(target_input: TargetInput) -> int:
+    """Return a number that grows with a target's length, to sort targets: residues or bytes; 0 if unknown."""
+    if isinstance(target_input, FastaRecord | Complex):
+        return len(target_input.sequence)
+    try:
+        if isinstance(target_input, CachedTarget):
+            return int(read_entry_metadata(target_input.path)["tensors"]["msa"][1][1])
+        # larger alignment files mostly have longer queries, and their sizes are known without reading them
+        return len(target_input.content or b"") or Path(target_input.files[0]).stat().st_size
+    except (OSError, ValueError, LookupError):
+        return 0
+
+
 def find_fold_targets(
-    inputs: Sequence[str], comp_bias_corr: bool, matrix: str, cache: Path, failures: "Failures"
+    inputs: Sequence[str],
+    comp_bias_corr: bool,
+    matrix: str,
+    cache: Path,
+    failures: "Failures",
+    read: Callable[[QuerySources, "Failures"], list[tuple[str, Any]]] = read_named_queries,
 ) -> list[tuple[str, FoldInput]]:
     """Return the (name, target) pairs of `foldcli fold`.
 
@@ -58,12 +77,13 @@ def find_fold_targets(
         matrix: see `read_queries`.
         cache: folder of the feature cache.
         failures: receives files that cannot be read and names that are not in the cache.
+        read: reads the queries, and names them.
 
     Raises:
         InputError: two targets have the same name, or a folder is empty.
     """
     files, cached = split_cached_names(inputs, cache, failures)
-    queries = read_named_queries(QuerySources(files, comp_bias_corr, matrix), failures)
+    queries = read(QuerySources(files, comp_bias_corr, matrix), failures)
     check_unique_names(
         [(name, "the queries") for name, _ in queries]
         + [(target.name, str(target.path)) for target in cached]

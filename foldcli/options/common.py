@@ -149,6 +149,11 @@ def parse_size(text: str) -> int | None:
     return int(number) * unit if number.isascii() and number.isdecimal() and int(number) else None
 
 
+def value_or_default(value: Any, default: Any) -> Any:
+    """Return an option's value, or the default if it was not given."""
+    return default if value is None else value
+
+
 def available_cores() -> int:
     """Return the number of cores this process may use, from the scheduler's affinity mask."""
     return len(os.sched_getaffinity(0))

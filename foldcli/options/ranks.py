@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import click
 
 from foldcli.options.common import available_cores, combine
-from foldcli.params.parameters import TEMPLATE
 from model.parallel.rank_assignment import RankAssignment
 
 rank_options = combine(
@@ -29,13 +28,13 @@ rank_options = combine(
 )
 
 
-def number_of_ranks(gpus_per_target: int, assignment: RankAssignment | None, params: str | None) -> int:
+def number_of_ranks(gpus_per_target: int, assignment: RankAssignment | None, unshared: str | None) -> int:
     """Return the number of processes that predict each target together.
 
     Args:
         gpus_per_target: value of the option.
         assignment: the rank that torchrun has assigned to this process, or None.
-        params: value of `--params`.
+        unshared: see `foldcli.families.base.Family`.
 
     Raises:
         click.UsageError: torchrun has started another number of processes, or there is no network to run.
@@ -45,8 +44,8 @@ def number_of_ranks(gpus_per_target: int, assignment: RankAssignment | None, par
             f"--gpus-per-target {gpus_per_target}: torchrun has started {assignment.size} processes."
         )
     ranks = gpus_per_target if assignment is None else assignment.size
-    if ranks > 1 and params == TEMPLATE:
-        raise click.UsageError("--params template runs no network that several processes could share.")
+    if ranks > 1 and unshared is not None:
+        raise click.UsageError(unshared)
     return ranks
 
 

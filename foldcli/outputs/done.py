@@ -3,7 +3,7 @@
 import json
 import platform
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ _RECORD_TYPES: dict[str, Any] = {
 _MODEL_TYPES: dict[str, Any] = {
     "rank": int, "tag": str, "plddt": int | float, "ptm": int | float, "num_recycles": int,
     "seconds": int | float, "fingerprint": str, "iptm": int | float, "num_chains": int,
+    "ranking_score": int | float,
 }  # fmt: skip
 _STAGE_TYPES: dict[str, Any] = {"stage": str, "seconds": int | float, "peak_memory_bytes": int}
 _FACT_TYPES: dict[str, Any] = {
@@ -98,7 +99,7 @@ class DoneRecord:
             "facts": self.facts,
             "warnings": self.warnings,
             "rank_by": self.rank_by,
-            "ranking": [{"rank": i, **asdict(result)} for i, result in enumerate(self.ranking, 1)],
+            "ranking": [{"rank": i, **result.as_json()} for i, result in enumerate(self.ranking, 1)],
             "stages": [cost.as_json() for cost in self.costs],
         }
 

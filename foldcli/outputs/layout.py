@@ -218,6 +218,11 @@ def model_kinds(extras: Sequence[str], num_recycles: int, num_chains: int = 1) -
     return (*kinds, *contacts, *(extra for extra in extras if extra != "recycles"))
 
 
+def is_model_kind(kind: str) -> bool:
+    """Return True for the kinds of files that models can have."""
+    return kind in _MODEL_FILES or (kind.startswith(_RECYCLE) and kind.removeprefix(_RECYCLE).isdecimal())
+
+
 def unranked_name(kind: ModelKind, tag: str) -> str:
     """Return the name of a model's file before the models are ranked."""
     middle, ending, _ = _model_file(kind)

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from foldcli.logs import logger
-from foldcli.outputs.layout import TAG, ModelKind, TargetFiles, model_kinds, unranked_name
+from foldcli.outputs.layout import TAG, ModelKind, TargetFiles, is_model_kind, model_kinds, unranked_name
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
 from model.prediction import EXTRAS, Extra, complex_confidence
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _RESULT_SUFFIX = ".result.json"
 _MAX_RECYCLES = 10_000
+# values of a result that JSON leaves out if they are None
+_RARE = ("ranking_score", "file_kinds")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class ModelResult:
         relaxation: energies, violations and cost of the relaxation (`RelaxResult.summary`); None without one.
         iptm: ipTM of a complex; None for a single chain.
         num_chains: number of chains.
+        ranking_score: the network's own score, by which "auto" ranks its models; None for networks without.
+        file_kinds: kinds of the model's files; None for those of `model_kinds`.
     """
 
     tag: str
@@ -81,11 +85,20 @@ class ModelResult:
     relaxation: dict[str, Any] | None = None
     iptm: float | None = None
     num_chains: int = 1
+    ranking_score: float | None = None
+    file_kinds: tuple[ModelKind, ...] | None = None
 
     @property
     def kinds(self) -> tuple[ModelKind, ...]:
         """The kinds of the model's files, without a relaxed structure."""
+        if self.file_kinds is not None:
+            return self.file_kinds
         return model_kinds(self.extras, self.num_recycles, self.num_chains)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the values as JSON, without those that only some networks have."""
+        values = asdict(self)
+        return {name: value for name, value in values.items() if name not in _RARE or value is not None}
 
     def paths(self, files: TargetFiles, rank: int) -> list[Path]:
         """Return the paths of all files of the model, whether or not they exist."""
@@ -108,7 +121,7 @@ class ModelResult:
 
     @classmethod
     def from_json(cls, content: Any) -> "ModelResult":
-        """Create a result from `asdict`'s values.
+        """Create a result from the values of `as_json`.
 
         Raises:
             TypeError: a value is missing, unknown, or of another type.
@@ -118,10 +131,10 @@ class ModelResult:
         extras = content.get("extras", [])
         if not isinstance(extras, list) or not set(extras) <= set(EXTRAS):
             raise TypeError(f"unknown extras {extras!r} of a model")
-        result = cls(**content | {"extras": tuple(extras)})
+        result = cls(**content | {"extras": tuple(extras)} | _file_kinds(content))
         numbers = (
             result.plddt, result.seconds, result.num_recycles, result.ptm or 0.0, result.iptm or 0.0,
-            result.num_chains,
+            result.num_chains, result.ranking_score or 0.0,
         )  # fmt: skip
         texts = (result.tag, result.fingerprint, result.copied_from or "")
         if not isinstance(result.relaxation or {}, dict):
@@ -142,6 +155,76 @@ class ModelResult:
         return result
 
 
+def _file_kinds(content: dict[str, Any]) -> dict[str, tuple[ModelKind, ...]]:
+    """Return the kinds of files that a model's result names, if it names any."""
+    kinds = content.get("file_kinds")
+    if kinds is None:
+        return {}
+    if not isinstance(kinds, list) or not all(
+        isinstance(kind, str) and is_model_kind(kind) for kind in kinds
+    ):
+        raise TypeError(f"unknown kinds of files {kinds!r} of a model")
+    return {"file_kinds": tuple(kinds)}
+
+
+# writes the content of a file
+WriteFile: TypeAlias = Callable[[IO[bytes]], object]
+
+
+class ModelWriter(Protocol):
+    """A writer of the models of one kind of network; must be picklable."""
+
+    def result(self, model: "PredictedModel") -> ModelResult:
+        """Return the values of a model for ranking and done.json, with the kinds of its files."""
+        ...
+
+    def files(self, model: "PredictedModel") -> dict[ModelKind, WriteFile]:
+        """Return a function for each kind of file, which writes its content.
+
+        Kinds that the model's result does not have are not written.
+        """
+        ...
+
+
+class ResidueModels:
+    """The writer of models made of the twenty amino acids (`model.prediction.Prediction`)."""
+
+    def result(self, model: "PredictedModel") -> ModelResult:
+        """Return the values of a model; log if the PDB format cannot name its chains."""
+        prediction = model.prediction
+        result = ModelResult(
+            tag=model.tag,
+            plddt=prediction.mean_plddt,
+            ptm=None if prediction.ptm is None else float(prediction.ptm),
+            num_recycles=prediction.num_recycles,
+            seconds=round(model.seconds, 3),
+            fingerprint=model.fingerprint,
+            extras=prediction.extras,
+            copied_from=model.origin.copied_from,
+            iptm=None if prediction.scores is None else prediction.scores.iptm,
+            num_chains=prediction.num_chains,
+        )
+        if "pdb" not in result.kinds:
+            reason = "more than the PDB format can name: mmCIF only"
+            name = model.origin.target
+            logger.warning("%s: %s has %d chains, %s", name, model.tag, result.num_chains, reason)
+        return result
+
+    def files(self, model: "PredictedModel") -> dict[ModelKind, WriteFile]:
+        """Return a function for each kind of file, which writes its content."""
+        prediction = model.prediction
+        files: dict[ModelKind, WriteFile] = {
+            kind: partial(_write_text, format_file) for kind, format_file in _formatters(model).items()
+        }
+        for kind in prediction.extras:
+            if kind != "recycles":
+                files[kind] = partial(_write_results, kind, prediction)
+        return files
+
+
+RESIDUE_MODELS = ResidueModels()
+
+
 @dataclass(frozen=True)
 class PredictedModel:
     """A prediction whose files are to be written.
@@ -153,46 +236,29 @@ class PredictedModel:
         prediction: coordinates and confidences.
         origin: see ModelOrigin.
         seconds: wall time of the prediction.
+        writer: writes the files; that of the network's family.
     """
 
     folder: Path
     tag: str
     fingerprint: str
-    prediction: "Prediction"
+    prediction: Any
     origin: ModelOrigin
     seconds: float
+    writer: ModelWriter = RESIDUE_MODELS
 
 
 def write_model(model: PredictedModel) -> ModelResult:
-    """Write the structure and score files of one prediction into the staging folder, then its result.
+    """Write the files of one prediction into the staging folder, then its result.
 
     Raises:
         OSError: a file cannot be written.
     """
-    prediction, origin, tag = model.prediction, model.origin, model.tag
-    result = ModelResult(
-        tag=tag,
-        plddt=prediction.mean_plddt,
-        ptm=None if prediction.ptm is None else float(prediction.ptm),
-        num_recycles=prediction.num_recycles,
-        seconds=round(model.seconds, 3),
-        fingerprint=model.fingerprint,
-        extras=prediction.extras,
-        copied_from=origin.copied_from,
-        iptm=None if prediction.scores is None else prediction.scores.iptm,
-        num_chains=prediction.num_chains,
-    )
-    for kind, format_file in _formatters(model).items():
+    result = model.writer.result(model)
+    for kind, write_file in model.writer.files(model).items():
         if kind in result.kinds:
-            with atomic_write(model.folder / unranked_name(kind, tag)) as stream:
-                stream.write(format_file())
-    if "pdb" not in result.kinds:
-        reason = "more than the PDB format can name: mmCIF only"
-        logger.warning("%s: %s has %d chains, %s", origin.target, tag, result.num_chains, reason)
-    for kind in prediction.extras:
-        if kind != "recycles":
-            with atomic_write(model.folder / unranked_name(kind, tag), "wb") as stream:
-                _write_results(kind, prediction, stream)
+            with atomic_write(model.folder / unranked_name(kind, model.tag), "wb") as stream:
+                write_file(stream)
     write_result(model.folder, result)
     return result
 
@@ -228,6 +294,10 @@ def _formatters(model: PredictedModel) -> dict[ModelKind, Callable[[], str]]:
         )
         formatters[f"recycle_{index}"] = partial(format_pdb, prediction.after_pass(index), pass_provenance)
     return formatters
+
+
+def _write_text(format_file: Callable[[], str], stream: IO[bytes]) -> None:
+    stream.write(format_file().encode())
 
 
 def _write_results(kind: Extra, prediction: "Prediction", stream: IO[bytes]) -> None:
@@ -289,9 +359,12 @@ def rank_models(results: list[ModelResult], rank_by: str) -> list[ModelResult]:
 
     Args:
         results: one per model and seed.
-        rank_by: the score. "auto" and "multimer" rank complexes by `complex_confidence`, and "iptm" by ipTM.
-            "ptm" ranks by pTM if every model has one. Otherwise, models are ranked by mean pLDDT.
+        rank_by: the score. "auto" ranks by `ranking_score` if every model has one. Otherwise, "auto" and
+            "multimer" rank complexes by `complex_confidence`, and "iptm" by ipTM. "ptm" ranks by pTM if every
+            model has one. All others are ranked by mean pLDDT.
     """
+    if rank_by == "auto" and all(result.ranking_score is not None for result in results):
+        return sorted(results, key=lambda result: -(result.ranking_score or 0.0))
     is_complex = all(result.iptm is not None for result in results)
     if rank_by == "iptm" and is_complex:
         return sorted(results, key=lambda result: -(result.iptm or 0.0))
@@ -352,4 +425,4 @@ def write_result(folder: Path, result: ModelResult) -> None:
         OSError: the file cannot be written.
     """
     with atomic_write(folder / f"{result.tag}{_RESULT_SUFFIX}") as stream:
-        json.dump(asdict(result), stream)
+        json.dump(result.as_json(), stream)

@@ -106,6 +106,22 @@ class ParameterSource:
         return f"{'alphafold2_ptm' if self._suffix == '_ptm' else 'alphafold2'}_model_{self.number}"
 
     @property
+    def family(self) -> str:
+        """The name of the family of networks (`foldcli.families`)."""
+        if self.copies_template:
+            return TEMPLATE
+        if self.manifest is not None:
+            return "native"
+        return "multimer" if self.is_multimer else "monomer"
+
+    def tags(self, seed: int) -> tuple[str, ...]:
+        """Return the tag of the only model of a job, such as alphafold2_ptm_model_3_seed_000.
+
+        Copies of templates, which have no seed, have the tag template_copy.
+        """
+        return (self.label if self.copies_template else f"{self.label}_seed_{seed:03d}",)
+
+    @property
     def is_multimer(self) -> bool:
         """True for AlphaFold-Multimer's networks, which predict complexes."""
         return self.manifest is None and "_multimer" in self.config_name
@@ -154,14 +170,6 @@ def network_kinds(model_type: ModelType, single_chains: bool, complexes: bool) -
         return ("multimer",) if model_type in _MULTIMER_SUFFIXES else ("monomer",)
     monomer: tuple[NetworkKind, ...] = ("monomer",) if single_chains or not complexes else ()
     return (*monomer, "multimer") if complexes else monomer
-
-
-def sources_of(sources: Sequence[ParameterSource], is_complex: bool) -> list[ParameterSource]:
-    """Return those of a run's sources that predict a complex, or a single chain; the list may be empty."""
-    multimer = [source for source in sources if source.is_multimer]
-    if is_complex:
-        return multimer
-    return [source for source in sources if not source.is_multimer] or multimer
 
 
 def network_folder(params: str | None) -> tuple[Path, NetworkManifest] | None:

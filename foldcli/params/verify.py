@@ -61,33 +61,23 @@ def verify(sources: Sequence[ParameterSource], progress: Progress) -> list[Verif
     return results
 
 
-def check_parameters(sources: Sequence[ParameterSource]) -> list[dict[str, str]]:
-    """Check the keys and shapes of every file before a run starts.
-
-    Returns:
-        For each source, its label, its network and a hash of its content; part of a target's fingerprint.
+def content_hash(source: ParameterSource) -> str:
+    """Return a hash of the content of a model's parameters, after checking the keys and shapes of their file.
 
     Raises:
-        ParametersError: a file cannot be used; names the file and the problem.
+        ParametersError: the file cannot be used; names the file and the problem.
     """
-
-    def content_hash(source: ParameterSource) -> str:
-        if source.folder is not None and source.manifest is not None:
-            read_weights_file(source.folder, source.manifest)
-            manifest = source.manifest
-            content = [manifest.sha256, asdict(manifest.config), asdict(manifest.inputs)]
-            if manifest.plddt_shift:
-                content.append({"plddt_shift": manifest.plddt_shift})
-            return _hash_of(content)
-        if source.file is None:
-            return source.config_name
-        digest = check_npz(source.file, source.config)
-        return digest if source.architecture is None else _hash_of([digest, asdict(source.architecture)])
-
-    return [
-        {"label": source.label, "network": source.config_name, "content": content_hash(source)}
-        for source in sources
-    ]
+    if source.folder is not None and source.manifest is not None:
+        read_weights_file(source.folder, source.manifest)
+        manifest = source.manifest
+        content = [manifest.sha256, asdict(manifest.config), asdict(manifest.inputs)]
+        if manifest.plddt_shift:
+            content.append({"plddt_shift": manifest.plddt_shift})
+        return _hash_of(content)
+    if source.file is None:
+        return source.config_name
+    digest = check_npz(source.file, source.config)
+    return digest if source.architecture is None else _hash_of([digest, asdict(source.architecture)])
 
 
 def _hash_of(content: list[Any]) -> str:

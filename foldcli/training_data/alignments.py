@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from foldcli.fingerprints import fingerprint
 from foldcli.pipeline.search.stage import SEARCH_BATCH, Searcher
-from foldcli.pipeline.targets.fingerprints import fingerprint
 from foldcli.progress import progress_bar
 from foldcli.version import VERSION
 from msa.alignments.alignment_filter import alignment_hits

@@ -12,9 +12,9 @@ import numpy as np
 
 from features.chemistry.residues import decode_query
 from features.templates.library.library import StructureLibrary
+from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
 from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher, open_search_engine
-from foldcli.pipeline.targets.fingerprints import fingerprint
 from foldcli.progress import progress_bar
 from foldcli.training_data.alignments import chain_alignments
 from foldcli.training_data.chains import (

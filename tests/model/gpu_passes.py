@@ -6,7 +6,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from foldcli.pipeline.network.device import NetworkMemory, start_within
+from foldcli.families.alphafold2_networks import plan_passes, start_within
+from foldcli.pipeline.network.device import NetworkMemory
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings
 
@@ -24,7 +25,7 @@ def synchronisation_fails() -> Iterator[None]:
 def check_peak_memory(network: AlphaFold, features: dict[str, np.ndarray]) -> None:
     """Predict with one recycle, and check that the peak memory is within the plan."""
     memory = NetworkMemory("cuda:0")
-    plan = memory.plan(network, features)
+    plan = plan_passes(memory, network, features)
     assert plan is not None
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()

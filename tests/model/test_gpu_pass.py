@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from foldcli.pipeline.network.device import NetworkMemory, start_within
+from foldcli.families.alphafold2_networks import start_within
+from foldcli.pipeline.network.device import NetworkMemory
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.parameters import random_parameters

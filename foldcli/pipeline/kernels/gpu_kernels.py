@@ -17,10 +17,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from foldcli.fingerprints import fingerprint
 from foldcli.logs import log_time_since_start, logger
 from foldcli.options.common import available_cores
 from foldcli.paths import cache_dir
-from foldcli.pipeline.targets.fingerprints import fingerprint
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.progress import CompilationProgress
 from foldcli.version import VERSION

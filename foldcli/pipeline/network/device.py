@@ -1,26 +1,14 @@
 """The network's device: selection of the device, its precision and kernels, and memory of predictions."""
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
 import torch
 
-from foldcli.logs import logger
-from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
-from foldcli.progress import Progress
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.recycling import RecyclingSettings, start_prediction
-from model.errors import OutOfMemory
-from model.layers.kernels import best_kernels, compiled_kernels
-from model.planning.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan, PassSize, plan_memory
-from model.prediction import Prediction
+from foldcli.families.settings import NetworkOptions
+from model.layers.kernels import best_kernels
 from msa.base.errors import MissingError
-
-# after memory has run out, chunks are this many times smaller
-CHUNK_REDUCTION = 8
 
 
 def choose_device(requested: str) -> str:
@@ -123,6 +111,11 @@ class NetworkMemory:
     ranks: int = 1
     strict: bool = False
 
+    @property
+    def is_planned(self) -> bool:
+        """True if passes are split into chunks that fit: on a GPU."""
+        return self.device != "cpu"
+
     def limit(self) -> None:
         """Make torch's allocator refuse more than `max_bytes`."""
         if self.device != "cpu" and self.max_bytes is not None:
@@ -166,13 +159,6 @@ class NetworkMemory:
         name = torch.cuda.get_device_name(self.device)
         return ranks | {"device": name, "peak_gpu_memory_bytes": peak}
 
-    def plan(self, network: AlphaFold, features: Mapping[str, np.ndarray]) -> MemoryPlan | None:
-        """Return the plan that splits a target's passes into chunks; None on the CPU."""
-        if self.device == "cpu":
-            return None
-        size = PassSize.from_features(network, features, self.ranks)
-        return plan_memory(network.config, size, self.available_bytes())
-
     def describe_shortage(self, message: str) -> str:
         """Describe a lack of memory: the size that was requested, and the memory that was free.
 
@@ -189,9 +175,7 @@ class NetworkMemory:
         return text
 
 
-def set_up_device(
-    options: NetworkOptions, device: str, ranks: int = 1
-) -> tuple[NetworkMemory, PredictSettings]:
+def set_up_device(options: NetworkOptions, device: str, ranks: int = 1) -> tuple[NetworkMemory, Any]:
     """Return the memory that may be used on a device, and the settings with its precision and kernels.
 
     Args:
@@ -210,39 +194,3 @@ def set_up_device(
         kernels=choose_kernels(options.kernels, device),
     )
     return memory, settings
-
-
-def start_within(
-    memory: NetworkMemory,
-    name: str,
-    network: AlphaFold,
-    features: Mapping[str, np.ndarray],
-    settings: RecyclingSettings,
-    progress: Progress,
-) -> Callable[[], Prediction]:
-    """Call `recycling.start_prediction` with chunks planned for the memory, then with smaller ones.
-
-    Raises:
-        OutOfMemory: memory ran out twice, or `memory` is strict and the target is not expected to fit.
-    """
-    plan = memory.plan(network, features)
-    residues = features["aatype"].shape[-1]
-    if plan is not None:
-        logger.debug("%s: %s", name, plan)
-        if memory.strict and plan.peak_bytes > plan.available_bytes:
-            raise OutOfMemory(f"{residues} residues: {plan}")
-    chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
-    compiled_before = len(compiled_kernels())
-    for elements in (chunk_elements, chunk_elements // CHUNK_REDUCTION):
-        try:
-            collect = start_prediction(network, features, settings, progress, elements)
-            if compiled := compiled_kernels()[compiled_before:]:
-                logger.debug("%s: %d kernels were compiled: %s", name, len(compiled), ", ".join(compiled))
-            return collect
-        except torch.OutOfMemoryError as error:
-            # only the text: the error's traceback would keep the tensors of the failed attempt
-            message = str(error)
-        shortage = memory.describe_shortage(message)
-        if elements == chunk_elements:
-            logger.warning("%s: memory ran out (%s); trying once more with smaller chunks", name, shortage)
-    raise OutOfMemory(f"{residues} residues, {shortage}; tried twice, with smaller chunks the second time")

@@ -18,26 +18,22 @@ from typing import Any, Protocol
 import torch
 from torch import distributed
 
+from foldcli.families.registry import family_of
+from foldcli.families.settings import Job, NetworkOptions
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
-from foldcli.outputs.model_files import ModelOrigin
-from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.device import NetworkMemory, choose_device
-from foldcli.pipeline.network.predictor import Predictor, RankPredictor
+from foldcli.pipeline.network.predictor import PredictedSample, Predictor, RankPredictor
 from foldcli.pipeline.network.preloading import take_parameters
-from foldcli.pipeline.network.template_copies import TemplateCopier
 from foldcli.pipeline.processes.background import run_concurrently, run_in_background
 from foldcli.pipeline.processes.shared_arrays import SharedArrays
 from foldcli.pipeline.processes.worker_pool import Call, CallInterrupted, Unfinished, WorkerPool
-from foldcli.pipeline.targets.identity import Job
-from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
 from foldcli.pipeline.targets.target import TargetRun, measure_stage
 from foldcli.progress import Progress, RunProgress
 from model.errors import OutOfMemory
 from model.parallel.communication import RankGroup
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import open_group
-from model.prediction import Prediction
 
 # a worker that ends so often is not started again
 _MAX_ENDS = 2
@@ -51,14 +47,12 @@ class JobResult:
     """The result of one job.
 
     Args:
-        prediction: the prediction.
-        origin: what its files say about it.
+        models: the job's models, one for each of its tags.
         cost: time and memory of the process that made it.
         facts: facts about the device for done.json.
     """
 
-    prediction: Prediction
-    origin: ModelOrigin
+    models: tuple[PredictedSample, ...]
     cost: StageCost
     facts: dict[str, str | int]
 
@@ -84,7 +78,7 @@ class JobRunner(Protocol):
         Args:
             target: the target.
             job: the job.
-            sample: see `Predictor.sample`.
+            sample: see `Family.sample`.
             progress: shows the passes.
 
         Returns:
@@ -100,7 +94,7 @@ class JobStarter:
         predictor: runs the jobs.
     """
 
-    def __init__(self, predictor: "Predictor | TemplateCopier") -> None:
+    def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
         self._last_end = 0.0
 
@@ -113,14 +107,14 @@ class JobStarter:
         predictor = self.predictor
         predictor.memory.reset_peak()
         try:
-            measured = measure_stage(predictor.stage)
+            measured = measure_stage(family_of(job.source).stage)
             collect = predictor.start(name, job, sample, progress)
             facts = predictor.memory.facts()
         except torch.OutOfMemoryError as error:
             # only the text: the error's traceback would keep tensors
             message = str(error)
         else:
-            return lambda: self._finish(JobResult(*collect(), measured(), facts))
+            return lambda: self._finish(JobResult(collect(), measured(), facts))
         raise OutOfMemory(predictor.memory.describe_shortage(message))
 
     def _finish(self, result: JobResult) -> JobResult:
@@ -140,7 +134,7 @@ class LocalRunner:
 
     postpones = False
 
-    def __init__(self, predictor: "Predictor | TemplateCopier") -> None:
+    def __init__(self, predictor: Predictor) -> None:
         self._starter = JobStarter(predictor)
         self._failed = False
 
@@ -188,8 +182,8 @@ class WorkerSettings:
         strict: see `NetworkMemory`.
     """
 
-    sources: tuple[ParameterSource, ...]
-    predict: PredictSettings
+    sources: tuple[Any, ...]
+    predict: Any
     device: str
     max_memory: int | None = None
     threads: int = 1
@@ -202,10 +196,8 @@ class WorkerSettings:
         torch.set_num_threads(self.threads)
         memory = self.memory()
         memory.limit()
-        sources, arrays = list(self.sources), None
-        if (file := sources[0].file) is not None:
-            # `start_worker` may have begun to read it
-            arrays = take_parameters(file)
+        # `start_worker` may have begun to read the file
+        sources, arrays = list(self.sources), take_parameters(self.sources[0])
         if self.assignment is None:
             return Predictor(sources, self.predict, memory, arrays)
         return RankPredictor(sources, self.predict, memory, self.join(), arrays)
@@ -228,7 +220,7 @@ class WorkerSettings:
 
 
 def worker_settings(
-    options: NetworkOptions, predictor: "Predictor | TemplateCopier", threads: int
+    options: NetworkOptions, predictor: Predictor, threads: int
 ) -> tuple[WorkerSettings, ...]:
     """Return the settings of a worker for each device; none if there is one device or no network.
 
@@ -241,7 +233,7 @@ def worker_settings(
         MissingError: one of the devices does not exist.
     """
     devices = options.devices
-    if len(devices) < 2 or not isinstance(predictor, Predictor):
+    if len(devices) < 2 or not predictor.family.has_network:
         return ()
     sources, own_threads = tuple(predictor.sources), max(1, threads // len(devices))
     return tuple(
@@ -266,7 +258,6 @@ def _starter(settings: WorkerSettings) -> JobStarter:
 def _warm_up(settings: WorkerSettings) -> None:
     """Load the network of the first job in a worker process, and begin to prepare its GPU."""
     predictor = _starter(settings).predictor
-    assert isinstance(predictor, Predictor)
     source = predictor.sources[0]
     predictor.network(source)
     predictor.warm_up(source)
@@ -394,7 +385,7 @@ class DeviceWorker:
             self._wait(pools, results)
             result = results[0].result()
             assert result is not None
-            progress.add_passes(target.name, result.prediction.num_recycles + 1)
+            progress.add_passes(target.name, result.models[0].prediction.num_recycles + 1)
             return result
 
         return collect

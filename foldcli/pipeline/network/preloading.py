@@ -6,9 +6,9 @@ inside functions here, so that they run at the right time.
 
 from concurrent.futures import Future
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from foldcli.families.registry import family_of
 from foldcli.pipeline.prepare.sampling_process import prepare_features
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.process_state import set_triton_cache_folder
@@ -16,57 +16,58 @@ from msa.gpu.device.hardware import gpu_numbers
 from msa.gpu.device.opening import create_context
 from msa.gpu.device.process_state import without_collection
 
-if TYPE_CHECKING:
-    import numpy as np
 
-
-def start_worker(device: str, parameters: Path | None) -> None:
+def start_worker(device: str, source: Any) -> None:
     """Import torch in a worker process, while threads open its GPU and read the parameters.
 
     Args:
         device: device of the worker.
-        parameters: see `start_preloading`.
+        source: parameters of the first network.
     """
     set_triton_cache_folder()
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
-    if parameters is not None:
-        read_ahead(parameters)
+    if source.file is not None:
+        read_ahead(source)
     with without_collection():
-        # these import torch and most of what a prediction needs
-        import foldcli.pipeline.network.loading
-        import foldcli.pipeline.network.template_copies  # noqa: F401
+        family_of(source).import_libraries()
 
 
 @cache
-def read_ahead(parameters: Path) -> "Future[dict[str, np.ndarray]]":
-    """Begin to read a file of parameters in a thread; return its arrays' future, the same at each call."""
-    return run_in_background(lambda: _read_parameters(parameters))
+def read_ahead(source: Any) -> "Future[Any]":
+    """Begin to read a model's file in a thread; return its arrays' future, the same at each call."""
+    return run_in_background(lambda: family_of(source).read_file(source))
 
 
-def take_parameters(file: Path) -> "Future[dict[str, np.ndarray]]":
-    """Return the future arrays of a file that `read_ahead` may have begun to read, and do not keep them."""
-    arrays = read_ahead(file)
+def take_parameters(source: Any) -> "Future[Any] | None":
+    """Return the future arrays that `read_ahead` may have begun to read, and do not keep them.
+
+    Args:
+        source: parameters of a model; without a file, None is returned.
+    """
+    if source.file is None:
+        return None
+    arrays = read_ahead(source)
     read_ahead.cache_clear()
     return arrays
 
 
 def start_preloading(
     device: str,
-    parameters: Path | None,
+    source: Any,
     reads_features: bool = True,
-) -> "Future[dict[str, np.ndarray]] | None":
+) -> "Future[Any] | None":
     """Prepare features and the GPU, and read the parameters, each in a background thread.
 
     Errors are ignored here; the first use reports them.
 
     Args:
         device: value of `--device`.
-        parameters: file of the first network; None if it has none.
+        source: parameters of the first network.
         reads_features: see `start`.
 
     Returns:
-        The future arrays of the file, as `model.checkpoints.deepmind.read_arrays` returns them.
+        The future arrays of its file, as `Family.read_file` returns them; None if there is no file.
     """
     # imported before the threads start, because all of them import it
     import numpy  # noqa: F401
@@ -75,7 +76,7 @@ def start_preloading(
         run_in_background(prepare_features)
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
-    return None if parameters is None else run_in_background(lambda: _read_parameters(parameters))
+    return None if source.file is None else run_in_background(lambda: family_of(source).read_file(source))
 
 
 def _open_gpu(device: str) -> None:
@@ -84,9 +85,3 @@ def _open_gpu(device: str) -> None:
         from triton.runtime.cache import triton_key
 
         triton_key()
-
-
-def _read_parameters(path: Path) -> "dict[str, np.ndarray]":
-    from model.checkpoints.deepmind import read_arrays
-
-    return read_arrays(path)

@@ -9,12 +9,12 @@ import os
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
+from typing import Any
 
 from foldcli.errors import describe, exit_code_of
+from foldcli.families.settings import NetworkOptions
 from foldcli.logs import configure, logger
 from foldcli.pipeline.network.preloading import start_worker
-from foldcli.pipeline.targets.settings import NetworkOptions
 from foldcli.process_state import set_up_worker_process
 from model.parallel.rank_assignment import RankAssignment
 from msa.gpu.device.hardware import gpu_numbers
@@ -26,15 +26,15 @@ class RankProcesses:
     Args:
         options: options of the network.
         threads: CPU threads of all ranks on this host.
-        parameters: file of the first network; None if it has none.
+        source: parameters of the first network.
     """
 
-    def __init__(self, options: NetworkOptions, threads: int, parameters: Path | None) -> None:
+    def __init__(self, options: NetworkOptions, threads: int, source: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self._processes, self._ports = [], list[Connection]()
         for rank in range(1, options.gpus_per_target):
             receiver, sender = context.Pipe(duplex=False)
-            arguments = os.getpid(), options, threads, rank, parameters, receiver, logger.level
+            arguments = os.getpid(), options, threads, rank, source, receiver, logger.level
             process = context.Process(target=_serve_spawned, args=arguments, daemon=True)
             process.start()
             receiver.close()
@@ -94,7 +94,7 @@ def _serve_spawned(
     options: NetworkOptions,
     threads: int,
     rank: int,
-    parameters: Path | None,
+    source: Any,
     port: Connection,
     log_level: int,
 ) -> None:
@@ -103,7 +103,7 @@ def _serve_spawned(
     configure()
     logger.setLevel(log_level)
     try:
-        start_worker(_gpu_of(rank, options.device), parameters)
+        start_worker(_gpu_of(rank, options.device), source)
         from foldcli.pipeline.network.rank_server import serve_rank
 
         try:

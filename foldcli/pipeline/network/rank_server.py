@@ -10,23 +10,22 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from foldcli.errors import ExitCode, describe
+from foldcli.families.alphafold2_networks import AlphaFold2Network, recycling_settings
+from foldcli.families.registry import check_parameters, family_of, find_family
+from foldcli.families.settings import NetworkOptions, PredictSettings
+from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
-from foldcli.params.parameters import NetworkKind, ParameterSource, find_parameters
-from foldcli.params.verify import check_parameters
+from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device, set_up_device
-from foldcli.pipeline.network.loading import load_network, recycling_settings
 from foldcli.pipeline.network.preloading import take_parameters
-from foldcli.pipeline.targets.fingerprints import fingerprint
-from foldcli.pipeline.targets.identity import Job
-from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.version import VERSION
-from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import predict
 from model.errors import OutOfMemory, RankMismatch
 from model.parallel.communication import RankGroup
@@ -101,15 +100,15 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
     store = connect(assignment)
     try:
         kinds = _network_kinds(store)
-        sources = find_parameters(options.params, options.models, options.model_type, kinds)
-        arrays = {sources[0]: take_parameters(file)} if (file := sources[0].file) is not None else {}
+        sources = find_family(options.params).sources(options, kinds)
+        arrays = {sources[0]: take_parameters(sources[0])}
         memory, settings, session = join_ranks(options, sources, threads, assignment, device, store)
     except NothingToPredict:
         return ExitCode.DONE
     except RankMismatch as error:
         logger.debug("%s", error)
         return ExitCode.MISSING
-    networks: dict[ParameterSource, AlphaFold] = {}
+    networks: dict[ParameterSource, AlphaFold2Network] = {}
     with ending_all_on_failure(session):
         while (text := session.next_job()) is not None:
             job = RankJob(**json.loads(text))
@@ -117,24 +116,27 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
             with session.predicting():
                 features = job.broadcast(session.group, None)
                 if source not in networks:
-                    network = load_network(source, settings, memory.device, arrays.pop(source, None))
-                    networks[source] = ParallelAlphaFold(network, session.group)
-                recycling = recycling_settings(settings, Job(source, job.seed, ""))
+                    family, preloaded = family_of(source), arrays.pop(source, None)
+                    network = family.load(source, settings, memory.device, preloaded)
+                    parallel = ParallelAlphaFold(network.model, session.group)
+                    networks[source] = replace(network, model=parallel)
+                network = networks[source]
+                recycling = recycling_settings(network.own_settings(settings), job.seed)
                 recycling = replace(recycling, num_recycles=job.num_recycles)
-                predict(networks[source], features, recycling, None, job.chunk_elements)
+                predict(network.model, features, recycling, None, job.chunk_elements)
     session.close()
     return ExitCode.DONE
 
 
-def _network_kinds(store: torch.distributed.TCPStore) -> list[NetworkKind]:
+def _network_kinds(store: torch.distributed.TCPStore) -> list[str]:
     """Return the kinds of networks that rank 0 uses; raises the exceptions of `wait_for_rank`."""
-    kinds: list[NetworkKind] = json.loads(wait_for_rank(store, KINDS_KEY, 0))
+    kinds: list[str] = json.loads(wait_for_rank(store, KINDS_KEY, 0))
     return kinds
 
 
 def join_ranks(
     options: NetworkOptions,
-    sources: list[ParameterSource],
+    sources: Sequence[Any],
     threads: int,
     assignment: RankAssignment,
     device: str,

@@ -10,15 +10,15 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Any
 
 from foldcli.errors import ExitCode, Terminated
+from foldcli.families.alphafold2_networks import AlphaFold2Network
+from foldcli.families.base import NetworkJob
+from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED, ParameterSource
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device
-from foldcli.pipeline.network.loading import recycling_settings
 from foldcli.pipeline.network.predictor import (
-    NetworkJob,
     Predictor,
     RankPredictor,
     create_predictor,
@@ -32,11 +32,8 @@ from foldcli.pipeline.network.rank_server import (
     join_ranks,
 )
 from foldcli.pipeline.network.startup import Startup
-from foldcli.pipeline.network.template_copies import TemplateCopier
 from foldcli.pipeline.processes.worker_pool import exit_reason
-from foldcli.pipeline.targets.identity import Job
-from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
-from model.alphafold2.network import AlphaFold
+from model.alphafold2.recycling import RecyclingSettings
 from model.errors import RankMismatch
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import (
@@ -73,30 +70,36 @@ class RankedPredictor(RankPredictor):
         )
         self._session, self._processes = session, processes
 
-    def _start(self, work: NetworkJob) -> Callable[[], Prediction]:
-        plan = self._plan(work)
+    def _start(self, network: AlphaFold2Network, work: NetworkJob) -> Callable[[], tuple[Prediction, ...]]:
+        prediction = self._predict(network, work, network.recycling(work))
+        return lambda: (network.refined(prediction, work.settings),)
+
+    def _predict(
+        self, network: AlphaFold2Network, work: NetworkJob, recycling: RecyclingSettings
+    ) -> Prediction:
+        plan = self._plan(network, work)
         rank_job = RankJob(
             self.sources.index(work.job.source),
-            work.recycling.seed,
-            work.recycling.num_recycles,
+            recycling.seed,
+            recycling.num_recycles,
             CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements,
             {name: (x.shape, x.dtype.str) for name, x in work.sample.items()},
         )
         with ending_all_on_failure(self._session), self._session.predicting():
             self._session.announce(json.dumps(asdict(rank_job)))
             rank_job.broadcast(self.group, work.sample)
-            prediction = work.predict(rank_job.chunk_elements)
-        return lambda: prediction
+            return network.predict(work, recycling, rank_job.chunk_elements)
 
     def warm_up(self, source: ParameterSource) -> None:
         """Begin to prepare the GPUs of all ranks; see `Predictor.warm_up`."""
         Predictor.warm_up(self, source)
 
-    def _warm_up_with(self, source: ParameterSource, network: AlphaFold, sample: Any) -> None:
-        job = Job(source, 0, "")
+    def _warm_up_with(self, source: ParameterSource, network: AlphaFold2Network) -> None:
+        sample = network.warm_up_sample(self.warm_up_residues)
+        self.wait_for_kernels()
+        work = NetworkJob("warm-up", Job(source, 0, ""), sample, self.settings, lambda done, total: None)
         # the other ranks know the settings, and get only the number of recycles
-        recycling = replace(recycling_settings(self.settings, job), num_recycles=1)
-        self._start(NetworkJob(job, "warm-up", network, sample, recycling, lambda done, total: None))()
+        self._predict(network, work, replace(network.recycling(work), num_recycles=1))
 
     def close(self) -> None:
         """End the other ranks."""
@@ -119,7 +122,7 @@ def open_predictor(
     threads: int,
     assignment: RankAssignment | None,
     runs_elsewhere: bool,
-) -> Iterator[Predictor | TemplateCopier]:
+) -> Iterator[Predictor]:
     """Create the predictor of a run, and the other ranks if there are several; they end with the context.
 
     Unless an error ends the context, it waits until all kernels are compiled, so that later runs find them.
@@ -137,8 +140,7 @@ def open_predictor(
     if options.gpus_per_target == 1 or runs_elsewhere:
         single = create_predictor(options, startup, threads)
         yield single
-        if isinstance(single, Predictor):
-            single.wait_for_kernels()
+        single.wait_for_kernels()
         return
     predictor = create_ranked_predictor(options, startup, threads, assignment)
     close = predictor.close
@@ -172,7 +174,7 @@ def create_ranked_predictor(
     device = choose_rank_device(options.device, assignment.local_rank, assignment.local_size)
     store = connect(assignment)
     # the other ranks do not read the targets
-    kinds = dict.fromkeys("multimer" if source.is_multimer else "monomer" for source in startup.sources)
+    kinds = dict.fromkeys(source.family for source in startup.sources)
     store.set(KINDS_KEY, json.dumps(list(kinds)))
     processes = startup.rank_processes
     if processes is not None:

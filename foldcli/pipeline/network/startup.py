@@ -9,31 +9,20 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
-from foldcli.inputs.targets import TargetInput, is_complex
+from foldcli.families.registry import family_of, find_family
+from foldcli.families.settings import NetworkOptions, Source
 from foldcli.logs import log_time_since_start
-from foldcli.params.parameters import (
-    TEMPLATE,
-    TEMPLATE_COPY,
-    NetworkKind,
-    ParameterSource,
-    find_parameters,
-    network_kinds,
-)
 from foldcli.pipeline.kernels.gpu_kernels import KernelCompilation, compile_for_run
 from foldcli.pipeline.network.preloading import start_preloading, start_worker
 from foldcli.pipeline.network.rank_processes import RankProcesses
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses, prepare_features
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.pipeline.processes.worker_pool import WorkerPool
-from foldcli.pipeline.targets.settings import NetworkOptions
 from foldcli.process_state import set_triton_cache_folder
 from msa.gpu.device.hardware import gpu_numbers
 from msa.gpu.device.process_state import without_collection
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -50,8 +39,8 @@ class Startup:
         sampling: processes that sample the features of all predictions; None to sample in this process.
     """
 
-    sources: list[ParameterSource]
-    arrays: "Future[dict[str, np.ndarray]] | None" = None
+    sources: list[Source]
+    arrays: "Future[Any] | None" = None
     preload: bool = True
     compilation: "Future[KernelCompilation | None] | None" = None
     worker_pools: tuple[WorkerPool, ...] = ()
@@ -63,7 +52,7 @@ def start(
     options: NetworkOptions,
     preload: bool = True,
     worker_devices: Sequence[str] = (),
-    kinds: Sequence[NetworkKind] = ("monomer",),
+    kinds: Sequence[str] = ("monomer",),
     rank_threads: int | None = None,
     sampling_processes: int = 0,
     reads_features: bool = True,
@@ -74,7 +63,7 @@ def start(
         options: options of the network.
         preload: False if no prediction follows, as in a dry run.
         worker_devices: devices of the processes that predict instead of this one; they are started here.
-        kinds: kinds of networks that the targets need; see `needed_kinds`.
+        kinds: families of networks that the targets need; see `Family.kinds`.
         rank_threads: CPU threads of all ranks on this host, to start the others in processes; None if there
             are none, or torchrun has started them.
         sampling_processes: number of processes that sample features; 0 to sample in this process.
@@ -84,48 +73,32 @@ def start(
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
     """
-    if options.params == TEMPLATE:
-        sources, preload = [TEMPLATE_COPY], False
-    else:
-        sources = find_parameters(options.params, options.models, options.model_type, kinds)
+    family = find_family(options.params)
+    sources, preload = family.sources(options, kinds), preload and family.has_network
     set_triton_cache_folder()
     compilation = start_compilation(options, sources) if preload else None
-    file, pools = sources[0].file, tuple[WorkerPool, ...]()
+    pools = tuple[WorkerPool, ...]()
     if preload and worker_devices:
-        pools = tuple(WorkerPool(1, partial(start_worker, device, file)) for device in worker_devices)
+        pools = tuple(WorkerPool(1, partial(start_worker, device, sources[0])) for device in worker_devices)
         for pool in pools:
             pool.start()
         preload = False
         # this process encodes and decodes their features
         run_in_background(prepare_features)
     sampling = None
-    # networks of AlphaFold-Multimer sample features themselves
-    if sampling_processes and not all(source.is_multimer or source.copies_template for source in sources):
+    if sampling_processes and any(family_of(source).samples_elsewhere for source in sources):
         sampling = SamplingProcesses(sampling_processes)
         sampling.start()
-    rank_processes = None if rank_threads is None else RankProcesses(options, rank_threads, file)
-    arrays = start_preloading(options.device, file, reads_features) if preload else None
+    rank_processes = None if rank_threads is None else RankProcesses(options, rank_threads, sources[0])
+    arrays = start_preloading(options.device, sources[0], reads_features) if preload else None
     with without_collection():
         import torch  # noqa: F401
     log_time_since_start("torch is imported")
     return Startup(sources, arrays, preload, compilation, pools, rank_processes, sampling)
 
 
-def needed_kinds(
-    options: NetworkOptions, targets: Sequence[tuple[str, TargetInput]]
-) -> tuple[NetworkKind, ...]:
-    """Return the kinds of networks that targets need.
-
-    Args:
-        options: options of the network.
-        targets: names and inputs.
-    """
-    complexes = [is_complex(target) for _, target in targets]
-    return network_kinds(options.model_type, not all(complexes), any(complexes))
-
-
 def start_compilation(
-    options: NetworkOptions, sources: list[ParameterSource]
+    options: NetworkOptions, sources: Sequence[Source]
 ) -> "Future[KernelCompilation | None] | None":
     """Start to compile the kernels of all networks in processes; None if no fused kernels are requested.
 
@@ -135,7 +108,9 @@ def start_compilation(
     """
     if options.device == "cpu" or options.kernels == "reference":
         return None
-    networks = [source.config for source in sources]
+    networks = [config for source in sources for config in family_of(source).kernel_configs([source])]
+    if not networks:
+        return None
     number = gpu_numbers(options.device)[0]
     # the driver takes a while to start
     return run_in_background(lambda: compile_for_run(networks, options.precision, number))

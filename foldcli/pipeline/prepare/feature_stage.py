@@ -29,7 +29,7 @@ from msa.io.fasta import FastaRecord
 
 
 class FeatureStage:
-    """The features of a run's targets, which several threads may load.
+    """The features of a run's targets, which several threads may load; see `Family.inputs`.
 
     Args:
         settings: the feature cache.
@@ -47,11 +47,11 @@ class FeatureStage:
         target_store: TargetStore | None,
         chain_store: ChainStore | None,
     ) -> None:
-        self._settings, self._templates, self._input_indices = settings, templates, input_indices
-        self._target_store = target_store
+        self.settings, self.templates, self.chain_store = settings, templates, chain_store
+        self._input_indices, self._target_store = input_indices, target_store
         self._complexes = ComplexStage(settings, templates, chain_store)
         # templates are searched for one target at a time
-        self._template_lock = Lock()
+        self.template_lock = Lock()
 
     def load(
         self, target: TargetRun, with_templates: bool
@@ -70,10 +70,10 @@ class FeatureStage:
         """
         self._discard_stale_inputs(target)
         if is_complex(target.input):
-            with self._template_lock:
+            with self.template_lock:
                 return self._complexes.load(target, with_templates), None
         features = self._load_features(target)
-        with self._template_lock:
+        with self.template_lock:
             return features, self._find_templates(target, features) if with_templates else None
 
     def _discard_stale_inputs(self, target: TargetRun) -> None:
@@ -91,7 +91,7 @@ class FeatureStage:
             shutil.rmtree(target.files.search_folder, ignore_errors=True)
 
     def _load_features(self, target: TargetRun) -> dict[str, np.ndarray]:
-        settings, target_input = self._settings, target.input
+        settings, target_input = self.settings, target.input
         assert not isinstance(target_input, Complex)
         if isinstance(target_input, CachedTarget):
             return features_of_entry(target, lambda: target_input.load_features(settings.verify))
@@ -111,17 +111,17 @@ class FeatureStage:
         contents = target_input.read_contents()
         if "-" not in target_input.files:
             target.facts["alignment"] = str(Path(target_input.files[0]).resolve())
-        features = features_of_alignments(target, lambda: target_input.parse(contents), self._settings)
+        features = features_of_alignments(target, lambda: target_input.parse(contents), self.settings)
         if target.files.layout == "colabfold" and len(contents) == 1:
             colabfold_layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
         return features
 
     def _find_templates(self, target: TargetRun, features: dict[str, np.ndarray]) -> TargetTemplates | None:
         """Return the templates of a single chain, and stage NAME_templates.tsv; None if none are searched."""
-        if self._templates is None:
+        if self.templates is None:
             return None
         with target.stage("templates"):
-            templates = self._templates.find(target.name, features, self._input_indices[target.name])
+            templates = self.templates.find(target.name, features, self._input_indices[target.name])
             with atomic_write(target.files.staged_path("templates")) as stream:
                 templates.write_table(stream)
         target.facts["templates"] = templates.facts()

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 import click
 
 from foldcli.errors import describe
+from foldcli.families.base import Estimate, PlanHeading
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.units import format_duration
@@ -23,21 +24,6 @@ INVALID = "invalid"
 _STATE_LABELS = {"to_do": TO_DO, "done": DONE, "invalid": INVALID, "other_shard": "in other shards"}
 # the number of residues of a target, and its action
 Inspection = tuple[int, str]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Estimated cost of one target.
-
-    Args:
-        memory_bytes: peak memory of the device, parameters included; None is unknown.
-        seconds: time of the network's passes, an upper bound for shallow alignments; None is unknown.
-        is_rough: whether both are rough estimates, as on a CPU.
-    """
-
-    memory_bytes: int | None
-    seconds: float | None
-    is_rough: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,21 +63,6 @@ class PlannedTarget:
             "seconds": None if self.estimate is None else self.estimate.seconds,
             "rough": None if self.estimate is None else self.estimate.is_rough,
         }
-
-
-@dataclass(frozen=True)
-class PlanHeading:
-    """The heading of a plan about one part of the run, such as the database.
-
-    Args:
-        line: the line above the table.
-        name: key in the plan's JSON form.
-        values: the value of this key.
-    """
-
-    line: str
-    name: str
-    values: Any
 
 
 def plan_targets(

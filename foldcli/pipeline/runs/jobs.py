@@ -5,31 +5,25 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from features.alphafold2.alignment_depth import effective_sequences
-from features.chemistry.residues import check_foldable
+from foldcli.families.base import Family
+from foldcli.families.settings import Job
 from foldcli.logs import logger
-from foldcli.outputs.network_note import describe_network, network_facts
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.prepare.template_stage import TargetTemplates
 from foldcli.pipeline.processes.background import map_ahead, run_ahead, run_in_background
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.results import has_leftovers, remove_leftovers
 from foldcli.pipeline.runs.state import RunState
-from foldcli.pipeline.targets.identity import Job
 from foldcli.pipeline.targets.plan import TargetPlan
 from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import InputError
-from msa.io.fasta import FastaRecord
 
 # sampled jobs that wait for the network
 _SAMPLES_AHEAD = 2
 
 
-# `Predictor.sample` or `TemplateCopier.sample`
-SampleFunction: TypeAlias = Callable[[dict[str, np.ndarray], TargetTemplates | None, Any], Any]
+# makes the input of a job, given the inputs of its target; see `Family.sample`
+SampleFunction: TypeAlias = Callable[[Any, Job], Any]
 
 
 @dataclass(frozen=True)
@@ -40,7 +34,7 @@ class TargetStep:
         target: the target.
         plan: its plan.
         job: the job to predict; None if the models of an earlier run only need to be published.
-        sample: input of the job; see `Predictor.sample` and `TemplateCopier.sample`.
+        sample: input of the job; see `Family.sample`.
         is_first: whether this is the first job of the target in this run.
         is_last: whether this is the last step of the target.
     """
@@ -75,11 +69,10 @@ class JobPreparation:
         """Prepare the folder of a target that was just locked; return its plan, or None if it is finished.
 
         Raises:
-            InputError: the run would replace finished results of other settings, or the sequence has none of
-                the twenty residues.
+            InputError: the run would replace finished results of other settings, or the target cannot be
+                predicted.
         """
-        if isinstance(target.input, FastaRecord):
-            check_foldable(target.input.sequence)
+        self._settings.identities.family_of(target.input).check(target.input)
         remove_leftovers(target.files)
         if self._settings.output.overwrite and not target.was_locked:
             target.discard_work()
@@ -176,42 +169,28 @@ class JobPreparation:
         return True
 
     def _add_network_facts(
-        self,
-        target: TargetRun,
-        plan: TargetPlan,
-        features: dict[str, np.ndarray],
-        templates: TargetTemplates | None,
+        self, target: TargetRun, family: Family, plan: TargetPlan, inputs: Any, with_templates: bool
     ) -> None:
-        """Add the facts about a network with a manifest, and log those of the target."""
-        manifest = self._settings.predictor.sources[0].manifest
-        if manifest is None:
-            return
-        if plan.finished is not None and templates is None and "network" in plan.finished.facts:
+        """Add the facts about a network whose accuracy was measured, and log those of the target."""
+        if plan.finished is not None and not with_templates and "network" in plan.finished.facts:
             # no templates are searched if all models are kept
             target.facts["network"] = plan.finished.facts["network"]
             return
-        candidates = [] if templates is None else templates.hits.templates
-        unmeasured = self._settings.identities.settings.unmeasured(manifest.inputs)
-        if candidates and self._settings.templates is not None and self._settings.templates.from_user:
-            unmeasured.append("templates of your own")
-        msa = features["msa"]
-        facts = network_facts(manifest, candidates, msa.shape[1], effective_sequences(msa), unmeasured)
-        target.facts["network"] = facts
-        logger.info("%s: %s", target.name, facts["note"].removeprefix(f"{describe_network(manifest)} "))
+        source, templates = self._settings.predictor.sources[0], self._settings.templates
+        own_templates = templates is not None and templates.from_user
+        facts = family.network_facts(source, inputs, self._settings.identities.settings, own_templates)
+        if facts is not None:
+            target.facts["network"] = facts
+            description = family.describe_network(source)
+            logger.info("%s: %s", target.name, facts["note"].removeprefix(f"{description} "))
 
-    def _warn_of_equal_seeds(self, target: TargetRun, plan: TargetPlan, rows: int) -> None:
+    def _warn_of_equal_seeds(self, target: TargetRun, family: Family, plan: TargetPlan, inputs: Any) -> None:
         """Warn if several seeds of a network get the same inputs."""
-        predictor: Any = self._settings.predictor
-        samplings = [predictor.sampling(job) for job in plan.jobs]
-        if len({job.seed for job in plan.jobs}) < 2 or any(
-            sampling is None or sampling[0].is_random(rows) for sampling in samplings
-        ):
+        if len({job.seed for job in plan.jobs}) < 2:
             return
-        warning = (
-            f"all seeds give the same structure, because the network reads all {rows} rows of the alignment "
-            "and nothing is sampled"
-        )
-        if warning not in target.warnings:
+        samplings = [family.sampling(job, self._settings.predictor.settings) for job in plan.jobs]
+        warning = family.same_for_all_seeds(inputs, samplings)
+        if warning is not None and warning not in target.warnings:
             target.warnings.append(warning)
             logger.warning("%s: %s", target.name, warning)
 
@@ -230,30 +209,31 @@ class JobPreparation:
                 target.predicted = True
                 return
             plan, jobs = plan.stage_kept_models(target.files)
-            if len(jobs) < len(plan.models):
+            if sum(len(job.tags) for job in jobs) < len(plan.models):
                 target.restore_memory_facts({} if plan.finished is None else plan.finished.facts)
             # features are loaded even without jobs, because done.json contains their facts
             with_templates = self._settings.uses_templates(plan.jobs)
-            features, templates = self._features.load(target, with_templates)
+            family = self._settings.identities.family_of(target.input)
+            inputs = family.inputs(target, self._features, with_templates)
             if plan.finished is not None and "templates" in plan.finished.facts:
                 # the templates of the models that are kept
                 target.facts.setdefault("templates", plan.finished.facts["templates"])
             if self._settings.predictor.is_untrained and UNTRAINED not in target.warnings:
                 target.warnings.append(UNTRAINED)
-            self._add_network_facts(target, plan, features, templates)
+            self._add_network_facts(target, family, plan, inputs, with_templates)
             if not jobs:
                 yield TargetStep(target, plan, None, None, False, True)
                 return
-            self._warn_of_equal_seeds(target, plan, len(features["msa"]))
-            predictor: Any = self._settings.predictor
+            self._warn_of_equal_seeds(target, family, plan, inputs)
+            settings = self._settings.predictor.settings
             previous: tuple[Any, Any] | None = None
             for job in jobs:
                 if not target.is_open:
                     return
-                sampling = predictor.sampling(job)
+                sampling = family.sampling(job, settings)
                 if previous is None or previous[0] != sampling:
                     previous = None  # freed before the next sample is made
-                    previous = sampling, draw_sample(features, templates, sampling)
+                    previous = sampling, draw_sample(inputs, job)
                 yield TargetStep(target, plan, job, previous[1], job is jobs[0], job is jobs[-1])
         except Exception as error:
             self._state.fail(target, error)

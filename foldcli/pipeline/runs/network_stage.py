@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
+from foldcli.families.registry import family_of
+from foldcli.families.settings import Job
 from foldcli.logs import logger
 from foldcli.outputs.model_files import PredictedModel
 from foldcli.pipeline.network.device_workers import JobInterrupted, JobResult, JobRunner
@@ -13,7 +15,6 @@ from foldcli.pipeline.results.results import ResultStage
 from foldcli.pipeline.runs.jobs import TargetStep
 from foldcli.pipeline.runs.state import RunState
 from foldcli.pipeline.targets import colabfold_layout
-from foldcli.pipeline.targets.identity import Job
 from foldcli.pipeline.targets.plan import TargetPlan
 from foldcli.pipeline.targets.target import TargetRun
 from model.errors import OutOfMemory
@@ -83,28 +84,31 @@ class NetworkStage:
             colabfold_layout.log_query(
                 target.name, position, len(self._state.targets), target.facts["residues"]
             )
-        logger.debug("%s: %s", target.name, self._settings.predictor.stage)
+        logger.debug("%s: %s", target.name, family_of(job.source).stage)
         return self._runner.start(target, job, step.sample, self._state.progress)
 
     def _add_model(
         self, target: TargetRun, job: Job, plan: TargetPlan, collect: Callable[[], JobResult]
     ) -> float:
-        """Wait for the result of a job, and queue the writing of its files; return its mean pLDDT, or 0."""
+        """Wait for the models of a job, and queue the writing of their files; return the best pLDDT, or 0."""
         try:
             result = collect()
             target.add_cost(result.cost)
             target.add_memory_facts(result.facts)
             target.keep_memory_facts()
-            prediction, key = result.prediction, job.fingerprint(plan.fingerprint)
-            folder, seconds = target.files.staging_folder, result.cost.seconds
+            fingerprints, writer = job.fingerprints(plan.fingerprint), family_of(job.source).writer
+            folder, seconds = target.files.staging_folder, result.cost.seconds / len(result.models)
             note = target.facts.get("network", {}).get("note")
-            origin = replace(result.origin, note=note)
-            model = PredictedModel(folder, job.tag, key, prediction, origin, seconds)
-            self._results.add_model(target, model)
+            for model in result.models:
+                origin, key = replace(model.origin, note=note), fingerprints[model.tag]
+                self._results.add_model(
+                    target,
+                    PredictedModel(folder, model.tag, key, model.prediction, origin, seconds, writer),
+                )
         except Exception as error:
             self._fail_job(target, error)
             return 0.0
-        return prediction.mean_plddt
+        return max(model.prediction.mean_plddt for model in result.models)
 
     def _fail_job(self, target: TargetRun, error: Exception) -> bool:
         """Handle the error of a job; return False if the run was interrupted."""
@@ -133,8 +137,8 @@ class NetworkStage:
 
     def _stop(self, target: TargetRun, plan: TargetPlan, job: Job) -> TargetPlan:
         """Return a target's plan without the jobs after the one that reached --stop-at-score."""
-        shorter = plan.stop_after(job.tag)
-        if skipped := len(plan.jobs) - len(shorter.jobs):
+        shorter = plan.stop_after(job)
+        if skipped := sum(len(job.tags) for job in plan.jobs[len(shorter.jobs) :]):
             text = f"{skipped} more model{'s' if skipped > 1 else ''}"
             logger.info(
                 "%s: pLDDT is above %g (--stop-at-score), %s not run", target.name, plan.stop_at_score, text

@@ -6,7 +6,7 @@ targets ahead of the next stage:
 1. search (`fold` only), in batches, in a thread            `ahead.search_ahead`,
    chains of complexes before that                          `chains.search_chains_ahead`
 2. features, templates and random features, in a thread     `jobs.JobPreparation`
-3. the network, or a copy of a template, in the main thread `network_stage.NetworkStage`,
+3. the network, in the main thread                          `network_stage.NetworkStage`,
    or with several devices in a process for each,
    which together predict what does not fit one             `device_workers.DeviceWorker`
 4. files, ranking, report and done.json, in processes       `results.ResultStage`
@@ -28,19 +28,16 @@ import click
 
 from features.complexes.pairing import DEFAULT_PAIRING
 from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
-from foldcli.inputs.complexes import Complex
+from foldcli.families.registry import family_of
+from foldcli.families.settings import Job
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.targets import TargetInput
 from foldcli.logs import log_time_since_start, logger
 from foldcli.options.common import available_cores
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
-from foldcli.outputs.network_note import describe_network
 from foldcli.outputs.summary import RunSummary, remove_run_leftovers
 from foldcli.pipeline.network.device_workers import DeviceWorker, LocalRunner
-from foldcli.pipeline.network.predictor import Predictor, Sampling
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.prepare.template_stage import TargetTemplates
 from foldcli.pipeline.processes.background import run_ahead, run_in_background
 from foldcli.pipeline.processes.shared_arrays import SharedArrays, share_arrays
 from foldcli.pipeline.processes.worker_pool import WorkerPool
@@ -59,6 +56,7 @@ from foldcli.pipeline.targets.order import in_run_order
 from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import MissingError
 from msa.gpu.device.process_state import short_switch_interval
+from msa.io.fasta import FastaRecord
 
 # searched targets that wait for their features
 _SEARCHES_AHEAD = 256
@@ -66,7 +64,7 @@ _MAX_WORKERS = 6
 
 
 def run_targets(
-    named_inputs: Sequence[tuple[str, TargetInput]],
+    named_inputs: Sequence[tuple[str, Any]],
     settings: RunSettings,
     failures: Failures,
     as_json: bool = False,
@@ -92,10 +90,11 @@ def run_targets(
         )  # fmt: skip
     log_time_since_start("the run begins")
     logger.info("%s", settings.opening_line(len(named_inputs)))
-    if (manifest := predictor.sources[0].manifest) is not None:
-        logger.info("%s", describe_network(manifest))
+    family = settings.identities.family
+    if (description := family.describe_network(predictor.sources[0])) is not None:
+        logger.info("%s", description)
     summary = RunSummary(output.folder, output.layout, output.shard, [name for name, _ in named_inputs])
-    ordered = in_run_order(named_inputs, max(1, len(settings.device_groups())))
+    ordered = in_run_order(named_inputs, max(1, len(settings.device_groups())), family.approximate_size)
     targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]
     try:
         input_indices = {name: index for index, (name, _) in enumerate(named_inputs)}
@@ -125,10 +124,6 @@ def run_targets(
 def _failed_names(failures: Failures) -> list[str]:
     """Return the names of the targets without results of this run."""
     return [name for name, error in failures.failed if not isinstance(error, NotRelaxed | NotReported)]
-
-
-def _complex_of(target: TargetRun) -> Complex | None:
-    return target.input if isinstance(target.input, Complex) else None
 
 
 class _Run:
@@ -190,13 +185,11 @@ class _Run:
                     "See the messages above; run the same command again to continue.",
                 )
 
-    def _sample(self, features: Any, templates: TargetTemplates | None, sampling: Sampling) -> Any:
-        """Sample the features of a job, in a process if there are any; see `Predictor.sample`."""
-        predictor, processes = self._settings.predictor, self._settings.sampling
-        if processes is None:
-            return predictor.sample(features, templates, sampling)
-        assert isinstance(predictor, Predictor)
-        return predictor.sample(features, templates, sampling, processes.sample)
+    def _sample(self, inputs: Any, job: Job) -> Any:
+        """Make the input of a job, in a process if there are any; see `Family.sample`."""
+        processes = self._settings.sampling
+        draw = None if processes is None else processes.sample
+        return family_of(job.source).sample(inputs, job, self._settings.predictor.settings, draw)
 
     def _sample_here(self, *task: Any) -> Any:
         """Sample the features of a job for the predictor of this process; see `_sample`."""
@@ -222,7 +215,6 @@ class _Run:
             if (first := next(targets, None)) is None:
                 return
             targets = chain([first], targets)
-        assert isinstance(predictor, Predictor)
         groups = self._settings.device_groups()[: len(state.targets)]
         pools = iter(self._settings.worker_pools)
         workers = [
@@ -305,9 +297,13 @@ class _Run:
 
     def _search_chains(self, search: SearchStage, chain_store: ChainStore) -> Iterator[TargetRun]:
         """Yield the unfinished targets; complexes come once all their chains have been searched."""
-        state, unfinished = self._state, self._preparation.unfinished()
+        state, unfinished, identities = self._state, self._preparation.unfinished(), self._settings.identities
+
+        def chains_of(target: TargetRun) -> Sequence[FastaRecord]:
+            return identities.family_of(target.input).chains_to_search(target.input)
+
         for result in search_chains_ahead(
-            unfinished, _complex_of, search, chain_store, state.locks, state.progress.show
+            unfinished, chains_of, search, chain_store, state.locks, state.progress.show
         ):
             if result.error is not None:
                 state.fail(result.target, result.error)
@@ -319,7 +315,7 @@ class _Run:
     def _on_model_written(self, target: TargetRun, result: ModelResult) -> None:
         if self._settings.output.layout == "colabfold":
             colabfold_layout.log_model(result)
-        elif len(self._settings.identities.jobs(target.input)) > 1:
+        elif sum(len(job.tags) for job in self._settings.identities.jobs(target.input)) > 1:
             untrained = self._settings.predictor.is_untrained
             logger.info(
                 "%s: %s: %s, %.1f s", target.name, result.tag, result.describe(untrained), result.seconds
@@ -329,7 +325,8 @@ class _Run:
         self._state.locks.release(target.files.lock_path)
         if self._settings.output.layout == "colabfold":
             colabfold_layout.log_ranking(record.ranking, record.rank_by)
-        _log_result(target, record, self._settings.predictor.is_untrained)
+        size = self._settings.identities.family_of(target.input).describe_size(record.facts)
+        _log_result(target, record, size, self._settings.predictor.is_untrained)
         if target.relax_failures:
             reason = "; ".join(target.relax_failures)
             self._state.failures.record(target.name, NotRelaxed(f"{reason}; the unrelaxed structure is kept"))
@@ -345,7 +342,7 @@ def _and_close(targets: Iterator[TargetRun], search: SearchStage) -> Iterator[Ta
     search.close()
 
 
-def _log_result(target: TargetRun, record: DoneRecord, untrained: bool) -> None:
+def _log_result(target: TargetRun, record: DoneRecord, size: str, untrained: bool) -> None:
     best = record.ranking[0]
     fields = {
         "target": target.name,
@@ -360,10 +357,9 @@ def _log_result(target: TargetRun, record: DoneRecord, untrained: bool) -> None:
         "structure": str(target.files.structure_path(1, best.tag)),
     }
     logger.info(
-        "%s: %d residues, %d alignment rows, %s (%s), %.1f s → %s",
+        "%s: %s, %s (%s), %.1f s → %s",
         target.name,
-        fields["residues"],
-        fields["alignment_rows"],
+        size,
         best.describe(untrained),
         best.tag,
         fields["seconds"],

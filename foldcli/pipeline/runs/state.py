@@ -1,20 +1,22 @@
 """The settings and state that the stages of one run share."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Event
 
 from foldcli.errors import ends_run
+from foldcli.families.registry import family_of
+from foldcli.families.settings import Job
 from foldcli.inputs.failures import Failures
 from foldcli.logs import logger
 from foldcli.pipeline.network.device_workers import WorkerSettings
 from foldcli.pipeline.network.predictor import Predictor
-from foldcli.pipeline.network.template_copies import TemplateCopier
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.search.stage import SearchStage
-from foldcli.pipeline.targets.identity import Job, TargetIdentities, requested_seeds
+from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.plan import TargetPlan, plan_target
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
@@ -29,7 +31,7 @@ class RunSettings:
     Args:
         output: settings of the results.
         features: the feature cache.
-        predictor: the networks, or the copying of templates.
+        predictor: the networks.
         identities: identities of the targets.
         search: the search of queries; None if there are no queries.
         templates: the template stage; None to use no templates.
@@ -43,7 +45,7 @@ class RunSettings:
 
     output: OutputSettings
     features: FeatureSettings
-    predictor: Predictor | TemplateCopier
+    predictor: Predictor
     identities: TargetIdentities
     search: SearchStage | None = None
     templates: TemplateStage | None = None
@@ -75,7 +77,7 @@ class RunSettings:
         parts = [
             f"{num_targets} target{'s' if num_targets > 1 else ''}",
             networks + (f" with {seeds} seeds" if seeds > 1 else ""),
-            predictor.describe(),
+            identities.family.describe_device(predictor.settings, predictor.memory),
             *([f"{concurrent_targets} targets at a time"] if concurrent_targets > 1 else []),
             *([] if self.database is None else [f"database {self.database}"]),
             *(
@@ -88,7 +90,8 @@ class RunSettings:
 
     def uses_templates(self, jobs: Sequence[Job]) -> bool:
         """Return True if templates are searched, and the network of one of the jobs takes them."""
-        return self.templates is not None and any(map(self.predictor.uses_templates, jobs))
+        takes_templates = (family_of(job.source).uses_templates(job.source) for job in jobs)
+        return self.templates is not None and any(takes_templates)
 
 
 class RunState:
@@ -148,11 +151,11 @@ class RunState:
 
 def _most_passes(settings: RunSettings, targets: Sequence[TargetRun]) -> int:
     """Return the largest number of passes that a target of the run can need."""
-    seeds = settings.identities.settings.seeds
-    most_seeds = max((len(seeds(requested_seeds(target.input))) for target in targets), default=1)
-    # a target is predicted by networks of one kind only
-    num_passes = {"monomer": 0, "multimer": 0}
+    seeds, requested = settings.identities.settings.seeds, settings.identities.family.seeds
+    most_seeds = max((len(seeds(requested(target.input))) for target in targets), default=1)
+    # a target is predicted by networks of one family only
+    num_passes = Counter[str]()
     for job in settings.identities.all_jobs():
-        kind = "multimer" if job.source.is_multimer else "monomer"
-        num_passes[kind] += settings.predictor.settings.for_network(job.source.is_multimer).num_passes
+        own_settings = family_of(job.source).own_settings(settings.predictor.settings)
+        num_passes[job.source.family] += own_settings.num_passes
     return max(num_passes.values()) * most_seeds // len(seeds())

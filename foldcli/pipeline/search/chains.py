@@ -106,17 +106,17 @@ class ChainSearchResult(Generic[T]):
 
 def search_chains_ahead(
     targets: Iterable[T],
-    complex_of: Callable[[T], Complex | None],
+    chains_of: Callable[[T], Sequence[FastaRecord]],
     stage: SearchStage,
     chain_store: ChainStore,
     locks: TargetLocks,
     show_status: Callable[[str], None],
 ) -> Iterator[ChainSearchResult[T]]:
-    """Yield all targets; a complex comes once all its chains, which are searched in batches, have alignments.
+    """Yield all targets; one with chains comes once these, which are searched in batches, have alignments.
 
     Args:
         targets: all targets of the run.
-        complex_of: returns the complex of a target; None for single chains, which are passed on.
+        chains_of: returns the chains of a target to search; a target without any is passed on.
         stage: the searches.
         chain_store: stores the alignments.
         locks: a chain is locked while it is searched.
@@ -140,12 +140,12 @@ def search_chains_ahead(
         unsearched.clear()
 
     for target in targets:
-        complex_target = complex_of(target)
-        if complex_target is None:
+        chains = chains_of(target)
+        if not chains:
             yield ChainSearchResult(target)
             continue
         try:
-            named_queries = _named_queries(complex_target, chain_store)
+            named_queries = _named_queries(chains, chain_store)
             unfinished = {
                 key: pair for key, pair in named_queries.items() if not chain_store.is_finished(*pair)
             }
@@ -185,7 +185,7 @@ def search_complexes(
         The outcome of each complex, in any order.
     """
     for result in search_chains_ahead(
-        named_complexes, lambda pair: pair[1], stage, chain_store, locks, lambda text: None
+        named_complexes, lambda pair: pair[1].chains, stage, chain_store, locks, lambda text: None
     ):
         (name, target), error = result.target, result.error
         if error is None:
@@ -197,16 +197,18 @@ def search_complexes(
         yield SearchResult(name, target, error)
 
 
-def _named_queries(target: Complex, chain_store: ChainStore) -> dict[str, tuple[str, FastaRecord]]:
-    """Return the names and the queries of the distinct chains of a complex by fingerprint.
+def _named_queries(
+    chains: Sequence[FastaRecord], chain_store: ChainStore
+) -> dict[str, tuple[str, FastaRecord]]:
+    """Return the names and the queries of the distinct chains of a target by fingerprint.
 
     Raises:
         InputError: a chain cannot be searched with, or has none of the twenty residues.
     """
-    for chain in target.chains:
+    for chain in chains:
         check_query(chain)
         check_foldable(chain.sequence)
-    queries = ((chain.id, chain_query(chain)) for chain in dict.fromkeys(target.chains))
+    queries = ((chain.id, chain_query(chain)) for chain in dict.fromkeys(chains))
     return {chain_store.fingerprint(query): (name, query) for name, query in queries}
 
 

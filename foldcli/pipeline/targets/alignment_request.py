@@ -5,9 +5,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import Complex
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-from foldcli.pipeline.targets.fingerprints import fingerprint
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery

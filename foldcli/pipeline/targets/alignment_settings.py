@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
+from foldcli.options.common import value_or_default
 from msa.base.errors import InputError
 from msa.engines.settings import (
     FOLDING_FILTER,
@@ -82,11 +83,6 @@ class AlignmentSettings:
         """Return the values that alignments of single chains depend on, without the number of threads."""
         search = {name: value for name, value in asdict(self.search).items() if name != "threads"}
         return {"search": search, "alignment": asdict(self.row_filter)}
-
-
-def value_or_default(value: Any, default: Any) -> Any:
-    """Return an option's value, or the default if it was not given."""
-    return default if value is None else value
 
 
 def _row_filter(options: dict[str, Any], defaults: AlignmentFilter) -> AlignmentFilter:

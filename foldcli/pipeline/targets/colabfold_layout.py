@@ -4,9 +4,9 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from foldcli.families.registry import family_of
 from foldcli.logs import logger
 from foldcli.outputs.layout import TargetFiles
-from foldcli.params.parameters import sources_of
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from features.complexes.pairing import PairingSettings
+    from foldcli.families.settings import Source
     from foldcli.outputs.model_files import ModelResult
-    from foldcli.params.parameters import ParameterSource
-    from foldcli.pipeline.targets.settings import OutputSettings, PredictSettings
+    from foldcli.pipeline.targets.settings import OutputSettings
 
 CITATIONS = """\
 @article{Jumper2021,
@@ -34,8 +34,8 @@ comment = {AlphaFold2, the network and its parameters}
 
 def begin_run(
     output: "OutputSettings",
-    predict: "PredictSettings",
-    sources: "Sequence[ParameterSource]",
+    predict: Any,
+    sources: "Sequence[Source]",
     num_targets: int,
     use_templates: bool,
     pairing: "PairingSettings",
@@ -62,8 +62,8 @@ def begin_run(
 
 def _config(
     output: "OutputSettings",
-    predict: "PredictSettings",
-    sources: "Sequence[ParameterSource]",
+    predict: Any,
+    sources: "Sequence[Source]",
     num_targets: int,
     use_templates: bool,
     pairing: "PairingSettings",
@@ -71,12 +71,12 @@ def _config(
     """Return ColabFold's settings for this run, with the keys of its config.json.
 
     Settings that foldcli does not have get the value that describes its behaviour, such as one ensemble and
-    no server. If a run has both single chains and complexes, the settings of single chains are listed.
+    no server. If a run has several families of networks, the settings of the first one are listed.
     """
-    complexes = any(source.is_multimer for source in sources)
-    listed_sources = sources_of(sources, is_complex=False)
-    predict = predict.for_network(listed_sources[0].is_multimer)
-    automatic_rank = "multimer" if listed_sources[0].is_multimer else "plddt"
+    complexes = any(family_of(source).pairs_chains for source in sources)
+    listed_sources = [source for source in sources if source.family == sources[0].family]
+    family = family_of(sources[0])
+    config = family.colabfold_config(predict)
     return {
         "num_queries": num_targets,
         "use_templates": use_templates,
@@ -84,14 +84,14 @@ def _config(
         "msa_mode": "custom",
         "model_type": listed_sources[0].label.partition("_model_")[0],
         "num_models": len(listed_sources),
-        "num_recycles": predict.num_recycles,
-        "recycle_early_stop_tolerance": predict.recycle_early_stop_tolerance or None,
+        "num_recycles": config.get("num_recycles"),
+        "recycle_early_stop_tolerance": config.get("recycle_early_stop_tolerance"),
         "num_ensemble": 1,
         "model_order": [source.number for source in listed_sources],
         "keep_existing_results": not output.overwrite,
-        "rank_by": automatic_rank if predict.rank == "auto" else predict.rank,
-        "max_seq": predict.max_seq,
-        "max_extra_seq": predict.max_extra_seq,
+        "rank_by": family.rank_score if predict.rank == "auto" else predict.rank,
+        "max_seq": config.get("max_seq"),
+        "max_extra_seq": config.get("max_extra_seq"),
         "pair_mode": pairing.mode if complexes else "unpaired",
         "pairing_strategy": pairing.strategy if complexes else "none",
         "host_url": "",

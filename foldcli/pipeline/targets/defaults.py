@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from features.templates.library.library import EMBEDDED, SEQUENCES
+from foldcli.families.registry import with_params
+from foldcli.families.settings import NetworkOptions
 from foldcli.logs import logger
-from foldcli.params.parameters import TEMPLATE, NetworkKind, default_folder, default_method
-from foldcli.pipeline.targets.settings import NetworkOptions, TemplateOptions
+from foldcli.params.parameters import TEMPLATE, default_folder, default_method
+from foldcli.pipeline.targets.settings import TemplateOptions
 from model.checkpoints.network_folder import COMPACT
 
 _METHODS = {TEMPLATE: "the best template is copied", COMPACT: "the compact network predicts"}
@@ -23,7 +25,7 @@ def library_database() -> Path:
 
 
 def with_default_method(
-    network: NetworkOptions, templates: TemplateOptions | None, kinds: Sequence[NetworkKind]
+    network: NetworkOptions, templates: TemplateOptions | None, kinds: Sequence[str]
 ) -> NetworkOptions:
     """Return options with `default_method()` if no parameters are named and none are installed.
 
@@ -34,7 +36,7 @@ def with_default_method(
     Args:
         network: options of the network.
         templates: options of the templates; None for no templates.
-        kinds: see `foldcli.pipeline.network.startup.needed_kinds`.
+        kinds: see `foldcli.families.base.Family.kinds`.
     """
     requested = network.params is not None or "FOLDCLI_PARAMS" in os.environ
     method = default_method()
@@ -48,4 +50,4 @@ def with_default_method(
         _METHODS[method],
         method,
     )
-    return network.with_params(method)
+    return with_params(network, method)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from foldcli.inputs.targets import TargetInput
+from foldcli.families.settings import Job
+from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
 from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import TargetFiles
@@ -16,8 +17,7 @@ from foldcli.outputs.model_files import (
     read_staged_results,
     restage_model,
 )
-from foldcli.pipeline.targets.fingerprints import fingerprint
-from foldcli.pipeline.targets.identity import Job, TargetIdentities
+from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.settings import OutputSettings
 from model.prediction import Extra
 from msa.base.errors import InputError
@@ -60,19 +60,18 @@ class TargetPlan:
     def models(self) -> dict[str, str]:
         """The fingerprints of all models that the target will have, requested and kept, by tag."""
         kept_results = [] if self.finished is None else self.finished.ranking
-        requested = {job.tag: job.fingerprint(self.fingerprint) for job in self.jobs}
+        requested = fingerprints(self.jobs, self.fingerprint)
         return {result.tag: result.fingerprint for result in kept_results} | requested
 
     def _matches(self, result: ModelResult) -> bool:
         """Return True if a result belongs to a model of this plan, and has all extras that the run saves."""
-        requested = {job.tag for job in self.jobs}
+        requested = {tag for job in self.jobs for tag in job.tags}
         has_extras = result.tag not in requested or result.has_extras(self.extras)
         return has_extras and self.models.get(result.tag) == result.fingerprint
 
-    def stop_after(self, tag: str) -> "TargetPlan":
-        """Return the plan without the jobs after the one with this tag."""
-        index = [job.tag for job in self.jobs].index(tag)
-        return replace(self, jobs=self.jobs[: index + 1])
+    def stop_after(self, job: Job) -> "TargetPlan":
+        """Return the plan without the jobs after one of them."""
+        return replace(self, jobs=self.jobs[: self.jobs.index(job) + 1])
 
     def stage_kept_models(self, files: TargetFiles) -> "tuple[TargetPlan, list[Job]]":
         """Stage the published models that are kept, and discard staged models that do not match the plan.
@@ -96,15 +95,16 @@ class TargetPlan:
                     restage_model(files, rank, result)
                     staged[result.tag] = result
         plan = replace(self, jobs=_needed_jobs(self.jobs, staged.values(), self.stop_at_score))
-        needed = [job for job in plan.jobs if job.tag not in staged]
+        needed = [job for job in plan.jobs if not staged.keys() >= set(job.tags)]
         for job in needed:
             # a killed run may have left some files of a model, such as a relaxed structure
-            discard_staged(files, job.tag)
+            for tag in job.tags:
+                discard_staged(files, tag)
         return plan, needed
 
 
 def plan_target(
-    files: TargetFiles, target_input: TargetInput, identities: TargetIdentities, output: OutputSettings
+    files: TargetFiles, target_input: Any, identities: TargetIdentities, output: OutputSettings
 ) -> TargetPlan:
     """Return the plan of a target; changes no files.
 
@@ -131,7 +131,7 @@ def plan_target(
             _refusal(files, finished.ranking, f"made with other settings ({differences})"), files.name
         )
     jobs = _needed_jobs(jobs, finished.ranking, stop_at_score)
-    requested = {job.tag: job.fingerprint(key) for job in jobs}
+    requested = fingerprints(jobs, key)
     existing = {result.tag: result.fingerprint for result in finished.ranking}
     replaced = [
         result
@@ -157,10 +157,15 @@ def plan_target(
     return TargetPlan(identity, key, jobs, stop_at_score, extras, finished, is_complete and all(are_relaxed))
 
 
+def fingerprints(jobs: Iterable[Job], target_fingerprint: str) -> dict[str, str]:
+    """Return the fingerprints of the models of jobs by tag, given the target's fingerprint."""
+    return {tag: key for job in jobs for tag, key in job.fingerprints(target_fingerprint).items()}
+
+
 def _needed_jobs(jobs: list[Job], results: Iterable[ModelResult], stop_at_score: float) -> list[Job]:
     """Return the jobs up to the first one that has a result with a mean pLDDT above `stop_at_score`."""
     high_scoring = {result.tag for result in results if result.plddt > stop_at_score}
-    end = next((index for index, job in enumerate(jobs, 1) if job.tag in high_scoring), None)
+    end = next((index for index, job in enumerate(jobs, 1) if high_scoring & set(job.tags)), None)
     return jobs[:end]
 
 

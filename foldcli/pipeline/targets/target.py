@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from foldcli.errors import describe, log_bug
-from foldcli.inputs.targets import TargetInput
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.outputs.layout import TargetFiles
@@ -31,7 +30,7 @@ class TargetRun:
 
     Args:
         files: paths of the target's files.
-        input: query, alignments or entry of the feature cache.
+        input: query, alignments, entry of the feature cache, or what else a family of networks reads.
         costs: time and memory of the finished stages, in order.
         facts: values for done.json, such as the numbers of hits and of alignment rows.
         warnings: limitations that a reader of the results must know about.
@@ -45,7 +44,7 @@ class TargetRun:
     """
 
     files: TargetFiles
-    input: TargetInput
+    input: Any
     costs: list[StageCost] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)

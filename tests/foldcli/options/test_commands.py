@@ -10,6 +10,8 @@ from click.testing import CliRunner
 
 from features.cache.cache import FeatureCache
 from foldcli.cli import COMMANDS, cli
+from foldcli.families.registry import with_params
+from foldcli.families.settings import NetworkOptions
 from foldcli.options.command import (
     CACHE_REPLACEMENTS,
     PAIRING_REPLACEMENTS,
@@ -17,7 +19,6 @@ from foldcli.options.command import (
     SEARCH_REPLACEMENTS,
 )
 from foldcli.options.predict import MsaRowsType
-from foldcli.pipeline.targets.settings import NetworkOptions
 from msa.alignments.files import parse_alignment
 
 GROUPED = ("fold", "predict", "search", "cache-features")
@@ -40,7 +41,7 @@ def network_options(*arguments: str) -> NetworkOptions:
     values: dict[str, Any] = (
         command("predict").make_context("predict", ["t.a3m", "-o", "o", *arguments]).params
     )
-    return NetworkOptions.from_options(values)
+    return with_params(NetworkOptions.from_options(values), values["params"])
 
 
 def test_model_options_of_colabfold() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from foldcli.families.registry import check_parameters
 from foldcli.params.manifest import ArchiveRecord, FileRecord, ParameterManifest, read_manifest
 from foldcli.params.parameters import find_parameters, installed_parameters
-from foldcli.params.verify import check_parameters, verify
+from foldcli.params.verify import verify
 from model.alphafold2.modules.config import model_config
 from model.errors import ParametersError
 from msa.base.errors import InputError

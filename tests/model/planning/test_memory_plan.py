@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from cuda.fused.chunking import chunk_budget, row_slices
-from foldcli.pipeline.runs.estimates import pass_operations
+from foldcli.families.estimates import pass_operations
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.parameters import random_parameters

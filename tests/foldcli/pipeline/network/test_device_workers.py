@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from foldcli.errors import SomeTargetsFailed
+from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
@@ -23,14 +24,13 @@ from foldcli.params.parameters import TEMPLATE_COPY, NetworkKind, find_parameter
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import DeviceWorker, LocalRunner, WorkerSettings
 from foldcli.pipeline.network.predictor import Predictor
-from foldcli.pipeline.network.template_copies import TemplateCopier
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
 from foldcli.pipeline.runs import run as run_module
 from foldcli.pipeline.runs.queue import SharedTargets, share_targets
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
-from foldcli.pipeline.targets.identity import Job, TargetIdentities
-from foldcli.pipeline.targets.settings import FeatureSettings, NetworkOptions, OutputSettings, PredictSettings
+from foldcli.pipeline.targets.identity import TargetIdentities
+from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.targets.target import TargetRun
 from foldcli.progress import RunProgress
 from foldcli.report import ReportSettings
@@ -160,11 +160,12 @@ def test_error_in_a_result_fails_only_its_target(tmp_path: Path) -> None:
 
 
 def test_seconds_of_overlapping_jobs_are_not_counted_twice(tmp_path: Path) -> None:
-    class SlowCopier(TemplateCopier):
+    class SlowCopier(Predictor):
         def start(self, *arguments: Any) -> Any:
-            return lambda: (time.sleep(0.05), None)
+            return lambda: (time.sleep(0.05),)
 
-    runner, progress = LocalRunner(SlowCopier()), RunProgress(2, 1)
+    copier = SlowCopier([TEMPLATE_COPY], SETTINGS, CPU)
+    runner, progress = LocalRunner(copier), RunProgress(2, 1)
     target = TargetRun(TargetFiles("t", tmp_path), AlignmentTarget("t", ()), facts={"residues": 9})
     job = Job(TEMPLATE_COPY, 0, "tag")
     start = time.perf_counter()
@@ -194,7 +195,7 @@ def test_first_job_ends_the_warm_up(
 ) -> None:
     sources = find_parameters(tiny_parameters(), (1,), "auto", ("monomer",))
     predictor = TinyPredictor(sources, SETTINGS, NetworkMemory("cuda:0"))
-    blocks = predictor.network(sources[0]).evoformer.evoformer_iteration
+    blocks = predictor.network(sources[0]).model.evoformer.evoformer_iteration
     begun, ready = Event(), Event()
 
     def wait_for_job(network: AlphaFold, *arguments: Any) -> Prediction:
@@ -202,7 +203,7 @@ def test_first_job_ends_the_warm_up(
         assert ready.wait(30)
         return predict(network, *arguments)
 
-    monkeypatch.setattr("foldcli.pipeline.network.predictor.predict", wait_for_job)
+    monkeypatch.setattr("foldcli.families.alphafold2_networks.predict", wait_for_job)
     with caplog.at_level(logging.DEBUG, "foldcli"):
         predictor.warm_up(sources[0])
         assert begun.wait(30)

@@ -14,6 +14,8 @@ from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings
 from features.chemistry.residues import ATOM37
 from features.templates.candidates import TemplateHits
+from foldcli.families.alphafold2 import AlignmentInputs
+from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.params import parameters
 from foldcli.params.parameters import ParameterSource, find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
@@ -21,8 +23,6 @@ from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.network.ranks import open_predictor
 from foldcli.pipeline.network.startup import start
 from foldcli.pipeline.prepare.template_stage import TargetTemplates
-from foldcli.pipeline.targets.identity import Job
-from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
 from model.alphafold2.modules.config import ModelConfig, model_config
 from model.alphafold2.parameters import random_parameters
 from msa.alignments.files import parse_alignment
@@ -47,7 +47,7 @@ def test_parameters_of_the_next_network_are_read_ahead(
     features = make_features([parse_alignment(b">a\nACDE\n>b\nACDF\n")])
     for index, source in enumerate(sources):
         job = Job(source, 0, source.label)
-        sample = predictor.sample(features, None, predictor.sampling(job))
+        sample = predictor.family.sample(AlignmentInputs(features, None), job, predictor.settings)
         collect = predictor.start("a", job, sample, lambda done, total: None)
         assert list(predictor._arrays) == sources[index + 1 : index + 2]
         collect()
@@ -56,7 +56,7 @@ def test_parameters_of_the_next_network_are_read_ahead(
     for source in sources:
         expected = random_parameters(small_config(source.config_name), source.number)[key]
         np.testing.assert_array_equal(
-            predictor.network(source).evoformer.input_embedding.preprocess_1d.bias, expected
+            predictor.network(source).model.evoformer.input_embedding.preprocess_1d.bias, expected
         )
     predictor._read_ahead(sources[0])
     assert not predictor._arrays
@@ -69,9 +69,10 @@ def test_inputs_are_those_of_the_training_that_the_manifest_describes(tmp_path: 
     settings = PredictSettings(num_recycles=2, max_seq=16, max_extra_seq=24)
     predictor = Predictor(sources, settings, NetworkMemory("cpu"))
     job = Job(sources[0], 3, "")
-    sampling = predictor.sampling(job)
+    family = predictor.family
+    sampling = family.sampling(job, settings)
     assert sampling == (SamplingSettings(16, 24, 2, 0.15, resample=False), 3)
-    assert predictor.uses_templates(job)
+    assert family.uses_templates(job.source)
 
     features = make_features([parse_alignment(b">a\nACDE\n>b\nACDF\n")])
     random = np.random.default_rng(0)
@@ -83,7 +84,8 @@ def test_inputs_are_those_of_the_training_that_the_manifest_describes(tmp_path: 
         "template_pseudo_beta": np.ones((3, 4, 3), np.float32),
         "template_pseudo_beta_mask": np.ones((3, 4), np.float32),
     }
-    sample = predictor.sample(features, TargetTemplates(TemplateHits("ACDE"), templates), sampling)
+    inputs = AlignmentInputs(features, TargetTemplates(TemplateHits("ACDE"), templates))
+    sample = family.sample(inputs, job, settings)
     # two templates, no side chains beyond CB, and the same rows and masks in all passes
     mask = sample["template_all_atom_masks"]
     assert mask.shape == (3, 2, 4, 37)

@@ -11,11 +11,11 @@ from torch import distributed
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
+from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.rank_processes import RankProcesses
 from foldcli.pipeline.network.ranks import create_ranked_predictor
 from foldcli.pipeline.network.startup import start
-from foldcli.pipeline.targets.identity import Job
-from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
 from model.prediction import Prediction
 from msa.alignments.files import parse_alignment
 from tests.networks import tiny_parameters
@@ -38,7 +38,9 @@ def test_ranks_predict_the_same_after_a_warm_up(monkeypatch: pytest.MonkeyPatch)
         source = predictor.sources[0]
 
         def run() -> Prediction:
-            return predictor.start("a", Job(source, 0, "tag"), sample, lambda done, total: None)()[0]
+            (model,) = predictor.start("a", Job(source, 0, "tag"), sample, lambda done, total: None)()
+            prediction: Prediction = model.prediction
+            return prediction
 
         before = run()
         # called directly, because a CPU is not warmed up otherwise
@@ -58,7 +60,8 @@ def test_end_of_a_process_is_reported_with_its_rank() -> None:
         ends.append((rank, code))
         ended.set()
 
-    processes = RankProcesses(options(), 2, Path(tiny_parameters(), "missing.npz"))
+    source = ParameterSource(1, "model_1_ptm", Path(tiny_parameters(), "missing.npz"))
+    processes = RankProcesses(options(), 2, source)
     (process,) = processes._processes
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)

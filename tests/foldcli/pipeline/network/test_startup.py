@@ -8,20 +8,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from foldcli.families.settings import NetworkOptions, PredictSettings
+from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.preloading import read_ahead, start_preloading, start_worker
 from foldcli.pipeline.network.startup import start
 from foldcli.pipeline.prepare.sampling_process import prepare_features
-from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings
 from tests.networks import tiny_parameters
+
+
+def source_of(file: Path | None) -> ParameterSource:
+    """Return a model whose parameters are in a file."""
+    return ParameterSource(1, "model_1_ptm", file)
 
 
 def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
     np.savez(tmp_path / "params.npz", x=np.arange(3.0))
-    arrays = start_preloading("cpu", tmp_path / "params.npz")
+    arrays = start_preloading("cpu", source_of(tmp_path / "params.npz"))
     assert arrays is not None
     assert arrays.result()["x"].tolist() == [0, 1, 2] and arrays.result()["x"].dtype == np.float32
-    assert start_preloading("cpu", None) is None
-    missing = start_preloading("cpu", tmp_path / "none.npz")
+    assert start_preloading("cpu", source_of(None)) is None
+    missing = start_preloading("cpu", source_of(tmp_path / "none.npz"))
     assert missing is not None and isinstance(missing.exception(), FileNotFoundError)
 
 
@@ -39,8 +45,8 @@ def test_workers_start_with_the_run(tmp_path: Path) -> None:
 
 def test_workers_read_the_parameters_once(tmp_path: Path) -> None:
     np.savez(path := tmp_path / "params.npz", x=np.arange(3.0))
-    start_worker("cpu", path)
-    arrays = read_ahead(path)
+    start_worker("cpu", source_of(path))
+    arrays = read_ahead(source_of(path))
     assert read_ahead.cache_info().hits == 1 and arrays.result()["x"].tolist() == [0, 1, 2]
     read_ahead.cache_clear()
 
@@ -115,6 +121,7 @@ from pathlib import Path
 import foldcli.pipeline.network.ranks, foldcli.pipeline.runs.run, foldcli.pipeline.search.searcher
 import foldcli.pipeline.prepare.template_stage
 from features.cache.cache import FeatureCache
+from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.preloading import start_preloading
 from msa.alignments.files import parse_alignment
 

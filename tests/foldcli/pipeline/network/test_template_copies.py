@@ -13,16 +13,18 @@ import pytest
 from features.chemistry.residues import CA
 from features.templates.library.structure_files import read_chains
 from foldcli.errors import SomeTargetsFailed
+from foldcli.families.registry import check_parameters, find_family
+from foldcli.families.settings import PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.layout import LayoutName
-from foldcli.params.parameters import TEMPLATE, UNTRAINED
-from foldcli.params.verify import check_parameters
-from foldcli.pipeline.network.template_copies import TemplateCopier
+from foldcli.params.parameters import TEMPLATE, TEMPLATE_COPY, UNTRAINED
+from foldcli.pipeline.network.device import NetworkMemory
+from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.runs.dry_run import DONE
-from foldcli.pipeline.runs.estimates import estimator, inspect_target
+from foldcli.pipeline.runs.prediction_plan import estimator, inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
@@ -52,7 +54,7 @@ def settings_of(folder: Path, root: Path, layout: LayoutName = "default") -> Run
     options = TemplateOptions.from_options(values, threads=1)
     assert options is not None
     stage = TemplateStage.open(options, folder / "cache")
-    copier = TemplateCopier()
+    copier = Predictor([TEMPLATE_COPY], PredictSettings(num_recycles=0), NetworkMemory("cpu"))
     output = OutputSettings(folder / layout, layout, Shard(), False, ReportSettings(True, False))
     identities = TargetIdentities(
         copier.sources, check_parameters(copier.sources), copier.settings, templates=stage.identity()
@@ -139,10 +141,11 @@ def test_finished_copy_is_not_made_again(sequence: str, root: Path, tmp_path: Pa
 
 
 def test_dry_run_has_no_estimates_of_copies() -> None:
-    assert estimator(TemplateCopier())(100, AlignmentTarget("a", ("a.a3m",))) is None
+    copier = Predictor([TEMPLATE_COPY], PredictSettings(num_recycles=0), NetworkMemory("cpu"))
+    identities = TargetIdentities(copier.sources, check_parameters(copier.sources), copier.settings)
+    assert estimator(copier, identities)(100, AlignmentTarget("a", ("a.a3m",))) is None
 
 
 def test_no_templates_with_params_template_is_a_usage_error() -> None:
-    values = {"templates": None, "custom_template_path": None, "pdb_hit_file": None, "local_pdb_path": None}
     with pytest.raises(click.UsageError, match="--params template and --no-templates exclude each other"):
-        TemplateOptions.from_options(values | {"no_templates": True, "params": TEMPLATE}, threads=1)
+        find_family(TEMPLATE).check_options({"no_templates": True}, {"no_templates"})

@@ -3,24 +3,22 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
-from foldcli.outputs.model_files import ModelOrigin
+from foldcli.families.alphafold2_networks import AlphaFold2Network
+from foldcli.families.registry import family_of
+from foldcli.families.settings import Job
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import WorkerSettings
-from foldcli.pipeline.network.predictor import Predictor, RankPredictor
-from foldcli.pipeline.targets.identity import Job
+from foldcli.pipeline.network.predictor import PredictedSample, Predictor, RankPredictor
 from foldcli.progress import Progress
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.parameters import random_parameters
-from model.planning.memory_plan import MemoryPlan, PassSize, plan_memory
-from model.prediction import Prediction
 
 # enough for targets of up to 20 residues on one device, and of 60 on two
 MAX_MEMORY = 10 << 20
@@ -32,11 +30,12 @@ lost: list[str] = []
 class TinyMemory(NetworkMemory):
     """The memory of a CPU that is planned as that of a GPU, and can be lost."""
 
-    def plan(self, network: AlphaFold, features: Mapping[str, np.ndarray]) -> MemoryPlan:
-        """Return the plan of a target's passes."""
+    is_planned = True
+
+    def available_bytes(self) -> int:
+        """Return the limit."""
         assert self.max_bytes is not None
-        size = PassSize.from_features(network, features, self.ranks)
-        return plan_memory(network.config, size, self.max_bytes)
+        return self.max_bytes
 
     def is_usable(self) -> bool:
         """Return False after a target that requested the loss of the GPU."""
@@ -48,19 +47,19 @@ class TinyPredictor(Predictor):
 
     warm_up_residues = 5
 
-    def network(self, source: ParameterSource) -> AlphaFold:
+    def network(self, source: ParameterSource) -> AlphaFold2Network:
         """Return the network of one model."""
         if source not in self._networks:
             config = source.config.with_blocks(1, 1)
             arrays = random_parameters(config, seed=source.number)
-            self._networks[source] = AlphaFold.from_parameters(
-                config, arrays, "cpu", torch.float32, "reference"
-            )
-        return self._networks[source]
+            model = AlphaFold.from_parameters(config, arrays, "cpu", torch.float32, "reference")
+            self._networks[source] = AlphaFold2Network(model, family_of(source).own_settings)
+        network: AlphaFold2Network = self._networks[source]
+        return network
 
     def start(
         self, name: str, job: Job, sample: dict[str, Any], progress: Progress
-    ) -> Callable[[], tuple[Prediction, ModelOrigin]]:
+    ) -> Callable[[], tuple[PredictedSample, ...]]:
         """Start the network, unless the target's name requests a fault."""
         if name.startswith("killed"):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -78,7 +77,7 @@ class TinyPredictor(Predictor):
             return lambda: (time.sleep(2), collect())[1]
         if name.startswith("late"):
 
-            def fail() -> tuple[Prediction, ModelOrigin]:
+            def fail() -> tuple[PredictedSample, ...]:
                 raise RuntimeError("when the result was collected")
 
             return fail

@@ -16,6 +16,10 @@ from features.complexes.features import complex_features, in_input_order
 from features.complexes.pairing import DEFAULT_PAIRING
 from features.complexes.rows import pair_chains
 from foldcli.errors import SomeTargetsFailed
+from foldcli.families.alphafold2 import AlignmentInputs
+from foldcli.families.alphafold2_networks import limit_rows
+from foldcli.families.registry import check_parameters, family_of
+from foldcli.families.settings import PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget, starts_as_complex
 from foldcli.inputs.cached_targets import find_all_cached_targets, read_complex_entry
 from foldcli.inputs.complexes import split_chains
@@ -34,12 +38,10 @@ from foldcli.options.predict import ModelTypeChoice
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import TEMPLATE_COPY, ModelType, find_parameters, network_kinds
-from foldcli.params.verify import check_parameters
 from foldcli.pipeline.network.device import NetworkMemory
-from foldcli.pipeline.network.loading import limit_rows
 from foldcli.pipeline.prepare.complexes import ComplexStage
 from foldcli.pipeline.prepare.features import CacheTask, cache_features
-from foldcli.pipeline.runs.estimates import inspect_target
+from foldcli.pipeline.runs.prediction_plan import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead, search_complexes
@@ -50,7 +52,7 @@ from foldcli.pipeline.targets.alignment_request import AlignmentRequest, chain_q
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.locks import LockOwner, TargetLocks
-from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, PredictSettings
+from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.targets.target import TargetRun
 from foldcli.report import ReportSettings
 from foldcli.search_runs.folder import print_alignment, write_alignments
@@ -137,7 +139,7 @@ def find_targets(folder: Path, **files: str) -> list[tuple[str, PredictInput]]:
 
 @pytest.mark.slow
 def test_older_networks_keep_their_file_format_with_fewer_rows() -> None:
-    config = limit_rows(model_config("model_1_multimer_v2"), PredictSettings(max_seq=8))
+    config = limit_rows(model_config("model_1_multimer_v2"), PredictSettings(max_seq=8).for_multimer())
     assert config.multimer == MultimerConfig(8, 1152, joined_projections=False)
     assert limit_rows(model_config("model_1_ptm"), PredictSettings()) == model_config("model_1_ptm")
 
@@ -178,9 +180,9 @@ def test_multimer_networks_take_the_features_of_a_single_chain(tmp_path: Path) -
     (job,) = settings.identities.jobs(AlignmentTarget("q", ("q.a3m",)))
     assert job.tag == "alphafold2_multimer_v3_model_1_seed_000"
     features = make_features([parse_alignment(f">q\n{FIRST}\n>x\nMKVLAAGIVQWD\n".encode())])
-    sampling = settings.predictor.sampling(job)
-    assert sampling is None and settings.predictor.uses_templates(job)
-    sample = settings.predictor.sample(features, None, sampling)
+    family = family_of(job.source)
+    assert family.sampling(job, SETTINGS) is None and family.uses_templates(job.source)
+    sample: Any = family.sample(AlignmentInputs(features, None), job, SETTINGS)
     assert sample["asym_id"].tolist() == [1] * 12 and sample["num_alignments"] == 2
 
 
@@ -224,7 +226,7 @@ def test_model_types_have_short_names() -> None:
 
 
 def test_multimer_settings_are_deepminds() -> None:
-    multimer_settings = PredictSettings().for_network(True)
+    multimer_settings = PredictSettings().for_multimer()
     recycling = MULTIMER_RECYCLING
     assert (multimer_settings.num_recycles, multimer_settings.recycle_early_stop_tolerance) == (
         recycling.num_recycles,
@@ -315,7 +317,7 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
 
         thread = Timer(0.1, finish_in_other_run)
         thread.start()
-        (result,) = search_chains_ahead([pair], lambda target: target, stage, chains, locks, print)
+        (result,) = search_chains_ahead([pair], lambda target: target.chains, stage, chains, locks, print)
         thread.join()
         assert not chains.lock(first).exists() and not chains.lock(second).exists()
     assert result.target == pair and result.error is None and result.cost is not None
@@ -324,7 +326,7 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
     # as a run leaves it that was killed before it released the lock
     chains.lock(first).write_text(json.dumps(vars(replace(LockOwner.this_process(), started=1))))
     with TargetLocks(Event()) as locks:
-        (result,) = search_chains_ahead([pair], lambda target: target, stage, chains, locks, print)
+        (result,) = search_chains_ahead([pair], lambda target: target.chains, stage, chains, locks, print)
         assert result.target == pair and result.cost is None
     assert not chains.lock(first).exists()
 

@@ -11,6 +11,7 @@ import pytest
 
 from features.alphafold2.deterministic import make_features
 from features.templates.library.structure_files import read_chains
+from foldcli.families.settings import PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
@@ -21,12 +22,7 @@ from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
-from foldcli.pipeline.targets.settings import (
-    FeatureSettings,
-    OutputSettings,
-    PredictSettings,
-    TemplateOptions,
-)
+from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
 from foldcli.report import ReportSettings
 from msa.alignments.files import parse_alignment
 from tests.networks import tiny_parameters

@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from features.chemistry.residues import encode_query
 from features.templates.library.structure_files import read_chains
 from foldcli.commands.predict import command as predict
+from foldcli.families.registry import check_parameters
+from foldcli.families.settings import PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.shard import Shard
 from foldcli.outputs.done import DoneRecord, FinishedTarget
@@ -30,7 +32,6 @@ from foldcli.outputs.model_files import (
     write_result,
 )
 from foldcli.params.parameters import TEMPLATE_COPY
-from foldcli.params.verify import check_parameters
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import (
     RelaxStage,
@@ -41,7 +42,7 @@ from foldcli.pipeline.results.relaxation import (
 from foldcli.pipeline.results.results import FinishTask, ResultStage, finish_target
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.plan import TargetPlan, plan_target
-from foldcli.pipeline.targets.settings import OutputSettings, PredictSettings, RelaxOptions
+from foldcli.pipeline.targets.settings import OutputSettings, RelaxOptions
 from foldcli.pipeline.targets.target import TargetRun
 from foldcli.report import ReportSettings
 from model.prediction import ComplexScores, InterfaceContacts, Prediction

@@ -8,6 +8,8 @@ from click.testing import CliRunner
 
 from foldcli.cli import cli
 from foldcli.errors import SomeTargetsFailed
+from foldcli.families.estimates import SECONDS_PER_PASS, parameter_bytes, peak_bytes, seconds_per_pass
+from foldcli.families.settings import PredictSettings
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.runs.dry_run import (
@@ -21,8 +23,6 @@ from foldcli.pipeline.runs.dry_run import (
     print_plan,
     totals,
 )
-from foldcli.pipeline.runs.estimates import SECONDS_PER_PASS, parameter_bytes, peak_bytes, seconds_per_pass
-from foldcli.pipeline.targets.settings import PredictSettings
 from model.alphafold2.modules.config import model_config
 from tests.networks import tiny_network
 

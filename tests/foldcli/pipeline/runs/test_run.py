@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from foldcli.errors import TargetFailed
+from foldcli.families.settings import PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CacheIndex
 from foldcli.inputs.failures import Failures
@@ -24,7 +25,7 @@ from foldcli.params.parameters import find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.runs.dry_run import DONE, RESUMED, TO_DO
-from foldcli.pipeline.runs.estimates import inspect_target
+from foldcli.pipeline.runs.prediction_plan import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.search.ahead import search_ahead
@@ -33,7 +34,7 @@ from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.locks import LockOwner, TargetLocks
-from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, PredictSettings
+from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.targets.target import TargetRun
 from foldcli.report import ReportSettings
 from msa.base.errors import InputError

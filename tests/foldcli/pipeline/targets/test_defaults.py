@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from features.templates.library.settings import TemplateSettings
+from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.params.parameters import TEMPLATE
 from foldcli.pipeline.targets.defaults import library_database, with_default_method
-from foldcli.pipeline.targets.settings import NetworkOptions, PredictSettings, TemplateOptions
+from foldcli.pipeline.targets.settings import TemplateOptions
 from model.checkpoints import network_folder
 from model.checkpoints.network_folder import COMPACT
 from msa.database.database import TargetDatabase

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+from foldcli.families.settings import PredictSettings
+from foldcli.fingerprints import fingerprint
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-from foldcli.pipeline.targets.fingerprints import fingerprint
 from foldcli.pipeline.targets.identity import TargetIdentities
-from foldcli.pipeline.targets.settings import PredictSettings
 from msa.engines.settings import AlignmentFilter, SearchSettings
 from msa.io.fasta import FastaRecord
 

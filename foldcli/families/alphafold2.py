@@ -1,0 +1,286 @@
+"""AlphaFold2's networks for single chains, and all that the kinds of networks of its architecture share."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from features.chemistry.residues import check_foldable
+from foldcli.families.base import (
+    DeviceMemory,
+    Estimate,
+    Family,
+    FeatureServices,
+    PlanHeading,
+    TargetState,
+    Templates,
+)
+from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.inputs.alignment_targets import AlignmentTarget
+from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
+from foldcli.inputs.complexes import Complex
+from foldcli.inputs.names import ENTRY_SUFFIX
+from foldcli.inputs.targets import is_complex
+from foldcli.outputs.model_files import ModelOrigin
+from foldcli.params.parameters import ParameterSource, find_parameters, network_kinds
+from msa.base.digests import file_sha256
+from msa.io.fasta import FastaRecord
+from msa.search.search import check_query
+
+# AlphaFold2's number of templates; their rows count towards max_seq
+TEMPLATE_SLOTS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class AlignmentInputs:
+    """The inputs of a target of protein chains.
+
+    Args:
+        features: deterministic features of a chain, or those of a complex, which contain its templates.
+        templates: templates of a chain; None if none were searched.
+    """
+
+    features: dict[str, np.ndarray]
+    templates: Templates | None
+
+
+class AlignmentFamily(Family):
+    """A family whose targets are chains and complexes of proteins: queries, alignments, cache entries."""
+
+    def content(self, source: ParameterSource) -> str:
+        """Return a hash of the parameters' content; see `Family.content`."""
+        from foldcli.params.verify import content_hash  # imports torch
+
+        return content_hash(source)
+
+    def check(self, target: Any) -> None:
+        """Check that a query has residues of the twenty; see `Family.check`."""
+        if isinstance(target, FastaRecord):
+            check_foldable(target.sequence)
+
+    def size(self, target: Any) -> int:
+        """Return the number of residues of all chains; see `Family.size`."""
+        if isinstance(target, Complex | FastaRecord):
+            for chain in target.chains if isinstance(target, Complex) else [target]:
+                check_query(chain)
+                check_foldable(chain.sequence)
+            return target.residues if isinstance(target, Complex) else len(target.sequence)
+        if isinstance(target, CachedTarget):
+            return target.residues()
+        return _residues_of_file(target)
+
+    def chains_to_search(self, target: Any) -> tuple[FastaRecord, ...]:
+        """Return the chains of a complex; see `Family.chains_to_search`."""
+        return target.chains if isinstance(target, Complex) else ()
+
+    def target_identity(self, target: Any, request: Any) -> dict[str, Any]:
+        """Return the request for an alignment, or the content of the input; see `Family.target_identity`."""
+        if isinstance(target, CachedTarget):
+            return target.identity
+        if isinstance(target, FastaRecord | Complex):
+            assert request is not None
+            identity: dict[str, Any] = request.identity(target)
+            return identity
+        return {"input": _content_hash(target)}
+
+    def inputs(self, target: TargetState, features: FeatureServices, with_templates: bool) -> AlignmentInputs:
+        """Return features and templates; see `Family.inputs`."""
+        return AlignmentInputs(*features.load(target, with_templates))
+
+    def colabfold_config(self, settings: PredictSettings) -> dict[str, Any]:
+        """Return recycling and rows; see `Family.colabfold_config`."""
+        own = self.own_settings(settings)
+        return {
+            "num_recycles": own.num_recycles,
+            "recycle_early_stop_tolerance": own.recycle_early_stop_tolerance or None,
+            "max_seq": own.max_seq,
+            "max_extra_seq": own.max_extra_seq,
+        }
+
+
+class AlphaFold2Kind(AlignmentFamily):
+    """A family of networks of AlphaFold2's architecture, all with `PredictSettings`."""
+
+    unshared = None
+
+    def own_settings(self, settings: PredictSettings) -> PredictSettings:
+        """Return the settings of this kind of network; see `Family.own_settings`."""
+        return settings
+
+    def read_file(self, source: ParameterSource) -> Any:
+        """Return the arrays of an npz file."""
+        from model.checkpoints.deepmind import read_arrays  # imports torch
+
+        assert source.file is not None
+        return read_arrays(source.file)
+
+    def import_libraries(self) -> None:
+        """Import torch, and most of what a prediction needs."""
+        import foldcli.families.alphafold2_networks  # noqa: F401
+
+    def prepare_gpu(self, device: str, settings: PredictSettings) -> None:
+        """Load the kernels of the first operations; see `Family.prepare_gpu`."""
+        from foldcli.families.alphafold2_networks import DTYPES, load_gpu_libraries
+
+        load_gpu_libraries(device, DTYPES[settings.precision])
+
+    def kernel_configs(self, sources: Sequence[ParameterSource]) -> list[Any]:
+        """Return the architectures of all networks; see `Family.kernel_configs`."""
+        return [source.config for source in sources]
+
+    def load(self, source: ParameterSource, settings: PredictSettings, device: str, arrays: Any) -> Any:
+        """Load a network; see `Family.load`."""
+        from foldcli.families.alphafold2_networks import AlphaFold2Network, load_network  # imports torch
+
+        model = load_network(source, self.own_settings(settings), device, arrays)
+        return AlphaFold2Network(model, self.own_settings)
+
+    def origin(self, name: str, job: Job, sample: Any, model: Any, settings: PredictSettings) -> ModelOrigin:
+        """Return what the files of a model say about it; see `Family.origin`."""
+        network = (
+            f"{job.source.label}, seed {job.seed:03d}, {model.num_recycles} recycles, {settings.precision}"
+            f"{', refined' if settings.refine else ''}"
+        )
+        return ModelOrigin(name, network, job.source.is_untrained)
+
+    def plan_heading(
+        self, sources: Sequence[ParameterSource], settings: PredictSettings, memory: DeviceMemory
+    ) -> PlanHeading:
+        """Return the heading about device and networks; see `Family.plan_heading`."""
+        from foldcli.families.estimates import plan_heading  # imports torch
+
+        # a run may have networks for single chains and for complexes
+        own = [settings.for_multimer() if source.is_multimer else settings for source in sources]
+        return plan_heading(list(zip(sources, own, strict=True)), settings, memory)
+
+    def estimate(
+        self,
+        size: int,
+        target: Any,
+        sources: Sequence[ParameterSource],
+        loaded: Sequence[ParameterSource],
+        settings: PredictSettings,
+        memory: DeviceMemory,
+    ) -> Estimate | None:
+        """Return memory as planned, and seconds as measured; see `Family.estimate`."""
+        from foldcli.families.estimates import estimate_cpu, estimate_gpu  # imports torch
+
+        own = self.own_settings(settings)
+        if memory.device == "cpu":
+            return estimate_cpu(size, sources, loaded, own)
+        return estimate_gpu(size, len(settings.seeds(self.seeds(target))), sources, loaded, own, memory)
+
+
+class SingleChainKind(AlphaFold2Kind):
+    """A family of networks for single chains, whose features are sampled ahead of the network."""
+
+    samples_elsewhere = True
+
+    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
+        raise NotImplementedError
+
+    def template_features(self, templates: Templates, source: ParameterSource) -> dict[str, np.ndarray]:
+        """Return the features of templates as a network takes them."""
+        return templates.features
+
+    def sampling(self, job: Job, settings: PredictSettings) -> Any:
+        """Return the rows to sample, and the seed."""
+        return self._sampling_settings(job.source, settings), job.seed
+
+    def same_for_all_seeds(self, inputs: AlignmentInputs, samplings: Sequence[Any]) -> str | None:
+        """Return the reason why nothing is random, if so; see `Family.same_for_all_seeds`."""
+        rows = len(inputs.features["msa"])
+        if any(rows_to_sample.is_random(rows) for rows_to_sample, _ in samplings):
+            return None
+        return (
+            f"all seeds give the same structure, because the network reads all {rows} rows of the alignment "
+            "and nothing is sampled"
+        )
+
+    def sample(
+        self,
+        inputs: AlignmentInputs,
+        job: Job,
+        settings: PredictSettings,
+        draw: Callable[..., Any] | None = None,
+    ) -> Any:
+        """Sample the random features of a job's passes; see `Family.sample`."""
+        from features.alphafold2.sampling import sample_features  # used late, and compiles kernels
+
+        features = inputs.features
+        if inputs.templates is not None:
+            features = features | self.template_features(inputs.templates, job.source)
+        rows, seed = self.sampling(job, settings)
+        return (draw or sample_features)(features, rows, settings.num_passes, seed)
+
+
+class AlphaFold2(SingleChainKind):
+    """AlphaFold2's networks for single chains; with them, the run may use those of AlphaFold-Multimer."""
+
+    name: ClassVar[str] = "monomer"
+
+    def claims(self, params: str | None) -> bool:
+        """Return True for everything that no other family claims: folders of parameters, and the default."""
+        return True
+
+    def settings(self, options: NetworkOptions) -> PredictSettings:
+        """Return the settings as given; see `Family.settings`."""
+        settings: PredictSettings = options.predict
+        return settings
+
+    def kinds(self, options: NetworkOptions, targets: Sequence[Any]) -> tuple[str, ...]:
+        """Return the kinds of networks that single chains and complexes need; see `Family.kinds`."""
+        complexes = [is_complex(target) for target in targets]
+        return network_kinds(options.model_type, not all(complexes), any(complexes))
+
+    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
+        """Return the parameter files of each kind; see `find_parameters`."""
+        return find_parameters(options.params, options.models, options.model_type, kinds)
+
+    def accepts(self, target: Any, source: ParameterSource) -> str | None:
+        """Return None for single chains; see `Family.accepts`."""
+        if not is_complex(target):
+            return None
+        return (
+            "a complex of several chains, which needs the parameters of AlphaFold-Multimer "
+            "(foldcli params fetch --which multimer) and --model-type auto or multimer_v3"
+        )
+
+    def uses_templates(self, source: ParameterSource) -> bool:
+        """Return True for models 1 and 2; see `Family.uses_templates`."""
+        return bool(source.config.template)
+
+    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
+        from features.alphafold2.sampling import SamplingSettings
+
+        slots = TEMPLATE_SLOTS if self.uses_templates(source) else 0
+        return SamplingSettings(settings.max_seq, settings.max_extra_seq, slots)
+
+
+def _residues_of_file(target: AlignmentTarget) -> int:
+    """Return the number of residues of alignments, or of an entry of the feature cache."""
+    from features.cache.cache import read_entry  # imports numba
+
+    file = target.files[0]
+    if file.endswith(ENTRY_SUFFIX):
+        return (
+            read_complex_entry(file).residues if target.is_complex else int(read_entry(file)["msa"].shape[1])
+        )
+    if target.is_complex:
+        rows = target.parse_complex(target.read_contents())
+        assert rows is not None
+        return rows.residues
+    query = target.read()[0].query
+    check_foldable(query)
+    return len(query)
+
+
+def _content_hash(target: AlignmentTarget) -> str | list[str]:
+    """Return the SHA-256 of each of a target's files, or of its content from standard input."""
+    if target.content is not None:
+        return hashlib.sha256(target.content).hexdigest()
+    hashes = [file_sha256(Path(path)) for path in target.files]
+    return hashes[0] if len(hashes) == 1 else hashes

@@ -1,0 +1,216 @@
+"""The networks of AlphaFold2's kinds: loading, a job within the available memory, and the warm-up."""
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Any
+
+import numpy as np
+import torch
+
+from foldcli.families.base import DeviceMemory, NetworkJob
+from foldcli.families.settings import PredictSettings
+from foldcli.families.warm_up import ended_at_blocks, warm_up_sample
+from foldcli.logs import log_time_since_start, logger
+from foldcli.params.parameters import ParameterSource
+from foldcli.progress import Progress
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.modules.embedders import RECYCLED_BINS, distance_bins
+from model.alphafold2.network import AlphaFold
+from model.alphafold2.parameters import load_folder, load_npz
+from model.alphafold2.recycling import RecyclingSettings, predict, start_prediction
+from model.checkpoints.deepmind import read_arrays
+from model.errors import OutOfMemory
+from model.layers.kernels import compiled_kernels
+from model.planning.memory_plan import CPU_CHUNK_ELEMENTS, MemoryPlan, PassSize, plan_memory
+from model.prediction import Prediction
+
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+# after memory has run out, chunks are this many times smaller
+CHUNK_REDUCTION = 8
+
+
+@dataclass(eq=False)
+class AlphaFold2Network:
+    """A loaded network of AlphaFold2's kinds; see `foldcli.families.base.Network`.
+
+    Args:
+        model: the network, or one that several processes share.
+        own_settings: see `Family.own_settings`.
+    """
+
+    model: AlphaFold
+    own_settings: Callable[[Any], PredictSettings]
+    _started: bool = False
+
+    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
+        """Start a job within the available memory; see `start_within`."""
+        self.log_first_block()
+        collect = start_within(
+            memory, work.name, self.model, work.sample, self.recycling(work), work.progress
+        )
+        return lambda: (self.refined(collect(), work.settings),)
+
+    def predict(self, work: NetworkJob, recycling: RecyclingSettings, chunk_elements: int) -> Prediction:
+        """Run the passes of a job in this thread, without refinement; see `recycling.predict`."""
+        self.log_first_block()
+        return predict(self.model, work.sample, recycling, work.progress, chunk_elements)
+
+    def plan(self, work: NetworkJob, memory: DeviceMemory) -> MemoryPlan | None:
+        """Return the plan of a job's passes; see `plan_passes`."""
+        return plan_passes(memory, self.model, work.sample)
+
+    def recycling(self, work: NetworkJob) -> RecyclingSettings:
+        """Return the settings of a job's recycling."""
+        return recycling_settings(self.own_settings(work.settings), work.job.seed)
+
+    def refined(self, prediction: Prediction, settings: Any) -> Prediction:
+        """Return a prediction with regular bonds, if the settings request that."""
+        if not settings.refine:
+            return prediction
+        # imports numba, which most networks do not need here
+        from model.refinement.refine import refine
+
+        return refine(prediction)
+
+    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+        """Run two passes on a made-up protein; see `foldcli.families.base.Network`."""
+        sample = self.warm_up_sample(residues)
+        wait()
+        with ended_at_blocks(self.model, first_job_is_ready):
+            predict(self.model, sample, RecyclingSettings(0))
+        if not first_job_is_ready.is_set():
+            # captures and replays graphs
+            predict(self.model, sample, RecyclingSettings(0))
+
+    def warm_up_sample(self, residues: int) -> Any:
+        """Return the sample of a made-up protein."""
+        return warm_up_sample(residues, self.model.config.multimer is not None)
+
+    def log_first_block(self) -> None:
+        """Log once when the network's first block has finished, which shows a slow start."""
+        if not self._started and logger.isEnabledFor(logging.DEBUG):
+            _log_first_block(self.model)
+        self._started = True
+
+
+def recycling_settings(settings: PredictSettings, seed: int) -> RecyclingSettings:
+    """Return the settings of a job's recycling.
+
+    Args:
+        settings: settings of the network's family.
+        seed: seed of the job.
+    """
+    return RecyclingSettings(
+        settings.num_recycles, settings.recycle_early_stop_tolerance, frozenset(settings.extras), seed
+    )
+
+
+def load_network(
+    source: ParameterSource,
+    settings: PredictSettings,
+    device: str,
+    preloaded: "Future[dict[str, np.ndarray]] | None" = None,
+) -> AlphaFold:
+    """Load the network of a parameter file.
+
+    Args:
+        source: the file.
+        settings: settings of the network's family.
+        device: device of the network.
+        preloaded: future arrays of the file, if it is being read already.
+
+    Raises:
+        ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
+    """
+    config = limit_rows(source.config, settings)
+    plddt_shift = 0.0
+    if source.folder is not None and source.manifest is not None:
+        arrays, plddt_shift = load_folder(source.folder, source.manifest), source.manifest.plddt_shift
+    else:
+        assert source.file is not None
+        read_file = read_arrays if preloaded is None else lambda _: preloaded.result()
+        arrays = load_npz(source.file, config, read_file)
+    return AlphaFold.from_parameters(
+        config, arrays, device, DTYPES[settings.precision], settings.kernels, plddt_shift
+    )
+
+
+def load_gpu_libraries(device: str, dtype: torch.dtype) -> None:
+    """Make the GPU's libraries load the kernels of the network's first operations."""
+    with torch.inference_mode():
+        x = torch.ones(256, 64, device=device, dtype=dtype)
+        torch.addmm(x[0], x, x[:64])
+        distance_bins(torch.zeros(2, 3, device=device), *RECYCLED_BINS)
+        x.float() @ x[:64].float()
+
+
+def limit_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:
+    """Return a network's configuration with at most as many rows as the settings of its family allow."""
+    if config.multimer is None:
+        return config
+    rows = replace(
+        config.multimer,
+        msa_rows=min(config.multimer.msa_rows, settings.max_seq),
+        extra_rows=min(config.multimer.extra_rows, settings.max_extra_seq),
+    )
+    return replace(config, multimer=rows)
+
+
+def plan_passes(
+    memory: DeviceMemory, network: AlphaFold, features: Mapping[str, np.ndarray]
+) -> MemoryPlan | None:
+    """Return the plan that splits a target's passes into chunks; None on the CPU."""
+    if not memory.is_planned:
+        return None
+    size = PassSize.from_features(network, features, memory.ranks)
+    return plan_memory(network.config, size, memory.available_bytes())
+
+
+def start_within(
+    memory: DeviceMemory,
+    name: str,
+    network: AlphaFold,
+    features: Mapping[str, np.ndarray],
+    settings: RecyclingSettings,
+    progress: Progress,
+) -> Callable[[], Prediction]:
+    """Call `recycling.start_prediction` with chunks planned for the memory, then with smaller ones.
+
+    Raises:
+        OutOfMemory: memory ran out twice, or `memory` is strict and the target is not expected to fit.
+    """
+    plan = plan_passes(memory, network, features)
+    residues = features["aatype"].shape[-1]
+    if plan is not None:
+        logger.debug("%s: %s", name, plan)
+        if memory.strict and plan.peak_bytes > plan.available_bytes:
+            raise OutOfMemory(f"{residues} residues: {plan}")
+    chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
+    compiled_before = len(compiled_kernels())
+    for elements in (chunk_elements, chunk_elements // CHUNK_REDUCTION):
+        try:
+            collect = start_prediction(network, features, settings, progress, elements)
+            if compiled := compiled_kernels()[compiled_before:]:
+                logger.debug("%s: %d kernels were compiled: %s", name, len(compiled), ", ".join(compiled))
+            return collect
+        except torch.OutOfMemoryError as error:
+            # only the text: the error's traceback would keep the tensors of the failed attempt
+            message = str(error)
+        shortage = memory.describe_shortage(message)
+        if elements == chunk_elements:
+            logger.warning("%s: memory ran out (%s); trying once more with smaller chunks", name, shortage)
+    raise OutOfMemory(f"{residues} residues, {shortage}; tried twice, with smaller chunks the second time")
+
+
+def _log_first_block(network: AlphaFold) -> None:
+    """Log when the network's first block has finished, which shows a slow start; waits once for the GPU."""
+
+    def log(block: object, inputs: object, outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
+        handle.remove()
+        outputs[1][0, 0, 0].item()
+        log_time_since_start("the first block finished")
+
+    handle = network.evoformer.extra_msa_stack[0].register_forward_hook(log)

@@ -1,0 +1,510 @@
+"""The protocol of a kind of network: all that a run needs to know of it.
+
+A run never asks which network it is. It finds the family that `--params` names (`registry`), and calls the
+methods of `Family` in this order:
+
+    claims, check_options, settings       the options
+    read_queries, kinds, sources          inputs and parameters
+    accepts, check, chains_to_search      each target, before its search
+    target_identity, identity             the fingerprint of its results
+    inputs, sampling, sample              in background threads
+    load, Network.start                   on the device
+    writer                                in the processes that write files
+
+Families have no state and can be pickled. Their modules import no torch and no numba at the top, because a
+run finds its parameters before it imports them; `load` and `sample` may.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from foldcli.families.settings import Job, JobSettings, NetworkOptions
+from foldcli.inputs.queries import QuerySources, read_named_queries
+from foldcli.inputs.targets import approximate_length
+from foldcli.outputs.layout import TargetFiles
+from foldcli.outputs.model_files import RESIDUE_MODELS, ModelOrigin, ModelWriter
+from foldcli.progress import Progress
+from msa.io.fasta import FastaRecord
+
+if TYPE_CHECKING:
+    from foldcli.inputs.failures import Failures
+
+
+class TargetState(Protocol):
+    """The part of `foldcli.pipeline.targets.target.TargetRun` that families use.
+
+    `facts` are values for done.json. Every family adds "residues", a number that stands for the size, and
+    "alignment_rows". `warnings` are limitations that a reader of the results must know about.
+    """
+
+    input: Any
+    facts: dict[str, Any]
+    warnings: list[str]
+
+    @property
+    def name(self) -> str:
+        """The target's file-safe name."""
+
+    @property
+    def files(self) -> TargetFiles:
+        """The paths of its files; staged alignments and tables of templates are published with its models."""
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """Run the block as a stage, whose cost is added to done.json."""
+
+
+class Templates(Protocol):
+    """The part of `foldcli.pipeline.prepare.template_stage.TargetTemplates` that families use."""
+
+    @property
+    def hits(self) -> Any:
+        """The templates and the rejected candidates."""
+
+    @property
+    def features(self) -> dict[str, np.ndarray]:
+        """The template features."""
+
+    def describe_rejections(self) -> str:
+        """Return the reason why the first candidate is not used, and the number of other rejections."""
+
+
+class FeatureServices(Protocol):
+    """The feature stage of a run (`foldcli.pipeline.prepare.feature_stage`), which several threads use."""
+
+    @property
+    def chain_store(self) -> Any:
+        """The alignments of searched chains (`ChainStore`); None if there are no searches."""
+
+    @property
+    def templates(self) -> Any:
+        """The search for templates (`TemplateStage`); None to use no templates."""
+
+    @property
+    def settings(self) -> Any:
+        """The feature cache (`FeatureSettings`)."""
+
+    @property
+    def template_lock(self) -> AbstractContextManager[Any]:
+        """The lock to hold during a search for templates."""
+
+    def load(self, target: Any, with_templates: bool) -> tuple[dict[str, np.ndarray], Any]:
+        """Return the AlphaFold2 features of a target, and the templates of a single chain."""
+
+
+class DeviceMemory(Protocol):
+    """The part of `foldcli.pipeline.network.device.NetworkMemory` that families use."""
+
+    @property
+    def device(self) -> str:
+        """A torch device."""
+
+    @property
+    def ranks(self) -> int:
+        """The number of devices that predict a target together."""
+
+    @property
+    def strict(self) -> bool:
+        """True if a target that is not expected to fit is refused with OutOfMemory."""
+
+    @property
+    def is_planned(self) -> bool:
+        """True if passes are split into chunks that fit: on a GPU."""
+
+    def available_bytes(self) -> int:
+        """Return the bytes available on the GPU now."""
+
+    def device_name(self) -> str:
+        """Return the name of the GPU, or "CPU"."""
+
+    def describe_shortage(self, message: str) -> str:
+        """Describe a lack of memory, given the message of `torch.OutOfMemoryError`."""
+
+
+class Model(Protocol):
+    """A predicted structure as the families' writers take it; must be picklable."""
+
+    @property
+    def mean_plddt(self) -> float:
+        """The mean pLDDT, 0 to 100, which --stop-at-score compares."""
+
+    @property
+    def num_recycles(self) -> int:
+        """The number of passes after the first."""
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkJob:
+    """A job that is ready for its network.
+
+    Args:
+        name: name of its target.
+        job: the job.
+        sample: its input; see `Family.sample`.
+        settings: settings of the run.
+        progress: called with the number of finished steps and of all steps; see `JobSettings.num_passes`.
+    """
+
+    name: str
+    job: Job
+    sample: Any
+    settings: JobSettings
+    progress: Progress
+
+
+class Network(Protocol):
+    """A loaded network."""
+
+    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Model, ...]]:
+        """Start a job within the available memory.
+
+        Returns:
+            A function that waits for the models and returns them, one for each tag of the job; any thread may
+            call it, once.
+
+        Raises:
+            OutOfMemory: the target does not fit into memory.
+        """
+
+    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+        """Prepare the GPU by passes on something made up; end soon, also by an error, when the event is set.
+
+        Args:
+            residues: size of the made-up target.
+            wait: waits until the kernels are compiled.
+            first_job_is_ready: set when the first job waits for the GPU.
+        """
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimated cost of one target.
+
+    Args:
+        memory_bytes: peak memory of the device, parameters included; None is unknown.
+        seconds: time of the network's passes, an upper bound for shallow alignments; None is unknown.
+        is_rough: whether both are rough estimates, as on a CPU.
+    """
+
+    memory_bytes: int | None
+    seconds: float | None
+    is_rough: bool = False
+
+
+@dataclass(frozen=True)
+class PlanHeading:
+    """The heading of a plan about one part of the run, such as the database.
+
+    Args:
+        line: the line above the table.
+        name: key in the plan's JSON form.
+        values: the value of this key.
+    """
+
+    line: str
+    name: str
+    values: Any
+
+
+class Family(ABC):
+    """A kind of network. The methods with a body suit most families; see the module for their order.
+
+    Attributes:
+        name: name by which `Source.family` refers to it.
+        stage: name of the stage of its jobs in done.json.
+        has_network: False if models are made without a network, on the CPU: nothing is loaded or compiled,
+            and there are no workers.
+        unshared: the reason why several processes cannot predict a target together (--gpus-per-target), as a
+            sentence; None for networks of AlphaFold2's kind, which can (`foldcli.pipeline.network.ranks`).
+        samples_elsewhere: whether `sample` calls its argument `draw`, for which a run with GPUs starts
+            processes.
+        rank_score: value of --rank that "auto" means.
+        pairs_chains: whether its targets have several protein chains, whose alignments are paired.
+        writer: writes the files of its models.
+    """
+
+    name: ClassVar[str]
+    stage: ClassVar[str] = "predict"
+    has_network: ClassVar[bool] = True
+    unshared: ClassVar[str | None] = "--gpus-per-target: this network predicts each target on one device."
+    samples_elsewhere: ClassVar[bool] = False
+    rank_score: ClassVar[str] = "plddt"
+    pairs_chains: ClassVar[bool] = False
+    writer: ClassVar[ModelWriter] = RESIDUE_MODELS
+
+    # options and parameters
+
+    @abstractmethod
+    def claims(self, params: str | None) -> bool:
+        """Return True if a value of `--params` names parameters of this family; None is the default.
+
+        A run may use further families beside the one that claims its parameters; see `sources`.
+
+        Raises:
+            MissingError, ParametersError: the parameters do not exist, or are damaged.
+        """
+
+    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:  # noqa: B027
+        """Check that a run uses no option that this family does not have.
+
+        Args:
+            values: values of all options of the command, by parameter name.
+            given: names of those on the command line.
+
+        Raises:
+            click.UsageError: names the first such option.
+        """
+
+    @abstractmethod
+    def settings(self, options: NetworkOptions) -> JobSettings:
+        """Return the settings of a run: what the options say, with this family's defaults and limits."""
+
+    def own_settings(self, settings: Any) -> Any:
+        """Return the part of a run's settings that holds for this family, if several run together."""
+        return settings
+
+    def kinds(self, options: NetworkOptions, targets: Sequence[Any]) -> tuple[str, ...]:
+        """Return the names of the families that a run with these parameters and targets needs."""
+        return (self.name,)
+
+    @abstractmethod
+    def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[Any]:
+        """Return the models to run, in order.
+
+        Args:
+            options: options of the network.
+            kinds: result of `kinds`.
+
+        Raises:
+            MissingError: there are no parameters; the remedy says how to get them.
+        """
+
+    @abstractmethod
+    def content(self, source: Any) -> str:
+        """Return a hash of the parameters' content, after checking keys and shapes.
+
+        Raises:
+            ParametersError: a file cannot be used.
+        """
+
+    def read_file(self, source: Any) -> Any:
+        """Read the file of a source, ahead of `load` and in a thread."""
+        raise NotImplementedError(f"{self.name} reads no file ahead")
+
+    def import_libraries(self) -> None:  # noqa: B027
+        """Import what predictions need, such as torch, in a process that has just been started."""
+
+    def template_search(self, search: Any, source: Any) -> Any:
+        """Return the settings of the search for templates (`TemplateSettings`), as a network needs them."""
+        return search
+
+    # targets
+
+    def read_queries(self, sources: QuerySources, failures: "Failures") -> list[tuple[str, Any]]:
+        """Read the queries of `foldcli fold`; return names and targets.
+
+        Files that cannot be read are added to `failures`.
+
+        Raises:
+            InputError: a folder contains no query file.
+        """
+        return list(read_named_queries(sources, failures))
+
+    @abstractmethod
+    def accepts(self, target: Any, source: Any) -> str | None:
+        """Return the reason why a model of this family cannot predict a target; None if it can."""
+
+    def check(self, target: Any) -> None:  # noqa: B027
+        """Check a target before its search, as far as that takes no time.
+
+        Raises:
+            InputError: it cannot be predicted.
+        """
+
+    @abstractmethod
+    def size(self, target: Any) -> int:
+        """Return the number in the column "residues" of the plan, after checking the target.
+
+        Raises:
+            InputError: the target is invalid.
+            OSError: a file cannot be read.
+        """
+
+    def approximate_size(self, target: Any) -> int:
+        """Return a number that grows with the size of a target, without reading much, to sort targets."""
+        return approximate_length(target)
+
+    def seeds(self, target: Any) -> tuple[int, ...]:
+        """Return the seeds that the job file of a target names; empty if there are none."""
+        return getattr(target, "seeds", ())
+
+    def chains_to_search(self, target: Any) -> tuple[FastaRecord, ...]:
+        """Return the chains of a target whose alignments a search adds to the chain store, copies included.
+
+        A FastaRecord is a target that is searched as a whole instead, and has no chains here.
+        """
+        return ()
+
+    def is_searched(self, target: Any) -> bool:
+        """Return True if a target needs alignments from a search."""
+        return isinstance(target, FastaRecord) or bool(self.chains_to_search(target))
+
+    @abstractmethod
+    def target_identity(self, target: Any, request: Any) -> dict[str, Any]:
+        """Return everything that the inputs of a target depend on, as JSON values.
+
+        Args:
+            target: the target.
+            request: the request for alignments (`AlignmentRequest`); None if nothing is searched.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+
+    def identity(self, settings: Any) -> dict[str, Any]:
+        """Return the settings that every prediction depends on, for the fingerprint of a target."""
+        return {"predict": self.own_settings(settings).identity()}
+
+    # jobs
+
+    @abstractmethod
+    def uses_templates(self, source: Any) -> bool:
+        """Return True if a model takes templates."""
+
+    @abstractmethod
+    def inputs(self, target: TargetState, features: FeatureServices, with_templates: bool) -> Any:
+        """Return what the jobs of a locked target have in common, such as its features.
+
+        Called by several threads. Adds the facts of `TargetState`, and stages files such as NAME.a3m.
+
+        Args:
+            target: the target; its chains have been searched.
+            features: the feature stage.
+            with_templates: whether the search for templates is on, and a job takes them.
+
+        Raises:
+            InputError: an alignment is invalid.
+            OSError: a file cannot be read or written.
+        """
+
+    def network_facts(
+        self, source: Any, inputs: Any, settings: Any, own_templates: bool
+    ) -> dict[str, Any] | None:
+        """Return the facts about network and target for done.json; "note" has them in words.
+
+        The accuracy is named only for inputs like those with which it was measured.
+
+        Args:
+            source: the first model of the run.
+            inputs: result of `inputs`.
+            settings: settings of the run.
+            own_templates: whether the user has chosen the structures to search for templates.
+        """
+        return None
+
+    def describe_network(self, source: Any) -> str | None:
+        """Return what holds for all predictions of a network, for the log and as the begin of "note"."""
+        return None
+
+    def sampling(self, job: Job, settings: Any) -> Any:
+        """Return what the sample of a job depends on; jobs with an equal value share their sample."""
+        return job.seed
+
+    def same_for_all_seeds(self, inputs: Any, samplings: Sequence[Any]) -> str | None:
+        """Return the reason why several seeds give the same models; None if they do not."""
+        return None
+
+    @abstractmethod
+    def sample(self, inputs: Any, job: Job, settings: Any, draw: Callable[..., Any] | None = None) -> Any:
+        """Make the input of a job; called in a background thread.
+
+        Args:
+            inputs: result of `inputs`.
+            job: the job.
+            settings: settings of the run.
+            draw: draws features of AlphaFold2 in another process (`SamplingProcesses.sample`); None to draw
+                them here. Other families ignore it.
+
+        Returns:
+            Anything that can be pickled; a dictionary of arrays is mapped by workers instead of copied.
+
+        Raises:
+            InputError: the target cannot be predicted.
+        """
+
+    @abstractmethod
+    def load(self, source: Any, settings: Any, device: str, arrays: Any) -> Any:
+        """Load a network; returns a `Network`.
+
+        Args:
+            source: its parameters.
+            settings: settings of the run.
+            device: a torch device.
+            arrays: future result of `read_file`; None if it is not being read.
+
+        Raises:
+            ParametersError: the parameters cannot be used.
+        """
+
+    @abstractmethod
+    def origin(self, name: str, job: Job, sample: Any, model: Any, settings: Any) -> ModelOrigin:
+        """Return what the files of a model say about its origin.
+
+        Args:
+            name: name of the target.
+            job: the job.
+            sample: the job's input.
+            model: one of the job's models.
+            settings: settings of the run.
+        """
+
+    # words and estimates
+
+    def kernel_configs(self, sources: Sequence[Any]) -> list[Any]:
+        """Return the networks (`ModelConfig`) whose fused kernels are compiled before the first job."""
+        return []
+
+    def prepare_gpu(self, device: str, settings: Any) -> None:  # noqa: B027
+        """Make a GPU's libraries load their kernels, in a thread while the parameters are read."""
+
+    def colabfold_config(self, settings: Any) -> dict[str, Any]:
+        """Return num_recycles, recycle_early_stop_tolerance, max_seq and max_extra_seq of config.json."""
+        return {}
+
+    def describe_device(self, settings: Any, memory: DeviceMemory) -> str:
+        """Return device, precision and kernels in words, for the opening line."""
+        return f"{memory.device_name()}, {settings.precision}; {settings.kernels} kernels"
+
+    def describe_size(self, facts: Mapping[str, Any]) -> str:
+        """Return the size of a target in words, given its facts, for the line about its result."""
+        return f"{facts['residues']} residues, {facts['alignment_rows']} alignment rows"
+
+    @abstractmethod
+    def plan_heading(self, sources: Sequence[Any], settings: Any, memory: DeviceMemory) -> PlanHeading:
+        """Return the heading of the plan about device and networks, for --dry-run."""
+
+    @abstractmethod
+    def estimate(
+        self,
+        size: int,
+        target: Any,
+        sources: Sequence[Any],
+        loaded: Sequence[Any],
+        settings: Any,
+        memory: DeviceMemory,
+    ) -> Estimate | None:
+        """Return the estimated cost of a target for --dry-run; None if there is nothing to estimate.
+
+        Args:
+            size: result of `size`.
+            target: the target.
+            sources: the models that predict it.
+            loaded: all models of the run, which share the device's memory.
+            settings: settings of the run.
+            memory: the device.
+        """

@@ -1,0 +1,100 @@
+"""Networks with a manifest, such as the compact network: those that `foldcli train --package` writes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from features.alphafold2.alignment_depth import effective_sequences
+from features.templates.library.settings import TemplateSettings
+from foldcli.families.alphafold2 import AlignmentInputs, SingleChainKind
+from foldcli.families.base import Templates
+from foldcli.families.settings import NetworkOptions, PredictSettings
+from foldcli.inputs.targets import is_complex
+from foldcli.options.common import value_or_default
+from foldcli.outputs.network_note import describe_network, network_facts
+from foldcli.params.parameters import ParameterSource, find_parameters, network_folder
+from model.checkpoints.network_folder import NetworkManifest
+
+
+class Native(SingleChainKind):
+    """Networks that foldcli has trained; their manifest gives sizes, defaults and measured accuracy."""
+
+    name: ClassVar[str] = "native"
+
+    def claims(self, params: str | None) -> bool:
+        """Return True for the folder of a network with a manifest, and for its name in the package."""
+        return network_folder(params) is not None
+
+    def settings(self, options: NetworkOptions) -> PredictSettings:
+        """Return settings with the sizes and defaults that the manifest gives; see `Family.settings`."""
+        found = network_folder(options.params)
+        assert found is not None
+        inputs, predict = found[1].inputs, options.predict
+        settings: PredictSettings = replace(
+            predict,
+            num_recycles=value_or_default(options.num_recycles, inputs.num_recycles),
+            max_seq=min(predict.max_seq, inputs.msa_rows),
+            max_extra_seq=min(predict.max_extra_seq, inputs.extra_rows),
+            refine=value_or_default(options.refine, True),
+        )
+        return settings
+
+    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
+        """Return the only model of a folder; see `find_parameters`."""
+        return find_parameters(options.params, options.models, options.model_type)
+
+    def accepts(self, target: Any, source: ParameterSource) -> str | None:
+        """Return None for single chains; see `Family.accepts`."""
+        if not is_complex(target):
+            return None
+        return f"a complex of several chains: the network {source.label} predicts single chains only"
+
+    def template_search(self, search: TemplateSettings, source: ParameterSource) -> TemplateSettings:
+        """Return a search for as many templates as a network takes, by the accuracy of their copies."""
+        templates = _manifest(source).inputs.templates
+        return replace(search, max_templates=templates, by_copy_accuracy=True) if templates else search
+
+    def uses_templates(self, source: ParameterSource) -> bool:
+        """Return True if the network was trained with templates; see `Family.uses_templates`."""
+        return bool(_manifest(source).inputs.templates)
+
+    def template_features(self, templates: Templates, source: ParameterSource) -> dict[str, np.ndarray]:
+        """Return the features of templates, without side chains if the training had none."""
+        from features.templates.template_features import without_side_chains
+
+        with_side_chains = _manifest(source).inputs.template_side_chains
+        return templates.features if with_side_chains else without_side_chains(templates.features)
+
+    def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
+        from features.alphafold2.sampling import SamplingSettings
+
+        inputs = _manifest(source).inputs
+        return SamplingSettings(
+            settings.max_seq,
+            settings.max_extra_seq,
+            inputs.templates,
+            inputs.masked_fraction,
+            inputs.resample,
+        )
+
+    def network_facts(
+        self, source: ParameterSource, inputs: AlignmentInputs, settings: PredictSettings, own_templates: bool
+    ) -> dict[str, Any]:
+        """Return origin, templates and expected accuracy; see `Family.network_facts`."""
+        manifest, msa = _manifest(source), inputs.features["msa"]
+        candidates = [] if inputs.templates is None else inputs.templates.hits.templates
+        unmeasured = settings.unmeasured(manifest.inputs)
+        if candidates and own_templates:
+            unmeasured.append("templates of your own")
+        return network_facts(manifest, candidates, msa.shape[1], effective_sequences(msa), unmeasured)
+
+    def describe_network(self, source: ParameterSource) -> str:
+        """Return what holds for all predictions of a network; see `Family.describe_network`."""
+        return describe_network(_manifest(source))
+
+
+def _manifest(source: ParameterSource) -> NetworkManifest:
+    assert source.manifest is not None
+    return source.manifest

@@ -1,0 +1,76 @@
+"""The registry of families: which one `--params` names, and which one a model belongs to."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from foldcli.families.alphafold2 import AlphaFold2
+from foldcli.families.base import Family
+from foldcli.families.multimer import Multimer
+from foldcli.families.native import Native
+from foldcli.families.settings import NetworkOptions
+from foldcli.families.template_copy import TemplateCopy
+from msa.base.errors import InputError
+
+# in the order in which they are asked; the last one claims everything else
+FAMILIES: list[Family] = [TemplateCopy(), Native(), Multimer(), AlphaFold2()]
+
+
+def find_family(params: str | None) -> Family:
+    """Return the family that a value of `--params` names.
+
+    Raises:
+        MissingError, ParametersError: see `Family.claims`.
+    """
+    return next(family for family in FAMILIES if family.claims(params))
+
+
+def family_of(source: Any) -> Family:
+    """Return the family of a model's parameters (`foldcli.families.base.Source`)."""
+    return next(family for family in FAMILIES if family.name == source.family)
+
+
+def with_params(options: NetworkOptions, params: str | None) -> NetworkOptions:
+    """Return options for other parameters, with the settings of the family that they name.
+
+    Args:
+        options: options of the network; those of AlphaFold2 or without parameters.
+        params: value of `--params`.
+
+    Raises:
+        MissingError, ParametersError: see `Family.claims`.
+    """
+    options = replace(options, params=params)
+    return replace(options, predict=find_family(params).settings(options))
+
+
+def sources_for(target: Any, sources: Iterable[Any]) -> list[Any]:
+    """Return those of a run's models that predict a target: the models of the first family that accepts it.
+
+    Raises:
+        InputError: no family accepts it; gives the reason of the first one.
+    """
+    reasons = []
+    for _, models in groupby(sources, lambda source: source.family):
+        of_family = list(models)
+        reason = family_of(of_family[0]).accepts(target, of_family[0])
+        if reason is None:
+            return of_family
+        reasons.append(reason)
+    raise InputError(reasons[0])
+
+
+def check_parameters(sources: Sequence[Any]) -> list[dict[str, str]]:
+    """Check the parameters of all models before a run starts.
+
+    Returns:
+        For each source, its label, its network and a hash of its content; part of fingerprints.
+
+    Raises:
+        ParametersError: a file cannot be used; names the file and the problem.
+    """
+    return [
+        {"label": source.label, "network": source.config_name, "content": family_of(source).content(source)}
+        for source in sources
+    ]

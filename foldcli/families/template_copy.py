@@ -1,0 +1,135 @@
+"""Models that are copied from the best template instead of predicted by a network."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+import numpy as np
+
+from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs
+from foldcli.families.base import DeviceMemory, NetworkJob, PlanHeading
+from foldcli.families.settings import Job, NetworkOptions, PredictSettings
+from foldcli.inputs.targets import is_complex
+from foldcli.outputs.model_files import ModelOrigin
+from foldcli.params.parameters import TEMPLATE, TEMPLATE_COPY, ParameterSource
+from model.prediction import Prediction
+from msa.base.errors import InputError
+
+if TYPE_CHECKING:
+    from features.templates.homology import HomologyModel
+
+
+class TemplateCopy(AlignmentFamily):
+    """Copies of the best template of a single chain."""
+
+    name: ClassVar[str] = "template"
+    stage: ClassVar[str] = "copy"
+    has_network: ClassVar[bool] = False
+    unshared: ClassVar[str | None] = "--params template runs no network that several processes could share."
+
+    def claims(self, params: str | None) -> bool:
+        """Return True for "template"."""
+        return params == TEMPLATE
+
+    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
+        """Check that templates are searched; see `Family.check_options`."""
+        if values["no_templates"]:
+            raise click.UsageError("--params template and --no-templates exclude each other")
+
+    def settings(self, options: NetworkOptions) -> PredictSettings:
+        """Return settings without recycles: copies do not depend on the options of networks."""
+        return PredictSettings(num_recycles=0)
+
+    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
+        """Return the only source, which has no parameters."""
+        return [TEMPLATE_COPY]
+
+    def accepts(self, target: Any, source: ParameterSource) -> str | None:
+        """Return None for single chains; see `Family.accepts`."""
+        if not is_complex(target):
+            return None
+        return "a complex of several chains: --params template copies single chains only"
+
+    def identity(self, settings: Any) -> dict[str, Any]:
+        """Return the method; see `Family.identity`."""
+        return {"predict": {"method": TEMPLATE}}
+
+    def uses_templates(self, source: ParameterSource) -> bool:
+        """Return True."""
+        return True
+
+    def sampling(self, job: Job, settings: PredictSettings) -> None:
+        """Return None: nothing is random."""
+
+    def sample(
+        self,
+        inputs: AlignmentInputs,
+        job: Job,
+        settings: PredictSettings,
+        draw: Callable[..., Any] | None = None,
+    ) -> "HomologyModel":
+        """Copy the best template of a target.
+
+        Raises:
+            InputError: there is no template.
+        """
+        from features.templates.homology import copy_best_template  # used late
+
+        templates = inputs.templates
+        assert templates is not None
+        model = copy_best_template(templates.hits)
+        if model is None:
+            raise InputError(f"no usable template to copy: {templates.describe_rejections()}")
+        return model
+
+    def load(self, source: ParameterSource, settings: PredictSettings, device: str, arrays: Any) -> Any:
+        """Return the source of copies; see `Family.load`."""
+        return Copies()
+
+    def origin(
+        self, name: str, job: Job, sample: "HomologyModel", model: Any, settings: PredictSettings
+    ) -> ModelOrigin:
+        """Return the template in words; see `Family.origin`."""
+        return ModelOrigin(name, "no network", False, copied_from=sample.origin)
+
+    def describe_device(self, settings: PredictSettings, memory: DeviceMemory) -> str:
+        """Return a description of the device."""
+        return "CPU, no network"
+
+    def plan_heading(
+        self, sources: Sequence[ParameterSource], settings: PredictSettings, memory: DeviceMemory
+    ) -> PlanHeading:
+        """Return the heading about the method; see `Family.plan_heading`."""
+        line = "network: none; the best template of each target is copied"
+        return PlanHeading(line, "network", {"models": [source.label for source in sources]})
+
+    def estimate(self, *arguments: Any) -> None:
+        """Return None: copies take no time."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The source of copies; see `foldcli.families.base.Network`."""
+
+    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
+        """Return a function that returns the copy as a prediction, with the expected lDDT-CA as pLDDT."""
+        work.progress(1, 1)
+        sample = work.sample
+        prediction = Prediction(
+            aatype=sample.aatype,
+            residue_index=np.arange(len(sample.aatype)),
+            atom_positions=sample.positions,
+            atom_mask=sample.mask.astype(np.float32),
+            plddt=sample.expected_lddt.astype(np.float64),
+            ptm=None,
+            pae=None,
+            max_pae=None,
+            num_recycles=0,
+            tolerances=(),
+        )
+        return lambda: (prediction,)
+
+    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+        """Do nothing."""
