@@ -115,14 +115,24 @@ def build_sample(job: Job, settings: Settings, templates: TemplateRows | None = 
     generator = ConformerGenerator(settings.seed, settings.chiral_residues)
     conformers = tuple(_conformer(job, atoms, index, generator) for index in range(len(atoms.molecules)))
     rotations = np.random.default_rng(settings.seed)
-    rows = draw_rows(atoms, settings.limits, np.random.RandomState(settings.seed))
     features = (
         token_features(atoms, tokens)
         | reference_features(atoms, conformers, rotations)
-        | alignment_features(atoms, tokens, rows, settings.limits)
+        | _alignment_features(job, atoms, tokens, settings)
         | template_features(tokens, templates, settings.templates)
     )
     return Sample(atoms, tokens, conformers, {name: features[name] for name in SCHEMA})
+
+
+def _alignment_features(job: Job, atoms: Atoms, tokens: Tokens, settings: Settings) -> dict[str, np.ndarray]:
+    """Return the features of a job's alignments; errors name the job's file if they name no other."""
+    try:
+        rows = draw_rows(atoms, settings.limits, np.random.RandomState(settings.seed))
+        return alignment_features(atoms, tokens, rows, settings.limits)
+    except InputError as error:
+        if error.path is not None:
+            raise
+        raise InputError(error.reason, job.path, job.line) from None
 
 
 def _conformer(job: Job, atoms: Atoms, index: int, generator: ConformerGenerator) -> Conformer:

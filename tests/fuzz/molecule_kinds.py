@@ -45,7 +45,7 @@ _ALPHAFOLD3 = {
             "modifications": [{"ptmType": "SEP", "ptmPosition": 4}],
             "templates": [{"mmcif": "data_x\n", "queryIndices": [0, 1], "templateIndices": [1, 2]}],
         }},
-        {"rna": {"id": "R", "sequence": "ACGU", "unpairedMsaPath": "a.a3m"}},
+        {"rna": {"id": "R", "sequence": "ACGU", "unpairedMsaPath": "r.a3m"}},
         {"dna": {"id": "C", "sequence": "ACGT"}},
         {"ligand": {"id": "D", "ccdCodes": ["ATP"]}},
         {"ligand": {"id": "E", "ccdCodes": ["NAG", "NAG"]}},
@@ -69,11 +69,11 @@ _OPENFOLD3 = {
         "use_msas": True, "covalent_bonds": [[["A", 1, "CA"], ["B", 1, "C1"]]],
         "chains": [
             {"molecule_type": "protein", "chain_ids": ["A"], "sequence": "MKVS",
-             "non_canonical_residues": {"4": "SEP"}, "main_msa_file_paths": ["a.a3m"], "cyclic": False,
-             "template_cif_paths": ["t.cif"], "template_cif_chain_ids": [None]},
+             "non_canonical_residues": {"4": "SEP"}, "main_msa_file_paths": ["a.a3m"], "cyclic": False},
             {"molecule_type": "ligand", "chain_ids": "B", "smiles": "CCO"},
         ],
-    }, "r": {"chains": [{"molecule_type": "rna", "chain_ids": ["A"], "sequence": "ACGU"}]}},
+    }, "r": {"chains": [{"molecule_type": "protein", "chain_ids": ["A"], "sequence": "MKVS",
+             "template_cif_paths": ["t.cif"], "template_cif_chain_ids": [None]}]}},
 }  # fmt: skip
 _BOLTZ = """\
 version: 1
@@ -113,9 +113,10 @@ def check_failures(failures: Failures, path: Path) -> None:
             raise error
 
 
-def check_jobs(path: Path) -> None:
-    """Read jobs, and name their atoms and tokens."""
-    for name, content in {"a.a3m": _ALIGNMENT, "a.csv": _TABLE, "t.cif": b"data_x\n"}.items():
+def check_jobs(path: Path) -> int:
+    """Read jobs, name their atoms and tokens, and return the number of jobs."""
+    neighbours = {"a.a3m": _ALIGNMENT, "r.a3m": b">r\nACGU\n", "a.csv": _TABLE, "t.cif": b"data_x\n"}
+    for name, content in neighbours.items():
         path.with_name(name).write_bytes(content)
     failures = Failures(path.parent, Shard())
     jobs = read_jobs([str(path)], failures)
@@ -125,13 +126,15 @@ def check_jobs(path: Path) -> None:
             raise AssertionError(f"the name {name!r} is not file-safe")
         if sum(len(getattr(entity, "sequence", "")) for entity in job.entities) < _MAX_ATOMS:
             build_tokens(build_atoms(job))
+    return len(jobs)
 
 
-def check_ligands(path: Path) -> None:
-    """Read the ligands of a screen."""
+def check_ligands(path: Path) -> int:
+    """Read the ligands of a screen, and return their number."""
     failures = Failures(path.parent, Shard())
-    read_ligands(path, failures)
+    ligands = read_ligands(path, failures)
     check_failures(failures, path)
+    return len(ligands)
 
 
 def molecule_kinds() -> list[Kind]:
@@ -139,9 +142,9 @@ def molecule_kinds() -> list[Kind]:
     documents = [json.dumps(job, indent=1).encode() for job in (_ALPHAFOLD3, _SERVER, _OPENFOLD3)]
     component = json.dumps({**_ALPHAFOLD3, "userCCD": "", "userCCDPath": "c.cif"}).encode()
 
-    def check_components(path: Path) -> None:
+    def check_components(path: Path) -> int:
         path.with_name("job.json").write_bytes(component)
-        check_jobs(path.with_name("job.json"))
+        return check_jobs(path.with_name("job.json"))
 
     return [
         Kind("jobs json", "job.json", documents, check_jobs, "json"),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from features.assembly.job import Bond, Entity, Job, Ligand, OwnTemplate, Polymer
+from features.chemistry.components import parse_components
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8
 from foldcli.inputs.molecules.fields import (
@@ -258,10 +259,21 @@ def _seeds(content: MappingWithLines, path: str) -> tuple[int, ...]:
 
 
 def _components(content: MappingWithLines, path: str) -> str:
-    """Return the mmCIF text of the components that the user defines; empty without."""
+    """Return the mmCIF text of the components that the user defines; empty without.
+
+    Raises:
+        InputError: the text is no mmCIF of components; names its file and line.
+    """
     if not content.get("userCCD") and not content.get("userCCDPath"):
         return ""
-    return _text_or_file(content, "userCCD", "userCCDPath", path)
+    text = _text_or_file(content, "userCCD", "userCCDPath", path)
+    line = content.line_of("userCCDPath" if content.get("userCCDPath") else "userCCD")
+    file = content["userCCDPath"] if content.get("userCCDPath") else None
+    try:
+        parse_components(text, file)
+    except InputError as error:
+        raise InputError(f"userCCD: {error}", path, line) from None
+    return text
 
 
 def _text_or_file(mapping: MappingWithLines, key: str, path_key: str, path: str) -> str:
