@@ -197,8 +197,11 @@ def recognise(names: Iterable[str]) -> AlphaFold3Config:
     )
 
 
-def convert_checkpoint(source: Path, target: Path) -> None:
+def convert_checkpoint(source: Path, target: Path) -> AlphaFold3Config:
     """Write the tensors of a checkpoint as safetensors, with OpenFold3's names and without duplicates.
+
+    Returns:
+        The network, recognised by its tensors.
 
     Raises:
         ParametersMissing: see `read_checkpoint`.
@@ -210,6 +213,7 @@ def convert_checkpoint(source: Path, target: Path) -> None:
     metadata = {"network": config.name, "source_sha256": sha256_of(source)}
     with replaced_file(target) as path:
         safetensors.torch.save_file(tensors, path, metadata)
+    return config
 
 
 def sha256_of(path: Path) -> str:
