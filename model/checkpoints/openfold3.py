@@ -212,7 +212,10 @@ def convert_checkpoint(source: Path, target: Path) -> AlphaFold3Config:
     tensors = {name: tensor.contiguous() for name, tensor in _read_tensors(source).items()}
     metadata = {"network": config.name, "source_sha256": sha256_of(source)}
     with replaced_file(target) as path:
+        path.touch()
+        mode = path.stat().st_mode
         safetensors.torch.save_file(tensors, path, metadata)
+        path.chmod(mode)  # safetensors leaves a file that only its owner can read
     return config
 
 

@@ -67,6 +67,7 @@ def test_converted_checkpoint_holds_the_same_tensors(
 ) -> None:
     target = tmp_path / "network.safetensors"
     convert_checkpoint(path, target)
+    assert target.stat().st_mode == path.stat().st_mode
     with safetensors.safe_open(target, "pt") as file:
         assert set(file.keys()) == set(tensors)
         assert file.metadata() == {"network": config.name, "source_sha256": sha256_of(path)}
