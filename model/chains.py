@@ -15,10 +15,11 @@ MAX_PDB_CHAINS = len(_LETTERS)
 
 def chain_names(count: int) -> tuple[str, ...]:
     """Return the names of chains: A to Z, a to z, 0 to 9, then AA, AB and so on."""
-    return tuple(itertools.islice(_names(), count))
+    return tuple(itertools.islice(iterate_chain_names(), count))
 
 
-def _names() -> Iterator[str]:
+def iterate_chain_names() -> Iterator[str]:
+    """Yield the names of chains without end; see `chain_names`."""
     yield from _LETTERS
     for width in itertools.count(2):
         yield from map("".join, itertools.product(string.ascii_uppercase, repeat=width))

@@ -17,6 +17,8 @@ from features.chemistry.residue_classes import CLASSES, GAP, MoleculeKind, align
 from msa.alignments.files import Alignment
 from msa.base.errors import InputError
 
+# letters counted at a time, which limits memory
+_BLOCK = 1 << 20
 _ALIGNED_KINDS = (MoleculeKind.PROTEIN, MoleculeKind.RNA)
 
 
@@ -104,7 +106,7 @@ def alignment_features(
         stack = _stack(chain, atoms, limits, unpaired.take(rows[chain.name]))
         classes[: len(stack), columns] = table[stack.letters][:, residues]
         deletions[: len(stack), columns] = stack.deletions[:, residues]
-        profile[columns] = one_hot(table[everything.letters], CLASSES).mean(0)[residues]
+        profile[columns] = _frequencies(table[everything.letters])[residues]
         deletion_mean[columns] = everything.deletions.mean(0)[residues]
     angle = np.arctan(deletions.astype(np.float32) / np.float32(3))
     return {
@@ -116,6 +118,18 @@ def alignment_features(
         "num_paired_seqs": np.array([1 + paired_count], np.int32),
         "msa_mask": np.ones((depth, len(tokens)), np.float32),
     }
+
+
+def _frequencies(classes: np.ndarray) -> np.ndarray:
+    """Return the frequency of each class in each column of int [M, R]: float64 [R, 32]."""
+    rows, columns = classes.shape
+    counts = np.zeros(columns * CLASSES, np.int64)
+    offsets = np.arange(columns) * CLASSES
+    step = max(1, _BLOCK // columns)
+    for start in range(0, rows, step):
+        block = classes[start : start + step] + offsets
+        counts += np.bincount(block.ravel(), minlength=len(counts))
+    return counts.reshape(columns, CLASSES) / rows
 
 
 def _aligned_chains(atoms: Atoms) -> list[Chain]:

@@ -9,7 +9,7 @@ from features.alphafold3.alignments import AlignmentLimits, alignment_features, 
 from features.alphafold3.reference import reference_features
 from features.alphafold3.templates import TemplateRows, template_features
 from features.alphafold3.tokens import token_features
-from features.assembly.atoms import Atoms, ReferenceMolecule, build_atoms
+from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import Job
 from features.assembly.tokens import Tokens, build_tokens
 from features.chemistry.conformers import Conformer, ConformerGenerator
@@ -113,27 +113,39 @@ def build_sample(job: Job, settings: Settings, templates: TemplateRows | None = 
         reason = f"{len(tokens):,} tokens; at most {settings.max_tokens:,} are allowed"
         raise InputError(reason, job.path, job.line)
     generator = ConformerGenerator(settings.seed, settings.chiral_residues)
-    conformers = tuple(_conformer(job, item, generator) for item in atoms.molecules)
+    conformers = tuple(_conformer(job, atoms, index, generator) for index in range(len(atoms.molecules)))
     rotations = np.random.default_rng(settings.seed)
-    rows = draw_rows(atoms, settings.limits, np.random.RandomState(settings.seed))
     features = (
         token_features(atoms, tokens)
         | reference_features(atoms, conformers, rotations)
-        | alignment_features(atoms, tokens, rows, settings.limits)
+        | _alignment_features(job, atoms, tokens, settings)
         | template_features(tokens, templates, settings.templates)
     )
     return Sample(atoms, tokens, conformers, {name: features[name] for name in SCHEMA})
 
 
-def _conformer(job: Job, molecule: ReferenceMolecule, generator: ConformerGenerator) -> Conformer:
+def _alignment_features(job: Job, atoms: Atoms, tokens: Tokens, settings: Settings) -> dict[str, np.ndarray]:
+    """Return the features of a job's alignments; errors name the job's file if they name no other."""
+    try:
+        rows = draw_rows(atoms, settings.limits, np.random.RandomState(settings.seed))
+        return alignment_features(atoms, tokens, rows, settings.limits)
+    except InputError as error:
+        if error.path is not None:
+            raise
+        raise InputError(error.reason, job.path, job.line) from None
+
+
+def _conformer(job: Job, atoms: Atoms, index: int, generator: ConformerGenerator) -> Conformer:
     """Return the conformer of a reference molecule.
 
     Raises:
         InvalidMolecule: RDKit finds none for a ligand drawn by the user, which the dictionary does not have.
     """
+    molecule = atoms.molecules[index]
     conformer = generator.generate(molecule.component, molecule.in_polymer)
     smiles = molecule.component.smiles
     if smiles is not None and conformer.source == "none":
+        chain = atoms.chains[int(atoms.chain[np.argmax(atoms.molecule == index)])]
         reason = f"RDKit finds no conformer for the SMILES string {smiles!r:.200}"
-        raise InvalidMolecule(reason, job.path, job.line)
+        raise InvalidMolecule(reason, *job.place_of(chain.entity))
     return conformer

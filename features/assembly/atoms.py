@@ -138,7 +138,7 @@ def _build_chains(job: Job) -> tuple[Chain, ...]:
         kind = entity.kind if isinstance(entity, Polymer) else MoleculeKind.LIGAND
         for name in entity.chains:
             if name in seen:
-                raise InputError(f"two chains are called {name!r}", job.path, entity.line or job.line)
+                raise InputError(f"two chains are called {name!r}", *job.place_of(entity))
             seen.add(name)
             residues = tuple(
                 Residue(component, number, leaving.copy(), np.zeros(len(component), bool))
@@ -157,7 +157,7 @@ def _entity_components(
         try:
             return user_components.get(code) or read_component(code)
         except UnknownComponent:
-            raise UnknownComponent(code, job.path, entity.line or job.line) from None
+            raise UnknownComponent(code, *job.place_of(entity)) from None
 
     if isinstance(entity, Polymer):
         return _polymer_components(job, entity, read)
@@ -165,7 +165,7 @@ def _entity_components(
         try:
             components = [parse_smiles(entity.smiles, smiles_names[entity.smiles])]
         except InvalidMolecule as error:
-            raise InvalidMolecule(error.reason, job.path, entity.line or job.line) from None
+            raise InvalidMolecule(error.reason, *job.place_of(entity)) from None
     else:
         components = [read(code) for code in entity.codes]
     return [(component, np.zeros(len(component), bool)) for component in components]
@@ -180,9 +180,9 @@ def _polymer_components(
         where = f"modification {modification.code} at position {modification.position:,}"
         if not 1 <= modification.position <= len(entity.sequence):
             reason = f"{where}: the sequence has {len(entity.sequence):,} residues"
-            raise InputError(reason, job.path, entity.line or job.line)
+            raise InputError(reason, *job.place_of(entity))
         if modification.position in modified:
-            raise InputError(f"{where}: the position has another one", job.path, entity.line or job.line)
+            raise InputError(f"{where}: the position has another one", *job.place_of(entity))
         modified[modification.position] = modification.code
     default = LEAVING_ATOMS[entity.kind]
     result = []

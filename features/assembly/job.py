@@ -72,12 +72,14 @@ class Ligand:
         codes: component codes; several are the residues of one molecule, such as a glycan.
         smiles: the SMILES string instead of codes.
         line: 1-based line in the file of the job.
+        path: its file, if that is not the job's.
     """
 
     chains: tuple[str, ...]
     codes: tuple[str, ...] = ()
     smiles: str | None = None
     line: int | None = None
+    path: str | None = None
 
 
 Entity = Polymer | Ligand
@@ -137,3 +139,9 @@ class Job:
     components: str = field(default="", repr=False)
     path: str | None = None
     line: int | None = None
+
+    def place_of(self, entity: Entity) -> tuple[str | None, int | None]:
+        """Return file and line of one of its molecules, for errors."""
+        if isinstance(entity, Ligand) and entity.path is not None:
+            return entity.path, entity.line
+        return self.path, entity.line or self.line

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from features.assembly.atoms import Atoms
-from features.assembly.job import Ligand, Polymer
+from features.assembly.atoms import Atoms, build_atoms
+from features.assembly.job import Job, Ligand, Polymer
 from features.chemistry.residue_classes import STANDARD_CODES, MoleculeKind
 
 # bonds between residues that a polymer implies; any other one turns both residues into single atoms
@@ -62,6 +62,41 @@ def build_tokens(atoms: Atoms) -> Tokens:
         rank[token_chain],
         atom_token[bonds],
     )
+
+
+@dataclass(frozen=True)
+class JobSize:
+    """The size of a job.
+
+    Attributes:
+        tokens: number of tokens.
+        atoms: number of atoms.
+        chains: number of chains.
+        rows: most rows of an alignment that the job itself gives, its query included; 0 without.
+    """
+
+    tokens: int
+    atoms: int
+    chains: int
+    rows: int
+
+
+def job_size(job: Job) -> JobSize:
+    """Return the size of a job, without conformers and searches.
+
+    Raises:
+        InputError: see `build_atoms`.
+    """
+    atoms = build_atoms(job)
+    alignments = [
+        alignment
+        for entity in job.entities
+        if isinstance(entity, Polymer)
+        for alignment in (entity.alignment, entity.paired)
+        if alignment is not None
+    ]
+    rows = max(map(len, alignments), default=0)
+    return JobSize(len(build_tokens(atoms)), len(atoms), len(atoms.chains), rows)
 
 
 def _residue_starts(atoms: Atoms) -> np.ndarray:

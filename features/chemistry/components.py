@@ -4,6 +4,7 @@ The dictionary comes with biotite. Hydrogens are left out everywhere, as the net
 """
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +18,9 @@ from msa.base.errors import InputError
 
 _BOND_ORDERS = {"SING": 1, "DOUB": 2, "TRIP": 3, "QUAD": 4}
 _PEPTIDE_TYPES = frozenset({"PEPTIDE LINKING", "L-PEPTIDE LINKING", "D-PEPTIDE LINKING"})
+_MAX_CHARGE = 20
+# gemmi reports the position of an error in a string as "string:LINE:COLUMN(OFFSET): reason"
+_GEMMI_LOCATION = re.compile(r"string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
 _NUCLEOTIDE_TYPES = frozenset({"RNA LINKING", "DNA LINKING"})
 
 
@@ -107,22 +111,36 @@ def parse_components(text: str, path: str | None) -> dict[str, Component]:
     try:
         document = gemmi.cif.read_string(text)
     except (ValueError, RuntimeError) as error:
-        raise InputError(f"components are not valid mmCIF: {error}", path) from None
+        location = _GEMMI_LOCATION.match(str(error))
+        line, reason = (int(location[1]), location[2]) if location else (None, str(error))
+        raise InputError(f"components are not valid mmCIF: {reason}", path, line) from None
     components = {}
     for block in document:
         table = block.find("_chem_comp_atom.", ["atom_id"])
         if not table:
             raise InputError(f"component {block.name!r} has no atoms", path)
         code = _first(block, "_chem_comp.id") or block.name
-        columns = {name: _cif_column(block, f"_chem_comp_atom.{name}", len(table)) for name in _ATOM_TEXT}
-        numbers = {
-            name: _floats(_cif_column(block, f"_chem_comp_atom.{name}", len(table))) for name in _ATOM_NUMBERS
-        }
-        bonds = [_cif_column(block, f"_chem_comp_bond.{name}", 0) for name in _BOND_TEXT]
-        components[code] = _build(code, _first(block, "_chem_comp.type"), columns, numbers, bonds)
+        try:
+            components[code] = _parse_block(block, code, len(table))
+        except ValueError as error:
+            raise InputError(f"component {code!r:.40}: {error}", path) from None
     if not components:
         raise InputError("no component in the mmCIF text", path)
     return components
+
+
+def _parse_block(block: gemmi.cif.Block, code: str, atoms: int) -> Component:
+    """Return the component of a block; raise ValueError if its columns do not fit together."""
+    prefix = "_chem_comp_atom."
+    text = {name: _cif_column(block, prefix + name, atoms) for name in _ATOM_TEXT}
+    numbers = {name: _floats(_cif_column(block, prefix + name, atoms)) for name in _ATOM_NUMBERS}
+    if len(set(text["atom_id"])) < atoms:
+        raise ValueError("two atoms have the same name")
+    if np.any(np.abs(np.nan_to_num(numbers["charge"])) > _MAX_CHARGE):
+        raise ValueError(f"an atom has a charge of more than {_MAX_CHARGE}")
+    count = len(block.find_values(f"_chem_comp_bond.{_BOND_TEXT[0]}"))
+    bonds = [_cif_column(block, f"_chem_comp_bond.{name}", count) for name in _BOND_TEXT]
+    return _build(code, _first(block, "_chem_comp.type"), text, numbers, bonds)
 
 
 def _build(
@@ -178,6 +196,12 @@ def _first(block: gemmi.cif.Block, tag: str) -> str:
 
 
 def _cif_column(block: gemmi.cif.Block, tag: str, length: int) -> list[str]:
-    """Return the values of a tag, or question marks if the block lacks it."""
+    """Return the values of a tag, or question marks if the block lacks it.
+
+    Raises:
+        ValueError: the tag has another number of values.
+    """
     values = [str(gemmi.cif.as_string(value)) or "?" for value in block.find_values(tag)]
+    if values and len(values) != length:
+        raise ValueError(f"{tag} has {len(values):,} values instead of {length:,}")
     return values or ["?"] * length

@@ -338,20 +338,28 @@ class _JobBuilder:
 
 
 def read_named_alignment(path: str, name: str, line: int) -> Alignment:
-    """Read an alignment that a job names, relative to the folder of the job file or to the current folder.
+    """Read an alignment that a job names; see `find_named_file`.
 
     Raises:
         InputError: the file is missing, or it is not an alignment.
     """
+    return read_alignment(os.fspath(find_named_file(path, name, "alignment file", line)))
+
+
+def find_named_file(path: str, name: str, description: str, line: int) -> Path:
+    """Return a file that a job names, relative to the folder of the job file or to the current folder.
+
+    Raises:
+        InputError: there is no such file.
+    """
     candidates = (Path(path).parent / name, Path(name)) if path != "-" else (Path(name),)
     for candidate in candidates:
         try:
-            found = candidate.is_file()
-        except OSError:  # such as a name that is too long
-            found = False
-        if found:
-            return read_alignment(os.fspath(candidate))
-    raise InputError(f"alignment file not found: {name:.200}", path, line)
+            if candidate.is_file():
+                return candidate
+        except (OSError, ValueError):  # such as a name that is too long
+            continue
+    raise InputError(f"{description} not found: {name:.200}", path, line)
 
 
 def _check_alternatives(

@@ -142,20 +142,27 @@ def name_queries(queries: Iterable[Query]) -> list[tuple[str, Query]]:
                 continue
             seen.add((query.id, query.sequence))
         distinct.append(query)
-    unique_ids = unique_names([query.id for query in distinct])
-    queries_and_ids = list(zip(distinct, unique_ids, strict=True))
-    renamings = [f"{query.id} → {new_id}" for query, new_id in queries_and_ids if new_id != query.id]
-    renamed = [query if new_id == query.id else _rename(query, new_id) for query, new_id in queries_and_ids]
-    _warn("left out, because an earlier query has the same id and sequence", repeated_ids)
-    _warn("renamed, because an earlier query has the same id", renamings)
-    _warn("with stop codons ('*') read as X", [query.id for query in renamed if query.stop_codons])
+    warn_queries("left out, because an earlier query has the same id and sequence", repeated_ids)
+    unique_ids, names = distinct_ids_and_names([query.id for query in distinct])
+    renamed = [
+        query if new_id == query.id else _rename(query, new_id)
+        for query, new_id in zip(distinct, unique_ids, strict=True)
+    ]
+    warn_queries("with stop codons ('*') read as X", [query.id for query in renamed if query.stop_codons])
     for query in renamed:
         if isinstance(query, ProfileQuery):
             logger.debug("%s: searching with the profile of %s", query.id, query.source)
+    return list(zip(names, renamed, strict=True))
+
+
+def distinct_ids_and_names(ids: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return distinct ids and distinct file-safe names for ids that may be repeated; log the changes."""
+    unique_ids = unique_names(ids)
+    renamings = [f"{old} → {new}" for old, new in zip(ids, unique_ids, strict=True) if new != old]
+    warn_queries("renamed, because an earlier query has the same id", renamings)
     safe_names = [file_safe_name(new_id) for new_id in unique_ids]
     log_unusual_names(zip(unique_ids, safe_names, strict=True))
-    names = unique_names(safe_names)
-    return list(zip(names, renamed, strict=True))
+    return unique_ids, unique_names(safe_names)
 
 
 def _rename(query: Query, new_id: str) -> Query:
@@ -165,7 +172,7 @@ def _rename(query: Query, new_id: str) -> Query:
     return replace(query, header=new_id + query.header[len(query.id) :])
 
 
-def _warn(reason: str, query_ids: Sequence[str]) -> None:
+def warn_queries(reason: str, query_ids: Sequence[str]) -> None:
     """Log one warning about queries, with the ids of the first ones."""
     if query_ids:
         count = f"{len(query_ids)} quer{'ies' if len(query_ids) > 1 else 'y'}"
@@ -203,22 +210,38 @@ def read_queries(
         return list(parse_profiles(data, name, matrix))
     data = without_separator(data, name)
     text = data.lstrip()
-    job_format = _job_format(text, name)
-    if job_format is not None:
-        jobs = _parse_jobs(job_format, data, name)
+    file_format = job_format(text, name)
+    if file_format is not None:
+        jobs = _parse_jobs(file_format, data, name)
         return [_with_profiles(job, comp_bias_corr, matrix) for job in split_complexes(jobs)]
-    if text.startswith((stockholm.START, b"#")):
-        return [_query_of_file(parse_alignment(data, name), comp_bias_corr, matrix)]
-    is_aligned, has_suffix = _looks_like_alignment(text), name.lower().endswith(_ALIGNMENT_ENDINGS)
-    if is_aligned or (has_suffix and text.startswith(b">")):
-        try:
-            alignment = parse_alignment(data, name)
-        except InputError as error:
-            cause = "gaps or insertions make" if is_aligned else "its name makes"
-            reason = f"{cause} this an alignment, but {error.reason}"
-            raise InputError(reason, name, error.line, error.column) from None
+    alignment = find_alignment(data, name)
+    if alignment is not None:
         return [_query_of_file(alignment, comp_bias_corr, matrix)]
     return read_sequences(data, name)
+
+
+def find_alignment(data: bytes, name: str) -> Alignment | None:
+    """Return the alignment in a file's content; None if it is FASTA or of another kind.
+
+    Args:
+        data: decompressed content.
+        name: file name, whose suffix counts if the content is ambiguous.
+
+    Raises:
+        InputError: the content or the name is that of an alignment, but it cannot be read.
+    """
+    text = data.lstrip()
+    if text.startswith((stockholm.START, b"#")):
+        return parse_alignment(data, name)
+    is_aligned, has_suffix = _looks_like_alignment(text), name.lower().endswith(_ALIGNMENT_ENDINGS)
+    if not is_aligned and not (has_suffix and text.startswith(b">")):
+        return None
+    try:
+        return parse_alignment(data, name)
+    except InputError as error:
+        cause = "gaps or insertions make" if is_aligned else "its name makes"
+        reason = f"{cause} this an alignment, but {error.reason}"
+        raise InputError(reason, name, error.line, error.column) from None
 
 
 def read_sequences(data: bytes, path: str) -> list[Query]:
@@ -296,7 +319,7 @@ def is_unaligned_fasta(data: bytes) -> bool:
     return text.startswith(b">") and not _looks_like_alignment(text)
 
 
-def _job_format(text: bytes, name: str) -> str | None:
+def job_format(text: bytes, name: str) -> str | None:
     """Return "table", "json" or "yaml"; None if the text may be FASTA or an alignment."""
     if text.startswith(b">"):
         return None
@@ -309,20 +332,25 @@ def _job_format(text: bytes, name: str) -> str | None:
     return _JOB_FORMATS.get(_without_compression(name).suffix.lower())
 
 
+def name_of_file(name: str) -> str:
+    """Return the name of a job whose file states none: the file's, without suffixes."""
+    return "stdin" if name == "-" else _without_compression(name).stem
+
+
 def _without_compression(name: str) -> Path:
     """Return a file's path without the suffix of its compression."""
     path = Path(name)
     return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
 
 
-def _parse_jobs(job_format: str, data: bytes, name: str) -> Iterable[Query]:
-    if job_format == "table":
+def _parse_jobs(file_format: str, data: bytes, name: str) -> Iterable[Query]:
+    if file_format == "table":
         return parse_table(data, name)
     if not data.strip():
         raise InputError("empty file", name)
-    if job_format == "json":
+    if file_format == "json":
         return parse_alphafold3(data, name)
-    return parse_boltz(data, name, "stdin" if name == "-" else _without_compression(name).stem)
+    return parse_boltz(data, name, name_of_file(name))
 
 
 def _with_profiles(query: Query, comp_bias_corr: bool, matrix: str) -> Query:

@@ -22,7 +22,7 @@ from model.alphafold2.modules.config import model_config
 from msa.base.errors import InputError, MissingError
 
 # subfolder for unfinished files, on the file system of the final ones so that these can be renamed
-_WORK_FOLDER = ".fetch"
+WORK_FOLDER = ".fetch"
 _UNPACKED_PREFIX = "unpacked-"
 # disk space to leave for other programs
 _RESERVED_BYTES = 64 << 20
@@ -88,8 +88,8 @@ def fetch(settings: FetchSettings, reporter: FetchReporter) -> list[Path]:
         return []
     make_writable_folder(settings.folder)
     manifest = read_manifest(settings.folder)
-    work = settings.folder / _WORK_FOLDER
-    with _locked_work_folder(work):
+    work = settings.folder / WORK_FOLDER
+    with locked_work_folder(work):
         partial_file = PartialFile(work / "archive.tar.part")
         path, record = _get_archive(settings, partial_file, missing, reporter)
         unpacked = _install(settings, partial_file, path, missing, reporter)
@@ -120,7 +120,7 @@ def _get_archive(
     else:
 
         def check_space(remaining: int) -> None:
-            _check_space(settings.folder, remaining + sum(map(parameter_bytes, missing.values())))
+            check_disk_space(settings.folder, remaining + sum(map(parameter_bytes, missing.values())))
 
         with reporter.progress_bar("downloading") as progress:
             download = Download(
@@ -161,7 +161,7 @@ def _install(
         folder = Path(temporary)
         try:
             with reporter.progress_bar("unpacking") as progress:
-                check_space = functools.partial(_check_space, settings.folder)
+                check_space = functools.partial(check_disk_space, settings.folder)
                 unpacked = unpack(archive, missing, folder, check_space, progress)
             for name, network in missing.items():
                 _check_file(folder / name, network)
@@ -185,7 +185,8 @@ def _check_file(file: Path, network: str) -> None:
         raise InputError(f"in the archive, {file.name}: {problem}")
 
 
-def _check_space(folder: Path, needed: int) -> None:
+def check_disk_space(folder: Path, needed: int) -> None:
+    """Raise MissingError if a folder's disk has not as many free bytes."""
     free = shutil.disk_usage(folder).free
     if needed + _RESERVED_BYTES > free:
         raise MissingError(
@@ -196,7 +197,7 @@ def _check_space(folder: Path, needed: int) -> None:
 
 
 @contextlib.contextmanager
-def _locked_work_folder(work: Path) -> Iterator[None]:
+def locked_work_folder(work: Path) -> Iterator[None]:
     """Create and lock the folder for unfinished files; remove it afterwards unless it holds a download.
 
     Raises:

@@ -197,8 +197,11 @@ def recognise(names: Iterable[str]) -> AlphaFold3Config:
     )
 
 
-def convert_checkpoint(source: Path, target: Path) -> None:
+def convert_checkpoint(source: Path, target: Path) -> AlphaFold3Config:
     """Write the tensors of a checkpoint as safetensors, with OpenFold3's names and without duplicates.
+
+    Returns:
+        The network, recognised by its tensors.
 
     Raises:
         ParametersMissing: see `read_checkpoint`.
@@ -209,7 +212,11 @@ def convert_checkpoint(source: Path, target: Path) -> None:
     tensors = {name: tensor.contiguous() for name, tensor in _read_tensors(source).items()}
     metadata = {"network": config.name, "source_sha256": sha256_of(source)}
     with replaced_file(target) as path:
+        path.touch()
+        mode = path.stat().st_mode
         safetensors.torch.save_file(tensors, path, metadata)
+        path.chmod(mode)  # safetensors leaves a file that only its owner can read
+    return config
 
 
 def sha256_of(path: Path) -> str:

@@ -45,6 +45,7 @@ from msa.alignments.files import read_alignment
 from msa.base.errors import InputError
 from msa.io.structures import read_structure
 from tests.fuzz.fuzzing import Kind, mutated, print_table, run_cases
+from tests.fuzz.molecule_kinds import molecule_kinds
 from tests.fuzz.query_kinds import COMPLEX, DATA, ROOT, query_kinds
 from tests.fuzz.result_kinds import record_kinds
 
@@ -215,6 +216,7 @@ def all_kinds(folder: Path) -> list[Kind]:
     """Return all kinds of files; `folder` receives the originals of those that belong together."""
     return [
         *query_kinds(),
+        *molecule_kinds(),
         *parameter_kinds(folder),
         *feature_kinds(folder),
         *template_kinds(folder),

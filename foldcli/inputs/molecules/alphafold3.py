@@ -1,28 +1,32 @@
 """Jobs in JSON for AlphaFold 3 (versions 1 to 4) and for AlphaFold Server."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from features.assembly.job import Bond, Entity, Job, Ligand, OwnTemplate, Polymer
+from features.chemistry.components import parse_components
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_json_with_lines
+from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8
 from foldcli.inputs.molecules.fields import (
+    Refuse,
     as_mapping,
-    chain_names,
     check_keys,
     check_query,
     clean_polymer,
-    find_unsupported,
+    find_named_file,
     query_alignment,
+    raise_error,
     read_bond,
     read_chains,
+    read_each,
     read_entities,
     read_modifications,
     read_named_alignment,
     read_number,
     required_text,
 )
+from foldcli.inputs.molecules.glycans import attach_glycans, parse_glycan
+from model.chains import iterate_chain_names
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes
@@ -45,21 +49,21 @@ _TEMPLATE_KEYS = ("mmcif", "mmcifPath", "queryIndices", "templateIndices")
 _MAX_COPIES = 10_000
 
 
-def parse_alphafold3_jobs(data: bytes, path: str) -> list[Job]:
-    """Parse a JSON file: one job, or a list of jobs.
+def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> list[Job]:
+    """Return the jobs of a JSON file: one job, or a list of jobs.
 
     Args:
-        data: decompressed JSON.
+        content: result of `parse_json_with_lines`.
         path: file name for errors, to whose folder the names of other files in it are relative.
+        refuse: called with the error of each job that cannot be read, which names its line.
 
     Raises:
-        InputError: invalid JSON or an invalid job; names the line.
+        InputError: the list has no job.
     """
-    content = parse_json_with_lines(data, path)
     jobs = content if isinstance(content, list) else [content]
     if not jobs:
         raise InputError("no job in the list", path, 1)
-    return [_job(as_mapping(job, "a job", path, 1), path) for job in jobs]
+    return read_each(jobs, lambda job: _job(as_mapping(job, "a job", path, 1), path), refuse)
 
 
 def _job(content: MappingWithLines, path: str) -> Job:
@@ -74,12 +78,20 @@ def _job(content: MappingWithLines, path: str) -> Job:
         known = ", ".join(map(str, _VERSIONS[dialect]))
         reason = f"version {version!r:.20} of {dialect}: versions {known} are known"
         raise InputError(reason, path, content.line_of("version"))
-    free_names = chain_names()
-    entities = tuple(_entity(kind, entity, free_names, path) for kind, entity in read_entities(content, path))
+    items = read_entities(content, path)
+    used = {name for _, entity in items if "id" in entity for name in read_chains(entity, "id", path)}
+    free_names = (name for name in iterate_chain_names() if name not in used)
+    entities = [_entity(kind, entity, free_names, path) for kind, entity in items]
+    glycan_bonds: list[Bond] = []
+    for (_, entity), polymer in zip(items, tuple(entities), strict=True):
+        if isinstance(polymer, Polymer) and entity.get("glycans"):
+            ligands, bonds = _glycans(entity, polymer, free_names, path)
+            entities += ligands
+            glycan_bonds += bonds
     return Job(
         required_text(content, "name", path),
-        entities,
-        _bonds(content, path),
+        tuple(entities),
+        (*_bonds(content, path), *glycan_bonds),
         _seeds(content, path),
         _components(content, path),
         path,
@@ -110,7 +122,6 @@ def _chains(entity: MappingWithLines, free_names: Iterator[str], path: str) -> t
 def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Polymer:
     """Return a polymer."""
     check_keys(entity, _POLYMER_KEYS, path)
-    find_unsupported(entity, {"glycans": "glycans without the atoms of their bonds"}, path)
     line = entity.line_of("sequence")
     sequence = clean_polymer(required_text(entity, "sequence", path), kind, path, line)
     is_protein = kind == MoleculeKind.PROTEIN
@@ -127,6 +138,27 @@ def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[
         _templates(entity, sequence, path),
         line=entity.line,
     )
+
+
+def _glycans(
+    entity: MappingWithLines, polymer: Polymer, free_names: Iterator[str], path: str
+) -> tuple[list[Ligand], list[Bond]]:
+    """Return the ligands and bonds of the glycans of a protein."""
+    line = entity.line_of("glycans")
+    if not isinstance(entity["glycans"], list):
+        raise InputError("'glycans' is not a list", path, line)
+    glycans = []
+    modified = {modification.position for modification in polymer.modifications}
+    for item in entity["glycans"]:
+        mapping = as_mapping(item, "a glycan", path, line)
+        check_keys(mapping, ("residues", "position"), path)
+        position = read_number(mapping.get("position"), "position", path, mapping.line_of("position"))
+        if position in modified:
+            raise InputError(f"glycan: residue {position:,} is modified", path, mapping.line_of("position"))
+        modified.add(position)
+        text = required_text(mapping, "residues", path)
+        glycans.append(parse_glycan(text, position, path, mapping.line_of("residues")))
+    return attach_glycans(polymer.sequence, polymer.chains, glycans, free_names, path, line)
 
 
 def _alignment(entity: MappingWithLines, key: str, query: str, path: str) -> Alignment | None:
@@ -227,10 +259,21 @@ def _seeds(content: MappingWithLines, path: str) -> tuple[int, ...]:
 
 
 def _components(content: MappingWithLines, path: str) -> str:
-    """Return the mmCIF text of the components that the user defines; empty without."""
+    """Return the mmCIF text of the components that the user defines; empty without.
+
+    Raises:
+        InputError: the text is no mmCIF of components; names its file and line.
+    """
     if not content.get("userCCD") and not content.get("userCCDPath"):
         return ""
-    return _text_or_file(content, "userCCD", "userCCDPath", path)
+    text = _text_or_file(content, "userCCD", "userCCDPath", path)
+    line = content.line_of("userCCDPath" if content.get("userCCDPath") else "userCCD")
+    file = content["userCCDPath"] if content.get("userCCDPath") else None
+    try:
+        parse_components(text, file)
+    except InputError as error:
+        raise InputError(f"userCCD: {error}", path, line) from None
+    return text
 
 
 def _text_or_file(mapping: MappingWithLines, key: str, path_key: str, path: str) -> str:
@@ -244,7 +287,7 @@ def _text_or_file(mapping: MappingWithLines, key: str, path_key: str, path: str)
     if not mapping.get(path_key):
         return required_text(mapping, key, path)
     name = required_text(mapping, path_key, path)
-    file = Path(path).parent / name if path != "-" else Path(name)
+    file = find_named_file(path, name, path_key, mapping.line_of(path_key))
     try:
         return decode_utf8(read_bytes(file), str(file))
     except OSError as error:

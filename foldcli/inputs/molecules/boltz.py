@@ -1,15 +1,20 @@
 """Jobs in YAML for Boltz."""
 
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from features.assembly.job import Bond, Entity, Job, Ligand, Polymer
+from features.assembly.job import Bond, Entity, Job, Ligand, OwnTemplate, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.json_with_lines import MappingWithLines, parse_yaml_with_lines
+from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_yaml_with_lines
 from foldcli.inputs.molecules.fields import (
     as_mapping,
     check_keys,
     check_query,
     clean_polymer,
+    find_named_file,
     find_unsupported,
     query_alignment,
     read_bond,
@@ -19,11 +24,14 @@ from foldcli.inputs.molecules.fields import (
     read_named_alignment,
     required_text,
 )
-from msa.alignments.files import Alignment
+from foldcli.inputs.molecules.template_files import template_of_file
+from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
+from msa.io.compression import read_bytes
 
 _KEYS = ("version", "sequences", "constraints", "templates", "properties")
-_UNSUPPORTED = {"templates": "custom templates", "properties": "properties such as affinity"}
+_UNSUPPORTED = {"properties": "properties such as affinity"}
+_TEMPLATE_KEYS = ("cif", "pdb", "chain_id", "template_id", "force", "threshold")
 _POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
 _POLYMER_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
 _LIGAND_KEYS = ("id", "ccd", "smiles")
@@ -45,7 +53,55 @@ def parse_boltz_job(data: bytes, path: str, name: str) -> Job:
     check_keys(content, _KEYS, path)
     find_unsupported(content, _UNSUPPORTED, path)
     entities = tuple(_entity(kind, entity, path) for kind, entity in read_entities(content, path))
+    entities = _add_templates(entities, content, path)
     return Job(name, entities, _bonds(content, path), path=path, line=content.line)
+
+
+def _add_templates(entities: tuple[Entity, ...], content: MappingWithLines, path: str) -> tuple[Entity, ...]:
+    """Return the molecules with the templates that the file gives to their chains.
+
+    A template without `chain_id` is given to every protein, as by Boltz; without `template_id`, the chain of
+    the file is used whose alignment scores best.
+    """
+    items, line = content.get("templates") or [], content.line_of("templates")
+    if not isinstance(items, list):
+        raise InputError("'templates' is not a list", path, line)
+    templates: dict[int, list[OwnTemplate]] = {}
+    chains = {name: index for index, entity in enumerate(entities) for name in entity.chains}
+    proteins = [index for index, entity in enumerate(entities) if _is_protein(entity)]
+    for item in items:
+        mapping = as_mapping(item, "a template", path, line)
+        check_keys(mapping, _TEMPLATE_KEYS, path)
+        find_unsupported(mapping, {"threshold": "templates enforced by a potential"}, path)
+        if mapping.get("force") in _TRUE:
+            raise InputError(
+                "templates enforced by a potential (force) are not supported", path, mapping.line
+            )
+        file = required_text(mapping, "pdb" if "pdb" in mapping else "cif", path)
+        requested = read_chains(mapping, "chain_id", path) if mapping.get("chain_id") else ()
+        ids = read_chains(mapping, "template_id", path) if mapping.get("template_id") else ()
+        if unknown := [name for name in requested if chains.get(name) not in proteins]:
+            raise InputError(f"template of {unknown[0]!r}: no such protein", path, mapping.line)
+        if ids and len(ids) != len(requested):
+            reason = f"{len(requested)} chain_id and {len(ids)} template_id"
+            raise InputError(reason, path, mapping.line_of("template_id"))
+        pairs = dict(zip([chains[name] for name in requested], ids or [None] * len(requested), strict=True))
+        for index, chain in (pairs or dict.fromkeys(proteins)).items():
+            entity = entities[index]
+            assert isinstance(entity, Polymer)
+            template = template_of_file(path, file, chain, entity.sequence, mapping.line)
+            templates.setdefault(index, []).append(template)
+    return tuple(
+        replace(entity, templates=tuple(templates[index]))
+        if isinstance(entity, Polymer) and index in templates
+        else entity
+        for index, entity in enumerate(entities)
+    )
+
+
+def _is_protein(entity: Entity) -> bool:
+    """Return whether a molecule is a protein."""
+    return isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN
 
 
 def _entity(kind: str, entity: MappingWithLines, path: str) -> Entity:
@@ -89,8 +145,40 @@ def _alignment(entity: MappingWithLines, sequence: str, path: str) -> Alignment 
     if name in ("empty", "0"):
         return query_alignment(sequence)
     if name.lower().endswith(".csv"):
-        raise InputError("an alignment as a table (.csv) is not supported: give A3M", path, line)
+        return _table_alignment(find_named_file(path, name, "alignment file", line))
     return read_named_alignment(path, name, line)
+
+
+def _table_alignment(file: Path) -> Alignment:
+    """Return the alignment in Boltz's table of the columns `key` and `sequence`.
+
+    Rows of different chains with the same key are of one species, and can be paired.
+
+    Raises:
+        InputError: a column is missing, or the rows are no alignment; names the line.
+        OSError: the file cannot be read.
+    """
+    name = str(file)
+    text = decode_utf8(read_bytes(file), name)
+    rows = csv.reader(io.StringIO(text, newline=""))
+    records = []
+    try:
+        columns = [column.strip().lower() for column in next(rows, [])]
+        if not {"key", "sequence"} <= set(columns):
+            raise InputError("expected the columns key and sequence", name, 1)
+        for number, row in enumerate(rows):
+            if not row:
+                continue
+            if len(row) != len(columns):
+                reason = f"{len(row)} fields instead of {len(columns)}"
+                raise InputError(reason, name, rows.line_num)
+            fields = dict(zip(columns, row, strict=True))
+            key = fields["key"].strip()
+            species = "" if key in ("", "-1", "nan") else f" TaxID={'_'.join(key.split())}"
+            records.append(f">{number}{species}\n{''.join(fields['sequence'].split())}\n")
+    except csv.Error as error:
+        raise InputError(f"not a table: {error}", name, max(1, rows.line_num)) from None
+    return parse_alignment("".join(records).encode(), name)
 
 
 def _bonds(content: MappingWithLines, path: str) -> tuple[Bond, ...]:

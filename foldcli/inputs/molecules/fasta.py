@@ -1,23 +1,42 @@
-"""Jobs in FASTA: Boltz's headers `>A|protein`, and ColabFold's `SEQUENCE:ccd|ATP`."""
+"""Jobs in FASTA: headers `>A|protein` of Boltz, `>protein|name=A` of Chai, and ColabFold's `SEQ:ccd|ATP`."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from features.assembly.job import Entity, Job, Ligand, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.json_with_lines import decode_utf8
 from foldcli.inputs.molecules.fields import (
-    chain_names,
+    Refuse,
     check_query,
     clean_polymer,
     query_alignment,
+    raise_error,
+    read_each,
     read_named_alignment,
 )
+from model.chains import iterate_chain_names
 from msa.base.errors import InputError
+from msa.io.fasta import clean_header, first_word
 
 _POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
 _KINDS = (*_POLYMERS, "ccd", "smiles")
-_TYPED_HEADER = re.compile(rf"^\s*([^|\s]+)\s*\|\s*({'|'.join(_KINDS)})\s*(?:\||$)", re.IGNORECASE)
+_NAMES = rf"(?:{'|'.join(_KINDS)})"
+_BOLTZ_HEADER = re.compile(rf"[ \t]*([^|\s]+)[ \t]*\|[ \t]*({_NAMES})[ \t]*(?:\|([^\r\n]*))?", re.IGNORECASE)
+_CHAI_HEADER = re.compile(
+    r"[ \t]*(protein|rna|dna|ligand|ion|glycan)[ \t]*\|[ \t]*(?:name=)?[ \t]*([^\s|][^|\r\n]*)", re.IGNORECASE
+)
+# a header that names a kind, or a sequence line such as `rna|ACGU` or `SEQUENCE:ccd|ATP`
+_MOLECULES = re.compile(
+    "|".join(
+        (
+            rf"^>{_BOLTZ_HEADER.pattern}\r?$",
+            rf"^>{_CHAI_HEADER.pattern}",
+            rf"^(?:[^>#|\n]*:)?[ \t]*{_NAMES}[ \t]*\|",
+        )
+    ).encode(),
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -29,56 +48,74 @@ class _Record:
     line: int
 
 
-def parse_fasta_jobs(data: bytes, path: str, name: str) -> list[Job]:
+def names_molecules(text: bytes) -> bool:
+    """Return whether FASTA names kinds of molecules, in a header or in a sequence line."""
+    return text.startswith(b">") and _MOLECULES.search(text) is not None
+
+
+def parse_fasta_jobs(data: bytes, path: str, name: str, refuse: Refuse = raise_error) -> list[Job]:
     """Parse FASTA: one job if the headers name kinds of chains, else one job per record.
 
     Args:
         data: decompressed FASTA.
         path: file name for errors, to whose folder the names of alignments are relative.
         name: name of the job if the headers name chains.
+        refuse: called with the error of each record that is no job: an unknown kind, or an invalid sequence.
 
     Raises:
-        InputError: text before the first header, an unknown kind, or an invalid sequence; names the line.
+        InputError: text before the first header, or an error in a file of one job; names the line.
     """
     records = _records(decode_utf8(data, path), path)
-    if _TYPED_HEADER.match(records[0].header):
+    if _typed_header(records[0].header) is not None:
         entities = tuple(_typed_entity(record, path) for record in records)
         return [Job(name, entities, path=path, line=records[0].line)]
-    return [_joined_job(record, path) for record in records]
+    return read_each(records, lambda record: _joined_job(record, path), refuse)
+
+
+def _typed_header(header: str) -> tuple[str, str, str] | None:
+    """Return the chain, the kind and the alignment that a header names; None if it names no kind."""
+    header = clean_header(header)
+    if (boltz := _BOLTZ_HEADER.fullmatch(header)) is not None:
+        return boltz[1], boltz[2].lower(), (boltz[3] or "").strip()
+    if (chai := _CHAI_HEADER.match(header)) is not None:
+        kind = {"ligand": "smiles", "ion": "ccd"}.get(chai[1].lower(), chai[1].lower())
+        return "_".join(chai[2].split()), kind, ""
+    return None
 
 
 def _records(text: str, path: str) -> list[_Record]:
     """Return the records of a file; raise InputError if it has none."""
-    records: list[_Record] = []
+    records: list[tuple[str, list[str], int]] = []
     for line, content in enumerate(text.splitlines(), 1):
         if content.startswith(">"):
-            records.append(_Record(content[1:].strip(), "", line))
+            records.append((content[1:].strip(), [], line))
         elif content.strip():
             if not records:
                 raise InputError("text before the first header", path, line)
-            last = records[-1]
-            records[-1] = _Record(last.header, last.text + content.strip(), last.line)
+            records[-1][1].append(content.strip())
     if not records:
         raise InputError("no record", path)
-    return records
+    return [_Record(header, "".join(lines), line) for header, lines, line in records]
 
 
 def _typed_entity(record: _Record, path: str) -> Entity:
-    """Return the chain of a record whose header is `chain|kind` or `chain|protein|alignment`."""
-    if not _TYPED_HEADER.match(record.header):
-        reason = f"header {record.header!r:.60} is not chain|kind, with a kind of {', '.join(_KINDS)}"
+    """Return the chain of a record whose header names its kind, and for Boltz may name an alignment."""
+    if (declared := _typed_header(record.header)) is None:
+        reason = f"header {record.header!r:.60} names no kind of chain ({', '.join(_KINDS)}), as others do"
         raise InputError(reason, path, record.line)
-    chain, kind, *rest = (part.strip() for part in record.header.split("|"))
-    entity = _entity(kind.lower(), record.text, (chain,), path, record.line)
-    if kind.lower() != "protein" or not rest or not rest[0]:
+    chain, kind, name = declared
+    if kind not in _KINDS:
+        raise InputError(f"a {kind} in FASTA is not supported: give ccd or smiles", path, record.line)
+    entity = _entity(kind, record.text, (chain,), path, record.line)
+    if not isinstance(entity, Polymer) or not name:
         return entity
-    assert isinstance(entity, Polymer)
-    if rest[0] == "empty":
+    if entity.kind != MoleculeKind.PROTEIN:
+        raise InputError(f"an alignment of {kind} in a header is not supported", path, record.line)
+    if name == "empty":
         alignment = query_alignment(entity.sequence)
     else:
-        alignment = read_named_alignment(path, rest[0], record.line)
-    checked = check_query(alignment, entity.sequence, path, record.line)
-    return Polymer(entity.kind, entity.sequence, entity.chains, alignment=checked, line=record.line)
+        alignment = read_named_alignment(path, name, record.line)
+    return replace(entity, alignment=check_query(alignment, entity.sequence, path, record.line))
 
 
 def _joined_job(record: _Record, path: str) -> Job:
@@ -86,7 +123,7 @@ def _joined_job(record: _Record, path: str) -> Job:
     if not record.text:
         raise InputError("no sequence", path, record.line)
     copies: dict[tuple[str, str], list[str]] = {}
-    names = chain_names()
+    names = iterate_chain_names()
     for part in record.text.split(":"):
         kind, separator, content = part.partition("|")
         key = (kind.strip().lower(), content) if separator else ("protein", part)
@@ -99,8 +136,8 @@ def _joined_job(record: _Record, path: str) -> Job:
         _entity(kind, text.replace(";", ":") if kind == "smiles" else text, tuple(chains), path, record.line)
         for (kind, text), chains in copies.items()
     )
-    words = record.header.split()
-    return Job(words[0] if words else f"line{record.line}", entities, path=path, line=record.line)
+    name = first_word(clean_header(record.header))
+    return Job(name or f"line{record.line}", entities, path=path, line=record.line)
 
 
 def _entity(kind: str, text: str, chains: tuple[str, ...], path: str, line: int) -> Entity:

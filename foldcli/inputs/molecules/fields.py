@@ -1,54 +1,72 @@
 """Fields that the job files of several programs share: sequences, chain ids, alignments."""
 
-from collections.abc import Iterator
-from itertools import count, product
-from string import ascii_uppercase
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
-from features.assembly.job import Bond, BondedAtom, Modification
+from features.assembly.job import Bond, BondedAtom, Job, Modification
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.job_files import (
     as_mapping,
     check_keys,
+    find_named_file,
     read_entities,
     read_named_alignment,
     required_text,
 )
 from foldcli.inputs.json_with_lines import MappingWithLines
+from foldcli.logs import logger
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 from msa.io.fasta import clean_sequence
+from msa.io.molecules import looks_like_nucleic_acid
 
 __all__ = [
-    "as_mapping", "chain_names", "check_keys", "check_query", "clean_polymer", "find_unsupported",
-    "join_alignments",
-    "query_alignment", "read_bond", "read_chains", "read_entities", "read_modifications",
-    "read_named_alignment",
-    "required_text",
+    "as_mapping", "check_keys", "check_query", "clean_polymer", "find_named_file", "find_unsupported",
+    "join_alignments", "query_alignment", "raise_error", "read_bond", "read_chains", "read_each",
+    "read_entities", "read_modifications", "read_named_alignment", "required_text",
 ]  # fmt: skip
+
+T = TypeVar("T")
+Refuse = Callable[[InputError], None]
+"""A function that records the error of one job, so that the others of its file are read."""
 
 _NUCLEOTIDES = {MoleculeKind.RNA: frozenset("ACGUN"), MoleculeKind.DNA: frozenset("ACGTN")}
 
 
-def chain_names() -> Iterator[str]:
-    """Yield A to Z, AA, AB, ..."""
-    for length in count(1):
-        for letters in product(ascii_uppercase, repeat=length):
-            yield "".join(letters)
+def raise_error(error: InputError) -> None:
+    """Raise the error of a job."""
+    raise error
+
+
+def read_each(items: Iterable[T], read: Callable[[T], Job], refuse: Refuse) -> list[Job]:
+    """Return the jobs of a file that can be read; call `refuse` with the errors of the others."""
+    jobs = []
+    for item in items:
+        try:
+            jobs.append(read(item))
+        except InputError as error:
+            refuse(error)
+    return jobs
 
 
 def clean_polymer(text: str, kind: MoleculeKind, path: str, line: int) -> str:
     """Return a sequence in upper case without whitespace.
 
     Raises:
-        InputError: there is none, or a character is no letter of this kind of polymer.
+        InputError: there is none, a character is no letter of this kind of polymer, or a protein has the
+            letters of a nucleic acid.
     """
     if kind == MoleculeKind.PROTEIN:
-        sequence, _ = clean_sequence(text, path, line)
+        sequence, stop_codons = clean_sequence(text, path, line)
         if ":" in sequence:
             raise InputError("a sequence of several chains (':')", path, line)
+        if looks_like_nucleic_acid(sequence):
+            reason = "a nucleic acid (its letters are A, C, G, T, U or N) as protein: name it rna or dna"
+            raise InputError(reason, path, line)
+        if stop_codons:
+            logger.warning("%s:%d: stop codons ('*') read as X", path, line)
         return sequence
     sequence = "".join(text.split()).upper()
     if not sequence:

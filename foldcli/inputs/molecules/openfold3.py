@@ -2,22 +2,26 @@
 
 from typing import Any
 
-from features.assembly.job import Entity, Job, Ligand, Modification, Polymer
+from features.assembly.job import Entity, Job, Ligand, Modification, OwnTemplate, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines
+from foldcli.inputs.json_with_lines import MappingWithLines
 from foldcli.inputs.molecules.fields import (
+    Refuse,
     as_mapping,
     check_keys,
     check_query,
     clean_polymer,
     find_unsupported,
     join_alignments,
+    raise_error,
     read_bond,
     read_chains,
+    read_each,
     read_named_alignment,
     read_number,
     required_text,
 )
+from foldcli.inputs.molecules.template_files import template_of_file
 from msa.alignments.files import Alignment
 from msa.base.errors import InputError
 
@@ -32,22 +36,23 @@ _CHAIN_KEYS = (
     "template_cif_paths", "template_cif_chain_ids", "sdf_file_path", "cyclic",
 )  # fmt: skip
 _UNSUPPORTED = {
-    "template_alignment_file_path": "template alignments", "template_cif_paths": "custom templates",
-    "sdf_file_path": "ligands in SDF files",
+    "template_alignment_file_path": "template alignments (give template_cif_paths)",
+    "sdf_file_path": "ligands in SDF files (give smiles)",
 }  # fmt: skip
 
 
-def parse_openfold3_jobs(data: bytes, path: str) -> list[Job]:
-    """Parse a JSON file with one job per query.
+def openfold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> list[Job]:
+    """Return the jobs of a JSON file: one job per query.
 
     Args:
-        data: decompressed JSON.
-        path: file name for errors, to whose folder the names of alignments are relative.
+        content: result of `parse_json_with_lines`.
+        path: file name for errors, to whose folder the names of other files are relative.
+        refuse: called with the error of each query that cannot be read, which names its line.
 
     Raises:
-        InputError: invalid JSON, an invalid query, or content that is not supported; names the line.
+        InputError: the file has no queries.
     """
-    content = as_mapping(parse_json_with_lines(data, path), "the file", path, 1)
+    content = as_mapping(content, "the file", path, 1)
     check_keys(content, ("seeds", "queries"), path)
     queries = as_mapping(content.get("queries"), "'queries'", path, content.line_of("queries"))
     if not queries:
@@ -57,10 +62,11 @@ def parse_openfold3_jobs(data: bytes, path: str) -> list[Job]:
     if not isinstance(seeds, list):
         raise InputError("'seeds' is not a list", path, line)
     numbers = tuple(read_number(seed, "seeds", path, line) for seed in seeds)
-    return [
-        _job(name, as_mapping(query, "a query", path, queries.line_of(name)), numbers, path)
-        for name, query in queries.items()
-    ]
+
+    def read(name: str) -> Job:
+        return _job(name, as_mapping(queries[name], "a query", path, queries.line_of(name)), numbers, path)
+
+    return read_each(queries, read, refuse)
 
 
 def _job(name: str, query: MappingWithLines, seeds: tuple[int, ...], path: str) -> Job:
@@ -71,6 +77,8 @@ def _job(name: str, query: MappingWithLines, seeds: tuple[int, ...], path: str) 
     if not isinstance(chains, list) or not chains:
         raise InputError("no list 'chains'", path, line)
     bonds: Any = query.get("covalent_bonds") or []
+    if not isinstance(bonds, list):
+        raise InputError("'covalent_bonds' is not a list", path, query.line_of("covalent_bonds"))
     return Job(
         name,
         tuple(_entity(as_mapping(chain, "a chain", path, line), query, path) for chain in chains),
@@ -101,7 +109,28 @@ def _entity(chain: MappingWithLines, query: MappingWithLines, path: str) -> Enti
     )
     cyclic = chain.get("cyclic", False) is True
     modifications = _modifications(chain, path)
-    return Polymer(kind, sequence, names, modifications, main, paired, is_cyclic=cyclic, line=chain.line)
+    templates = _templates(chain, sequence, path)
+    return Polymer(kind, sequence, names, modifications, main, paired, templates, cyclic, chain.line)
+
+
+def _templates(chain: MappingWithLines, sequence: str, path: str) -> tuple[OwnTemplate, ...] | None:
+    """Return the templates of a chain from the structure files that it names; None if it names none."""
+    key, chain_key = "template_cif_paths", "template_cif_chain_ids"
+    if not chain.get(key):
+        return None
+    files, line = chain[key], chain.line_of(key)
+    files = files if isinstance(files, list) else [files]
+    names = chain.get(chain_key) or [None] * len(files)
+    names = names if isinstance(names, list) else [names]
+    if any(not isinstance(name, str) for name in files):
+        raise InputError(f"{key!r} is not a list of files", path, line)
+    if len(names) != len(files) or any(name is not None and not isinstance(name, str) for name in names):
+        raise InputError(
+            f"{chain_key!r} is not a list of a chain id per file", path, chain.line_of(chain_key)
+        )
+    return tuple(
+        template_of_file(path, file, name, sequence, line) for file, name in zip(files, names, strict=True)
+    )
 
 
 def _modifications(chain: MappingWithLines, path: str) -> tuple[Modification, ...]:

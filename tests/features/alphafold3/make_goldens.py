@@ -11,6 +11,8 @@ tokens, and
 the atoms in `removed` are taken away.
 """
 
+import gzip
+import io
 import json
 import random
 import sys
@@ -20,13 +22,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from biotite.structure.io import pdbx
 from openfold3.core.data.framework.single_datasets import inference
 from openfold3.core.data.pipelines.preprocessing.template import TemplatePreprocessorSettings
 from openfold3.core.data.primitives.featurization.template import (
     create_template_distogram,
+    create_template_feature_precursor_of3,
+    create_template_restype,
     create_template_unit_vector,
 )
 from openfold3.core.data.primitives.structure import query as query_module
+from openfold3.core.data.primitives.structure.template import TemplateSlice, TemplateSliceCollection
 from openfold3.projects.of3_all_atom.config.dataset_configs import InferenceJobConfig
 from openfold3.projects.of3_all_atom.config.inference_query_format import InferenceQuerySet
 
@@ -34,6 +40,7 @@ ONE_HOT = ("restype", "ref_element", "ref_atom_name_chars", "msa", "template_res
 # zero without templates
 DROPPED = ("template_distogram", "template_unit_vector")
 SEED = 7
+TEMPLATE = "1a8o.cif.gz"
 
 
 def find(array: Any, end: list) -> int:
@@ -125,11 +132,45 @@ def templates() -> dict[str, np.ndarray]:
     }
 
 
+def laid_templates() -> dict[str, np.ndarray]:
+    """Return the package's template features of a chain laid over a sequence twice.
+
+    The query has the residues from 3 to 22 of the template, and a phosphoserine of ten atoms at its end. The
+    first template covers all of them, the second one every other.
+    """
+    path = Path(__file__).parents[1] / "templates" / "data" / TEMPLATE
+    file = pdbx.CIFFile.read(io.StringIO(gzip.decompress(path.read_bytes()).decode()))
+    array = pdbx.get_structure(file, model=1, use_author_fields=False)
+    array = array[(array.chain_id == "A") & np.isin(array.res_id, np.arange(3, 24))]
+    tokens = [*range(20), *[20] * 10]
+    slices = []
+    for step in (1, 2):
+        residues = np.arange(3, 24)[::step]
+        part = array[np.isin(array.res_id, residues)]
+        positions = np.flatnonzero(np.isin(np.array(tokens) + 3, residues))
+        repeats = np.unique(np.array(tokens)[positions], return_counts=True)[1]
+        slices.append(TemplateSlice(part, positions, repeats))
+    rows = create_template_feature_precursor_of3(TemplateSliceCollection({"A": slices}), 4, len(tokens))
+    beta_mask = torch.tensor(~np.isnan(rows.pseudo_beta_atom_coords).any(-1), dtype=torch.float)
+    frame_mask = torch.tensor(~np.isnan(rows.frame_atom_coords).any((-2, -1)), dtype=torch.float)
+    same = torch.ones(1, len(tokens), len(tokens), 1)
+    return {
+        "template_restype": create_template_restype(rows.res_names, beta_mask).argmax(-1).numpy(),
+        "template_pseudo_beta_mask": beta_mask.numpy(),
+        "template_backbone_frame_mask": frame_mask.numpy(),
+        "template_distogram": create_template_distogram(rows.pseudo_beta_atom_coords, beta_mask, same)
+        .numpy()
+        .astype(np.int8),
+        "template_unit_vector": create_template_unit_vector(rows.frame_atom_coords, frame_mask, same).numpy(),
+    }
+
+
 def main() -> None:
     """Write all goldens."""
     output = Path(sys.argv[1])
     output.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(output / "templates.npz", **templates())
+    np.savez_compressed(output / "laid_templates.npz", **laid_templates())
     jobs = json.loads((Path(__file__).parent / "jobs.json").read_text())
     with tempfile.TemporaryDirectory() as folder:
         for job in jobs:

@@ -12,6 +12,7 @@ from msa.base.errors import InputError
 from tests.fuzz import fuzzing
 from tests.fuzz.fuzzing import Kind, run_cases
 from tests.fuzz.inputs import all_kinds
+from tests.fuzz.molecule_kinds import molecule_kinds
 
 
 @pytest.mark.slow
@@ -26,6 +27,23 @@ def test_mutated_files_are_read_or_refused(tmp_path: Path) -> None:
     assert not failed
     counts = Counter(outcome.result for cases in outcomes.values() for outcome in cases.values())
     assert min(counts["read"], counts["refused"]) > 30
+
+
+@pytest.mark.parametrize("kind", molecule_kinds(), ids=lambda kind: kind.name)
+def test_samples_of_jobs_are_read_and_a_few_mutated_ones(kind: Kind, tmp_path: Path) -> None:
+    for sample in kind.samples:
+        (tmp_path / kind.file_name).write_bytes(sample)
+        assert kind.read(tmp_path / kind.file_name)
+    outcomes = run_cases([kind], cases=20, workers=1)
+    assert not [(number, case) for number, case in outcomes[kind.name].items() if case.failed]
+
+
+@pytest.mark.slow
+def test_mutated_jobs_are_read_or_refused() -> None:
+    outcomes = run_cases(molecule_kinds(), cases=60, workers=2)
+    assert not [
+        (number, case) for cases in outcomes.values() for number, case in cases.items() if case.failed
+    ]
 
 
 def test_failures_of_readers_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,31 +17,10 @@ from model.checkpoints.openfold3 import (
     read_checkpoint,
     recognise,
     sha256_of,
-    source_of,
 )
 from model.errors import ParametersError, ParametersMissing
 from tests.model.alphafold3.depths import shallow
-
-Tensors = dict[str, torch.Tensor]
-
-
-def fake_tensors(config: AlphaFold3Config) -> Tensors:
-    """Return tensors by OpenFold3's names, each with one value of its own, so that their files are small."""
-    with torch.device("meta"):
-        network = AlphaFold3(config, "reference")
-    sources = (source_of(name, tuple(x.shape)) for name, x in network.state_dict().items())
-    shapes = {source.name: source.shape for source in sources if source.name}
-    return {
-        name: torch.tensor(float(index)).expand(shape) for index, (name, shape) in enumerate(shapes.items())
-    }
-
-
-def save(tensors: Tensors, path: Path) -> Path:
-    """Write a checkpoint, which lists the diffusion module twice."""
-    module = {name: x for name, x in tensors.items() if name.startswith("diffusion_module.")}
-    copies = {f"sample_diffusion.{name}": x for name, x in module.items()}
-    torch.save(tensors | copies | {"version_tensor": torch.tensor([2.0, 0.0, 0.0])}, path)
-    return path
+from tests.model.checkpoints.fake_checkpoints import Tensors, fake_tensors, save
 
 
 @pytest.fixture(scope="module", params=[OPENBIND, P2], ids=lambda config: config.name)
@@ -88,6 +67,7 @@ def test_converted_checkpoint_holds_the_same_tensors(
 ) -> None:
     target = tmp_path / "network.safetensors"
     convert_checkpoint(path, target)
+    assert target.stat().st_mode == path.stat().st_mode
     with safetensors.safe_open(target, "pt") as file:
         assert set(file.keys()) == set(tensors)
         assert file.metadata() == {"network": config.name, "source_sha256": sha256_of(path)}

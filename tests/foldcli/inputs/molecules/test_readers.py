@@ -1,15 +1,17 @@
 """Readers of jobs with any molecules: the same job from each program's file, and errors with their place."""
 
 import json
+from typing import Any
 
 import pytest
 
 from features.assembly.job import Job, Ligand, Modification, Polymer
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.inputs.molecules.alphafold3 import parse_alphafold3_jobs
+from foldcli.inputs.json_with_lines import parse_json_with_lines
+from foldcli.inputs.molecules.alphafold3 import alphafold3_jobs
 from foldcli.inputs.molecules.boltz import parse_boltz_job
 from foldcli.inputs.molecules.fasta import parse_fasta_jobs
-from foldcli.inputs.molecules.openfold3 import parse_openfold3_jobs
+from foldcli.inputs.molecules.openfold3 import openfold3_jobs
 from msa.base.errors import InputError
 
 ALPHAFOLD3 = {
@@ -65,6 +67,10 @@ OPENFOLD3 = {
 FASTA = ">A|protein\nMKVS\n>C|dna\nACGT\n>D|ccd\nATP\n>E|smiles\nCCO\n"
 
 
+def parsed(content: object) -> Any:
+    return parse_json_with_lines(json.dumps(content, indent=1).encode(), "job.json")
+
+
 def check_molecules(job: Job, copies: tuple[str, ...], modifications: tuple[Modification, ...]) -> None:
     protein, dna, atp, ethanol = job.entities
     assert isinstance(protein, Polymer) and isinstance(dna, Polymer)
@@ -76,9 +82,9 @@ def check_molecules(job: Job, copies: tuple[str, ...], modifications: tuple[Modi
 
 
 def test_each_program_describes_the_same_molecules() -> None:
-    (alphafold3,) = parse_alphafold3_jobs(json.dumps(ALPHAFOLD3).encode(), "job.json")
+    (alphafold3,) = alphafold3_jobs(parsed(ALPHAFOLD3), "job.json")
     boltz = parse_boltz_job(BOLTZ.encode(), "job.yaml", "job")
-    (openfold3,) = parse_openfold3_jobs(json.dumps(OPENFOLD3).encode(), "query.json")
+    (openfold3,) = openfold3_jobs(parsed(OPENFOLD3), "query.json")
     (fasta,) = parse_fasta_jobs(FASTA.encode(), "job.fasta", "job")
     for job in (alphafold3, boltz, openfold3):
         check_molecules(job, ("A", "B"), (Modification(4, "SEP"),))
@@ -100,12 +106,12 @@ def test_each_program_describes_the_same_molecules() -> None:
 )
 def test_damaged_jobs_are_refused_with_their_line(change: dict[str, object], reason: str) -> None:
     with pytest.raises(InputError, match=reason) as error:
-        parse_alphafold3_jobs(json.dumps(ALPHAFOLD3 | change, indent=1).encode(), "job.json")
+        alphafold3_jobs(parsed(ALPHAFOLD3 | change), "job.json")
     assert error.value.path == "job.json" and error.value.line
 
 
 @pytest.mark.parametrize(
-    "section", ["properties:\n  - affinity: {binder: D}\n", "templates:\n  - cif: x.cif\n"]
+    "section", ["properties:\n  - affinity: {binder: D}\n", "templates:\n  - cif: x.cif\n    force: true\n"]
 )
 def test_what_does_not_work_yet_is_refused_by_name(section: str) -> None:
     with pytest.raises(InputError, match=section.split(":")[0] + "|affinity"):

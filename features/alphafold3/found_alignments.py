@@ -1,0 +1,146 @@
+"""Alignments found by a search, given to the chains of a job, with rows paired by species.
+
+Rows are paired by `features.complexes.pairing`, as for AlphaFold2's multimer networks. OpenFold3 follows the
+same rules (Evans et al. 2021) but reads species only from UniProt's entry names, and takes the rows of a
+species in the order of the file; here species also come from the fields of UniRef's headers, and the rows of
+a species in the order of their identity to the chain, so that results of any search can be paired.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from features.alphafold2.deterministic import distinct_rows, make_features
+from features.assembly.job import Job, Polymer
+from features.chemistry.residue_classes import MoleculeKind
+from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
+from features.complexes.rows import pair_entities
+from msa.alignments.files import Alignment, parse_alignment
+from msa.base.errors import InputError
+
+
+@dataclass(frozen=True)
+class AlignedJob:
+    """A job whose chains have their alignments.
+
+    Attributes:
+        job: the job.
+        notes: what is not known or assumed, one sentence each, for the user.
+        paired_rows: number of paired rows after the queries.
+    """
+
+    job: Job
+    notes: tuple[str, ...]
+    paired_rows: int
+
+
+def sequences_to_search(job: Job) -> tuple[str, ...]:
+    """Return the distinct sequences of the proteins that have no alignment of their own."""
+    return tuple(dict.fromkeys(polymer.sequence for polymer in _proteins(job) if not _has_rows(polymer)))
+
+
+def add_alignments(
+    job: Job, found: Mapping[str, bytes], settings: PairingSettings = DEFAULT_PAIRING
+) -> AlignedJob:
+    """Return a job with the alignments of a search, and with paired rows if it has several proteins.
+
+    Alignments of the job itself stay. If it has paired rows for any chain, these are the only ones.
+
+    Args:
+        job: the job.
+        found: decompressed A3M by sequence; see `sequences_to_search`.
+        settings: which rows are paired.
+
+    Raises:
+        InputError: an alignment cannot be read, or belongs to another sequence.
+    """
+    notes: list[str] = []
+    entities = tuple(
+        _with_alignment(job, entity, found, notes) if isinstance(entity, Polymer) else entity
+        for entity in job.entities
+    )
+    aligned = replace(job, entities=entities)
+    proteins = _proteins(aligned)
+    if any(polymer.paired is not None for polymer in proteins):
+        rows = max(len(polymer.paired) for polymer in proteins if polymer.paired is not None)
+        return AlignedJob(aligned, tuple(notes), rows - 1)
+    distinct = list({p.sequence: p for p in proteins if p.alignment is not None}.values())
+    if len(distinct) < 2:
+        return AlignedJob(aligned, tuple(notes), 0)
+    pairs = _pair([each.alignment for each in distinct if each.alignment is not None], settings)
+    paired = dict(zip([each.sequence for each in distinct], pairs, strict=True))
+    count = len(pairs[0]) - 1
+    if count == 0 and settings.mode != "unpaired":
+        notes.append("no rows are paired: no species has rows of several chains")
+    entities = tuple(
+        _with_pairs(entity, paired[entity.sequence], settings)
+        if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN and entity.sequence in paired
+        else entity
+        for entity in entities
+    )
+    return AlignedJob(replace(job, entities=entities), tuple(notes), count)
+
+
+def _proteins(job: Job) -> list[Polymer]:
+    """Return the proteins of a job."""
+    return [
+        entity
+        for entity in job.entities
+        if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN
+    ]
+
+
+def _has_rows(polymer: Polymer) -> bool:
+    """Return whether the job gives a polymer an alignment."""
+    return polymer.alignment is not None or polymer.paired is not None
+
+
+def _with_alignment(job: Job, polymer: Polymer, found: Mapping[str, bytes], notes: list[str]) -> Polymer:
+    """Return a polymer with its alignment; add a note if it has none."""
+    if _has_rows(polymer) or polymer.kind == MoleculeKind.DNA:
+        return polymer
+    chains = f"chain{'s' if len(polymer.chains) > 1 else ''} {', '.join(polymer.chains)}"
+    if polymer.kind == MoleculeKind.RNA:
+        notes.append(f"{chains}: no alignment, because no database of RNA is searched")
+        return polymer
+    if polymer.sequence not in found:
+        notes.append(f"{chains}: no alignment")
+        return polymer
+    alignment = parse_alignment(found[polymer.sequence])
+    if alignment.query != polymer.sequence:
+        reason = f"{chains}: the first row of the alignment that was found differs from the sequence"
+        raise InputError(reason, *job.place_of(polymer))
+    return replace(polymer, alignment=alignment)
+
+
+def _pair(alignments: Sequence[Alignment], settings: PairingSettings) -> list[Alignment]:
+    """Return each chain's part of the paired rows, the query first."""
+    features = [make_features([each]) for each in alignments]
+    # copies of a chain are one, as in OpenFold3, so that every pair has rows of different proteins
+    pairs = pair_entities(features, [1] * len(features), settings)
+    result = []
+    for alignment, rows in zip(alignments, pairs.T, strict=True):
+        kept = np.array(distinct_rows(alignment), np.int64)[rows]
+        absent = (rows < 0)[:, None]
+        result.append(
+            Alignment(
+                tuple(
+                    "" if row < 0 else alignment.names[index] for row, index in zip(rows, kept, strict=True)
+                ),
+                np.where(absent, np.uint8(ord("-")), alignment.letters[kept]),
+                np.where(absent, alignment.deletions.dtype.type(0), alignment.deletions[kept]),
+                alignment.source,
+            )
+        )
+    return result
+
+
+def _with_pairs(polymer: Polymer, paired: Alignment, settings: PairingSettings) -> Polymer:
+    """Return a polymer with its part of the paired rows, and its own rows unless only pairs are used."""
+    alignment = polymer.alignment
+    if settings.mode == "paired" and alignment is not None:
+        alignment = Alignment(
+            alignment.names[:1], alignment.letters[:1], alignment.deletions[:1], alignment.source
+        )
+    return replace(polymer, alignment=alignment, paired=paired if len(paired) > 1 else None)
