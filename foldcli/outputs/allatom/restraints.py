@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+import gemmi
 import numpy as np
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdDistGeom
@@ -181,15 +182,13 @@ def _geometry(component: Component) -> _Geometry:
     lower, upper = lower + lower.T, upper + upper.T
     _share_bounds_of_resonance(flat, lower, upper)
     bonds = [_sorted_ends(bond) for bond in flat.GetBonds()]
-    neighbours = [[other.GetIdx() for other in atom.GetNeighbors()] for atom in flat.GetAtoms()]
-    angles = {pair for around in neighbours for pair in combinations(sorted(around), 2)} - set(bonds)
-    others = set(combinations(range(flat.GetNumAtoms()), 2)) - set(bonds) - angles
+    angles, others = _pairs(flat, bonds)
     centres = [atom for atom in chiral.GetAtoms() if _is_centre(atom)]
     sided = [bond for bond in chiral.GetBonds() if bond.GetStereo() in (*_CIS, *_TRANS)]
     return _Geometry(
         bonds=bonds,
-        angles=sorted(angles),
-        pairs=sorted(others),
+        angles=angles,
+        pairs=others,
         lower=lower,
         upper=upper,
         centres=[_centre_row(atom) for atom in centres],
@@ -209,6 +208,25 @@ def _geometry(component: Component) -> _Geometry:
             if _is_flat_double_bond(bond)
         ],
     )
+
+
+def _pairs(
+    molecule: Chem.Mol, bonds: Sequence[tuple[int, int]]
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the outer atoms of angles, and all other pairs that are not bonded.
+
+    Coordination has no fixed angles: pairs with a metal, and those whose only common neighbours are metals,
+    are left out.
+    """
+    metals = {atom.GetIdx() for atom in molecule.GetAtoms() if gemmi.Element(atom.GetSymbol()).is_metal}
+    through: dict[bool, set[tuple[int, int]]] = {True: set(), False: set()}
+    for atom in molecule.GetAtoms():
+        around = sorted(set(_bonded(atom)) - metals)
+        through[atom.GetIdx() in metals].update(combinations(around, 2))
+    angles = through[False] - set(bonds)
+    rest = sorted(set(range(molecule.GetNumAtoms())) - metals)
+    others = set(combinations(rest, 2)) - set(bonds) - angles - through[True]
+    return sorted(angles), sorted(others)
 
 
 def _sorted_ends(bond: Chem.Bond) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
+from features.assembly.job import Job, Ligand
 from features.chemistry.conformers import ConformerGenerator
 from foldcli.outputs.allatom.restraints import build_restraints
 from model.allatom.checks import CHECKS, Checks, check_structure
@@ -124,7 +125,6 @@ def test_bonds_between_residues_are_checked() -> None:
 def test_flatness_of_rings_and_double_bonds() -> None:
     fasta = ligand("STI")
     positions = ideal(fasta)
-    ring = index(fasta, "C1", "C2", "C4", "C5", "C6", "N3") if "C6" in molecules(fasta)[1].atom_name else []
     assert check(fasta, positions).chains[0].counts["aromatic_flatness"][0] == 4
     atoms, structure = molecules(fasta)
     ring = build_restraints(atoms, structure).aromatic_rings[0]
@@ -202,11 +202,27 @@ def test_ions_are_judged_by_covalent_radii() -> None:
         assert ("clashes" in check(fasta, positions).failed) == fails
 
 
+@pytest.mark.parametrize("code", ["HEM", "SF4", "B12", "CLA"])
+def test_coordination_has_no_fixed_angles(code: str) -> None:
+    assert check(ligand(code), ideal(ligand(code))).summary == "passed"
+
+
 def test_molecules_that_rdkit_refuses_are_named() -> None:
-    fasta = ligand("HEM")
-    atoms, structure = molecules(fasta)
-    restraints = build_restraints(atoms, structure)
-    assert restraints.unchecked == {} or "HEM" in restraints.unchecked["L"]
+    atoms = "\n".join(f"BAD {name} {name[0]} 0" for name in ("C1", "F1", "F2", "F3", "F4", "F5"))
+    bonds = "\n".join(f"BAD C1 F{number} SING" for number in range(1, 6))
+    text = (
+        "data_BAD\n_chem_comp.id BAD\n_chem_comp.type NON-POLYMER\nloop_\n_chem_comp_atom.comp_id\n"
+        "_chem_comp_atom.atom_id\n_chem_comp_atom.type_symbol\n_chem_comp_atom.charge\n"
+        f"{atoms}\nloop_\n_chem_comp_bond.comp_id\n_chem_comp_bond.atom_id_1\n"
+        f"_chem_comp_bond.atom_id_2\n_chem_comp_bond.value_order\n{bonds}\n"
+    )
+    job = Job("bad", (Ligand(("L",), ("BAD",)), Ligand(("M",), ("GOL",))), components=text)
+    atoms_of_job, structure = molecules(job)
+    positions = np.random.default_rng(0).normal(0, 40, (len(structure.atom_name), 3))
+    result = check_structure(structure, positions, build_restraints(atoms_of_job, structure))
+    assert result.chains[0].unchecked == "BAD: RDKit does not accept its valences"
+    assert not result.chains[0].counts and result.chains[1].counts["bond_lengths"] == (5, 5)
+    assert result.summary.endswith("L not checked")
 
 
 def test_results_as_json_name_every_chain_and_check() -> None:
