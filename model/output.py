@@ -67,16 +67,21 @@ def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
     if present.size and not (np.isfinite(present).all() and present.min() > -999 and present.max() < 9999):
         raise ValueError("coordinates are not finite or too large for the PDB format; use the mmCIF file")
     structure = _make_structure(prediction, provenance.name)
-    remarks = [provenance.warning] if provenance.warning else []
-    if provenance.copied_from is not None:
-        remarks += [f"Copied from {provenance.copied_from}, without a prediction."]
     confidence = provenance.confidence[0].lower() + provenance.confidence[1:]
-    remarks += [f"{provenance.program}, {provenance.network}", f"B-factor: {confidence}"]
-    remarks += [provenance.note] if provenance.note else []
-    structure.raw_remarks = [f"REMARK   6 {wrapped}" for text in remarks for wrapped in _wrap(text)]
+    structure.raw_remarks = pdb_remarks(provenance, confidence)
     # among several chains, only SEQRES gives the length of a chain whose last residues have no atoms
     options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=prediction.num_chains > 1)
     return structure.make_pdb_string(options)
+
+
+def pdb_remarks(provenance: Provenance, confidence: str, more: Sequence[str] = ()) -> list[str]:
+    """Return the lines that tell the origin of a structure and the meaning of its B-factors."""
+    remarks = [provenance.warning] if provenance.warning else []
+    if provenance.copied_from is not None:
+        remarks += [f"Copied from {provenance.copied_from}, without a prediction."]
+    remarks += [f"{provenance.program}, {provenance.network}", f"B-factor: {confidence}"]
+    remarks += [*([provenance.note] if provenance.note else []), *more]
+    return [f"REMARK   6 {wrapped}" for text in remarks for wrapped in _wrap(text)]
 
 
 def format_mmcif(prediction: Prediction, provenance: Provenance) -> str:

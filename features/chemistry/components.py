@@ -91,6 +91,14 @@ def read_component(code: str) -> Component:
     return _build(code, _text(get_from_ccd("chem_comp", code, "type"))[0], text, numbers, bonds)
 
 
+@functools.lru_cache(maxsize=512)
+def describe_component(code: str) -> tuple[str, str]:
+    """Return name and formula of a component of the dictionary; empty texts if it has no such code."""
+    columns = [get_from_ccd("chem_comp", code.upper(), item) for item in ("name", "formula")]
+    name, formula = ("" if column is None else _text(column)[0] for column in columns)
+    return name, formula
+
+
 _ATOM_TEXT = ("atom_id", "alt_atom_id", "type_symbol", "pdbx_leaving_atom_flag")
 _IDEAL = ("pdbx_model_Cartn_x_ideal", "pdbx_model_Cartn_y_ideal", "pdbx_model_Cartn_z_ideal")
 _MODEL = ("model_Cartn_x", "model_Cartn_y", "model_Cartn_z")

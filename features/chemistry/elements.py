@@ -133,3 +133,9 @@ HYDROGENS = frozenset({"H", "D"})
 def element_class(symbol: str) -> int:
     """Return the atomic number minus one, or UNKNOWN for a symbol that is no element."""
     return _CLASS_OF_SYMBOL.get(symbol.upper(), UNKNOWN)
+
+
+def symbol(element: str) -> str:
+    """Return a symbol in its usual letters, such as "Zn" for "ZN"; "X" for what is no element."""
+    index = element_class(element)
+    return "X" if index == UNKNOWN else SYMBOLS[index]

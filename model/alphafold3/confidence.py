@@ -79,7 +79,7 @@ def score_sample(
     """
     pde = _expectation(logits.pde, LARGEST_ERROR)
     probabilities = logits.pae.softmax(dim=-1)
-    contacts = _contact_probability(distogram)
+    contacts = contact_probability(distogram)
     framed = has_frame(inputs, positions)
     score = _TmScore(probabilities, framed, inputs.asym_id)
     mask = inputs.token_mask.bool()
@@ -117,7 +117,7 @@ def _expectation(logits: torch.Tensor, upper: float) -> torch.Tensor:
     return logits.softmax(dim=-1) @ _centers(logits, upper)
 
 
-def _contact_probability(distogram: torch.Tensor) -> torch.Tensor:
+def contact_probability(distogram: torch.Tensor) -> torch.Tensor:
     """Return the probability [N, N] that tokens are within 8 Å, from logits [N, N, B]."""
     ends = torch.linspace(*DISTOGRAM_RANGE, distogram.shape[-1] + 1)[1:]
     bins = int((ends <= CONTACT_DISTANCE).sum())

@@ -1,0 +1,116 @@
+"""Scores of predictions of any molecules as JSON: with ColabFold's keys, and as AlphaFold 3 writes them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from model.structure import AllAtomPrediction, Structure
+
+
+def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, Any] | None = None) -> str:
+    """Format the scores as JSON, with ColabFold's keys where it has one.
+
+    Keys of ColabFold, of tokens instead of residues: plddt, max_pae, pae, ptm, iptm, per_chain_ptm and
+    pairwise_iptm. Further keys: ranking_score, pde, has_clash, fraction_disordered, atom_plddt,
+    per_chain_plddt, pairwise_pae_min in both directions, the kinds of
+    chains, and tokens with chain, residue, component and atom ("" for whole residues).
+
+    Args:
+        prediction: the prediction.
+        extra: further keys and values.
+    """
+    structure = prediction.structure
+    names = structure.chain_names
+    count = len(names)
+    scores: dict[str, Any] = {
+        "plddt": _round(prediction.token_plddt),
+        "max_pae": round(float(prediction.pae.max()), 2),
+        "pae": _round(prediction.pae),
+        "per_chain_ptm": _by_chain(names, prediction.chain_ptm, 3),
+        "ptm": round(prediction.ptm, 2),
+    }
+    if prediction.iptm is not None:
+        scores["iptm"] = round(prediction.iptm, 2)
+        scores["pairwise_iptm"] = {
+            f"{names[a]}-{names[b]}": round(float(prediction.chain_pair_iptm[a, b]), 3)
+            for a in range(count)
+            for b in range(a + 1, count)
+        }
+        scores["pairwise_pae_min"] = {
+            f"{names[a]}-{names[b]}": round(float(prediction.chain_pair_pae_min[a, b]), 2)
+            for a in range(count)
+            for b in range(count)
+            if a != b
+        }
+    scores |= {
+        "ranking_score": round(prediction.ranking_score, 4),
+        "has_clash": prediction.has_clash,
+        "fraction_disordered": round(prediction.fraction_disordered, 4),
+        "per_chain_plddt": _by_chain(names, prediction.chain_plddt, 2),
+        "atom_plddt": _round(prediction.plddt),
+        "pde": _round(prediction.pde),
+        "tokens": _tokens(structure),
+        "chains": {name: str(structure.kind(index)) for index, name in enumerate(names)},
+    }
+    if prediction.gpde is not None:
+        scores["gpde"] = round(prediction.gpde, 3)
+    return json.dumps(scores | dict(extra or {}))
+
+
+def format_summary_confidences(prediction: AllAtomPrediction) -> str:
+    """Format the scores with the keys of AlphaFold 3's `summary_confidences.json`, rounded as it does."""
+    pairs = prediction.chain_pair_iptm.copy()
+    # as AlphaFold 3: on the diagonal, pTM of the chain
+    np.fill_diagonal(pairs, prediction.chain_ptm)
+    summary = {
+        "chain_iptm": [None if value is None else round(value, 2) for value in prediction.chain_iptm],
+        "chain_pair_iptm": _round(pairs),
+        "chain_pair_pae_min": _round(prediction.chain_pair_pae_min),
+        "chain_ptm": _round(prediction.chain_ptm),
+        "fraction_disordered": round(prediction.fraction_disordered, 2),
+        "has_clash": float(prediction.has_clash),
+        "iptm": None if prediction.iptm is None else round(prediction.iptm, 2),
+        "ptm": round(prediction.ptm, 2),
+        "ranking_score": round(prediction.ranking_score, 2),
+    }
+    return json.dumps(summary, indent=1)
+
+
+def format_confidences(prediction: AllAtomPrediction) -> str:
+    """Format the scores with the keys of AlphaFold 3's `confidences.json`; contact_probs only if known."""
+    structure = prediction.structure
+    names = np.array(structure.chain_names, object)
+    full: dict[str, Any] = {
+        "atom_chain_ids": names[structure.atom_chain].tolist(),
+        "atom_plddts": _round(prediction.plddt),
+        "pae": _round(prediction.pae),
+        "token_chain_ids": names[structure.token_chain].tolist(),
+        "token_res_ids": structure.residue_number[structure.token_residue].tolist(),
+    }
+    if prediction.contact_probs is not None:
+        full["contact_probs"] = _round(prediction.contact_probs)
+    return json.dumps(dict(sorted(full.items())))
+
+
+def _tokens(structure: Structure) -> dict[str, list[Any]]:
+    """Return chain, residue number, component and atom of each token; no atom for whole residues."""
+    residue = structure.token_residue
+    names = np.array(structure.chain_names, object)
+    return {
+        "chain": names[structure.token_chain].tolist(),
+        "residue": structure.residue_number[residue].tolist(),
+        "component": structure.residue_code[residue].tolist(),
+        "atom": np.where(structure.token_is_atom, structure.atom_name[structure.token_start], "").tolist(),
+    }
+
+
+def _by_chain(names: tuple[str, ...], values: np.ndarray, digits: int) -> dict[str, float]:
+    return {name: round(float(value), digits) for name, value in zip(names, values, strict=True)}
+
+
+def _round(values: np.ndarray) -> list[Any]:
+    # in float64, so that JSON shows 61.34 and not the digits of the nearest float32
+    rounded: list[Any] = np.round(values.astype(np.float64), 2).tolist()
+    return rounded
