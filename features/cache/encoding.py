@@ -16,7 +16,7 @@ import zstandard
 
 from features.chemistry.residues import NUM_CODES
 
-# docs/features.md has the measurements behind these settings
+# chosen for size and speed of real alignments (benchmarks/feature_cache.py)
 _ALIGNMENT_SETTINGS = {"strategy": zstandard.STRATEGY_LAZY2, "min_match": 7}
 _ALIGNMENT_LEVEL, _REST_LEVEL, _LARGE_REST_LEVEL = 12, 16, 9
 _LARGE_REST_BYTES = 1 << 20
