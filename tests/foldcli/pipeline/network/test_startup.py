@@ -121,11 +121,11 @@ from pathlib import Path
 import foldcli.pipeline.network.ranks, foldcli.pipeline.runs.run, foldcli.pipeline.search.searcher
 import foldcli.pipeline.prepare.template_stage
 from features.cache.cache import FeatureCache
-from foldcli.params.parameters import ParameterSource
+from foldcli.params.parameters import TEMPLATE_COPY
 from foldcli.pipeline.network.preloading import start_preloading
 from msa.alignments.files import parse_alignment
 
-start_preloading("cpu", None, reads_features=False)
+start_preloading("cpu", TEMPLATE_COPY, reads_features=False)
 cache = FeatureCache(Path({str(tmp_path)!r}))
 alignment = [parse_alignment(b">a\\nACDE\\n>b\\nAC-E\\n")]
 cache.load_or_make(alignment)
