@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from msa.alphabet import LETTER_BITS
 from msa.base.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.pair_statistics import PairStatistics
@@ -128,9 +129,7 @@ def _forward_scores(
     codes = [profiles[query].codes for query in used.tolist()]
     ends = np.cumsum([len(each) for each in codes])
     spans = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1)[owners]
-    representatives = np.empty(len(windows), np.int64)
-    kernels.find_copies(targets.residues, windows, owners, representatives)
-    computed, copies = np.unique(representatives, return_inverse=True)
+    computed, copies = np.unique(_first_copies(targets.residues, windows, owners), return_inverse=True)
     windows, spans = windows[computed], spans[computed]
     scores, tables, letters = np.empty((len(computed), 2)), context_tables(), np.concatenate(codes)
 
@@ -143,6 +142,27 @@ def _forward_scores(
     cells = (windows[:, 2] - windows[:, 1]) * (spans[:, 1] - spans[:, 0])
     run_in_threads(compute, chunks_of_equal_work(cells, _CHUNK_CELLS), threads)
     return np.round(scores, _DECIMALS)[copies]
+
+
+def _first_copies(residues: np.ndarray, windows: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """Return the index of the first window of the same query, int64 [n], with the residues of each window.
+
+    Args:
+        residues: uint8, residue bytes of the database.
+        windows: see `_windows`.
+        owners: int64 [n], query of each window.
+    """
+    seen: dict[tuple[int, int, int, bytes], int] = {}
+    return np.array(
+        [
+            seen.setdefault(
+                (owner, first - start, end - start, (residues[start:end_read] & LETTER_BITS).tobytes()), k
+            )
+            for k, (owner, (start, first, end, end_read)) in enumerate(
+                zip(owners.tolist(), windows.tolist(), strict=True)
+            )
+        ]
+    )
 
 
 @functools.cache

@@ -204,48 +204,6 @@ def fill_forward_scores(tables, table, gap_open, gap_extend, residues, windows, 
 
 
 @kernel
-def find_copies(residues, windows, owners, representatives):  # type: ignore[no-untyped-def]
-    """Find the windows whose residues are those of an earlier window of the same query.
-
-    Args:
-        residues: uint8, residue bytes of the database.
-        windows: see `fill_forward_scores`.
-        owners: int64 [n], query of each window.
-        representatives: int64 [n], written: the index of the first copy.
-    """
-    # a hash table with linear probing
-    size = 2
-    while size < 2 * len(windows):
-        size *= 2
-    entries = np.empty(size, np.int64)
-    for k in range(size):
-        entries[k] = -1
-    for k in range(len(windows)):
-        start, first, end, end_read = windows[k]
-        # Fowler, Noll and Vo's hash
-        value = np.uint64(14695981039346656037) ^ np.uint64(owners[k])
-        for position in range(start, end_read):
-            value = (value ^ np.uint64(residues[position] & LETTER_BITS)) * np.uint64(1099511628211)
-        slot = np.int64((value ^ (value >> np.uint64(32))) & np.uint64(size - 1))
-        while entries[slot] >= 0:
-            other = entries[slot]
-            shift = windows[other, 0] - start
-            is_copy = owners[other] == owners[k] and windows[other, 1] - first == shift
-            is_copy = is_copy and windows[other, 2] - end == shift and windows[other, 3] - end_read == shift
-            if is_copy:
-                for position in range(start, end_read):
-                    if (residues[position] ^ residues[position + shift]) & LETTER_BITS:
-                        is_copy = False
-                        break
-            if is_copy:
-                break
-            slot = (slot + 1) % size
-        if entries[slot] < 0:
-            entries[slot] = k
-        representatives[k] = entries[slot]
-
-
-@kernel
 def count_residues(residues, starts, ends, counts):  # type: ignore[no-untyped-def]
     """Count the residues of regions.
 

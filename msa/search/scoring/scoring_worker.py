@@ -95,9 +95,7 @@ def _load_kernels() -> None:
     residues.flags.writeable = False
     fill_evalues(integers, integers, integers, numbers, 1, (1.0,) * 7, numbers)
     kernels.count_residues(residues, integers, integers, np.zeros((1, 1), np.int64))
-    windows, indices = np.array([[0, 0, 1, 1]]), np.zeros(1, np.int64)
-    kernels.find_copies(residues, windows, indices, indices.copy())
     kernels.fill_forward_scores(
-        context_tables(), np.ones(256), 0.5, 0.5, residues, windows, residues.copy(), np.array([[0, 1]]),
-        np.zeros((1, 2)),
+        context_tables(), np.ones(256), 0.5, 0.5, residues, np.array([[0, 0, 1, 1]]), residues.copy(),
+        np.array([[0, 1]]), np.zeros((1, 2)),
     )  # fmt: skip
