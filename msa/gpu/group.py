@@ -164,14 +164,20 @@ def align_batch(
         shares = [np.arange(len(all_targets))]
     else:
         shares = [np.flatnonzero(gpus == gpu) for gpu in range(len(batches))]
-    requests = [
-        batch.scores(owners[share], all_targets[share], gap_costs)
-        for batch, share in zip(batches, shares, strict=True)
-    ]
-    scores = np.zeros(len(all_targets), np.int32)
-    for share, answer in zip(shares, requests, strict=True):
-        scores[share] = answer.result()
-    ends = np.cumsum(counts)
+
+    def score(selected: Sequence[np.ndarray], reverse: bool = False) -> np.ndarray:
+        """Return the scores of some candidates of each GPU, int32 [n of all queries], 0 for others."""
+        answers = [
+            (share, batch.scores(owners[share], all_targets[share], gap_costs, reverse))
+            for batch, share in zip(batches, selected, strict=True)
+            if len(share) or not reverse
+        ]
+        scores = np.zeros(len(all_targets), np.int32)
+        for share, answer in answers:
+            scores[share] = answer.result()
+        return scores
+
+    scores, ends = score(shares), np.cumsum(counts)
     queries = range(first_query, first_query + len(targets))
     selected, capped = np.flatnonzero(scores > 0), [False] * len(targets)
     reversed_scores = np.zeros(len(all_targets), np.int32)
@@ -184,36 +190,20 @@ def align_batch(
     if selection is not None and selection.reverse:
         is_selected = np.zeros(len(all_targets), bool)
         is_selected[selected] = True
-        selected_shares = [
-            (batch, share[is_selected[share]]) for batch, share in zip(batches, shares, strict=True)
-        ]
-        reversed_requests = [
-            (share, batch.scores(owners[share], all_targets[share], gap_costs, reverse=True))
-            for batch, share in selected_shares
-            if len(share)
-        ]
-        for share, answer in reversed_requests:
-            reversed_scores[share] = answer.result()
+        reversed_scores = score([share[is_selected[share]] for share in shares], reverse=True)
         candidates = all_targets[selected], scores[selected], reversed_scores[selected]
         passing, capped = selection.passing(queries, _counts(selected, ends), *candidates)
         selected = selected[passing]
     alignments = _trace(batches, shares, selected)
     result, first = [], 0
     for k, of_query in enumerate(_per_query(selected, ends)):
-        start, end = ends[k] - counts[k], ends[k]
-        own_alignments = alignments.subset(np.arange(first, first + len(of_query)))
-        first += len(of_query)
-        result.append(
-            Candidates(
-                targets[k],
-                scores[start:end],
-                of_query - start,
-                reversed_scores[of_query],
-                own_alignments,
-                capped[k],
-                more_are_ready=k < len(counts) - 1,
-            )
-        )
+        start, end, last = ends[k] - counts[k], ends[k], first + len(of_query)
+        own_alignments, first = alignments.subset(np.arange(first, last)), last
+        more_are_ready = k < len(counts) - 1
+        result.append(Candidates(
+            targets[k], scores[start:end], of_query - start, reversed_scores[of_query], own_alignments,
+            capped[k], more_are_ready=more_are_ready,
+        ))  # fmt: skip
     return result
 
 
