@@ -91,9 +91,7 @@ def run(root: Path, inputs: list[Alignment], processes: int, kills: int) -> dict
 
 def main() -> None:
     """Run the test and print its results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--processes", type=int, default=64)
     parser.add_argument("--targets", type=int, default=200)
     parser.add_argument("--kills", type=int, default=400)

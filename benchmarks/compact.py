@@ -6,7 +6,7 @@ The chains are those of model/training/heldout.tsv: A, without relatives in the 
 best template has less than 40 % identity. Alignments are those of the training data, and inputs are made by
 the same code as in predictions. Chains of A have no templates. Those of B have the best allowed ones
 (E < 1e-3), without side chains beyond CB, as in the structure library that comes with foldcli and as in
-training (--template-atoms all: with all atoms). Set C has those chains of A that have a close template, of at
+training. Set C has those chains of A that have a close template, of at
 least 40 % identity, among the other held-out chains, which become their templates. Set W has the chains of A
 that have weak templates (E of 1e-3 to 0.01, or under 70 % covered) among all other chains; they get only
 those, chosen as in predictions. Set X has the relatives of
@@ -15,10 +15,9 @@ A, which were not used for training either: choose settings on it, not on the ot
 --params is a folder that `foldcli train --package` wrote, `compact` for the one in the package, or the folder
 `carried` of a run of examples/train/compact.yaml. lDDT-CA is the mean over a chain's residues. It is compared
 with the best template, copied as by --params template (residues that are left out count 0), or with an ideal
-helix. As in predictions, structures are refined, unless --no-refine is given. Long-range contacts (CB closer
-than 8 Å, at least 24 residues apart, the L/5 most probable) are compared with mean-field DCA on the same
-alignment. A junction is a peptide bond with its two angles; the
-bonds and angles within residues are ideal. Intervals are of 95 %, by bootstrap over chains.
+helix. As in predictions, structures are refined, unless --no-refine is given. Contacts are long-range: CB
+closer than 8 Å, at least 24 residues apart, the L/5 most probable. A junction is a peptide bond with its two
+angles; the bonds and angles within residues are ideal. Intervals are of 95 %, by bootstrap over chains.
 
 --calibrate fits the shift of pLDDT's log odds that `foldcli train --package --scores` puts into a network's
 manifest to the lDDT-CA of the residues of the measured chains.
@@ -43,7 +42,6 @@ from compact_tables import (
     ChainScores,
     calibrate,
     ideal_helix,
-    mean_field_dca,
     regular_bonds,
     report,
 )
@@ -82,7 +80,7 @@ from model.training.data.prepare import prepare
 from model.training.packaging import package_network
 from model.training.runtime.checkpoint import MANIFEST
 from model.training.runtime.settings import read_settings
-from model.training.validation import contact_precision, long_range_precision
+from model.training.validation import contact_precision
 from msa.alignments.files import Alignment
 
 SETTINGS = Path(__file__).parents[1] / "examples" / "train" / "compact.yaml"
@@ -107,8 +105,6 @@ class Evaluation:
         inputs: sizes of its inputs.
         chains: the data.
         split: the held-out chains.
-        backbone_templates: whether templates lack side chains.
-        dca: whether to compute the contacts of mean-field DCA.
         refine: whether to refine the structures.
         seed: seed of the sampled features.
         residue_scores: [2, residues] for each scored chain, pLDDT and lDDT-CA of its residues, 0 to 1.
@@ -118,8 +114,6 @@ class Evaluation:
     inputs: InputSizes
     chains: ChainSet
     split: Split
-    backbone_templates: bool
-    dca: bool
     refine: bool
     seed: int
     residue_scores: list[np.ndarray] = field(default_factory=list)
@@ -210,7 +204,7 @@ class Evaluation:
             pairs=pairs,
             query_coverage=len(pairs) / length,
         )
-        return Template(chain.backbone() if self.backbone_templates else chain, candidate)
+        return Template(chain.backbone(), candidate)
 
     def sample(self, group: str, chain: int) -> tuple[dict[str, np.ndarray], list[Template]]:
         """Return the network's inputs of all passes, and the templates."""
@@ -270,10 +264,6 @@ class Evaluation:
         )
         tokens = np.asarray(chains.alignment(chain))
         weights = row_weights(tokens)
-        dca = None
-        if self.dca and group == "A":
-            score = mean_field_dca(tokens, weights, device)
-            dca = float(long_range_precision(score[None], beta[None], beta_mask[None]))
         if templates:
             best = templates[0]
             copy = copy_template(decode_query(prediction.aatype), best.candidate, best.chain)
@@ -296,7 +286,6 @@ class Evaluation:
             residue_error=mean((lddts - plddt).abs()),
             baseline=baseline,
             contacts=float(contacts),
-            dca_contacts=dca,
             junctions=junctions,
             clashes=clashes,
             seconds=seconds[0],
@@ -328,9 +317,7 @@ def stereochemistry(aatype: torch.Tensor, positions: torch.Tensor) -> tuple[floa
     return 1 - float(violated.mean()), 100 * float(clashes) / len(aatype)
 
 
-def load(
-    params: str, device: torch.device, kernels: str, dtype: torch.dtype
-) -> tuple[NetworkManifest, AlphaFold]:
+def load(params: str, device: torch.device, dtype: torch.dtype) -> tuple[NetworkManifest, AlphaFold]:
     """Return the manifest of a network and the network; see the module's text."""
     folder = folder_of(params)
     with TemporaryDirectory() as temporary:
@@ -338,11 +325,11 @@ def load(
             package_network(folder, read_settings(SETTINGS), Path(temporary, "network"))
             folder = Path(temporary, "network")
         manifest = read_manifest(folder)
-        if device.type == "cuda" and kernels == "auto":
+        if device.type == "cuda":
             compile_kernels(manifest.config, device)
         arrays = load_folder(folder, manifest)
     shift = manifest.plddt_shift
-    return manifest, AlphaFold.from_parameters(manifest.config, arrays, device, dtype, kernels, shift)
+    return manifest, AlphaFold.from_parameters(manifest.config, arrays, device, dtype, "auto", shift)
 
 
 def compile_kernels(config: ModelConfig, device: torch.device) -> None:
@@ -372,16 +359,11 @@ def main() -> None:
     parser.add_argument("--prepared", type=Path, default=Path(gettempdir()) / "foldcli-training-data")
     parser.add_argument("--params", default="compact")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--kernels", default="auto", choices=["auto", "reference"])
-    parser.add_argument("--template-atoms", default="backbone", choices=["backbone", "all"])
-    parser.add_argument("--resample", action="store_true", help="sample new rows and masks in each pass")
     parser.add_argument("--masked-fraction", type=float, help="default: that of the network's manifest")
     parser.add_argument("--recycles", type=int, help="default: that of the network's manifest")
     parser.add_argument("--sets", default="ABCW", help="held-out sets to measure; default ABCW")
     parser.add_argument("--no-refine", action="store_true", help="score the network's own structures")
     parser.add_argument("--chains", type=int, help="number of chains of each set; default all")
-    parser.add_argument("--max-residues", type=int, help="leave out longer chains")
-    parser.add_argument("--no-dca", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=4, help="threads that sample features")
     parser.add_argument("--calibrate", action="store_true", help="fit the shift of pLDDT")
@@ -390,12 +372,11 @@ def main() -> None:
     begin = time.perf_counter()
     device = torch.device(options.device)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    manifest, network = load(options.params, device, options.kernels, dtype)
+    manifest, network = load(options.params, device, dtype)
     if options.calibrate:
         network.plddt_shift = 0.0
     changes = {"masked_fraction": options.masked_fraction, "num_recycles": options.recycles}
     inputs = replace(manifest.inputs, **{name: value for name, value in changes.items() if value is not None})
-    inputs = replace(inputs, resample=inputs.resample or options.resample)
     data = prepare(options.data, options.prepared)
     split = read_split(data, options.data)
     evaluation = Evaluation(
@@ -403,22 +384,18 @@ def main() -> None:
         inputs=inputs,
         chains=data,
         split=split,
-        backbone_templates=options.template_atoms == "backbone",
-        dca=not options.no_dca,
         refine=not options.no_refine,
         seed=options.seed,
     )
     chains = [
         (group, chain) for group in options.sets for chain in evaluation.members(group)[: options.chains]
     ]
-    if options.max_residues is not None:
-        chains = [chain for chain in chains if data.lengths[chain[1]] <= options.max_residues]
     # chains of the same length share captured CUDA graphs
     chains.sort(key=lambda chain: data.lengths[chain[1]])
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     kernels = "fused" if network.kernels.fused else "reference"
     print(f"{manifest.title}; {name}, {dtype}, {kernels} kernels", flush=True)
-    print(f"{inputs}, templates with {options.template_atoms} atoms", flush=True)
+    print(inputs, flush=True)
     start = time.perf_counter()
     scores = list(evaluate(evaluation, chains, options.threads))
     seconds = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Scores of held-out chains, tables of their means, and baselines: a helix, and contacts by DCA."""
+"""Scores of held-out chains, tables of their means, and an ideal helix as baseline."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,6 @@ class ChainScores:
         residue_error: mean absolute difference of pLDDT and lDDT of a residue.
         baseline: lDDT-CA of the copied template or of the helix.
         contacts: precision of the distogram's long-range contacts.
-        dca_contacts: the same of mean-field DCA, or None.
         junctions: share of peptide bonds that are within 12 standard deviations with their angles.
         clashes: pairs of atoms that overlap by more than 1.5 Å, per 100 residues.
         seconds: time of the passes.
@@ -57,7 +56,6 @@ class ChainScores:
     residue_error: float
     baseline: float
     contacts: float
-    dca_contacts: float | None
     junctions: float
     clashes: float
     seconds: float
@@ -128,8 +126,8 @@ def calibrate(residue_scores: Sequence[np.ndarray]) -> float:
 
 def report(scores: Sequence[ChainScores]) -> list[HeldOutCase]:
     """Print the tables; return the cases of the network's manifest."""
-    print("| chains | number | lDDT-CA | baseline | difference | contacts L/5 | DCA L/5 |")
-    print("|---|---|---|---|---|---|---|")
+    print("| chains | number | lDDT-CA | baseline | difference | contacts L/5 |")
+    print("|---|---|---|---|---|---|")
     rows: list[tuple[str, list[ChainScores]]] = []
     cases = []
     for group, (with_template, limits) in GROUPS.items():
@@ -151,11 +149,9 @@ def report(scores: Sequence[ChainScores]) -> list[HeldOutCase]:
     for label, chosen in rows:
         if chosen:
             lddt, baseline = column(chosen, lambda s: s.lddt), column(chosen, lambda s: s.baseline)
-            dca = [score.dca_contacts for score in chosen if score.dca_contacts is not None]
             print(
                 f"| {label} | {len(chosen)} | {with_interval(lddt)} | {with_interval(baseline)} | "
-                f"{with_interval(lddt - baseline)} | {with_interval(column(chosen, lambda s: s.contacts))} | "
-                f"{with_interval(np.array(dca)) if dca else '-'} |"
+                f"{with_interval(lddt - baseline)} | {with_interval(column(chosen, lambda s: s.contacts))} |"
             )
     columns = (
         "chains, pLDDT error of chains, of residues, correlation of chains, junctions within 12 σ, "
@@ -187,37 +183,3 @@ def ideal_helix(length: int) -> torch.Tensor:
         HELIX_RISE * index,
     ]
     return torch.from_numpy(np.stack(points, axis=1).astype(np.float32))
-
-
-def mean_field_dca(tokens: np.ndarray, weights: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Return the contact scores [length, length] of mean-field DCA (Morcos et al. 2011) with APC.
-
-    The pseudocount is 0.5. Gaps and unknown residues are the state that is left out.
-
-    Args:
-        tokens: [rows, length], 0 to 21.
-        weights: [rows].
-        device: where to compute, in float64.
-    """
-    states, pseudocount = 20, 0.5
-    length = tokens.shape[1]
-    one_hot = torch.from_numpy((tokens[..., None] == np.arange(states)).reshape(len(tokens), -1))
-    x = one_hot.to(device, torch.float64)  # [rows, length * states]
-    weight = torch.from_numpy(weights / weights.sum()).to(device)
-    uniform = 1.0 / (states + 1)
-    single = (1 - pseudocount) * (weight @ x) + pseudocount * uniform
-    joint = (1 - pseudocount) * (x.T @ (weight[:, None] * x)) + pseudocount * uniform**2
-    blocks = joint.view(length, states, length, states)
-    position = torch.arange(length, device=device)
-    blocks[position, :, position] = torch.diag_embed(single.view(length, states))
-    coupling = -torch.linalg.inv(joint - single[:, None] * single[None])
-    coupling = coupling.view(length, states, length, states).transpose(1, 2)
-    # shifted to the gauge in which rows and columns, the left-out state included, sum to zero
-    padded = torch.nn.functional.pad(coupling, (0, 1, 0, 1))
-    padded = padded - padded.mean(dim=2, keepdim=True) - padded.mean(dim=3, keepdim=True)
-    padded = padded + coupling.sum(dim=(2, 3), keepdim=True) / (states + 1) ** 2
-    norm = padded[:, :, :states, :states].square().sum(dim=(2, 3)).sqrt()
-    norm.fill_diagonal_(0)
-    average = norm.sum(dim=1) / (length - 1)
-    score = norm - average[:, None] * average[None] / average.mean()
-    return (score - score.min()).float()

@@ -1,6 +1,6 @@
 """The operator of GPU MODE's contest "Triangle multiplicative update": kernels, and a benchmark of them.
 
-    python -m benchmarks.contest [--lengths 256,512,1024] [--no-peers]
+    python -m benchmarks.contest
 
 The operator differs from AlphaFold2's in having no biases and in gating before the output projection. It has
 float32 input and output, 128 inner channels and a tolerance of 2e-2, which is checked against its float32
@@ -13,7 +13,6 @@ The file has the operator in plain PyTorch, two kernels for Hopper GPUs, which s
 """
 
 import argparse
-from itertools import product
 from statistics import geometric_mean
 from typing import Any, NamedTuple
 
@@ -741,29 +740,26 @@ def lower_bounds(floors: Floors, batch: int, length: int, channels: int) -> dict
     return floors.of(positions * (8 * channels + 2 * 2 * 4 * INNER), operations)
 
 
-def run_cases(floors: Floors, with_peers: bool) -> None:
+def run_cases(floors: Floors) -> None:
     """Print a line for each case of the contest, and the geometric mean of our times."""
     torch.backends.cuda.matmul.allow_tf32 = False
     ours: list[float] = []
     for case in CONTEST:
         tensors = random_case(*case)
-        operation = plain_operator
-        result, expected = gate_first_triangle_multiplication(*tensors), operation(*tensors)
+        result, expected = gate_first_triangle_multiplication(*tensors), plain_operator(*tensors)
         difference = float((result - expected).abs().max())
         agrees = torch.allclose(result, expected, rtol=2e-2, atol=2e-2)
         del result, expected
-        calls: dict[str, Call] = {}
-        if with_peers:
-            compiled = torch.compile(operation, dynamic=False)
+        compiled = torch.compile(plain_operator, dynamic=False)
 
-            def autocast(compiled: Call = compiled, tensors: Any = tensors) -> torch.Tensor:
-                with torch.autocast("cuda", torch.bfloat16):
-                    return compiled(*tensors)
+        def autocast(compiled: Call = compiled, tensors: Any = tensors) -> torch.Tensor:
+            with torch.autocast("cuda", torch.bfloat16):
+                return compiled(*tensors)
 
-            calls = {
-                "PyTorch": lambda tensors=tensors: plain_operator(*tensors),
-                "torch.compile": autocast,
-            }
+        calls: dict[str, Call] = {
+            "PyTorch": lambda tensors=tensors: plain_operator(*tensors),
+            "torch.compile": autocast,
+        }
         calls["ours"] = lambda tensors=tensors: gate_first_triangle_multiplication(*tensors)
         print_times(f"contest {case[:3]}", calls, lower_bounds(floors, *case[:3]))
         ours.append(milliseconds(calls["ours"]))
@@ -771,31 +767,10 @@ def run_cases(floors: Floors, with_peers: bool) -> None:
     print(f"contest: geometric mean of ours {geometric_mean(ours):.3f} ms", flush=True)
 
 
-def steps(length: int, channels: int) -> dict[str, Call]:
-    """Return calls of each step, for N and C."""
-    x, weights, mask = random_case(1, length, channels, False, False)
-    prepared = prepare_weights(weights)
-    factors = project_factors(x, prepared, None)
-    product, scale = multiply_factors(factors, 1, True)
-    return {
-        "operands": lambda: project_factors(x, prepared, None),
-        "operands, masked": lambda: project_factors(x, prepared, mask),
-        "product": lambda: multiply_factors(factors, 1, True),
-        "finish": lambda: finish(product, scale, factors, prepared, x),
-    }
-
-
 def main() -> None:
-    """Print one line for each shape."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lengths", default="256,512,1024", help="N of the steps that are timed one by one")
-    parser.add_argument("--no-peers", action="store_true")
-    options = parser.parse_args()
-    floors = Floors.measure()
-    for length, channels in product([int(n) for n in options.lengths.split(",")], (128, 384)):
-        bounds = lower_bounds(floors, 1, length, channels)
-        print_times(f"steps N {length} C {channels}", steps(length, channels), bounds)
-    run_cases(floors, not options.no_peers)
+    """Print one line for each case."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
+    run_cases(Floors.measure())
 
 
 if __name__ == "__main__":

@@ -17,10 +17,11 @@ import argparse
 import hashlib
 import io
 import os
-import re
 import tempfile
 import time
 from pathlib import Path
+
+from search_gpu import write_copies
 
 from foldcli.pipeline.search.searcher import open_search_engine
 from msa.alignments.a3m import write_a3m
@@ -30,7 +31,6 @@ from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine
 from msa.engines.settings import AlignmentFilter, SearchSettings
-from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, read_fasta
 from msa.search.search import search_many
 
@@ -43,12 +43,8 @@ def open_database(fasta: Path, times: int, folder: Path, threads: int) -> Target
     path = folder / f"{fasta.name.partition('.')[0]}_{times}.db"
     if not path.exists():
         started = time.perf_counter()
-        content = read_bytes(fasta)
         copies = folder / "copies.fasta"
-        with copies.open("wb") as stream:
-            for copy in range(times):
-                suffix = f"_{copy}".encode() if copy else b""
-                stream.write(re.sub(rb"^(>\S+)", rb"\1" + suffix, content, flags=re.MULTILINE))
+        write_copies(fasta, times, copies)
         build_database([copies], path, BuildSettings(threads=threads))
         copies.unlink()
         print(f"database: {time.perf_counter() - started:.1f} s", flush=True)
@@ -90,9 +86,7 @@ def run(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--fasta", type=Path, required=True)
     parser.add_argument("--queries", type=Path, required=True)
     parser.add_argument("--times", type=int, default=16)

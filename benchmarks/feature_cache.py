@@ -1,19 +1,16 @@
 """Time to compute the features of a target compared with loading them from the cache, and entry sizes.
 
-    python benchmarks/feature_cache.py [MSA...] [--random 60000x400 ...] [--times 7] [--sizes]
+    python benchmarks/feature_cache.py [MSA...] [--random 60000x400 ...] [--times 7]
 
 For each alignment file, and for random alignments of ROWSxCOLUMNS, in a separate process: read the file
 (decompress and parse), compute the features, store the entry, load it with and without checksum, and sample
 one iteration of model 1 (508 sampled and 5,120 extra rows). Prints medians in milliseconds, as wall time /
 CPU time, with files in the page cache, and the peak memory of the first reading and computing, without that
-of the imports. Kernels are compiled before timing. Targets, in CPU time: a deep alignment (1,000 rows or
-more) is loaded 50 times as fast as it is read and computed, and the median entry is loaded in 10 ms. --sizes
-prints the size of the features compressed in several ways, with CPU times.
+of the imports. Kernels are compiled before timing.
 """
 
 import argparse
 import gzip
-import io
 import multiprocessing
 import statistics
 import tempfile
@@ -24,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zstandard
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
@@ -32,8 +28,6 @@ from features.cache.cache import FeatureCache, cache_key
 from msa.alignments.files import read_alignment
 from msa.io.compression import read_bytes
 
-# an alignment with at least this many rows counts as deep
-DEEP = 1000
 AMINO_ACIDS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
 
 
@@ -85,8 +79,8 @@ def peak_memory() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def measure(name: str, path: Path, times: int, sizes: bool, results: Any) -> None:
-    """Print one alignment's figures; put name, rows, and CPU ms of loading and computing into `results`."""
+def measure(name: str, path: Path, times: int) -> None:
+    """Print one alignment's figures."""
     before = peak_memory()
     make_features([read_alignment(path)])
     memory = peak_memory() - before
@@ -117,84 +111,31 @@ def measure(name: str, path: Path, times: int, sizes: bool, results: Any) -> Non
     both = [stopwatch.medians["read"][k] + compute[k] for k in (0, 1)]
     for label, (wall, cpu) in (("reading and computing", both), ("computing alone", compute)):
         print(f"  loading is {wall / load[0]:.1f} / {cpu / load[1]:.1f} times as fast as {label}")
-    results.put((name, rows, load[1], both[1]))
     print(f"  peak memory {memory:.1f} MiB, {memory * 2**20 / len(content):.2f} times the decompressed file")
     gzipped = len(gzip.compress(content))
     print(f"  entry {size:,} bytes, {size / gzipped:.3f} of the gzipped alignment ({gzipped:,})")
-    if sizes:
-        print_sizes(features)
-
-
-def print_sizes(features: dict[str, np.ndarray]) -> None:
-    """Print the total size of all features, each compressed separately, for several methods."""
-    raw = [np.ascontiguousarray(value).tobytes() for value in features.values()]
-    print(f"  {'raw':8} {sum(map(len, raw)):>12,} bytes")
-    for level in (1, 3, 9, 12, 16, 19):
-        start = time.process_time()
-        frames = [zstandard.ZstdCompressor(level=level).compress(data) for data in raw]
-        middle = time.process_time()
-        for frame in frames:
-            zstandard.ZstdDecompressor().decompress(frame)
-        end = time.process_time()
-        print_size(f"zstd {level}", sum(map(len, frames)), middle - start, end - middle)
-    start = time.process_time()
-    stream = io.BytesIO()
-    np.savez_compressed(stream, **features)
-    middle = time.process_time()
-    stream.seek(0)
-    with np.load(stream) as archive:
-        for name in archive.files:
-            archive[name]
-    print_size("npz", len(stream.getvalue()), middle - start, time.process_time() - middle)
-
-
-def print_size(name: str, size: int, compression: float, decompression: float) -> None:
-    """Print a size with the seconds of compression and decompression."""
-    times = f"{1e3 * compression:.1f} ms to compress, {1e3 * decompression:.1f} to decompress"
-    print(f"  {name:8} {size:>12,} bytes, {times}")
-
-
-def print_targets(measured: list[tuple[str, int, float, float]]) -> None:
-    """Print which CPU time targets are met."""
-    print("\ntargets")
-    for name, rows, load, compute in measured:
-        if rows >= DEEP:
-            verdict = "met" if compute / load >= 50 else "missed"
-            print(
-                f"  {name}: loading {compute / load:.1f} times as fast as read and computed, of 50: {verdict}"
-            )
-    if measured:
-        load = statistics.median(load for _, _, load, _ in measured)
-        print(f"  median entry: {load:.2f} ms to load, of 10: {'met' if load < 10 else 'missed'}")
+    print(f"  features {sum(value.nbytes for value in features.values()):,} bytes")
 
 
 def main() -> None:
-    """Measure all alignments and print the targets."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Measure all alignments in processes of their own."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("alignments", nargs="*", type=Path)
     parser.add_argument("--random", nargs="*", default=[], metavar="ROWSxCOLUMNS")
     parser.add_argument("--times", type=int, default=7)
-    parser.add_argument("--sizes", action="store_true")
     arguments = parser.parse_args()
     context = multiprocessing.get_context("spawn")
-    results, measured = context.SimpleQueue(), []
     with tempfile.TemporaryDirectory() as folder:
         inputs = [(path.name, path) for path in arguments.alignments]
         for size in arguments.random:
             inputs.append((f"random {size}", Path(folder) / f"{size}.a3m"))
             inputs[-1][1].write_bytes(random_alignment(*map(int, size.split("x"))))
         for name, path in inputs:
-            process = context.Process(
-                target=measure, args=(name, path, arguments.times, arguments.sizes, results)
-            )
+            process = context.Process(target=measure, args=(name, path, arguments.times))
             process.start()
             process.join()
             if process.exitcode:
                 raise SystemExit(f"{name}: failed")
-            measured.append(results.get())
-    print_targets(measured)
 
 
 if __name__ == "__main__":

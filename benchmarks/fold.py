@@ -227,9 +227,7 @@ def write_targets(path: Path, records: list[FastaRecord], targets: int) -> float
 
 def main() -> None:
     """Run the benchmark and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("sequences", type=Path)
     parser.add_argument("--targets", type=int, default=48)
     parser.add_argument("--many", type=int, default=0, help="also run this many targets")

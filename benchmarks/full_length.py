@@ -192,9 +192,7 @@ def compare_on_joined_domains(tools: list[str], options: argparse.Namespace) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("proteins", type=Path, help="FASTA file of queries and targets")
     parser.add_argument("--queries", type=int, default=QUERIES)
     parser.add_argument("--seed", type=int, default=23)

@@ -1,13 +1,8 @@
-"""Tools shared by the benchmarks of fused kernels: timing, measured limits of the GPU, tables, tuning."""
+"""Tools shared by the benchmarks of fused kernels: timing, measured limits of the GPU, tables."""
 
-import json
-import multiprocessing
-from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from triton.testing import do_bench
@@ -74,49 +69,3 @@ def print_times(title: str, calls: dict[str, Call], floors: dict[str, float]) ->
             cells.append(f"{name} {type(error).__name__}")
     cells += [f"{name} {floor:.3f}" for name, floor in floors.items()]
     print(" | ".join([title, *cells]), "ms", flush=True)
-
-
-def with_options(module: ModuleType, options: dict[str, Any], call: Call) -> Call:
-    """Return a call of a module's kernels with these launch options instead of those of the launch table."""
-
-    def called() -> Any:
-        with patch.object(module, "choose_launch", lambda *_, **__: dict(options)):
-            return call()
-
-    return called
-
-
-class Tuner:
-    """A timer of launch options, with worker processes that compile them in parallel first.
-
-    Args:
-        run_once: compiles and runs a launch in a worker, given (size, options); small sizes are enough.
-        processes: number of workers.
-    """
-
-    def __init__(self, run_once: Callable[[Any], None], processes: int = 12) -> None:
-        self.run_once = run_once
-        self.pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
-
-    def print_best(
-        self,
-        title: str,
-        size: Any,
-        timed: Callable[[dict[str, Any]], Call],
-        candidates: Iterable[dict[str, Any]],
-    ) -> None:
-        """Time all candidates, and print the best three as options of a launch table.
-
-        Args:
-            title: printed above them.
-            size: passed to run_once.
-            timed: returns the call to time with some options.
-            candidates: options.
-        """
-        options = list(candidates)
-        tried = [self.pool.submit(self.run_once, (size, each)) for each in options]
-        works = [each for job, each in zip(tried, options, strict=True) if job.exception() is None]
-        times = sorted((milliseconds(timed(each)), json.dumps(each)) for each in works)
-        print(f"{title}: {len(times)} of {len(options)} launches work")
-        for time, launch in times[:3]:
-            print(f"  {time:.3f} ms {launch}", flush=True)

@@ -2,44 +2,32 @@
 
     python benchmarks/gapless_gpu.py [--lengths 128,256,512,1024,2048] [--targets 2000000]
     python benchmarks/gapless_gpu.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16]
-    python benchmarks/gapless_gpu.py --tune bounds
 
 Without `--fasta`, targets have the query's length and uniformly distributed residues, and profiles are those
 of random queries. With it, the targets of the file are repeated `--times` times. Rows of the output: bounds;
-exact scores; exact scores of a list; with `--top N` the selection of the N best targets for eight queries at
-once (wall time). A sample is compared with the CPU engine: bounds must not be smaller, exact scores must be
-equal. Each row shows TCUPS (10¹² cells, query residues × target residues, per second, without padding) and
-the fraction of the shared-memory limit of exact scores: 128 bytes per clock and multiprocessor, two bytes per
-cell. `--tune` times all candidate launches and prints a launch table.
+exact scores; exact scores of a list. A sample is compared with the CPU engine: bounds must not be smaller,
+exact scores must be equal. Each row shows TCUPS (10¹² cells, query residues × target residues, per second,
+without padding) and the fraction of the shared-memory limit of exact scores: 128 bytes per clock and
+multiprocessor, two bytes per cell. `foldcli bench --tune` finds launches.
 """
 
 import argparse
-import json
 import tempfile
-import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numba import cuda
 
 from cuda.alignment import DeviceSequences
-from cuda.alignment import device as gpu
 from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer, ListScorer, TargetLists
 from cuda.alignment.gapless.lists import LISTED, STATE_SIZE, STRETCHES
-from cuda.alignment.top_k import GaplessBatch, SelectionStreams, TopKSelector, read_row, row_size
 from msa.alphabet import PAD, encode
 from msa.cpu.gapless import gapless_scores
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import best_targets
-from msa.gpu.gapless_benchmark import QUERY_LENGTHS, min_seconds, shared_memory_limit, tune_launches
+from msa.gpu.gapless_benchmark import min_seconds, shared_memory_limit
 from msa.io.fasta import read_fasta
 from msa.profile.pssm import query_profile
-
-_MIN_SCORE = 15
-_TOP_QUERIES = 8
-"""Queries per selection."""
 
 
 class BenchmarkTargets:
@@ -124,8 +112,6 @@ class Benchmark:
             **{kind: Row(f"{label}, exact {kind}") for kind in options.arithmetic},
             "list": Row(f"{label}, list of {len(targets.sample)}"),
         }
-        if options.top:
-            self.rows["top"] = Row(f"{label}, exact top {options.top}")
 
     def query(self, profile: np.ndarray, repeats: int, compare: bool) -> None:
         """Measure all rows for one query."""
@@ -159,38 +145,11 @@ class Benchmark:
         if expected is not None:
             correct = lists.scores.copy_to_host()[0] == expected
         self.rows["list"].add(seconds, len(profile) * targets.listed_residues, correct)
-        if self._options.top:
-            self.rows["top"].add(*self._top(profile, repeats, compare))
-
-    def _top(self, profile: np.ndarray, repeats: int, compare: bool) -> tuple[float, int, np.ndarray | None]:
-        targets, k = self._targets, self._options.top
-        batch = GaplessBatch([profile] * _TOP_QUERIES, self._cache)
-        selector = TopKSelector(k, _MIN_SCORE, len(targets.host), _TOP_QUERIES, SelectionStreams())
-        rows = cuda.device_array((_TOP_QUERIES, row_size(k)), np.int32)
-
-        def select() -> None:
-            selector.select(batch, targets.on_gpu, rows)
-
-        select()
-        gpu.synchronize()
-        seconds, correct = float("inf"), None
-        for _ in range(repeats):
-            start = time.perf_counter()
-            select()
-            gpu.synchronize()
-            seconds = min(seconds, time.perf_counter() - start)
-        if compare:
-            GaplessScorer(profile, self._cache).score_all(targets.on_gpu, targets.scores)
-            selected, exact = read_row(rows.copy_to_host()[-1])
-            scores = targets.scores.copy_to_host()
-            same = sorted(selected.tolist()) == sorted(best_targets(scores, k, _MIN_SCORE).tolist())
-            correct = np.array([same and exact.tolist() == scores[selected].tolist()])
-        return seconds, _TOP_QUERIES * len(profile) * targets.residues, correct
 
     def print(self) -> None:
         """Print all rows."""
         for name, row in self.rows.items():
-            row.print({"bounds": "no less than", "top": "lists equal to"}.get(name, "equal to"))
+            row.print("no less than" if name == "bounds" else "equal to")
 
 
 def repeated_by_length(records: list[np.ndarray], times: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -242,22 +201,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--times", type=int, default=16)
     parser.add_argument("--listed", type=int, default=3000, help="targets per list and comparison")
-    parser.add_argument("--top", type=int, default=0)
     parser.add_argument("--check-every", type=int, default=10)
     parser.add_argument("--threads", type=int, default=16)
-    parser.add_argument("--cache", type=Path)
-    parser.add_argument("--tune", choices=["bounds", "exact"])
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        cache = options.cache or Path(temporary)
-        if options.tune:
-            lengths = options.lengths or QUERY_LENGTHS[options.tune]
-            report = partial(print, flush=True)
-            rows = tune_launches(lengths, options.targets, cache, report, options.tune)
-            print(json.dumps({options.tune: rows}))
-            return
-        options.lengths = options.lengths or [128, 256, 512, 1024, 2048]
-        (run_real if options.fasta else run_random)(options, cache)
+    options.lengths = options.lengths or [128, 256, 512, 1024, 2048]
+    with tempfile.TemporaryDirectory() as cache:
+        (run_real if options.fasta else run_random)(options, Path(cache))
 
 
 if __name__ == "__main__":

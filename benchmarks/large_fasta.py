@@ -1,13 +1,9 @@
 """A stream of many different sequences, made from a small file: repeated, mutated, with ids of their own.
 
-    python benchmarks/large_fasta.py FASTA [--residues 1e9] [--mutated 0.1] [--processes 2] > STREAM.fasta
-
 In each copy of the file, every tenth residue or so is replaced by a random one, and every fourth sequence is
 cut in two. A copy depends on its number only, so the stream does not depend on the number of processes.
 """
 
-import argparse
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -88,25 +84,3 @@ def copies(path: Path, residues: float, mutated: float, processes: int) -> Itera
         while pending:
             yield pending.pop(0).result()
             pending += [pool.submit(copy_of, path, number, mutated) for number in islice(numbers, 1)]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("fasta", type=Path)
-    parser.add_argument("--residues", type=float, default=1e9)
-    parser.add_argument(
-        "--mutated", type=float, default=0.1, help="fraction of replaced residues, evenly spaced"
-    )
-    parser.add_argument("--processes", type=int, default=1)
-    options = parser.parse_args()
-    try:
-        for text in copies(options.fasta, options.residues, options.mutated, options.processes):
-            sys.stdout.buffer.write(text)
-    except BrokenPipeError:
-        raise SystemExit("the reader has ended") from None
-
-
-if __name__ == "__main__":
-    main()

@@ -96,9 +96,7 @@ def predict_rank(
 
 def main() -> None:
     """Print a line for each rank of each case."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
     parser.add_argument(
         "--networks", nargs="+", default=["model_3_ptm:0", "model_1_ptm:4"], help="and numbers of templates"

@@ -6,8 +6,8 @@
 The targets are random alignments with 60 to 700 residues, short ones more often, and 200 to 6,000 rows; the
 network is model_3_ptm with random parameters. A first run, with the last of the devices, compiles the kernels
 and makes the cached features, and is not counted; `--no-first-run` leaves it out. Python's bytecode is
-compiled before, as installers do. Seconds for which workers waited for features are summed over targets. The
-bar is 1.9 × for two GPUs. Structures must not depend on the devices; the exit code is 1 if they do.
+compiled before, as installers do. Seconds for which workers waited for features are summed over targets.
+Structures must not depend on the devices; the exit code is 1 if they do.
 """
 
 import argparse

@@ -5,8 +5,7 @@
 
 Random parameters and features: a complex of two chains of equal length, 508 sampled and 2,048 extra rows,
 --templates of four slots filled. The time is the median of --repeats passes after --warm-up others; that of
-the multimer network includes the sampling of its rows, which is also given alone. The bar is 1.05 × the time
-of the monomer.
+the multimer network includes the sampling of its rows, which is also given alone.
 """
 
 import argparse

@@ -1,13 +1,12 @@
 """Time and peak memory of model_3_ptm on a GPU, with random parameters.
 
     python benchmarks/network_gpu.py [--lengths 256,512,1024,2048] [--repeats 5] [--memory 6144]
-                                     [--predictions 2560,4096] [--precision bf16] [--kernels fused]
+                                     [--precision bf16] [--kernels fused]
 
 508 + 5,120 MSA rows, masks of all ones. The time of a pass is the median of --repeats passes after a first
 one; with --repeats 0, the time of that first pass. --memory prints the peak of a pass with one block in each
-stack, which equals that of all blocks. A prediction includes copies of the features to the GPU, four passes
-(fewer with --recycles) and the confidence scores; the time of its passes is the median of all but the first.
-Figures of other programs were measured on the same kind of GPU. operations.py times single operations.
+stack, which equals that of all blocks. ColabFold's figures were measured on the same kind of GPU.
+operations.py times single operations.
 """
 
 import argparse
@@ -15,11 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from fused_timing import Floors
 from random_inputs import random_features
@@ -29,7 +26,7 @@ from foldcli.pipeline.network.device import NetworkMemory
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold, PassOutput
 from model.alphafold2.parameters import random_parameters
-from model.alphafold2.recycling import RecyclingSettings, feature_tensors, predict
+from model.alphafold2.recycling import feature_tensors
 from model.planning.memory_plan import MemoryPlan
 
 ROWS, EXTRA_ROWS = 508, 5120
@@ -46,21 +43,6 @@ COLABFOLD = {
     3072: (19.6, 54.7),
     4096: (38.8, 90.8),
 }
-# Seconds of a whole prediction: FastFold on eight A100, as published; ColabFold, four of the passes above.
-FASTFOLD = {2560: 133.0, 4096: 548.0}
-COLABFOLD_PREDICTION = {2560: 51.0, 4096: 155.0}
-# Targets of this network: seconds and GiB of a pass, seconds of a prediction.
-PASS_TARGETS = {
-    256: (0.14, 3.0),
-    512: (0.38, 5.0),
-    1024: (1.25, 9.0),
-    2048: (5.2, 25.0),
-    2560: (8.6, 38.0),
-    4096: (26.0, 75.0),
-    6144: (float("inf"), 135.0),
-}
-PREDICTION_TARGETS = {2560: 36.0, 4096: 106.0}
-
 CONFIG = model_config("model_3_ptm")
 GPU = torch.device("cuda:0")
 MEMORY = NetworkMemory("cuda:0")
@@ -93,7 +75,7 @@ def prepared_pass(network: AlphaFold, length: int) -> Iterator[tuple[Callable[[]
 
 
 def print_pass(network: AlphaFold, length: int, repeats: int) -> None:
-    """Print time and memory of a pass as one row, with the target and ColabFold's figures."""
+    """Print time and memory of a pass as one row, with ColabFold's figures."""
     with prepared_pass(network, length) as (run_pass, plan):
         torch.cuda.reset_peak_memory_stats()
         times = [time_call(run_pass) for _ in range(repeats + 1)]
@@ -108,36 +90,11 @@ def print_pass(network: AlphaFold, length: int, repeats: int) -> None:
 
 
 def comparison_cells(length: int, seconds: float, peak: float, plan: MemoryPlan) -> str:
-    """Return table cells that compare a pass with its target and with ColabFold."""
-    target, peak_target = PASS_TARGETS.get(length, (NAN, NAN))
+    """Return table cells that compare a pass with ColabFold's."""
     theirs, their_peak = COLABFOLD.get(length, (NAN, NAN))
     return (
-        f"{length} | {seconds:.3f} s (≤ {target}) | ColabFold {theirs} s, {theirs / seconds:.2f} × | "
-        f"{peak:.1f} GiB (≤ {peak_target}; planned {plan.peak_bytes / GIB:.1f}; ColabFold {their_peak})"
-    )
-
-
-def print_prediction(network: AlphaFold, length: int, recycles: int) -> None:
-    """Print time of a prediction and of its passes, with targets and figures of other programs."""
-    drawn = random_features(length, ROWS, EXTRA_ROWS)
-    features = {name: np.broadcast_to(x, (recycles + 1, *x.shape[1:])) for name, x in drawn.items()}
-    plan = MEMORY.plan(network, features)
-    assert plan is not None
-    torch.cuda.reset_peak_memory_stats()
-    ends = []
-    begin = time.perf_counter()
-    settings, note_end = RecyclingSettings(recycles), lambda done, total: ends.append(time.perf_counter())
-    predict(network, features, settings, note_end, plan.chunk_elements)
-    seconds, peak = time.perf_counter() - begin, torch.cuda.max_memory_allocated() / GIB
-    # a single pass includes the copy of the features
-    one = median(after - before for before, after in pairwise(ends if recycles else [begin, *ends]))
-    print(
-        f"| prediction, {length} residues, {recycles + 1} passes | {seconds:.1f} s | of four passes: "
-        f"target {PREDICTION_TARGETS.get(length, NAN)} s, "
-        f"ColabFold {COLABFOLD_PREDICTION.get(length, NAN)} s, "
-        f"FastFold on 8 × A100 {FASTFOLD.get(length, NAN)} s |\n"
-        f"| its passes, {comparison_cells(length, one, peak, plan)} |",
-        flush=True,
+        f"{length} | {seconds:.3f} s | ColabFold {theirs} s, {theirs / seconds:.2f} × | "
+        f"{peak:.1f} GiB (planned {plan.peak_bytes / GIB:.1f}; ColabFold {their_peak})"
     )
 
 
@@ -152,8 +109,6 @@ def main() -> None:
     parser.add_argument("--lengths", type=numbers, default="256,512,1024,2048")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--memory", type=numbers, default="6144")
-    parser.add_argument("--predictions", type=numbers, default="2560,4096")
-    parser.add_argument("--recycles", type=int, default=3)
     parser.add_argument("--kernels", choices=["fused", "reference"], default="fused")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     options = parser.parse_args()
@@ -170,7 +125,6 @@ def main() -> None:
     )
     jobs = [partial(print_pass, network, length, options.repeats) for length in options.lengths]
     jobs += [partial(print_pass, shallow, length, 1) for length in options.memory]
-    jobs += [partial(print_prediction, network, length, options.recycles) for length in options.predictions]
     for job in jobs:
         try:
             job()

@@ -1,7 +1,6 @@
 """A benchmark of the operations of `cuda.fused`, in milliseconds, next to other implementations.
 
-    python benchmarks/operations.py [OPERATION ...] [--sizes 512x128,1024x128] [--dtype float32] [--no-peers]
-    python benchmarks/operations.py OPERATION ... --tune
+    python -m benchmarks.operations [OPERATION ...] [--sizes 512x128,1024x128] [--dtype float32] [--no-peers]
 
 A size is N x C of a pair representation N × N with C channels (N for triangles, S x N x C for the outer
 product mean, whose 32 inner channels give 128). The peers are plain PyTorch, torch.compile and, where they
@@ -15,31 +14,27 @@ per clock cycle and multiprocessor. Attention has 4 heads × 32, or the MSA's 8,
 between the projections (peers take queries, keys, values and bias; ours takes them as one projection, with
 gates); the whole operation with LayerNorm and projections, in a graph and in chunks as in the network's
 passes; and the core for the MSA's rows and columns, for a steep bias, and for queries so large that all
-blocks are computed twice. Triangle multiplication also has a line for the steps of each implementation.
+blocks are computed twice.
 
---tune times launch options of the Triton kernels in bfloat16 instead, and prints the best for the launch
-table. GPU MODE's form of triangle multiplication is in contest.py, passes with gradients in
-training_kernels.py.
+GPU MODE's form of triangle multiplication is in contest.py, passes with gradients in training_kernels.py.
+recipes/tune_kernels.py finds launch options.
 """
 
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import product
-from types import ModuleType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fused_timing import Call, Floors, Tuner, print_times, replayed, with_options
 from torch.nn.attention.flex_attention import flex_attention
 
+from benchmarks.fused_timing import Call, Floors, print_times, replayed
 from cuda.fused import attention, outer_product_mean, transition
 from cuda.fused import triangle_multiplication as multiplication
-from cuda.fused.attention import triton as attention_triton
 from cuda.fused.chunking import chunk_budget
-from cuda.fused.dispatch import hopper_available, implementation_module
+from cuda.fused.dispatch import implementation_module
 from cuda.fused.layer_norm import reference as layer_norm_reference
 from cuda.fused.layer_norm import triton as layer_norm_triton
 from cuda.fused.outer_product_mean import reference as outer_reference
@@ -49,7 +44,6 @@ from cuda.fused.pair_bias import triton as pair_bias_triton
 from cuda.fused.transition import reference as transition_reference
 from cuda.fused.transition import triton as transition_triton
 from cuda.fused.triangle_multiplication import reference as multiplication_reference
-from cuda.fused.triangle_multiplication import triton as multiplication_triton
 
 Size = tuple[int, ...]
 HEADS, WIDTH, CHANNELS = 4, 32, 128
@@ -58,7 +52,6 @@ MSA_ROWS, MSA_HEADS = 508, 8
 # channels of the outer product mean
 OUTER, PAIR = 32, 128
 TRANSITION_FACTOR = 4
-PRECISION = {"PRECISION": "ieee"}
 
 
 @dataclass(frozen=True)
@@ -91,41 +84,16 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """The launch options of a Triton kernel.
-
-    Args:
-        module: the module with the kernel.
-        call: returns a call of it for a size.
-        small: returns a small size with the same kernel, which is enough to compile it.
-        candidates: returns the options to time for a size.
-        part: key of the kernel in the launch options; "" if there is only one.
-    """
-
-    module: ModuleType
-    call: Callable[[Size], Call]
-    small: Callable[[Size], Size]
-    candidates: Callable[[Size], list[dict[str, Any]]]
-    part: str = ""
-
-    def with_options(self, options: dict[str, Any], size: Size) -> Call:
-        """Return a call with these launch options."""
-        return with_options(self.module, {self.part: options} if self.part else options, self.call(size))
-
-
-@dataclass(frozen=True)
 class Operation:
     """One operation of the table.
 
     Args:
         sizes: default of --sizes.
         lines: returns the lines for a size, a dtype, and whether peers are timed.
-        tuning: what --tune times.
     """
 
     sizes: str
     lines: Callable[[Size, torch.dtype, bool], list[Line]]
-    tuning: tuple[Tuning, ...]
 
 
 def random(*shape: int, scale: float | None = None, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -254,15 +222,11 @@ def multiplication_inputs(
 
 
 def multiplication_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
-    """Return the lines of triangle multiplication: the steps of the implementations, and all of it."""
+    """Return the line of triangle multiplication."""
     kernel = implementation_module("triangle_multiplication", device="cuda")
     pair, weights = multiplication_inputs(size)
     length, channels = pair.shape[1:]
     title = f"N {length} C {channels}"
-    moved = 2 * length**2 * channels
-    steps = [Line(f"Triton's steps {title}", multiplication_steps(size), moved)]
-    if hopper_available("cuda"):
-        steps.append(Line(f"Hopper's steps {title}", multiplication_steps_on_hopper(size), moved))
     calls: dict[str, Call] = {}
     if with_peers:
         whole = compiled(multiplication_reference.triangle_multiplication)
@@ -282,7 +246,7 @@ def multiplication_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> li
     )
     calls["ours in a graph"] = replayed(calls["ours, outgoing"])
     operations = 2 * length**2 * channels * (6 * channels + length)
-    return [*steps, Line(f"triangle multiplication {title}", calls, 18 * length**2 * channels, operations)]
+    return [Line(f"triangle multiplication {title}", calls, 18 * length**2 * channels, operations)]
 
 
 def cuequivariance_multiplication(
@@ -306,42 +270,6 @@ def cuequivariance_multiplication(
         "g_out_bias": w.gating_bias,
     }
     return lambda: triangle_multiplicative_update(pair[None], "outgoing", **named)
-
-
-def multiplication_steps(size: Size) -> dict[str, Call]:
-    """Return calls of each step of the Triton implementation of triangle multiplication."""
-    pair, weights = multiplication_inputs(size)
-    x, inner, triton = pair[None], weights.left.shape[1], multiplication_triton
-
-    def options(name: str) -> dict[str, Any]:
-        return triton.choose_launch("triangle_multiplication", pair, pair.shape[-1])[name]
-
-    factors = triton.project_factors(x, weights, None, options("operands"))
-    result = torch.empty_like(x)
-    return {
-        "operands": lambda: triton.project_factors(x, weights, None, options("operands")),
-        "product": lambda: triton.multiply_factors(factors, inner, True),
-        "finish": lambda: triton.finish(factors[:inner], 1.0, weights, x, result, False, options("finish")),
-    }
-
-
-def multiplication_steps_on_hopper(size: Size) -> dict[str, Call]:
-    """Return calls of each step of the Hopper implementation of triangle multiplication."""
-    # deferred: Gluon differs between versions of Triton
-    from cuda.fused.triangle_multiplication import hopper
-
-    pair, weights = multiplication_inputs(size)
-    channels, mask = pair.shape[-1], torch.ones_like(pair[..., 0])
-    prepared = hopper.prepare_weights(weights)
-    tiles, result = hopper.position_tiles(pair), torch.empty_like(pair)
-    factors = hopper.project_factors(tiles, prepared, None)
-    return {
-        "operands": lambda: hopper.project_factors(tiles, prepared, None),
-        "operands, masked": lambda: hopper.project_factors(tiles, prepared, mask),
-        "product": lambda: multiplication_triton.scaled_product(factors[:channels], factors[channels:], True),
-        "finish": lambda: hopper.finish(factors[:channels], prepared, tiles, result, False),
-        "finish, added": lambda: hopper.finish(factors[:channels], prepared, tiles, result, True),
-    }
 
 
 def attention_core(
@@ -436,166 +364,23 @@ def attention_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Li
     ]
 
 
-def outer_candidates(size: Size) -> list[dict[str, Any]]:
-    """Return launch options of the outer products; those of the factors stay."""
-    factors = PRECISION | {"ROWS": 64, "COLUMNS": 32, "num_warps": 4, "num_stages": 1}
-    # residues of each factor, tiles of a strip, programs per multiprocessor, registers
-    tiles = [(4, 4, 8, 2, 128), (4, 4, 4, 2, 128), (4, 8, 4, 1, None), (8, 4, 4, 1, None), (4, 8, 2, 1, None)]
-    return [
-        {
-            "factors": factors,
-            "outer": PRECISION
-            | {"LEFT": left, "RIGHT": right, "TILES": count, "SEQUENCES": 64, "DEPTH": depth}
-            | {"resident": resident, "num_warps": 8, "num_stages": stages, "maxnreg": registers},
-        }
-        for (left, right, count, resident, registers), depth, stages in product(tiles, (64, 128), (2, 3))
-    ]
-
-
-def multiplication_candidates(size: Size) -> list[dict[str, Any]]:
-    """Return launch options of the kernel that makes the operands of triangle multiplication."""
-    shapes = product((64, 128, 256), (16, 32, 64, 128), (4, 8), (1, 2, 3))
-    return [
-        PRECISION
-        | {"POSITIONS": positions, "INNER": inner, "CHUNK": min(128, size[1])}
-        | {"num_warps": warps, "num_stages": stages}
-        for positions, inner, warps, stages in shapes
-        if 2 * positions * inner <= 4096 * warps and positions * INNER <= 4096 * warps
-    ]
-
-
-def attention_candidates(size: Size) -> list[dict[str, Any]]:
-    """Return launch options of the core of attention."""
-    shapes = product((1, 2), (64, 128), (32, 64, 128), (4, 8), (2, 3, 4), (None, 128, 168))
-    return [
-        PRECISION
-        | {"ROWS": rows, "QUERIES": queries, "KEYS": keys, "STAGES": stages}
-        | {"num_warps": warps, "maxnreg": registers}
-        for rows, queries, keys, warps, stages, registers in shapes
-        # with fewer threads they spill, with more these have too little work
-        if queries * keys * rows <= 64 * 128 * warps // 4 and queries * 4 >= 64 * warps
-    ]
-
-
-def called_with(function: Callable[..., Any], inputs: Callable[[Size], Any]) -> Callable[[Size], Call]:
-    """Return a function that returns a call for a size."""
-
-    def call(size: Size) -> Call:
-        tensors = inputs(size)
-        return lambda: function(*tensors)
-
-    return call
-
-
-LAYER_NORM = Tuning(
-    layer_norm_triton,
-    called_with(layer_norm_triton.layer_norm, layer_norm_inputs),
-    lambda size: (16, size[1]),
-    lambda _: [
-        {"ROWS": rows, "num_warps": warps} for rows, warps in product((1, 2, 4, 8, 16, 32), (1, 2, 4, 8))
-    ],
-)
-PAIR_BIAS = Tuning(
-    pair_bias_triton,
-    called_with(pair_bias_triton.pair_bias, pair_bias_inputs),
-    lambda size: (32, size[1]),
-    lambda _: [
-        PRECISION | {"QUERIES": queries, "KEYS": keys, "num_warps": warps}
-        for (queries, keys), warps in product(
-            [(1, 32), (4, 8), (1, 64), (4, 16), (8, 8), (2, 64), (4, 32), (8, 16)], (2, 4, 8)
-        )
-        # each warp needs at least the 16 rows of a product
-        if queries * keys >= 16 * warps
-    ],
-)
-TRANSITION = Tuning(
-    transition_triton,
-    called_with(transition_triton.transition, transition_inputs),
-    lambda size: (16, size[1]),
-    lambda _: [
-        PRECISION | {"ROWS": rows, "HIDDEN": hidden, "num_warps": warps, "num_stages": stages}
-        for (rows, warps), hidden, stages in product(
-            [(64, 4), (128, 4), (128, 8), (256, 8)], (32, 64, 128), (1, 2, 3)
-        )
-    ],
-)
-OUTER_PRODUCT = Tuning(
-    outer_triton,
-    called_with(outer_triton.outer_product_mean, outer_inputs),
-    lambda size: (16, 16, size[2]),
-    outer_candidates,
-)
-OPERANDS = Tuning(
-    multiplication_triton,
-    lambda size: multiplication_steps(size)["operands"],
-    lambda size: (64, size[1]),
-    multiplication_candidates,
-    "operands",
-)
-FINISH = Tuning(
-    multiplication_triton,
-    lambda size: multiplication_steps(size)["finish"],
-    lambda size: (64, size[1]),
-    lambda _: [
-        PRECISION | {"POSITIONS": positions, "OUTPUTS": outputs, "num_warps": warps, "num_stages": stages}
-        for positions, outputs, warps, stages in product((32, 64, 128), (32, 64, 128), (4, 8), (1, 2, 3))
-    ],
-    "finish",
-)
-ATTENTION = Tuning(
-    attention_triton,
-    lambda size: attention_core(size[0], size[0], implementation="triton"),
-    lambda _: (16,),
-    attention_candidates,
-    "attend",
-)
-
 OPERATIONS = {
-    "layer_norm": Operation("512x128,1024x128,2048x128,1024x256", layer_norm_lines, (LAYER_NORM,)),
-    "pair_bias": Operation("512x128,1024x128,2048x128", pair_bias_lines, (PAIR_BIAS,)),
-    "transition": Operation("512x128,1024x64,1024x128,1024x256", transition_lines, (TRANSITION,)),
-    "outer_product_mean": Operation(
-        "512x512x256,5120x512x64,512x1024x256,5120x1024x64", outer_lines, (OUTER_PRODUCT,)
-    ),
-    "triangle_multiplication": Operation(
-        "256x128,384x128,512x128,1024x128", multiplication_lines, (OPERANDS, FINISH)
-    ),
-    "triangle_attention": Operation("256,384,512,1024,2048", attention_lines, (ATTENTION,)),
+    "layer_norm": Operation("512x128,1024x128,2048x128,1024x256", layer_norm_lines),
+    "pair_bias": Operation("512x128,1024x128,2048x128", pair_bias_lines),
+    "transition": Operation("512x128,1024x64,1024x128,1024x256", transition_lines),
+    "outer_product_mean": Operation("512x512x256,5120x512x64,512x1024x256,5120x1024x64", outer_lines),
+    "triangle_multiplication": Operation("256x128,384x128,512x128,1024x128", multiplication_lines),
+    "triangle_attention": Operation("256,384,512,1024,2048", attention_lines),
 }
-
-
-def launch_once(job: tuple[tuple[str, int, Size], dict[str, Any]]) -> None:
-    """Compile and run a kernel with some options, in a worker process."""
-    (name, number, size), options = job
-    tuning = OPERATIONS[name].tuning[number]
-    tuning.with_options(options, tuning.small(size))()
-    torch.cuda.synchronize()
-
-
-def tune(tuner: Tuner, name: str, size: Size) -> None:
-    """Print the best launch options of each kernel of an operation."""
-    for number, tuning in enumerate(OPERATIONS[name].tuning):
-        call = tuning.call(size)
-        tuner.print_best(
-            f"{name} {tuning.part} {'x'.join(map(str, size))}",
-            (name, number, size),
-            lambda options, tuning=tuning, call=call: with_options(
-                tuning.module, {tuning.part: options} if tuning.part else options, call
-            ),
-            tuning.candidates(size),
-        )
 
 
 def main() -> None:
     """Print the lines of each operation and size."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("operations", nargs="*", metavar="OPERATION", help=f"of {', '.join(OPERATIONS)}")
     parser.add_argument("--sizes", help="sizes of one operation, such as 512x128,1024x128")
     parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], default="bfloat16")
     parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     names = options.operations or list(OPERATIONS)
     if unknown := [name for name in names if name not in OPERATIONS]:
@@ -603,14 +388,10 @@ def main() -> None:
     if options.sizes and len(names) > 1:
         parser.error("--sizes needs one operation")
     floors = Floors.measure()
-    tuner = Tuner(launch_once) if options.tune else None
     for name in names:
         operation = OPERATIONS[name]
         for text in (options.sizes or operation.sizes).split(","):
             size = tuple(int(n) for n in text.split("x"))
-            if tuner is not None:
-                tune(tuner, name, size)
-                continue
             for line in operation.lines(size, getattr(torch, options.dtype), not options.no_peers):
                 line.print(floors)
 

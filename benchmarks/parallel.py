@@ -2,7 +2,7 @@
 
     python benchmarks/parallel.py --blocks 2                                   # small, on the CPU
     python benchmarks/parallel.py --device cuda --ranks 1 2 --residues 1024 2048 4096 --rows 508 --extra 5120
-    python benchmarks/parallel.py ... --blocks 2 8 --profile                   # one Evoformer block
+    python benchmarks/parallel.py ... --blocks 2 8                             # one Evoformer block
 
 For each length and number of ranks it runs `--passes` passes after one that is not counted, with random
 parameters and features, and prints
@@ -11,19 +11,16 @@ parameters and features, and prints
   first number of ranks; on a GPU the largest peak of allocated memory of a rank; and the root mean square
   difference of atom positions to those of the first number of ranks;
 - for each kind of communication, per block of the Evoformer stack: received MB and exposed ms of rank 0, the
-  time that its computation waited. Communication outside of the stack is counted, too;
-- with --profile, for each GPU kernel and copy, ms per block of rank 0. Those of communication run at the same
-  time as others.
+  time that its computation waited. Communication outside of the stack is counted, too.
 
 With two numbers of --blocks, all figures per block are differences between the two networks divided by the
 number of additional blocks: those of the stack alone, in a few seconds.
 
-Exposed times and profiles are measured in separate passes, whose times are not part of the median. NCCL's
+Exposed times are measured in a separate pass, whose time is not part of the median. NCCL's
 settings come from the environment.
 """
 
 import argparse
-import itertools
 import multiprocessing
 import os
 import statistics
@@ -37,7 +34,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import distributed
-from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.random_inputs import random_features
 from cuda.fused.chunking import chunk_budget
@@ -45,15 +41,11 @@ from model.alphafold2.modules.config import ModelConfig, model_config
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import feature_tensors
-from model.parallel import evoformer, pair, triangle
 from model.parallel.communication import CommunicationRecord, RankGroup, Traffic
 from model.parallel.network import ParallelAlphaFold
-from model.parallel.pair import PIECES
 from model.planning.memory_plan import PassSize, plan_memory
 
 MEGABYTE = 1e6
-# kernels of the table of a profile
-PROFILED_KERNELS = 24
 
 
 @dataclass(frozen=True)
@@ -64,7 +56,6 @@ class Case:
         residues: length of the protein.
         ranks: number of processes.
         transfers: "nccl", or "copies" for copy engines.
-        pieces: in which exchanges run behind computation.
         options: of the command line.
         store: file through which the processes meet.
     """
@@ -72,7 +63,6 @@ class Case:
     residues: int
     ranks: int
     transfers: str
-    pieces: int
     options: argparse.Namespace
     store: str
 
@@ -86,7 +76,6 @@ class Measured:
         launched: seconds of each pass until the CPU has launched everything.
         peak_bytes: peak of allocated GPU memory, 0 on a CPU.
         traffic: communication of one pass by kind.
-        kernels: milliseconds and calls of one pass by GPU kernel, if it was profiled.
         positions: [N, 37, 3], Å, after a pass.
     """
 
@@ -94,14 +83,12 @@ class Measured:
     launched: list[float]
     peak_bytes: int
     traffic: dict[str, Traffic]
-    kernels: dict[str, tuple[float, int]]
     positions: np.ndarray
 
 
 def measure(case: Case, rank: int, results: Any) -> None:
     """Measure networks with each number of blocks in one rank, and put the results into a queue."""
     options = case.options
-    evoformer.PIECES = pair.PIECES = triangle.CHANNEL_GROUPS = case.pieces
     on_gpu = options.device == "cuda"
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
     if on_gpu:
@@ -156,7 +143,6 @@ def measure_network(
         return time.perf_counter() - start, launched, array
 
     traffic: dict[str, Traffic] = {}
-    spent: dict[str, tuple[float, int]] = {}
     with torch.inference_mode(), chunk_budget(chunk):
         run_pass()
         seconds, launched, positions = zip(*(run_pass() for _ in range(options.passes)), strict=True)
@@ -165,15 +151,7 @@ def measure_network(
             run_pass()
             traffic, group.record = group.record.totals(), None
         peak = torch.cuda.max_memory_allocated() if on_gpu else 0
-        if options.profile and on_gpu:
-            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-                run_pass()
-            spent = {
-                event.key: (event.self_device_time_total / 1000, event.count)
-                for event in profiler.key_averages()
-                if event.self_device_time_total
-            }
-    return Measured(list(seconds), list(launched), peak, traffic, spent, positions[-1])
+    return Measured(list(seconds), list(launched), peak, traffic, positions[-1])
 
 
 def run_case(case: Case) -> list[list[Measured]]:
@@ -197,17 +175,15 @@ def run_case(case: Case) -> list[list[Measured]]:
     return [measured for _, measured in sorted(found, key=lambda pair: pair[0])]
 
 
-def per_block(
-    measured: list[Measured], blocks: list[int]
-) -> tuple[float, dict[str, Traffic], dict[str, Any]]:
-    """Return the seconds, the communication and the milliseconds and calls of kernels of one block.
+def per_block(measured: list[Measured], blocks: list[int]) -> tuple[float, dict[str, Traffic]]:
+    """Return the seconds and the communication of one block.
 
     Args:
         measured: results of one rank for one or two numbers of blocks.
         blocks: these numbers.
     """
     last = measured[-1]
-    first = measured[0] if len(measured) > 1 else Measured([0.0], [0.0], 0, {}, {}, last.positions)
+    first = measured[0] if len(measured) > 1 else Measured([0.0], [0.0], 0, {}, last.positions)
     count = blocks[-1] - (blocks[0] if len(measured) > 1 else 0)
     seconds = (statistics.median(last.seconds) - statistics.median(first.seconds)) / count
     traffic = {}
@@ -219,11 +195,7 @@ def per_block(
             t.exposed_seconds - f.exposed_seconds,
         )
         traffic[kind] = Traffic(*(difference / count for difference in differences))  # type: ignore[arg-type]
-    kernels = {}
-    for name, (milliseconds, calls) in last.kernels.items():
-        before = first.kernels.get(name, (0.0, 0))
-        kernels[name] = (milliseconds - before[0]) / count, (calls - before[1]) / count
-    return seconds, traffic, kernels
+    return seconds, traffic
 
 
 def print_traffic(traffic: dict[str, Traffic]) -> None:
@@ -241,27 +213,8 @@ def print_traffic(traffic: dict[str, Traffic]) -> None:
         )
 
 
-def print_profiles(profiles: dict[str, dict[str, tuple[float, int]]]) -> None:
-    """Print milliseconds (and calls) of the longest kernels per block, by case."""
-    longest: dict[str, float] = {}
-    for kernels in profiles.values():
-        for name, (milliseconds, _) in kernels.items():
-            longest[name] = max(milliseconds, longest.get(name, 0.0))
-    names = sorted(longest, key=lambda name: -longest[name])
-    print("    ms (calls) per block" + " " * 44 + "".join(f"{name:>15s}" for name in profiles))
-    for name in names[:PROFILED_KERNELS]:
-        cells = (kernels.get(name, (0.0, 0)) for kernels in profiles.values())
-        print(
-            f"    {name[:62]:62s}" + "".join(f"{ms:9.3f} ({calls:3.0f})" for ms, calls in cells), flush=True
-        )
-    sums = (sum(ms for ms, _ in kernels.values()) for kernels in profiles.values())
-    print(f"    {'all kernels':62s}" + "".join(f"{ms:9.3f}      " for ms in sums), flush=True)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--residues", type=int, nargs="+", default=[64])
@@ -277,10 +230,6 @@ def main() -> None:
         "--transfers", choices=("nccl", "copies"), nargs="+", default=["nccl"],
         help="by NCCL or by copy engines, on GPUs",
     )  # fmt: skip
-    parser.add_argument(
-        "--pieces", type=int, nargs="+", default=[PIECES], help="in which exchanges run behind computation"
-    )
-    parser.add_argument("--profile", action="store_true", help="print the time of each kernel, on a GPU")
     options = parser.parse_args()
     blocks = options.blocks or [model_config(options.network).evoformer.blocks]
     if len(blocks) > 2 or blocks != sorted(set(blocks)):
@@ -289,31 +238,25 @@ def main() -> None:
     print(f"{options.network}, {numbers} blocks, {options.rows} + {options.extra} rows, {options.device}")
     for residues in options.residues:
         first: Measured | None = None
-        profiles = {}
-        divided = list(itertools.product(options.transfers, options.pieces))
-        cases = [(r, *case) for r in options.ranks for case in (divided if r > 1 else [("", PIECES)])]
-        for ranks, transfers, pieces in cases:
+        cases = [(r, kind) for r in options.ranks for kind in (options.transfers if r > 1 else [""])]
+        for ranks, transfers in cases:
             with tempfile.TemporaryDirectory() as folder:
-                measured = run_case(
-                    Case(residues, ranks, transfers, pieces, options, str(Path(folder, "store")))
-                )
+                measured = run_case(Case(residues, ranks, transfers, options, str(Path(folder, "store"))))
             last = measured[0][-1]
             seconds = statistics.median(last.seconds)
             first = first or last
             speedup = statistics.median(first.seconds) / seconds
             difference = np.sqrt(np.square(last.positions - first.positions).mean())
             peak = max(rank[-1].peak_bytes for rank in measured) / 2**30
-            block_seconds, traffic, profiles[f"{ranks} {transfers} {pieces}"] = per_block(measured[0], blocks)
+            block_seconds, traffic = per_block(measured[0], blocks)
             print(
-                f"{residues:5d} residues, {ranks} ranks {transfers} {pieces}: {seconds:8.3f} s a pass, "
+                f"{residues:5d} residues, {ranks} ranks {transfers}: {seconds:8.3f} s a pass, "
                 f"launched after {statistics.median(last.launched):.3f} s, "
                 f"{speedup:5.2f} × the speed of {options.ranks[0]}, {block_seconds * 1000:.2f} ms a block, "
                 f"peak {peak:.2f} GiB, positions differ by {difference:.1e} Å",
                 flush=True,
             )
             print_traffic(traffic)
-        if options.profile:
-            print_profiles(profiles)
 
 
 if __name__ == "__main__":

@@ -50,9 +50,7 @@ def screen(folder: Path, name: str, files: list[str], options: str) -> None:
 
 def main() -> None:
     """Run the benchmark and print the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("sequences", type=Path)
     parser.add_argument("--baits", type=int, default=10)
     parser.add_argument("--preys", type=int, default=20)

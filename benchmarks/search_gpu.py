@@ -6,15 +6,13 @@
 The database contains the FASTA file `--times` times (ids get a suffix). Every search is a process of its own,
 including start-up: the first one (empty kernel cache), the second, one query, all queries (best of the
 repeats), all queries with the database streamed through a quarter of its size in GPU memory, all queries on
-several GPUs, and on the CPU. The m8 files of all queries must be equal byte for byte.
+several GPUs, one query with an empty kernel cache, all queries in three iterations, and on the CPU. The m8
+files of all queries in the same number of iterations must be equal byte for byte.
 
 `--mmseqs` runs MMseqs2 on the same FASTA: createdb and makepaddedseqdb separately, then
 `search --gpu 1 --prefilter-mode 1` with the same -e and --max-seqs, and with identities like in our m8
 (--alignment-mode 3), then convertalis. With --device cpu everything, including MMseqs2's gapless prefilter,
 runs on the CPU.
-
-`--bars` also searches with one query and an empty kernel cache, and with all queries in three iterations, and
-compares the times with the bars.
 """
 
 import argparse
@@ -37,14 +35,6 @@ from msa.io.fasta import read_fasta
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("cuda", "features", "foldcli", "model", "msa")
 LIBRARIES = ("click", "cuda.bindings", "cuda.core", "llvmlite", "numba", "numba_cuda", "numpy", "tqdm")
-# figure, unit, bar, and whether it is a minimum
-BARS = {
-    "first search ever, all queries": ("s", 10.0, False),
-    "one query": ("s", 0.7, False),
-    "all queries, one iteration": ("s", 3.1, False),
-    "all queries, three iterations": ("s", 8.0, False),
-    "streamed ÷ resident speed": ("", 0.9, True),
-}
 ARRAY_FILES = ("residues.u8", "offsets.i64", "lengths.i32")
 SETTINGS = ["--max-seqs", "300", "-e", "1e-3"]
 
@@ -235,14 +225,11 @@ def best(search: Callable[[], Run], repeats: int) -> Run:
     return min((search() for _ in range(repeats)), key=lambda run: run.seconds)
 
 
-def run_on_device(
-    options: argparse.Namespace, foldcli: Foldcli, one: Path
-) -> tuple[Run, list[str], dict[str, float]]:
+def run_on_device(options: argparse.Namespace, foldcli: Foldcli, one: Path) -> tuple[Run, list[str]]:
     """Run all of our searches on a device.
 
     Returns:
-        The run with all queries, the names of all searches with the same queries, and figures to compare with
-        BARS.
+        The run with all queries, and the names of all searches with the same queries.
     """
     queries, device, repeats = options.queries, options.device, options.repeats
     first = foldcli.search("first", queries, device)
@@ -255,51 +242,28 @@ def run_on_device(
     print_run(f"all queries, {device}", all_queries)
     print_stages(all_queries)
     names = ["first", "second", "all"]
-    figures = {
-        "first search ever, all queries": first.seconds,
-        "one query": one_query.seconds,
-        "all queries, one iteration": all_queries.seconds,
-    }
 
-    def compared(name: str, label: str, search: Callable[[], Run]) -> float:
+    def compared(name: str, label: str, search: Callable[[], Run]) -> None:
         run = best(search, repeats)
         share = all_queries.seconds / run.seconds
         print_run(f"all queries, {label}", run, f"{share:.2f} × the speed of {device}")
         print_stages(run)
         names.append(name)
-        return share
 
     quarter = foldcli.database_bytes // 4
     label = f"streamed through {quarter / 2**20:.0f} MiB"
-    share = compared("streamed", label, lambda: foldcli.search("streamed", queries, device, quarter))
-    figures["streamed ÷ resident speed"] = share
+    compared("streamed", label, lambda: foldcli.search("streamed", queries, device, quarter))
     for devices in options.devices:
         name = devices.replace(":", "_").replace(",", "_")
         compared(name, devices, lambda d=devices, n=name: foldcli.search(n, queries, d))  # type: ignore[misc]
-    if options.bars:
-        print_run("first start, one query", foldcli.search("first_one", one, device, cache="empty"))
-        three = best(lambda: foldcli.search("three", queries, device, iterations=3), repeats)
-        print_run("all queries, three iterations", three)
-        figures["all queries, three iterations"] = three.seconds
-    return all_queries, names, figures
-
-
-def print_bars(figures: dict[str, float]) -> None:
-    """Print each figure next to its bar."""
-    for name, value in figures.items():
-        unit, bar, minimum = BARS[name]
-        met = value >= bar if minimum else value <= bar
-        sign = "≥" if minimum else "≤"
-        print(
-            f"{name:44s}{value:9.2f} {unit:2s} bar: {sign} {bar} {unit} {'met' if met else 'MISSED'}",
-            flush=True,
-        )
+    print_run("first start, one query", foldcli.search("first_one", one, device, cache="empty"))
+    three = best(lambda: foldcli.search("three", queries, device, iterations=3), repeats)
+    print_run("all queries, three iterations", three)
+    return all_queries, names
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--fasta", type=Path, required=True)
     parser.add_argument("--queries", type=Path, required=True)
     parser.add_argument("--times", type=int, default=16)
@@ -308,7 +272,6 @@ def main() -> None:
     parser.add_argument("--devices", nargs="*", default=[], help="several GPUs, such as cuda:0,1")
     parser.add_argument("--mmseqs", help="MMseqs2's program; one with GPU support unless --device cpu")
     parser.add_argument("--cpu", action="store_true", help="also run the CPU engine")
-    parser.add_argument("--bars", action="store_true", help="compare with the bars")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="working folder; default: TMPDIR")
@@ -327,14 +290,12 @@ def main() -> None:
 
         settings = [*SETTINGS, "--num-iterations", str(options.num_iterations)]
         foldcli = Foldcli(folder, database, options.threads, settings)
-        all_queries, names, figures = run_on_device(options, foldcli, one)
+        all_queries, names = run_on_device(options, foldcli, one)
         if options.cpu and options.device != "cpu":
             run = foldcli.search("cpu", options.queries, "cpu")
             print_run(f"all queries, CPU, {options.threads} threads", run)
             names.append("cpu")
         assert_equal([foldcli.table(name) for name in names])
-        if options.bars:
-            print_bars(figures)
 
         if options.mmseqs:
             on_gpu = options.device != "cpu"

@@ -226,9 +226,7 @@ def search(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("fasta", type=Path)
     parser.add_argument("--residues", type=float, default=1e10)
     parser.add_argument("--queries", type=int, default=100)

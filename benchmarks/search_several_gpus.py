@@ -67,9 +67,7 @@ def print_stages(workers: list[Any], before: list[dict[str, float]], run: Run) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("database", type=Path, help="from foldcli createdb")
     parser.add_argument("queries", type=Path)
     parser.add_argument("--devices", nargs="+", default=["cuda:0", "cuda:0,1", "cuda:0,1,2,3"])

@@ -1,6 +1,6 @@
 """Sensitivity of `foldcli search` compared with blastp, MMseqs2, DIAMOND, phmmer and jackhmmer.
 
-    python benchmarks/sensitivity.py FOLDER [--threads 2] [--tools foldcli,phmmer,…] [--members]
+    python benchmarks/sensitivity.py FOLDER [--threads 2] [--tools foldcli,phmmer,…]
     python benchmarks/sensitivity.py FOLDER --evalue 1e-3 --max-targets 300    # the time of a usual search
 
 FOLDER contains db.fasta(.gz), queries.fasta and labels.tsv (id and SCOPe class, such as a.1.1.2, of each
@@ -13,8 +13,7 @@ Prints for each program:
 - Calibration: the number of decoys per query with an E-value up to 0.01, 0.03, 0.1 …, divided by the number
   expected from the decoys' share of the database.
 
-Programs that are not installed are skipped. --members counts the decoys that join the family profiles of
-foldcli's iterations, in an additional search.
+Programs that are not installed are skipped.
 """
 
 import argparse
@@ -26,19 +25,11 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from msa.cpu.engine import CpuEngine
-from msa.database.database import TargetDatabase
-from msa.engines.hits import Hit
-from msa.engines.settings import SearchSettings
-from msa.io.fasta import FastaRecord, read_fasta
-from msa.search.families.families import FamilyBuilder
-from msa.search.families.family import Family
-from msa.search.iterations import IteratedSearch
+from msa.io.fasta import read_fasta
 
 EVALUE, MAX_TARGETS = "1000", "4000"
 LEVELS = {"family": 4, "superfamily": 3}
@@ -254,52 +245,14 @@ def decoy_ratios(results: HitTable, queries: int, share: float) -> list[float]:
     return [sum(value <= limit for value in values) / (limit * share * queries) for limit in LIMITS]
 
 
-class CountingFamilyBuilder(FamilyBuilder):
-    """A family builder that counts members and the decoys among them."""
-
-    def update(self, query: FastaRecord, family: Family | None, hits: Sequence[Hit]) -> Family | None:
-        """Update the family, and count its members."""
-        updated = super().update(query, family, hits)
-        if updated is not None:
-            counts["members"] += len(updated.members)
-            counts["decoys"] += sum(hit.id.startswith("rev_") for hit in updated.members)
-        return updated
-
-
-class CountingSearch(IteratedSearch):
-    """A search that counts family members."""
-
-    @cached_property
-    def family_builder(self) -> FamilyBuilder:
-        """The counting family builder."""
-        return CountingFamilyBuilder(self.database, self.settings)
-
-
-counts: Counter[str] = Counter()
-
-
-def count_members(benchmark: Benchmark, iterations: int) -> None:
-    """Print the number of decoys that join family profiles."""
-    counts.clear()
-    database = TargetDatabase.open(foldcli_database(benchmark))
-    settings = SearchSettings(max_seqs=int(MAX_TARGETS), num_iterations=iterations, threads=benchmark.threads)
-    search = CountingSearch(database, settings, CpuEngine())
-    for _ in search.run(list(read_fasta(benchmark.queries)), lambda pairs: None):
-        pass
-    print(f"decoys among family members: {counts['decoys']} of {counts['members']}")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tools", default=",".join(TOOLS), help="comma-separated, from " + ", ".join(TOOLS))
     parser.add_argument("--device", default="cpu", help="device of foldcli")
     parser.add_argument("--evalue", default=EVALUE, help="largest E-value of a hit")
     parser.add_argument("--max-targets", default=MAX_TARGETS, help="maximum number of hits of a query")
-    parser.add_argument("--members", action="store_true", help="count decoys among family members as well")
     options = parser.parse_args()
     tools = options.tools.split(",")
     if unknown := set(tools) - set(TOOLS):
@@ -328,8 +281,6 @@ def main() -> None:
                 f"   {calibration}",
                 flush=True,
             )
-        if options.members:
-            count_members(benchmark, 3)
 
 
 if __name__ == "__main__":

@@ -84,9 +84,7 @@ def row(name: str, walls: Sequence[float], searches: Sequence[float] = ()) -> No
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("db")
     parser.add_argument("--residues", type=int, default=300, help="residues of a query")
     parser.add_argument("--times", type=int, default=100, help="queries over one connection")

@@ -36,7 +36,6 @@ MIN_COVERAGE = 0.7
 MAX_IDENTITY = 0.95
 BINS = [(0.0, 0.25), (0.25, 0.3), (0.3, 0.4), (0.4, 0.6), (0.6, 0.95)]
 COVERAGES = [(0.0, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01)]
-EXPECTED = {(0.25, 0.3): 0.58, (0.3, 0.4): 0.67, (0.4, 0.6): 0.80}
 SAME_AS_QUERY = 22  # code of a letter of the training alignments
 RADIUS = 15.0  # Å
 TOLERANCES = (0.5, 1.0, 2.0, 4.0)  # Å
@@ -186,14 +185,12 @@ def main() -> None:
         )
     identity, score, aligned_score = np.array(chains).T
     print(f"{len(queries)} chains, {covered} with a template that covers {MIN_COVERAGE:.0%}")
-    print("identity     chains  all residues  aligned  expected")
+    print("identity     chains  all residues  aligned")
     for low, high in BINS:
         inside = (identity >= low) & (identity < high)
         if inside.any():
-            expected = EXPECTED.get((low, high))
-            text = "" if expected is None else f"{expected:8.2f}"
             means = f"{score[inside].mean():12.3f} {aligned_score[inside].mean():10.3f}"
-            print(f"{low:.2f} to {high:.2f} {inside.sum():6d} {means} {text}")
+            print(f"{low:.2f} to {high:.2f} {inside.sum():6d} {means}")
     modelled = compare_models(library, dict(zip(queries, results, strict=True)))
     if arguments.residues is not None:
         aligned_rows = np.concatenate(residues).astype(np.float32)

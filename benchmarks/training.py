@@ -54,7 +54,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--kernels", help="see the setting of this name")
     parser.add_argument("--workers", type=int)
-    parser.add_argument("--profile", type=Path, help="write a table of the slowest kernels of one step")
     return parser.parse_args()
 
 
@@ -157,22 +156,12 @@ def measure(
         # the memory of graphs is not counted as allocated
         peak = torch.cuda.max_memory_reserved if settings.cuda_graphs else torch.cuda.max_memory_allocated
         memory = peak() / 2**30
-    if arguments.profile is not None:
-        _profile(trainer, arguments.profile)
     return (
         f"{processes.count} x {size:3d} samples of {arguments.crop}: "
         f"{settings.batch * count / seconds:7.2f} samples/s "
         f"({numbers_of_recycles} recycles: {', '.join(by_recycles)}), "
         f"{memory:.1f} GiB, waiting {100 * waited:.2f} %, {compiled:.0f} s until compiled"
     )
-
-
-def _profile(trainer: Trainer, path: Path) -> None:
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-        next(trainer.train(max_steps=1))
-    path.write_text(profiler.key_averages().table(sort_by="cuda_time_total", row_limit=60))
 
 
 def main() -> None:

@@ -38,7 +38,6 @@ from model.training.runtime.execution import configure_compiler
 HEADS, WIDTH, CHANNELS = 4, 32, 128
 Step = Callable[[], Sequence[torch.Tensor]]
 BLOCKS = ((128, 256), (256, 384), (128, 512))
-BARS = {(128, 256): 4.0, (256, 384): 12.0, (128, 512): 17.0}
 LENGTHS = (128, 256, 512)
 
 
@@ -255,7 +254,7 @@ def time_blocks(shapes: Sequence[tuple[int, int]]) -> None:
         ours, others = graph_milliseconds(fused), graph_milliseconds(plain)
         memory, other_memory = peak_gib(fused), peak_gib(plain)
         print(
-            f"Evoformer block {rows, length}: {ours:.2f} ms (bar {BARS[rows, length]:.0f}), torch.compile "
+            f"Evoformer block {rows, length}: {ours:.2f} ms, torch.compile "
             f"{others:.2f} ({others / ours:.2f} x) | {memory:.2f} GiB, torch.compile {other_memory:.2f} "
             f"({memory / other_memory:.2f} x)",
             flush=True,

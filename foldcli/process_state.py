@@ -25,6 +25,7 @@ from typing import NoReturn
 from foldcli.errors import ExitCode, Terminated
 from foldcli.logs import logs_json
 from foldcli.paths import cache_dir
+from msa.base.child_process import end_with_parent
 
 # the signals that end a run: of schedulers (SIGUSR1 for Slurm's --signal), and of a terminal that is closed
 TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -34,8 +35,6 @@ SignalHandler = Callable[[int, FrameType | None], None]
 # offset of the address in siginfo_t, on 64-bit Linux
 _ADDRESS_OFFSET = 16
 _SA_SIGINFO = 4
-# the option of prctl(2) that names the signal a process gets when its parent ends
-_PR_SET_PDEATHSIG = 1
 # until a destructor that lost a signal has ended
 _REPEAT_SECONDS = 0.01
 _THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -138,7 +137,7 @@ def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, on_terminate)
     _repeat_lost_stop_signals()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     if os.getppid() != parent:
         os._exit(1)
 

@@ -16,7 +16,7 @@ import zstandard
 
 from features.chemistry.residues import NUM_CODES
 
-# docs/features.md has the measurements behind these settings
+# chosen for size and speed of real alignments (benchmarks/feature_cache.py)
 _ALIGNMENT_SETTINGS = {"strategy": zstandard.STRATEGY_LAZY2, "min_match": 7}
 _ALIGNMENT_LEVEL, _REST_LEVEL, _LARGE_REST_LEVEL = 12, 16, 9
 _LARGE_REST_BYTES = 1 << 20
@@ -153,15 +153,14 @@ def unrank_residues(packed_ranks: np.ndarray, escaped_ranks: np.ndarray, profile
     """
     if profile.shape != (len(profile), NUM_CODES) or packed_ranks.shape[1] != (len(profile) + 1) // 2:
         raise ValueError("the alignment does not match its profile")
-    from features.cache import compiled_encoding  # imports numba, which writers do not need
-
     codes = _codes_by_rank(profile)
-    msa = np.empty((len(packed_ranks), len(profile)), np.int8)
-    compiled_encoding.decode_ranks(packed_ranks, _codes_of_rank_pairs(codes), msa)
-    positions = compiled_encoding.find_escapes(msa.reshape(-1))
+    pairs = _codes_of_rank_pairs(codes)
+    entries = packed_ranks + 256 * np.arange(len(pairs))
+    msa = np.ascontiguousarray(pairs.take(entries).view(np.int8)[:, : len(profile)])
+    positions = np.flatnonzero(msa.reshape(-1) < 0)
     if len(positions) != len(escaped_ranks) or (len(escaped_ranks) and escaped_ranks.max() >= NUM_CODES):
         raise ValueError("the list of high ranks does not match the alignment")
-    compiled_encoding.fill_escapes(msa.reshape(-1), positions, escaped_ranks, codes)
+    msa.reshape(-1)[positions] = codes[positions % len(codes), escaped_ranks]
     return msa
 
 
@@ -202,11 +201,10 @@ def decode_sparse(stream: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: the list is truncated.
     """
-    ends = len(stream) - np.count_nonzero(stream == _CONTINUED)
-    if ends % 2 or (len(stream) and stream[-1] == _CONTINUED):
+    ends = np.flatnonzero(stream != _CONTINUED)
+    if len(ends) % 2 or (len(stream) and stream[-1] == _CONTINUED):
         raise ValueError("a sparse list is truncated")
-    from features.cache import compiled_encoding  # imports numba
-
-    numbers = np.empty((2, ends // 2), np.int64)
-    compiled_encoding.decode_numbers(stream, numbers.reshape(-1), ends // 2, _CONTINUED)
-    return numbers[0], numbers[1]
+    sums = np.cumsum(stream, dtype=np.int64)[ends]
+    count = len(ends) // 2
+    # the sums of the distances are the positions
+    return sums[:count], np.diff(sums[max(count - 1, 0) :])

@@ -21,6 +21,7 @@ from typing import IO, Any
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus, describe_briefly
 from foldcli.doctor.system_checks import check_package, check_python, install_command, package_ranges
 from foldcli.process_state import set_triton_cache_folder
+from msa.base.child_process import main_command
 
 _EXIT_SECONDS = 5
 
@@ -39,14 +40,6 @@ _CHECKS = {
     "search on the GPU": "search_checks.check_gpu_search",
     "network on the GPU": "network_checks.check_gpu_network",
 }
-
-_CHILD_PROGRAM = """\
-import json, sys
-descriptor, path, device, params, names = json.loads(sys.argv[1])
-sys.path[:] = path
-from foldcli.doctor.runner import run_in_child
-run_in_child(descriptor, device, params, names)
-"""
 
 
 def check_names() -> list[str]:
@@ -125,11 +118,11 @@ def _child_process(
     Its standard output and error go to the file `output`.
     """
     read_end, write_end = os.pipe()
-    arguments = json.dumps([write_end, sys.path, context.device, str(context.params), names])
+    arguments = json.dumps([write_end, context.device, str(context.params), names])
     with os.fdopen(read_end, "rb", buffering=0) as stream:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", _CHILD_PROGRAM, arguments],
+                [*main_command(__name__), arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -178,17 +171,14 @@ def _exit_reason(process: "subprocess.Popen[bytes]", output: IO[bytes]) -> str:
     return reason + last_line
 
 
-def run_in_child(descriptor: int, device: str, params: str, names: list[str]) -> None:
+def main() -> None:
     """Run checks in this process, a child, and write JSON lines to the parent.
 
-    A line is written when a check begins, for each of its results, and when it ends.
-
-    Args:
-        descriptor: file descriptor to write the lines to.
-        device: see CheckContext.
-        params: see CheckContext.
-        names: names of the checks.
+    A line is written when a check begins, for each of its results, and when it ends. The first argument is
+    JSON: the file descriptor to write the lines to, the device and parameters of CheckContext, and the names
+    of the checks.
     """
+    descriptor, device, params, names = json.loads(sys.argv[1])
     context = CheckContext(device, Path(params))
     set_triton_cache_folder()
     with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as stream:

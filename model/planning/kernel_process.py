@@ -4,7 +4,6 @@ It never initialises CUDA, because a process that has done so cannot be forked. 
 from standard input, and writes a `CompilationStatus` as a line of JSON to standard output after each change.
 """
 
-import ctypes
 import gc
 import heapq
 import json
@@ -21,12 +20,11 @@ from typing import TYPE_CHECKING
 
 from cuda.fused.toolchain import build_driver_extension, load_toolchain
 from model.planning.kernel_request import CompilationStatus, KernelRequest
+from msa.base.child_process import end_with_parent
 
 if TYPE_CHECKING:
     from cuda.fused.compilation import KernelVariant
 
-# from <linux/prctl.h>
-_PR_SET_PDEATHSIG = 1
 # added to the niceness of the workers: a run needs the kernels of its first searches, and torch, sooner
 _NICENESS = 10
 # torch's operations between the kernels are tiny
@@ -88,7 +86,7 @@ def _set_up_worker() -> None:
     """Leave signals to the process that waits for this one, end with it, and leave the cores to others."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     os.nice(_NICENESS)
 
 

@@ -3,6 +3,7 @@
 Neither this module nor its imports need numpy.
 """
 
+import ctypes
 import os
 import signal
 import socket
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+_PR_SET_PDEATHSIG = 1
+"""The option of prctl(2), from <linux/prctl.h>, that names the signal a process gets when its parent ends."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +41,32 @@ def ignore_stop_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def end_with_parent() -> None:
+    """Let the system kill this process when the thread that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main_command(module: str) -> list[str]:
+    """Return the command that calls `main` of a module in a process with this one's search path."""
+    return [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; main()",
+    ]
+
+
 def start_process(command: Sequence[str], *arguments: str, pass_fds: Sequence[int] = ()) -> StartedProcess:
     """Start a process that serves a socket.
 
     Args:
         command: the program.
-        arguments: follow the file descriptor of the socket; Python's search path follows them.
+        arguments: follow the file descriptor of the socket.
         pass_fds: further file descriptors that the process inherits.
     """
     own, other = socket.socketpair()
     with other:
         process = subprocess.Popen(
-            [*command, str(other.fileno()), *arguments, *sys.path],
+            [*command, str(other.fileno()), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[other.fileno(), *pass_fds],

@@ -300,6 +300,27 @@ class Engine(Aligner, Protocol):
         ...
 
 
+class EngineWrapper:
+    """A part of an engine that changes what another engine filters; `run` and the rest are the other's.
+
+    Args:
+        engine: filters and aligns.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.align = engine, engine.align
+        self.drives_gpus, self.scoring_process = engine.drives_gpus, engine.scoring_process
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds spent by the wrapped engine."""
+        return self._engine.seconds
+
+    def prepare(self, lengths: Sequence[int]) -> None:
+        """Announce the queries to the wrapped engine."""
+        self._engine.prepare(lengths)
+
+
 def best_targets(
     scores: np.ndarray,
     max_targets: int,

@@ -19,8 +19,8 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, EngineRequest
 from msa.engines.query_profile import QueryProfile
 from msa.gpu.device.process_state import short_switch_interval
-from msa.gpu.group import AlignmentOptions, BatchRequest, GpuGroup, align_pairs
-from msa.gpu.worker.interface import FilterLimits, GpuWorker
+from msa.gpu.group import GpuGroup, align_pairs
+from msa.gpu.worker.interface import GpuWorker
 
 if TYPE_CHECKING:
     from msa.gpu.scoring_process import RemoteScoring
@@ -101,15 +101,13 @@ class GpuEngine:
 
         Another run may start once all queries have been taken, with the same targets.
         """
-        targets, settings = request.targets, request.settings
+        targets = request.targets
         groups = self._groups_for(targets)
-        max_targets = max(1, min(settings.max_candidates, len(targets)))
         announced, self._announced = self._announced, ()
         if announced:
+            pairs = len(announced) * min(request.settings.max_candidates, len(targets))
             for worker in self.workers:
-                worker.prepare(announced, len(announced) * max_targets >= _MANY_PAIRS)
-        limits = FilterLimits(max_targets, settings.min_ungapped_score)
-        gap_costs = settings.gap_open, settings.gap_extend
+                worker.prepare(announced, pairs >= _MANY_PAIRS)
         cancelled = threading.Event()
         pending: deque[tuple[int, Future[list[Candidates]]]] = deque()
         filtered_pairs = 0
@@ -133,9 +131,9 @@ class GpuEngine:
                 for number, (batch, more_follow) in enumerate(_query_batches(queries, groups)):
                     if len(pending) >= _MAX_PENDING * len(groups):
                         yield from wait_for_oldest()
-                    options = AlignmentOptions(started_queries, gap_costs, request.selection, targets.lengths)
-                    batch_request = BatchRequest(batch, limits, more_follow, cancelled, options)
-                    pending.append((len(batch), groups[number % len(groups)].search(batch_request)))
+                    group = groups[number % len(groups)]
+                    found = group.search(batch, request, started_queries, more_follow, cancelled)
+                    pending.append((len(batch), found))
                     started_queries += len(batch)
                 while pending:
                     yield from wait_for_oldest()

@@ -6,62 +6,25 @@ All GPUs filter each batch of queries, and each GPU aligns the targets that it h
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
-from msa.engines.engine import Candidates, EngineRequest, Selection, merge_best_targets
+from msa.engines.engine import Candidates, EngineRequest, merge_best_targets
 from msa.engines.query_profile import QueryProfile
 from msa.gpu.worker.interface import (
     ALIGNMENT_THREADS,
     AligningWorker,
     AlignmentBatch,
     FilteredBatch,
-    FilterLimits,
     GpuWorker,
 )
 
 _ALIGNED_QUERIES, _ALIGNED_PAIRS = 48, 8192
 """Maximum queries and target pairs of a batch that is aligned without a filter; a single query may have more
 pairs."""
-
-
-@dataclass(frozen=True)
-class AlignmentOptions:
-    """Options for the alignment of a batch.
-
-    Args:
-        first_query: index of the batch's first query among all queries.
-        gap_costs: cost of a gap's first residue and of each further one, half-bits.
-        selection: see EngineRequest.
-        lengths: int32 [targets], residues of all targets.
-    """
-
-    first_query: int
-    gap_costs: tuple[int, int]
-    selection: Selection | None
-    lengths: np.ndarray
-
-
-@dataclass(frozen=True)
-class BatchRequest:
-    """A batch of queries to search with.
-
-    Args:
-        queries: the batch.
-        limits: of the filter.
-        more_follow: whether another batch follows.
-        cancelled: once set, the result is not needed.
-        options: of the alignment.
-    """
-
-    queries: Sequence[QueryProfile]
-    limits: FilterLimits
-    more_follow: bool
-    cancelled: threading.Event
-    options: AlignmentOptions
 
 
 class GpuGroup:
@@ -88,29 +51,49 @@ class GpuGroup:
         """True if the database stays on the GPUs, as far as is known."""
         return all(worker.resident for worker in self._workers)
 
-    def search(self, request: BatchRequest) -> "Future[list[Candidates]]":
-        """Search with a batch; the filter processes batches in the order of the calls."""
+    def search(
+        self,
+        queries: Sequence[QueryProfile],
+        request: EngineRequest,
+        first_query: int,
+        more_follow: bool,
+        cancelled: threading.Event,
+    ) -> "Future[list[Candidates]]":
+        """Search with a batch; the filter processes batches in the order of the calls.
+
+        Args:
+            queries: the batch.
+            request: of the search.
+            first_query: index of the batch's first query among all queries.
+            more_follow: whether another batch follows.
+            cancelled: once set, the result is not needed.
+        """
         batches = [
-            worker.filter(request.queries, request.limits, request.more_follow, request.cancelled)
-            for worker in self._workers
+            worker.filter(queries, request.settings, more_follow, cancelled) for worker in self._workers
         ]
-        return self._threads.submit(self._candidates, request, batches)
+        return self._threads.submit(self._candidates, batches, request, first_query, cancelled)
 
     def close(self) -> None:
         """End the threads; the GPUs keep their targets until they load others."""
         self._threads.shutdown()
 
-    def _candidates(self, request: BatchRequest, batches: Sequence[FilteredBatch]) -> list[Candidates]:
+    def _candidates(
+        self,
+        batches: Sequence[FilteredBatch],
+        request: EngineRequest,
+        first_query: int,
+        cancelled: threading.Event,
+    ) -> list[Candidates]:
         best = [batch.best() for batch in batches]
         per_gpu = [result.result().per_query() for result in best]
-        if request.cancelled.is_set():
+        if cancelled.is_set():
             return []
-        max_targets = request.limits.max_targets
+        max_targets = request.settings.max_candidates
         filtered = [merge_best_targets(of_query, max_targets) for of_query in zip(*per_gpu, strict=True)]
         targets = [of_query.targets for of_query in filtered]
         part_ends = [end for _, end in self._parts]
         gpus = np.searchsorted(part_ends, np.concatenate(targets), side="right") if len(batches) > 1 else None
-        candidates = align_batch(batches, targets, gpus, request.options)
+        candidates = align_batch(batches, targets, gpus, request, first_query)
         return [
             replace(aligned, filtered=of_query)
             for aligned, of_query in zip(candidates, filtered, strict=True)
@@ -129,9 +112,7 @@ def align_pairs(
         pairs: see `msa.engines.engine.Aligner.align`.
         request: see `msa.engines.engine.Aligner.align`.
     """
-    sequences, settings = request.targets, request.settings
-    gap_costs = settings.gap_open, settings.gap_extend
-    first_query = 0
+    sequences, first_query = request.targets, 0
     for batch in _alignment_batches(pairs):
         queries, targets = [query for query, _ in batch], [indices for _, indices in batch]
         batches = [worker.alignment_batch(queries, sequences) for worker in workers]
@@ -139,8 +120,7 @@ def align_pairs(
         cells = np.cumsum(residues * sequences.lengths[np.concatenate(targets)])
         # consecutive pairs with the same amount of work for each GPU
         gpus = len(batches) * cells // (cells[-1:] + 1)
-        options = AlignmentOptions(first_query, gap_costs, request.selection, sequences.lengths)
-        yield from align_batch(batches, targets, gpus, options)
+        yield from align_batch(batches, targets, gpus, request, first_query)
         first_query += len(batch)
 
 
@@ -164,7 +144,8 @@ def align_batch(
     batches: Sequence[AlignmentBatch],
     targets: Sequence[np.ndarray],
     gpus: np.ndarray | None,
-    options: AlignmentOptions,
+    request: EngineRequest,
+    first_query: int,
 ) -> list[Candidates]:
     """Align the candidates of a batch of queries on several GPUs.
 
@@ -172,9 +153,10 @@ def align_batch(
         batches: the batch on each GPU.
         targets: int64 [n] for each query, its candidates' database indices.
         gpus: int [n of all queries], index of the GPU that aligns each candidate; None if there is one GPU.
-        options: of the alignment.
+        request: of the search.
+        first_query: index of the batch's first query among all queries.
     """
-    selection, gap_costs = options.selection, options.gap_costs
+    selection, gap_costs = request.selection, (request.settings.gap_open, request.settings.gap_extend)
     all_targets = np.concatenate(targets)
     counts = [len(of_query) for of_query in targets]
     owners = np.repeat(np.arange(len(targets), dtype=np.int32), counts)
@@ -182,19 +164,25 @@ def align_batch(
         shares = [np.arange(len(all_targets))]
     else:
         shares = [np.flatnonzero(gpus == gpu) for gpu in range(len(batches))]
-    requests = [
-        batch.scores(owners[share], all_targets[share], gap_costs)
-        for batch, share in zip(batches, shares, strict=True)
-    ]
-    scores = np.zeros(len(all_targets), np.int32)
-    for share, request in zip(shares, requests, strict=True):
-        scores[share] = request.result()
-    ends = np.cumsum(counts)
-    queries = range(options.first_query, options.first_query + len(targets))
+
+    def score(selected: Sequence[np.ndarray], reverse: bool = False) -> np.ndarray:
+        """Return the scores of some candidates of each GPU, int32 [n of all queries], 0 for others."""
+        answers = [
+            (share, batch.scores(owners[share], all_targets[share], gap_costs, reverse))
+            for batch, share in zip(batches, selected, strict=True)
+            if len(share) or not reverse
+        ]
+        scores = np.zeros(len(all_targets), np.int32)
+        for share, answer in answers:
+            scores[share] = answer.result()
+        return scores
+
+    scores, ends = score(shares), np.cumsum(counts)
+    queries = range(first_query, first_query + len(targets))
     selected, capped = np.flatnonzero(scores > 0), [False] * len(targets)
     reversed_scores = np.zeros(len(all_targets), np.int32)
     if selection is not None:
-        possible = selection.possible(queries, owners, options.lengths.take(all_targets), scores)
+        possible = selection.possible(queries, owners, request.targets.lengths.take(all_targets), scores)
         passing, capped = selection.passing(
             queries, _counts(possible, ends), all_targets[possible], scores[possible]
         )
@@ -202,36 +190,20 @@ def align_batch(
     if selection is not None and selection.reverse:
         is_selected = np.zeros(len(all_targets), bool)
         is_selected[selected] = True
-        selected_shares = [
-            (batch, share[is_selected[share]]) for batch, share in zip(batches, shares, strict=True)
-        ]
-        reversed_requests = [
-            (share, batch.scores(owners[share], all_targets[share], gap_costs, reverse=True))
-            for batch, share in selected_shares
-            if len(share)
-        ]
-        for share, request in reversed_requests:
-            reversed_scores[share] = request.result()
+        reversed_scores = score([share[is_selected[share]] for share in shares], reverse=True)
         candidates = all_targets[selected], scores[selected], reversed_scores[selected]
         passing, capped = selection.passing(queries, _counts(selected, ends), *candidates)
         selected = selected[passing]
     alignments = _trace(batches, shares, selected)
     result, first = [], 0
     for k, of_query in enumerate(_per_query(selected, ends)):
-        start, end = ends[k] - counts[k], ends[k]
-        own_alignments = alignments.subset(np.arange(first, first + len(of_query)))
-        first += len(of_query)
-        result.append(
-            Candidates(
-                targets[k],
-                scores[start:end],
-                of_query - start,
-                reversed_scores[of_query],
-                own_alignments,
-                capped[k],
-                more_are_ready=k < len(counts) - 1,
-            )
-        )
+        start, end, last = ends[k] - counts[k], ends[k], first + len(of_query)
+        own_alignments, first = alignments.subset(np.arange(first, last)), last
+        more_are_ready = k < len(counts) - 1
+        result.append(Candidates(
+            targets[k], scores[start:end], of_query - start, reversed_scores[of_query], own_alignments,
+            capped[k], more_are_ready=more_are_ready,
+        ))  # fmt: skip
     return result
 
 

@@ -16,9 +16,10 @@ from typing import Any
 from msa.base.progress import CompileProgress
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.query_profile import QueryProfile
+from msa.engines.settings import SearchSettings
 from msa.gpu.device.devices import Gpu
 from msa.gpu.requests import RemoteAligner, RemoteAlignmentBatch, Requests, process_ended
-from msa.gpu.worker.interface import BestTargets, FilterLimits, GpuSettings
+from msa.gpu.worker.interface import BestTargets, GpuSettings
 from msa.gpu.worker.process_start import COMMAND, take_process
 from msa.gpu.worker.worker_process import WorkerStatus, share_sequences
 
@@ -108,13 +109,13 @@ class RemoteWorker(RemoteAligner):
     def filter(
         self,
         queries: Sequence[QueryProfile],
-        limits: FilterLimits,
+        settings: SearchSettings,
         more_follow: bool,
         cancelled: threading.Event,
     ) -> "RemoteFilteredBatch":
         """Queue the filter of a batch; `drain` notifies the process of a cancellation."""
         number = next(self._batch_numbers)
-        best = self._process.request("filter", number, list(queries), limits, more_follow)
+        best = self._process.request("filter", number, list(queries), settings, more_follow)
         return RemoteFilteredBatch(self._process, number, best)
 
     def drain(self) -> "Future[None]":

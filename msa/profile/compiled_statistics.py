@@ -1,8 +1,6 @@
-"""The formulas of msa/profile/statistics.py, compiled; results are equal in every bit."""
+"""The formula of E-values, compiled; see msa/profile/statistics.py."""
 
 import math
-
-import numpy as np
 
 from msa.base.jit import kernel
 
@@ -28,30 +26,17 @@ def fill_evalues(scores, query_lengths, target_lengths, k, residues, parameters,
         mean_length = a * score + b
         deviation = math.sqrt(max(2.0 * alpha / lambda_, alpha * score + beta))
         covariance = max(2.0 * sigma / lambda_, sigma * score + tau)
-        query_starts, query_fits = _start_positions(query_lengths[i], mean_length, deviation)
-        target_starts, target_fits = _start_positions(target_lengths[i], mean_length, deviation)
+        query_starts, query_fits = start_positions(query_lengths[i], mean_length, deviation)
+        target_starts, target_fits = start_positions(target_lengths[i], mean_length, deviation)
         area = query_starts * target_starts + covariance * query_fits * target_fits
         expected[i] = area * k[i] * math.exp(-lambda_ * score) * residues / target_lengths[i]
 
 
 @kernel
-def _start_positions(length, mean_length, deviation):  # type: ignore[no-untyped-def]
+def start_positions(length, mean_length, deviation):  # type: ignore[no-untyped-def]
     """Return the expected number of start positions, and the probability that the alignment fits."""
     free = length - mean_length
     z = free / deviation
     fits = 0.5 * math.erfc(-z / _ROOT_OF_2)
     density = math.exp(-0.5 * z * z) / _ROOT_OF_2_PI
     return free * fits + deviation * density, fits
-
-
-@kernel
-def fill_thresholds(pairs, lambda_, thresholds):  # type: ignore[no-untyped-def]
-    """Write the thresholds of reversed-profile scores; see `msa.profile.statistics.reversed_excess`.
-
-    Args:
-        pairs: float64 [n], number of pairs, divided by the fraction of chance pairs above the threshold.
-        lambda_: λ.
-        thresholds: int64 [n], written.
-    """
-    for i in range(len(pairs)):
-        thresholds[i] = np.int64(math.ceil(math.log(pairs[i]) / lambda_))

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from msa.alphabet import STANDARD
-from msa.base.interpreted import budget
 from msa.profile.matrices import background
 
 UNKNOWN = len(STANDARD)
@@ -95,30 +94,13 @@ def context_frequencies(codes: np.ndarray) -> np.ndarray:
         float64 [length, 20], rows summing to 1. Letters other than the standard twenty get the frequencies
         that their neighbours predict.
     """
-    if budget.take(len(codes)):
-        return interpreted_context_frequencies(codes)
-    from msa.profile import compiled_context  # imports numba
-
-    model, codes, padded = _padded(codes)
-    log_odds = model.base[codes]
-    compiled_context.add_changes(model.embedding, model.bias, model.output, padded, log_odds)
-    return _frequencies(log_odds)
-
-
-def interpreted_context_frequencies(codes: np.ndarray) -> np.ndarray:
-    """Compute the same as `context_frequencies` without numba."""
-    model, codes, padded = _padded(codes)
+    model, codes = context_model(), np.minimum(codes, UNKNOWN)
+    padded = np.pad(codes.astype(np.int64), model.neighbours, constant_values=UNKNOWN)
 
     def term(offset: int, rows: slice) -> np.ndarray:
         return model.embedding[offset].take(padded[rows], axis=0)
 
     return _frequencies(model.base[codes] + model.log_odds_changes(len(codes), term))
-
-
-def _padded(codes: np.ndarray) -> tuple[ContextModel, np.ndarray, np.ndarray]:
-    """Return the network, the codes of residues, and these with unknown ones beyond the ends, int64."""
-    model, codes = context_model(), np.minimum(codes, UNKNOWN)
-    return model, codes, np.pad(codes.astype(np.int64), model.neighbours, constant_values=UNKNOWN)
 
 
 def family_context_frequencies(observed: np.ndarray) -> np.ndarray:

@@ -6,7 +6,6 @@ all engines compute the same sums.
 """
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 from msa.alphabet import LETTERS, STANDARD, encode
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
-from msa.profile.context import UNKNOWN, context_frequencies, context_model, interpreted_context_frequencies
+from msa.profile.context import UNKNOWN, context_frequencies, context_model
 from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import (
     BLOSUM62,
@@ -95,19 +94,10 @@ def query_profile(codes: np.ndarray, comp_bias_corr: bool = True, matrix: str = 
     return np.ascontiguousarray(profile, np.int16)
 
 
-def interpreted_context_profile(codes: np.ndarray) -> np.ndarray:
-    """Compute the profile of `query_profile` with CONTEXT, uncorrected, without numba."""
-    return _context_profile(codes, False, interpreted_context_frequencies)
-
-
-def _context_profile(
-    codes: np.ndarray,
-    comp_bias_corr: bool,
-    compute_frequencies: Callable[[np.ndarray], np.ndarray] = context_frequencies,
-) -> np.ndarray:
+def _context_profile(codes: np.ndarray, comp_bias_corr: bool) -> np.ndarray:
     replaced = _REPLACED[codes]
     unknown = replaced >= UNKNOWN
-    frequencies = compute_frequencies(replaced)
+    frequencies = context_frequencies(replaced)
     # they add nothing to the correction of their neighbours
     frequencies = np.where(unknown[:, None], _standard_background(), frequencies)
     profile = profile_from_frequencies(frequencies, comp_bias_corr, CONTEXT)

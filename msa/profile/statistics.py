@@ -5,7 +5,7 @@ alignment that starts near the end of a sequence is too short for a high score, 
 corrected for finite lengths as in blastp (Park, Sheetlin, Ma, Madden & Spouge, BMC Research Notes 5:286,
 2012).
 
-The compiled formulas are imported, with numba, only once many values are needed; see msa/base/interpreted.py.
+The compiled formulas are imported, with numba, only when they are needed.
 """
 
 import functools
@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from msa.base.interpreted import budget
 from msa.profile.gumbel import GumbelParameters
 
 _LN2 = math.log(2.0)
-_ROOT_OF_2, _ROOT_OF_2_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
+_ROOT_OF_2_PI = math.sqrt(2.0 * math.pi)
 
 CHANCE_FRACTION = 0.2
 """Fraction of chance pairs whose reversed-profile score exceeds the threshold of the correction."""
@@ -173,13 +172,7 @@ def reversed_excess(
     fractions = _for_each(chance_fractions, len(excess), np.float64)[high]
     reversed_scores, target_lengths = reversed_scores[high], target_lengths[high]
     pairs = np.maximum(k_times_lengths * target_lengths, _MIN_PAIR_COUNT) / fractions
-    if not budget.take(len(reversed_scores)):
-        from msa.profile import compiled_statistics  # imports numba
-
-        thresholds = np.empty(len(reversed_scores), np.int64)
-        compiled_statistics.fill_thresholds(pairs, lambda_, thresholds)
-    else:
-        thresholds = np.array([math.ceil(math.log(each) / lambda_) for each in pairs.tolist()], np.int64)
+    thresholds = np.array([math.ceil(math.log(each) / lambda_) for each in pairs.tolist()], np.int64)
     excess[high] = np.maximum(reversed_scores.astype(np.int64) - thresholds, 0)
     return excess
 
@@ -238,11 +231,11 @@ class _StartBounds:
 
 @functools.lru_cache(8)
 def _start_bounds(parameters: GumbelParameters) -> _StartBounds:
+    from msa.profile.compiled_statistics import start_positions  # imports numba
+
     lengths, scores = _TABULATED_LENGTHS, np.arange(MAX_TABULATED_SCORE + 1)
     means, deviations, _ = (each[:, None] for each in _alignment_lengths(scores, parameters))
-    pairs = (each.ravel() for each in np.broadcast_arrays(lengths, means, deviations))
-    shape = len(scores), len(lengths)
-    starts, fits = (_ROUNDING * each.reshape(shape) for each in _start_positions(*pairs))
+    starts, fits = (_ROUNDING * each for each in np.vectorize(start_positions)(lengths, means, deviations))
     # start positions increase with the length, up to the next of which a bound applies
     shares = np.concatenate([starts[:, :-1] / lengths[1:], 1.0 - means / lengths[-1]], axis=1)
     return _StartBounds(starts, fits, np.minimum.accumulate(shares[:, ::-1], axis=1)[:, ::-1])
@@ -319,8 +312,6 @@ def _evalue_upper_bounds(alignments: _Alignments, residues: int, parameters: Gum
 
 def _all_evalues(alignments: _Alignments, residues: int, parameters: GumbelParameters) -> np.ndarray:
     """Compute E-values of any size, float64 [n]."""
-    if budget.take(len(alignments.scores)):
-        return _interpreted_evalues(alignments, residues, parameters)
     from msa.profile import compiled_statistics  # imports numba
 
     p, a, expected = parameters, alignments, np.empty(len(alignments.scores))
@@ -329,21 +320,6 @@ def _all_evalues(alignments: _Alignments, residues: int, parameters: GumbelParam
         (p.lambda_, p.a, p.b, p.alpha, p.beta, p.sigma, p.tau), expected,
     )  # fmt: skip
     return expected
-
-
-def _interpreted_evalues(alignments: _Alignments, residues: int, parameters: GumbelParameters) -> np.ndarray:
-    """Compute E-values without numba; see `_all_evalues`.
-
-    The residues that an alignment does not cover are the possible start positions.
-
-    numpy's exponential function differs from the C library's, which compiled code calls, in the last bit.
-    """
-    scores, lengths = alignments.scores, alignments.target_lengths
-    mean_lengths, deviations, covariances = _alignment_lengths(scores, parameters)
-    query_starts, query_fits = _start_positions(alignments.query_lengths, mean_lengths, deviations)
-    target_starts, target_fits = _start_positions(lengths, mean_lengths, deviations)
-    areas = query_starts * target_starts + covariances * query_fits * target_fits
-    return areas * alignments.k * map_numbers(math.exp, -parameters.lambda_ * scores) * residues / lengths
 
 
 def _alignment_lengths(
@@ -361,17 +337,6 @@ def _alignment_lengths(
     deviations = np.sqrt(np.maximum(2.0 * p.alpha / p.lambda_, p.alpha * scores + p.beta))
     covariances = np.maximum(2.0 * p.sigma / p.lambda_, p.sigma * scores + p.tau)
     return p.a * scores + p.b, deviations, covariances
-
-
-def _start_positions(
-    lengths: np.ndarray, mean_lengths: np.ndarray, deviations: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the expected number of start positions, and the probability that the alignment fits."""
-    free = lengths - mean_lengths
-    z = free / deviations
-    fits = 0.5 * map_numbers(math.erfc, -z / _ROOT_OF_2)
-    densities = map_numbers(math.exp, -0.5 * z * z) / _ROOT_OF_2_PI
-    return free * fits + deviations * densities, fits
 
 
 def map_numbers(function: Callable[[float], float], arguments: np.ndarray) -> np.ndarray:

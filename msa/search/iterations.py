@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from msa.base.interpreted import budget
 from msa.database.database import TargetDatabase
 from msa.engines.engine import Engine, ProfileCallback
 from msa.engines.hits import Hits, QueryHits
@@ -22,16 +21,10 @@ from msa.search.completion import in_order_of_completion
 from msa.search.families.family import Family, initial_profile
 from msa.search.families.family_processes import FamilyProcesses, family_processes
 from msa.search.profile_search import ProfileSearch
-from msa.search.scoring.compiled_scoring import call_scoring_kernels
 
 if TYPE_CHECKING:
     from msa.search.families.families import FamilyBuilder
 
-_MIN_COMPILED_QUERIES = 256
-"""Minimum number of queries, counted once for each iteration, of a search that loads the compiled kernels for
-scores; for fewer, it would take longer than what it saves."""
-_COMPILING_SECONDS = 1.0
-"""Seconds without results after which such a search loads the compiled kernels anyway."""
 _MAX_FAMILY_PROCESSES, _MIN_PROCESS_QUERIES = 4, 128
 """Maximum number of processes that build families, and minimum number of queries for which they are started;
 each takes a second of CPU time to start."""
@@ -318,8 +311,6 @@ class _Iterations:
                 taken.append(k)
                 self._filtered_pairs += len(self._search.database)
                 yield self._families[k] if of_families else self._profile(k)
-                if has_scoring_process and budget.is_mostly_used:
-                    budget.load_in_background(self._load_kernels)
             self._all_taken = True
 
         def progress(pairs: int) -> None:
@@ -328,26 +319,8 @@ class _Iterations:
                 self._reported_pairs = max(self._reported_pairs, before + pairs)
                 self._progress(self._reported_pairs)
 
-        has_scoring_process = self._search.engine.scoring_process is not None
-        many = len(self._queries) * self._search.settings.num_iterations >= _MIN_COMPILED_QUERIES
-        compiles = many and not has_scoring_process
-        # by then, the first results would be known, if no kernels had to be compiled for the GPU first
-        timer = threading.Timer(_COMPILING_SECONDS, budget.load_in_background, [self._load_kernels])
-        timer.daemon = True
-        if compiles:
-            timer.start()
-        try:
-            for result in self._search.search_once(profiles(), of_families, max_evalue, progress):
-                if compiles:
-                    # not earlier, so that the first results are not delayed
-                    budget.load_in_background(self._load_kernels)
-                yield taken.popleft(), result
-        finally:
-            timer.cancel()
-
-    def _load_kernels(self) -> None:
-        """Load the compiled kernels for scores."""
-        call_scoring_kernels(self._search.settings.corrects_alignments)
+        for result in self._search.search_once(profiles(), of_families, max_evalue, progress):
+            yield taken.popleft(), result
 
     def _profile(self, k: int) -> QueryProfile:
         """Return the current profile of a query."""

@@ -14,10 +14,9 @@ import numpy as np
 from msa.base.errors import InputError
 from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
-from msa.engines.engine import Candidates, Engine, EngineRequest, ProfileCallback
+from msa.engines.engine import Candidates, Engine, EngineRequest, EngineWrapper, ProfileCallback
 from msa.engines.hits import Hits
 from msa.engines.query_profile import QueryProfile
-from msa.engines.scored_batch import ScoringProcess
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, UnsupportedRecord
 from msa.search.windows import WindowedEngine, best_hits
@@ -182,7 +181,7 @@ def apply_thresholds(hits: Hits, is_representative: np.ndarray, settings: Search
     return replace(hits.subset(kept), capped=not kept.all())
 
 
-class ClusterExpandingEngine:
+class ClusterExpandingEngine(EngineWrapper):
     """An engine for clustered databases that wraps another engine.
 
     It searches the representatives. If one is a hit, all members of its cluster are aligned to the query, so
@@ -195,27 +194,9 @@ class ClusterExpandingEngine:
     """
 
     def __init__(self, engine: Engine, database: TargetDatabase) -> None:
-        self._engine, self._database = engine, database
+        super().__init__(engine)
+        self._database = database
         self._representatives = database.representative_arrays
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Seconds spent by the wrapped engine."""
-        return self._engine.seconds
-
-    @property
-    def drives_gpus(self) -> bool:
-        """True if the wrapped engine drives GPUs."""
-        return self._engine.drives_gpus
-
-    @property
-    def scoring_process(self) -> ScoringProcess | None:
-        """The scoring process of the wrapped engine, if it has one."""
-        return self._engine.scoring_process
-
-    def prepare(self, lengths: Sequence[int]) -> None:
-        """Announce the queries to the wrapped engine."""
-        self._engine.prepare(lengths)
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
         """Filter and align the representatives, then align the other members of the clusters that were found.
@@ -246,9 +227,3 @@ class ClusterExpandingEngine:
         selection = None if request.selection is None else replace(request.selection, max_aligned=None)
         for member_candidates in self._engine.align(members(), replace(request, selection=selection)):
             yield representative_candidates.popleft().followed_by(member_candidates)
-
-    def align(
-        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
-    ) -> Iterator[Candidates]:
-        """Align each query to given targets with the wrapped engine."""
-        return self._engine.align(pairs, request)

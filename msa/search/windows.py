@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from msa.engines.engine import Candidates, Engine, EngineRequest, FilteredTargets, Selection
+from msa.engines.engine import Candidates, Engine, EngineRequest, EngineWrapper, FilteredTargets, Selection
 from msa.engines.query_profile import QueryProfile
-from msa.engines.scored_batch import ScoringProcess
 
 WINDOW = 2000
 """Residues of a window; queries of at most this length have none."""
@@ -93,7 +92,7 @@ class _OriginalSelection(Selection):
         return None if self.origins[query].windows else self.max_aligned
 
 
-class WindowedEngine:
+class WindowedEngine(EngineWrapper):
     """An engine that wraps another one and filters the windows of long queries separately.
 
     Each window is searched with its part of the query's profile. The targets whose alignments to a window
@@ -106,27 +105,13 @@ class WindowedEngine:
     """
 
     def __init__(self, engine: Engine, keep_all: bool = False) -> None:
-        self._engine, self._keep_all = engine, keep_all
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Seconds spent by the wrapped engine."""
-        return self._engine.seconds
-
-    @property
-    def drives_gpus(self) -> bool:
-        """True if the wrapped engine drives GPUs."""
-        return self._engine.drives_gpus
-
-    @property
-    def scoring_process(self) -> ScoringProcess | None:
-        """The scoring process of the wrapped engine, if it has one."""
-        return self._engine.scoring_process
+        super().__init__(engine)
+        self._keep_all = keep_all
 
     def prepare(self, lengths: Sequence[int]) -> None:
         """Announce queries and windows to the wrapped engine."""
         has_windows = any(length > WINDOW for length in lengths)
-        self._engine.prepare([*lengths, WINDOW] if has_windows else lengths)
+        super().prepare([*lengths, WINDOW] if has_windows else lengths)
 
     def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
         """Filter and align queries and their windows, then combine the candidates of each query.
@@ -166,12 +151,6 @@ class WindowedEngine:
             yield self._combine(
                 origin, long_queries.pop(origin.index), candidates, window_candidates, request
             )
-
-    def align(
-        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
-    ) -> Iterator[Candidates]:
-        """Align each query to given targets with the wrapped engine."""
-        return self._engine.align(pairs, request)
 
     def _combine(
         self,

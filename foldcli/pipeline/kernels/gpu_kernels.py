@@ -26,6 +26,7 @@ from foldcli.progress import CompilationProgress
 from foldcli.version import VERSION
 from model.alphafold2.modules.config import ModelConfig
 from model.planning.kernel_request import CompilationStatus, KernelRequest
+from msa.base.child_process import main_command
 from msa.base.errors import MissingError
 from msa.gpu.device.devices import name_and_capability
 from msa.gpu.worker.kernel_compiler import KernelCompiler
@@ -36,11 +37,6 @@ MAX_PROCESSES = 32
 BF16_CAPABILITY = (8, 0)
 
 _PACKAGES = Path(__file__).resolve().parents[3]
-_COMMAND = (
-    sys.executable,
-    "-c",
-    "import sys; sys.path[:] = sys.argv[1:]; from model.planning.kernel_process import main; main()",
-)
 
 # a compilation without a finished kernel for so many seconds hangs
 _MAX_SILENCE = 900.0
@@ -52,7 +48,7 @@ ReportProgress = Callable[[int, int], None]
 
 def _start_process() -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [*_COMMAND, *sys.path],
+        main_command("model.planning.kernel_process"),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 

@@ -9,7 +9,6 @@ Neither this module nor its imports need numpy.
 
 import contextlib
 import subprocess
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from foldcli.logs import logger
 from foldcli.progress import Progress
-from msa.base.child_process import start_process
+from msa.base.child_process import main_command, start_process
 from msa.database.file_names import MANIFEST
 from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
 from msa.io.fasta import FastaRecord
@@ -31,12 +30,6 @@ if TYPE_CHECKING:
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from msa.database.database import TargetDatabase
 
-COMMAND = (
-    sys.executable,
-    "-c",
-    "import sys; sys.path[:] = sys.argv[2:]; from foldcli.pipeline.search.worker import main; main()",
-)
-"""Arguments: the file descriptor of a socket, and Python's search path."""
 # a process that is silent for so long hangs: it sends progress, and searches take seconds to minutes
 _MAX_SILENCE = 3600.0
 # seconds of silence after which a line says what is waited for
@@ -90,7 +83,7 @@ class SearchProcess:
     """
 
     def __init__(self, db: str, device: str, gpu_share: float) -> None:
-        started = start_process(COMMAND)
+        started = start_process(main_command("foldcli.pipeline.search.worker"))
         self._process, self._connection = started.process, started.connect()
         self._close = weakref.finalize(self, _end, self._connection, self._process)
         # answers that have not been read yet

@@ -6,7 +6,6 @@ into features on the GPU.
 """
 
 import atexit
-import ctypes
 import itertools
 import signal
 import threading
@@ -19,9 +18,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from model.training.data.data import ChainSet, Split
+from msa.base.child_process import end_with_parent
 
-# the option of prctl(2) that names the signal a process gets when its parent ends
-_PR_SET_PDEATHSIG = 1
 GAP, MASK = 21, 22
 # bits of N, CA, C, O and CB in `ChainSet.atom_bits`
 BACKBONE_BITS = 0b11111
@@ -346,7 +344,7 @@ def load_batches(
 def _prepare_worker(worker_index: int) -> None:
     torch.set_num_threads(1)
     # the main process may end at once, without ending its workers
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     # Schedulers and terminals signal all processes of a run. The main process needs its workers until the
     # current step has ended; they end with it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):

@@ -24,7 +24,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.query_profile import QueryProfile
 from msa.gpu.device.database_stream import Chunk, resident_bytes
 from msa.gpu.device.memory import Allocate, is_out_of_memory
-from msa.gpu.worker.interface import BestTargets, FilterLimits
+from msa.gpu.worker.interface import BestTargets
 
 SELECTED_QUERIES = 8
 """Maximum number of queries whose targets are selected together. The bounds of a query fill the GPU; the ten
@@ -116,7 +116,8 @@ class PendingFilter:
         owner: the GPU's filter.
         count: number of queries.
         uploaded: the queries; kept until the GPU has read them.
-        limits: of the filter.
+        max_targets: maximum number of targets of a query that pass.
+        min_score: minimum gapless score, half-bits.
         rows: the targets selected from all chunks so far; None before the first chunk.
         next_rows: receives the targets selected after one more chunk. If memory runs out in the middle of
             that chunk, `rows` is still valid.
@@ -126,7 +127,8 @@ class PendingFilter:
     owner: "BatchFilter"
     count: int
     uploaded: "Future[UploadedQueries] | None"
-    limits: FilterLimits
+    max_targets: int
+    min_score: int
     rows: _Rows | None = None
     next_rows: _Rows | None = None
     started: Any = None
@@ -153,29 +155,26 @@ class BatchFilter:
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
         self._streams: SelectionStreams | None = None
-        self._selector: tuple[FilterLimits, int, TopKSelector] | None = None
+        # the limits, and the targets of a chunk, that it is for
+        self._selector: tuple[tuple[int, int], int, TopKSelector] | None = None
         self._spare_rows: list[tuple[tuple[int, int], _Rows]] = []
         self.seconds = 0.0
-
-    def start(self, count: int, uploaded: "Future[UploadedQueries]", limits: FilterLimits) -> PendingFilter:
-        """Start the filter of a batch of `count` queries, whose tables may not have been uploaded yet."""
-        return PendingFilter(self, count, uploaded, limits)
 
     def queue(self, chunk: Chunk, pending: PendingFilter, cancelled: threading.Event) -> None:
         """Queue the filter of a batch in one more chunk.
 
         Args:
             chunk: from DatabaseStream.chunks; records its `used`.
-            pending: from `start`.
+            pending: the batch.
             cancelled: once set, nothing more is queued.
         """
         if self._streams is None:
             self._streams = SelectionStreams()
-        streams, limits = self._streams, pending.limits
-        selector = self._selector_for(limits, chunk.max_targets, streams)
+        streams = self._streams
+        selector = self._selector_for(pending, chunk.max_targets, streams)
         previous, rows = pending.rows, pending.next_rows
         if rows is None:
-            rows = pending.next_rows = self._take_rows(pending.count, row_size(limits.max_targets))
+            rows = pending.next_rows = self._take_rows(pending.count, row_size(pending.max_targets))
         assert pending.uploaded is not None
         uploaded = pending.uploaded.result()
         streams.wait_for(chunk.ready)
@@ -213,17 +212,15 @@ class BatchFilter:
         self._selector = None
         self._spare_rows.clear()
 
-    def _selector_for(self, limits: FilterLimits, targets: int, streams: SelectionStreams) -> TopKSelector:
+    def _selector_for(self, pending: PendingFilter, targets: int, streams: SelectionStreams) -> TopKSelector:
         """Return the selector, with buffers for chunks of up to this many targets."""
-        current = self._selector
+        current, limits = self._selector, (pending.max_targets, pending.min_score)
         if current is None or current[0] != limits or current[1] < targets:
             if current is not None:
                 # work on the GPU may still use its buffers
                 streams.selection.synchronize()
             self._selector = None
-            selector = TopKSelector(
-                limits.max_targets, limits.min_score, targets, SELECTED_QUERIES, streams, self._allocate
-            )
+            selector = TopKSelector(*limits, targets, SELECTED_QUERIES, streams, self._allocate)
             self._selector = current = limits, targets, selector
         return current[2]
 

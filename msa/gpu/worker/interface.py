@@ -16,6 +16,7 @@ import numpy as np
 from cuda.alignment import AlignmentPaths
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.query_profile import QueryProfile
+from msa.engines.settings import SearchSettings
 from msa.gpu.device.devices import Gpu
 
 ALIGNMENT_THREADS = 3
@@ -42,19 +43,6 @@ class GpuSettings:
     def database_budget(self, free_bytes: int) -> int:
         """Return the bytes that a database may use on a GPU with this much free memory."""
         return min(int(self.memory_fraction * free_bytes), self.max_database_bytes)
-
-
-@dataclass(frozen=True)
-class FilterLimits:
-    """Limits of the gapless filter.
-
-    Args:
-        max_targets: maximum number of targets that pass, per query.
-        min_score: minimum gapless score, half-bits.
-    """
-
-    max_targets: int
-    min_score: int
 
 
 @dataclass(frozen=True)
@@ -164,7 +152,7 @@ class GpuWorker(AligningWorker, Protocol):
     def filter(
         self,
         queries: Sequence[QueryProfile],
-        limits: FilterLimits,
+        settings: SearchSettings,
         more_follow: bool,
         cancelled: threading.Event,
     ) -> FilteredBatch:
@@ -172,7 +160,7 @@ class GpuWorker(AligningWorker, Protocol):
 
         Args:
             queries: the batch.
-            limits: of the filter.
+            settings: limits of the filter.
             more_follow: whether another batch follows.
             cancelled: once set, no more work of this search is queued, and results are meaningless.
         """

@@ -44,6 +44,7 @@ from cuda.alignment.smith_waterman.signatures import KERNELS as ALIGNMENT_KERNEL
 from cuda.alignment.smith_waterman.signatures import Kind, row_kernel_source
 from cuda.alignment.top_k.layout import KERNELS as TOP_K_KERNELS
 from msa.base.atomic import atomic_write
+from msa.base.child_process import main_command
 from msa.base.progress import CompileProgress
 from msa.gpu.device.devices import check_capability
 from msa.gpu.device.process_state import without_collection
@@ -62,11 +63,6 @@ _STAGES = {
 _INDEX_BYTES = 4
 # objects after which a compiling process looks for garbage; Python's default costs a tenth of the time
 _COLLECTION_THRESHOLD = 100_000
-_COMMAND = (
-    sys.executable,
-    "-c",
-    "import sys; sys.path[:] = sys.argv[1:]; from msa.gpu.worker.kernel_compiler import main; main()",
-)
 # `fold` compiles kernels before it opens the search engine, which then waits for them
 _search_lock = threading.Lock()
 MAX_PROCESSES = 32
@@ -286,7 +282,7 @@ def _run_job(job: _Job, indices: Sequence[int], processes: int) -> Iterator[int]
             try:
                 # a session of its own, so that its forks can be killed together
                 process = subprocess.Popen(
-                    [*_COMMAND, *sys.path], pass_fds=[queue], text=True, start_new_session=True,
+                    main_command(__name__), pass_fds=[queue], text=True, start_new_session=True,
                     stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.DEVNULL,
                 )  # fmt: skip
                 assert process.stdin is not None

@@ -21,6 +21,7 @@ from cuda.alignment.gapless import TableUploader
 from msa.base.progress import CompileProgress
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.query_profile import QueryProfile
+from msa.engines.settings import SearchSettings
 from msa.gpu.device.database_stream import DEFAULT_CHUNK_BYTES, DatabaseStream
 from msa.gpu.device.devices import Gpu
 from msa.gpu.device.memory import Allocate, allocate_on_gpu, is_out_of_memory
@@ -34,7 +35,7 @@ from msa.gpu.worker.filtering import (
     resident_database_bytes,
     upload_queries,
 )
-from msa.gpu.worker.interface import ALIGNMENT_THREADS, BestTargets, FilterLimits, GpuSettings
+from msa.gpu.worker.interface import ALIGNMENT_THREADS, BestTargets, GpuSettings
 from msa.gpu.worker.kernel_compiler import KernelCompiler
 
 Result = TypeVar("Result")
@@ -120,7 +121,7 @@ class LocalWorker:
     def filter(
         self,
         queries: Sequence[QueryProfile],
-        limits: FilterLimits,
+        settings: SearchSettings,
         more_follow: bool,
         cancelled: threading.Event,
     ) -> "LocalFilteredBatch":
@@ -130,7 +131,7 @@ class LocalWorker:
         compiled = self._table_thread.submit(self._compile_filter, [len(query.codes) for query in queries])
         uploaded = self._table_thread.submit(self._upload_queries, queries, compiled)
         pending = self._filter_thread.submit(
-            self._queue_filter, len(queries), compiled, uploaded, limits, more_follow, cancelled
+            self._queue_filter, len(queries), compiled, uploaded, settings, more_follow, cancelled
         )
         return LocalFilteredBatch(self, queries, self._result_thread.submit(_wait_for_filter, pending))
 
@@ -241,19 +242,20 @@ class LocalWorker:
         count: int,
         compiled: "Future[None]",
         uploaded: "Future[UploadedQueries]",
-        limits: FilterLimits,
+        settings: SearchSettings,
         more_follow: bool,
         cancelled: threading.Event,
     ) -> PendingFilter:
         started = time.perf_counter()
-        database = self._database
-        assert database is not None
+        database, targets = self._database, self._targets
+        assert database is not None and targets is not None
         database.start()
         # otherwise, this thread would compile the kernels of the filter, too
         compiled.result()
         if self._filter is None:
             self._filter = BatchFilter(self.allocate)
-        pending = self._filter.start(count, uploaded, limits)
+        max_targets = max(1, min(settings.max_candidates, len(targets)))
+        pending = PendingFilter(self._filter, count, uploaded, max_targets, settings.min_ungapped_score)
         first, end = self._part
         while first < end and not cancelled.is_set():
             try:

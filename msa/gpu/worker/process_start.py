@@ -7,26 +7,16 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from msa.base.child_process import StartedProcess, start_process
+from msa.base.child_process import StartedProcess, main_command, start_process
+from msa.gpu.device.opening import open_in_background
 
-COMMAND = (
-    sys.executable,
-    "-c",
-    # the driver starts while numpy is imported
-    "import sys; sys.path[:] = sys.argv[4:]; "
-    "from msa.gpu.device.opening import open_in_background; open_in_background('cuda:' + sys.argv[2]); "
-    "from msa.gpu.worker.worker_process import main; main()",
-)
-"""Arguments: the file descriptor of a socket, the number of the GPU, the file descriptor of a socket for
-alignments that another process requests, or an empty text, and Python's search path."""
+COMMAND = main_command(__name__)
+"""Arguments: the file descriptor of a socket, the number of the GPU, and the file descriptor of a socket for
+alignments that another process requests, or an empty text."""
 
-SCORING_COMMAND = (
-    sys.executable,
-    "-c",
-    "import sys; sys.path[:] = sys.argv[4:]; from msa.search.scoring.scoring_worker import main; main()",
-)
-"""Arguments: the file descriptor of a socket, the number of the GPU, the file descriptor of a socket to its
-process, and Python's search path."""
+SCORING_COMMAND = main_command("msa.search.scoring.scoring_worker")
+"""Arguments: the file descriptor of a socket, the number of the GPU, and the file descriptor of a socket to
+its process."""
 
 
 _started_ahead: dict[int, StartedProcess] = {}
@@ -71,3 +61,12 @@ def take_process(gpu: int, command: Sequence[str] = COMMAND) -> StartedProcess:
 def take_scoring_process(gpu: int) -> StartedProcess | None:
     """Return the process that scores candidates beside that of a GPU, if it was started ahead."""
     return _scoring.pop(gpu, None)
+
+
+def main() -> None:
+    """Drive a GPU; see COMMAND."""
+    # the driver starts while numpy is imported
+    open_in_background(f"cuda:{sys.argv[2]}")
+    from msa.gpu.worker import worker_process
+
+    worker_process.main()

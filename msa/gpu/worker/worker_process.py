@@ -28,9 +28,10 @@ from msa.base.child_process import ignore_stop_signals
 from msa.base.errors import OutOfGpuMemory
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.query_profile import QueryProfile
+from msa.engines.settings import SearchSettings
 from msa.gpu.device.devices import GpuUnavailable, find_gpu
 from msa.gpu.device.process_state import SWITCH_SECONDS, without_collection
-from msa.gpu.worker.interface import FilterLimits, GpuSettings
+from msa.gpu.worker.interface import GpuSettings
 
 if TYPE_CHECKING:
     from msa.gpu.worker.local_worker import LocalAlignmentBatch, LocalWorker
@@ -224,10 +225,10 @@ class _Server:
         return self._open_worker.prepare(lengths, many_pairs)
 
     def filter(
-        self, number: int, queries: Sequence[QueryProfile], limits: FilterLimits, more_follow: bool
+        self, number: int, queries: Sequence[QueryProfile], settings: SearchSettings, more_follow: bool
     ) -> "Future[Any]":
         """Filter a batch and return the result; later requests refer to the batch by its number."""
-        batch = self._open_worker.filter(queries, limits, more_follow, self._cancelled)
+        batch = self._open_worker.filter(queries, settings, more_follow, self._cancelled)
         self._batches[number] = batch
         return batch.best()
 

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from msa.base.child_process import ignore_stop_signals, start_process
+from msa.base.child_process import ignore_stop_signals, main_command, start_process
 from msa.database.database import TargetDatabase
 from msa.engines.hits import Hits
 from msa.engines.settings import SearchSettings
@@ -26,11 +26,6 @@ from msa.search.families.family import Family
 if TYPE_CHECKING:
     from msa.search.families.families import FamilyBuilder
 
-_COMMAND = (
-    sys.executable,
-    "-c",
-    "import sys; sys.path[:] = sys.argv[2:]; from msa.search.families.family_processes import main; main()",
-)
 _SENT: Any = None
 """Stands for the database in hits that are sent to another process, which has opened it."""
 
@@ -93,7 +88,7 @@ class _Process:
     """One process; serves one request at a time."""
 
     def __init__(self, database: TargetDatabase, settings: SearchSettings) -> None:
-        started = start_process(_COMMAND)
+        started = start_process(main_command(__name__))
         self._process, self._connection = started.process, started.connect()
         with contextlib.suppress(OSError):
             self._connection.send((database.path.resolve(), database.manifest, settings))

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from msa.alphabet import LETTER_BITS, STANDARD
-from msa.base.interpreted import budget
+from msa.alphabet import STANDARD
 from msa.base.threads import chunks_of_equal_work
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.query_profile import QueryProfile
@@ -32,9 +31,6 @@ sequences. It is smaller than for families, because the composition is corrected
 _PRIOR = 1 / 256
 """Prior probability of the second null model, HMMER's."""
 _RESIDUE_COUNT = len(STANDARD)
-_LETTER_CODES = LETTER_BITS + 1
-_RESIDUES_PER_VALUE = 50
-"""Residues that are counted without numba in the time of one E-value."""
 _MAX_RESIDUES = 2**17
 """Maximum number of residues of targets that are processed at once, unless a single region has more."""
 
@@ -93,6 +89,8 @@ def composition_excess(
     """
     if not len(records):
         return np.zeros(0, np.int64)
+    from msa.search.scoring import kernels  # imports numba
+
     sums, first_rows = _odds_sums(profiles, GUMBEL_TABLES[matrix].ungapped_lambda)
     first, last = first_rows[owners] + records[:, 1], first_rows[owners] + records[:, 2] + 1
     starts, lengths = targets.offsets[indices] + records[:, 3], records[:, 4] - records[:, 3] + 1
@@ -101,7 +99,8 @@ def composition_excess(
         piece = slice(begin, end)
         positions = (last[piece] - first[piece]).astype(np.float64)
         odds = (sums[last[piece]] - sums[first[piece]]) / positions[:, None]
-        counts = _residue_counts(targets.residues, starts[piece], lengths[piece])
+        counts = np.zeros((end - begin, _RESIDUE_COUNT), np.int64)
+        kernels.count_residues(targets.residues, starts[piece], starts[piece] + lengths[piece], counts)
         biases[piece] = (counts * np.log(odds)).sum(axis=1)
     excess = np.logaddexp(0.0, math.log(_PRIOR) + biases) / lambda_
     # exp and log may differ in the last bit between machines, which must not change the rounded score
@@ -128,29 +127,3 @@ def _odds_sums(profiles: Sequence[np.ndarray], lambda_: float) -> tuple[np.ndarr
     for k, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         np.cumsum(odds[start:end], axis=0, out=sums[start + k + 1 : end + k + 1])
     return sums, starts + np.arange(len(profiles))
-
-
-def _residue_counts(residues: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Count the standard residues of regions.
-
-    Args:
-        residues: uint8, residue bytes of the database.
-        starts: int64 [n], index of the first residue of each region.
-        lengths: int32 [n], residues.
-
-    Returns:
-        int64 [n, 20].
-    """
-    ends = starts + lengths
-    if not budget.take(int(lengths.sum()) // _RESIDUES_PER_VALUE):
-        from msa.search.scoring import compiled_composition  # imports numba
-
-        counts = np.zeros((len(starts), _RESIDUE_COUNT), np.int64)
-        compiled_composition.count_residues(residues, starts, ends, counts)
-        return counts
-    spans = zip(starts.tolist(), ends.tolist(), strict=True)
-    codes = np.concatenate([residues[start:end] for start, end in spans]) & LETTER_BITS
-    bins = np.repeat(np.arange(0, len(starts) * _LETTER_CODES, _LETTER_CODES), lengths)
-    bins += codes
-    counts = np.bincount(bins, minlength=len(starts) * _LETTER_CODES).reshape(-1, _LETTER_CODES)
-    return counts[:, :_RESIDUE_COUNT]

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from msa.base.interpreted import budget
+from msa.alphabet import LETTER_BITS
 from msa.base.threads import chunks_of_equal_work, run_in_threads
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.pair_statistics import PairStatistics
@@ -25,9 +25,7 @@ from msa.profile.gumbel import GUMBEL_TABLES
 from msa.profile.matrices import CONTEXT
 from msa.profile.pssm import context_tables
 from msa.profile.statistics import map_numbers
-from msa.search.scoring import interpreted_forward
 from msa.search.scoring.composition import SEQUENCE_CHANCE_FRACTION
-from msa.search.scoring.interpreted_forward import LOWEST_SCORE, SCORE_COUNT
 from msa.search.scoring.second_matrix import evidence, weighted_mean
 
 MIN_EVALUE, MAX_EVALUE = 1e-4, 0.3
@@ -53,11 +51,8 @@ _MAX_EXPONENT = 600.0
 """Largest argument of exp, far from an overflow; larger E-values are no evidence, either."""
 _CHUNK_CELLS = 2**22
 """Cells of the matrices of a chunk that a thread computes, which takes about 10 ms."""
-_FEW_WINDOWS = 1000
-"""Number of windows up to which copies are found without numba, in a few milliseconds."""
-_CELLS_PER_VALUE, _CELLS_PER_RESIDUE, _CELLS_PER_COLUMN = 14, 150, 1500
-"""Cells that are computed without numba in the time of one E-value, of the profile of one residue of a
-target, and of the operations that compute one column of the matrices of a query."""
+_LOWEST_SCORE = -128
+"""Lowest score that has a weight of its own; lower scores have its weight."""
 
 
 def combined_evalues(evalues: np.ndarray, others: np.ndarray, of_forward: np.ndarray) -> np.ndarray:
@@ -107,7 +102,7 @@ def forward_evalues(
 
 
 def _windows(targets: SequenceArrays, indices: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """Return the parts of targets that have a profile; see `compiled_forward.fill_forward_scores`."""
+    """Return the parts of targets that have a profile; see `kernels.fill_forward_scores`."""
     offsets, neighbours = targets.offsets[indices], context_model().neighbours
     ends = offsets + targets.lengths[indices]
     first = np.maximum(offsets + records[:, 3] - _FLANK, offsets)
@@ -128,50 +123,46 @@ def _forward_scores(
 
     Copies of a window have the same scores, which are computed once.
     """
+    from msa.search.scoring import kernels  # imports numba
+
     used, owners = np.unique(queries, return_inverse=True)
     codes = [profiles[query].codes for query in used.tolist()]
     ends = np.cumsum([len(each) for each in codes])
     spans = np.stack([np.concatenate([[0], ends[:-1]]), ends], axis=1)[owners]
-    are_few = len(windows) <= _FEW_WINDOWS
-    if are_few:
-        representatives = interpreted_forward.find_copies(targets.residues, windows, owners)
-    else:
-        from msa.search.scoring import compiled_forward  # imports numba
-
-        representatives = np.empty(len(windows), np.int64)
-        compiled_forward.find_copies(targets.residues, windows, owners, representatives)
-    computed, copies = np.unique(representatives, return_inverse=True)
+    computed, copies = np.unique(_first_copies(targets.residues, windows, owners), return_inverse=True)
     windows, spans = windows[computed], spans[computed]
-    weights = _weights(), _GAP_OPEN, _GAP_EXTEND
-    arguments = targets.residues, windows, np.concatenate(codes), spans
-    if are_few and budget.take(_interpreted_values(windows, spans, len(used))):
-        return np.round(interpreted_forward.forward_scores(*weights, *arguments), _DECIMALS)[copies]
-    from msa.search.scoring import compiled_forward
-
-    scores, tables = np.empty((len(computed), 2)), context_tables()
+    scores, tables, letters = np.empty((len(computed), 2)), context_tables(), np.concatenate(codes)
 
     def compute(first: int, end: int) -> None:
-        residues, _, letters, _ = arguments
-        compiled_forward.fill_forward_scores(
-            tables, *weights, residues, windows[first:end], letters, spans[first:end], scores[first:end]
-        )
+        kernels.fill_forward_scores(
+            tables, _weights(), _GAP_OPEN, _GAP_EXTEND, targets.residues, windows[first:end],
+            letters, spans[first:end], scores[first:end],
+        )  # fmt: skip
 
     cells = (windows[:, 2] - windows[:, 1]) * (spans[:, 1] - spans[:, 0])
     run_in_threads(compute, chunks_of_equal_work(cells, _CHUNK_CELLS), threads)
     return np.round(scores, _DECIMALS)[copies]
 
 
-def _interpreted_values(windows: np.ndarray, spans: np.ndarray, query_count: int) -> int:
-    """Return the number of values that take as long as Forward scores without numba; see `base.interpreted`.
+def _first_copies(residues: np.ndarray, windows: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """Return the index of the first window of the same query, int64 [n], with the residues of each window.
 
     Args:
+        residues: uint8, residue bytes of the database.
         windows: see `_windows`.
-        spans: int64 [n, 2], first letter and end of each window's query.
-        query_count: number of different queries.
+        owners: int64 [n], query of each window.
     """
-    lengths, rows = windows[:, 2] - windows[:, 1], spans[:, 1] - spans[:, 0]
-    cells = (lengths * (rows + _CELLS_PER_RESIDUE)).sum() + query_count * lengths.max() * _CELLS_PER_COLUMN
-    return int(cells) // _CELLS_PER_VALUE
+    seen: dict[tuple[int, int, int, bytes], int] = {}
+    return np.array(
+        [
+            seen.setdefault(
+                (owner, first - start, end - start, (residues[start:end_read] & LETTER_BITS).tobytes()), k
+            )
+            for k, (owner, (start, first, end, end_read)) in enumerate(
+                zip(owners.tolist(), windows.tolist(), strict=True)
+            )
+        ]
+    )
 
 
 @functools.cache
@@ -181,5 +172,5 @@ def _weights() -> np.ndarray:
     The factor makes the weights of all that can follow a pair, another pair or gaps, 1 in total.
     """
     lambda_, followers = GUMBEL_TABLES[CONTEXT].ungapped_lambda, 1 + 2 * _GAP_OPEN / (1 - _GAP_EXTEND)
-    scores = range(LOWEST_SCORE, LOWEST_SCORE + SCORE_COUNT)
+    scores = range(_LOWEST_SCORE, -_LOWEST_SCORE)
     return np.array([math.exp(lambda_ * score) / followers for score in scores])

@@ -17,18 +17,21 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from msa.base.child_process import ignore_stop_signals
 from msa.base.errors import InputError, MissingError
-from msa.base.interpreted import budget
 from msa.database.database import TargetDatabase
 from msa.database.manifest import DatabaseManifest
 from msa.engines.scored_batch import Scores
-from msa.gpu.device.process_state import SWITCH_SECONDS, without_collection
+from msa.gpu.device.process_state import SWITCH_SECONDS
 from msa.gpu.requests import RemoteAligner, Requests
 from msa.gpu.worker.interface import ALIGNMENT_THREADS
 from msa.gpu.worker.worker_process import WorkerFailure
+from msa.profile.compiled_statistics import fill_evalues
+from msa.profile.pssm import context_tables
+from msa.search.scoring import kernels
 from msa.search.scoring.candidate_scorer import CandidateScorer
-from msa.search.scoring.compiled_scoring import call_scoring_kernels
 
 # batches that are scored at once; each mostly waits for the GPU
 _THREADS = 1 + ALIGNMENT_THREADS
@@ -42,21 +45,17 @@ def main() -> None:
     """
     ignore_stop_signals()
     sys.setswitchinterval(SWITCH_SECONDS)
-    budget.load_in_background(_load_kernels)
     aligner = RemoteAligner(Requests(int(sys.argv[2]), socket.socket(fileno=int(sys.argv[3]))))
     _serve(Connection(int(sys.argv[1])), aligner)
     # do not wait for other threads
     os._exit(0)
 
 
-def _load_kernels() -> None:
-    with without_collection():
-        call_scoring_kernels(with_forward=True)
-
-
 def _serve(connection: Connection, aligner: RemoteAligner) -> None:
     """Answer requests until the other end is closed, or a database cannot be opened."""
     threads = ThreadPoolExecutor(_THREADS, "scores")
+    # while the GPU's process starts; the first use reports errors
+    threads.submit(_load_kernels)
     send_lock = threading.Lock()
     scorers: list[CandidateScorer] = []
 
@@ -87,3 +86,16 @@ def _open(path: Path, manifest: DatabaseManifest) -> TargetDatabase | None:
     except (InputError, MissingError):
         return None
     return database if database.manifest == manifest else None
+
+
+def _load_kernels() -> None:
+    """Call each compiled kernel once on tiny arrays, so that numba loads or compiles it."""
+    residues, integers, numbers = np.zeros(1, np.uint8), np.ones(1, np.int64), np.ones(1)
+    # like those of a database
+    residues.flags.writeable = False
+    fill_evalues(integers, integers, integers, numbers, 1, (1.0,) * 7, numbers)
+    kernels.count_residues(residues, integers, integers, np.zeros((1, 1), np.int64))
+    kernels.fill_forward_scores(
+        context_tables(), np.ones(256), 0.5, 0.5, residues, np.array([[0, 0, 1, 1]]), residues.copy(),
+        np.array([[0, 1]]), np.zeros((1, 2)),
+    )  # fmt: skip

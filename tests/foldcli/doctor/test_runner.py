@@ -69,7 +69,7 @@ def test_time_limit_is_that_of_a_single_check() -> None:
 def test_child_process_that_cannot_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "json").mkdir()
     (tmp_path / "json" / "__init__.py").write_text("raise ImportError('not json')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
     results = run("machine", "Python")
     assert [result.status for result in results.values()] == [CheckStatus.BROKEN] * 2
     assert results["machine"].finding == "ended with exit status 1: ImportError: not json"

@@ -8,15 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import LETTERS, STANDARD, encode
-from msa.base.interpreted import budget
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.sequence_arrays import SequenceArrays
-from msa.profile import compiled_context
 from msa.profile.context import context_frequencies, family_context_frequencies
 from msa.profile.family_profile import family_profile
 from msa.profile.gumbel import GUMBEL_TABLES, gumbel_parameters
 from msa.profile.matrices import background, substitution_matrix
-from msa.profile.pssm import interpreted_context_profile, query_profile
+from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues
 from msa.search.scoring.second_matrix import SECOND_MATRIX
 
@@ -44,26 +42,7 @@ def reference_frequencies(observed: np.ndarray) -> np.ndarray:
 def test_frequencies_of_a_sequence_equal_the_definition(sequence: str) -> None:
     codes = encode(sequence)
     expected = reference_frequencies(np.eye(20)[codes])
-    for compiled in (False, True):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(budget, "take", lambda count: not compiled)  # noqa: B023
-            np.testing.assert_allclose(context_frequencies(codes), expected, rtol=1e-9)
-
-
-def test_compiled_profiles_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    queries = [np.random.default_rng(k).integers(0, 26, 40 * k).astype(np.uint8) for k in range(1, 20)]
-    expected = [query_profile(codes, True, "CONTEXT") for codes in queries]
-    monkeypatch.setattr(budget, "_count", 10**9)
-    calls: list[int] = []
-    add_changes = compiled_context.add_changes
-    monkeypatch.setattr(compiled_context, "add_changes", lambda *each: calls.append(1) or add_changes(*each))
-    for codes, profile in zip(queries, expected, strict=True):
-        np.testing.assert_array_equal(query_profile(codes, True, "CONTEXT"), profile)
-    assert len(calls) == len(queries)
-    np.testing.assert_array_equal(
-        interpreted_context_profile(queries[3]), query_profile(queries[3], False, "CONTEXT")
-    )
-    assert len(calls) == len(queries) + 1
+    np.testing.assert_allclose(context_frequencies(codes), expected, rtol=1e-9)
 
 
 @settings(deadline=None, max_examples=30)

@@ -1,9 +1,6 @@
 """Tests of a single search: the hits, their order, and their scores."""
 
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,20 +9,15 @@ from hypothesis import strategies as st
 
 from msa.alphabet import encode
 from msa.base.errors import InputError
-from msa.base.interpreted import InterpretedBudget
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.engine import best_targets
-from msa.engines.hits import QueryHits
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
-from msa.profile import context, statistics
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import bit_scores, evalues
-from msa.search import iterations
-from msa.search.scoring import composition, forward
-from msa.search.search import search, search_many
+from msa.search.search import search
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
 NEDD8 = "MLIKVKTLTGKEIEIDIEPTDKVERIKERVEEKEGIPPQQQRLIYSGKQMNDEKTAADYKILGGSVLHLVLALRGG"
@@ -153,46 +145,6 @@ def test_masked_targets_are_found_by_their_unmasked_residues(tmp_path: Path) -> 
     masked = search(query, build(tmp_path, records, mask=True), settings)
     assert [hit.id for hit in masked] == ["domain"]
     assert masked[0].identity == 1 and masked[0].alignment.columns == len(query.sequence)
-
-
-@pytest.mark.parametrize("num_iterations", [1, 2])
-def test_searches_with_many_queries_load_compiled_kernels(
-    database: TargetDatabase, num_iterations: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(iterations, "_MIN_COMPILED_QUERIES", 3 * num_iterations)
-    budget = InterpretedBudget()
-    for module in (iterations, statistics, composition, context, forward):
-        monkeypatch.setattr(module, "budget", budget)
-    criteria = SearchSettings(num_iterations=num_iterations)
-    expected = search(QUERY, database, criteria)
-    list(search_many([QUERY] * 2, database, criteria))
-    assert budget._loading is None
-    found = search_many([QUERY] * 3, database, criteria)
-    next(found)
-    assert budget._loading is not None
-    budget._loading.join()
-    # the remaining queries are scored by the kernels
-    assert not budget.take(0)
-    for _, hits in found:
-        assert hits.evalues.tolist() == expected.evalues.tolist()
-
-
-def test_kernels_are_loaded_while_a_search_waits_for_its_first_results(
-    database: TargetDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(iterations, "_MIN_COMPILED_QUERIES", 2)
-    monkeypatch.setattr(iterations, "_COMPILING_SECONDS", 0.0)
-    started, budget = threading.Event(), InterpretedBudget()
-    monkeypatch.setattr(iterations, "budget", budget)
-    monkeypatch.setattr(iterations, "call_scoring_kernels", lambda with_forward: started.set())
-    search_once = iterations.IteratedSearch.search_once
-
-    def delayed(*arguments: Any) -> Iterator[QueryHits]:
-        assert started.wait(30)
-        yield from search_once(*arguments)
-
-    monkeypatch.setattr(iterations.IteratedSearch, "search_once", delayed)
-    assert len(list(search_many([QUERY] * 2, database))) == 2
 
 
 @pytest.mark.parametrize(("sequence", "message"), [("", "no residues"), ("M", "1 residue")])

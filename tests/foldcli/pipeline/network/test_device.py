@@ -14,16 +14,15 @@ import torch
 
 from cuda.fused.chunking import CPU_BUDGET, row_slices
 from foldcli.errors import SomeTargetsFailed
+from foldcli.families.alphafold2_networks import CHUNK_REDUCTION, start_within
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.pipeline.network.device import (
-    CHUNK_REDUCTION,
     NetworkMemory,
     choose_device,
     choose_kernels,
     choose_precision,
     choose_rank_device,
-    start_within,
 )
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from model.alphafold2.network import AlphaFold

@@ -233,9 +233,7 @@ def test_target_is_finished_once_its_best_models_are_relaxed(peptide: Prediction
     files = TargetFiles("q", tmp_path / "out")
     first = plan(files, alignment, 1)
     (job,) = first.jobs
-    model = replace(
-        model_of(files, GOOD, peptide), tag=job.tag, fingerprint=job.fingerprint(first.fingerprint)
-    )
+    model = replace(model_of(files, GOOD, peptide), tag=job.tag, fingerprint=first.models[job.tag])
     write_model(model)
     task = replace(finish_task(files, ()), fingerprint=first.fingerprint, models=first.models)
     finish_target(replace(task, settings=first.identity))

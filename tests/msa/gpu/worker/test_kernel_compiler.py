@@ -16,9 +16,11 @@ from cuda.alignment.device import SIMULATED, Device
 from cuda.alignment.gapless.launch_table import border_launch, choose_launch
 from cuda.alignment.gapless.signatures import RESCORE_LISTED
 from cuda.alignment.kernel_cache import KernelSource
+from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.settings import SearchSettings
 from msa.gpu.device.devices import Gpu, GpuUnavailable, find_gpu
 from msa.gpu.worker import kernel_compiler, local_worker
-from msa.gpu.worker.interface import FilterLimits, GpuSettings
+from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.kernel_compiler import KernelCompiler, _Job, _run_job, alignment_kernels, filter_kernels
 from msa.gpu.worker.local_worker import LocalWorker
 
@@ -151,18 +153,18 @@ def test_filter_waits_for_its_kernels(tmp_path: Path, monkeypatch: pytest.Monkey
         def __init__(self, allocate: Any) -> None:
             filters.append(self)
 
-        def start(self, count: int, uploaded: Any, limits: FilterLimits) -> None:
-            pass
-
     monkeypatch.setattr(gpu_device, "select_device", lambda number: None)
     monkeypatch.setattr(local_worker, "BatchFilter", Filter)
     gpu = Gpu(0, "NVIDIA H200", (9, 0), (13, 0), (13, 0), 2**30, 2**30)
     worker = LocalWorker(gpu, GpuSettings(tmp_path))
     worker._database = Database()  # type: ignore[assignment]
     compiled: Future[None] = Future()
-    limits, cancelled = FilterLimits(10, 0), threading.Event()
+    worker._targets = SequenceArrays.concatenate([])
+    cancelled = threading.Event()
     with ThreadPoolExecutor(1) as threads:
-        queued = threads.submit(worker._queue_filter, 1, compiled, Future(), limits, False, cancelled)
+        queued = threads.submit(
+            worker._queue_filter, 1, compiled, Future(), SearchSettings(), False, cancelled
+        )
         time.sleep(0.05)
         assert not filters
         compiled.set_result(None)

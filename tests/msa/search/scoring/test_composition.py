@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import LETTERS, MASK_BIT, encode
-from msa.base import interpreted
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.build import BuildSettings, build_database
@@ -90,9 +89,8 @@ def test_no_alignments_have_no_excess() -> None:
 
 
 @pytest.mark.parametrize("max_residues", [1, 150, 10**6])
-@pytest.mark.parametrize("compiled", [False, True])
 def test_excess_does_not_depend_on_the_other_alignments(
-    monkeypatch: pytest.MonkeyPatch, max_residues: int, compiled: bool
+    monkeypatch: pytest.MonkeyPatch, max_residues: int
 ) -> None:
     monkeypatch.setattr(composition, "_MAX_RESIDUES", max_residues)
     rng = np.random.default_rng(5)
@@ -105,9 +103,7 @@ def test_excess_does_not_depend_on_the_other_alignments(
         [align(profiles[k], queries[k], targets, np.array([index])).records for k, index in pairs]
     )
     end = "BLOSUM62", PARAMETERS.lambda_
-    with monkeypatch.context() as patch:
-        patch.setattr(interpreted, "_MAX_VALUES", -1 if compiled else 10**9)
-        together = composition_excess(profiles, owners, records, targets, indices, *end)
+    together = composition_excess(profiles, owners, records, targets, indices, *end)
     each = []
     for row, (k, index) in enumerate(pairs):
         alignment = np.array([0]), records[row : row + 1], targets, np.array([index])

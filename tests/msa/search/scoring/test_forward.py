@@ -2,9 +2,6 @@
 
 import itertools
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msa.alphabet import LETTERS, MASK_BIT, STANDARD, X, encode
-from msa.base.interpreted import InterpretedBudget
 from msa.cpu.engine import CpuEngine
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.pair_statistics import PairStatistics
@@ -25,9 +21,9 @@ from msa.io.fasta import FastaRecord
 from msa.profile.compiled_context import fill_profile
 from msa.profile.gumbel import gumbel_parameters
 from msa.profile.pssm import ProfileQuery, context_tables, query_profile
-from msa.search.scoring import compiled_forward, forward, interpreted_forward
-from msa.search.scoring.compiled_forward import LANES, forward_score
+from msa.search.scoring import forward, kernels
 from msa.search.scoring.further_alignments import FurtherAlignments
+from msa.search.scoring.kernels import LANES, forward_score
 from msa.search.scoring.second_matrix import combined_evalues
 from msa.search.search import search
 from tests.msa.search.evalue_reference import sum_of_alignments
@@ -175,38 +171,18 @@ class Pairs:
         return forward._forward_scores(self.profiles, *arguments)
 
 
-class ChosenCode:
-    """A budget that always chooses the same code."""
-
-    def __init__(self, compiled: bool) -> None:
-        self._compiled = compiled
-
-    def take(self, _: int) -> bool:
-        """Return whether numba must not be used."""
-        return not self._compiled
-
-
 @pytest.fixture(scope="module")
 def pairs() -> Pairs:
     return Pairs()
 
 
-@pytest.fixture(params=[False, True], ids=["interpreted", "compiled"])
-def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(forward, "budget", ChosenCode(request.param))
-    return request.param
-
-
-def test_copies_of_a_window_are_computed_once(
-    pairs: Pairs, compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_of_a_window_are_computed_once(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = np.concatenate([pairs.scores(slice(k, k + 1)) for k in range(len(pairs.queries))])
     counts: list[int] = []
-    module, name, windows = interpreted_forward, "forward_scores", 4
-    if compiled:
-        module, name, windows = compiled_forward, "fill_forward_scores", 5
-    compute = getattr(module, name)
-    monkeypatch.setattr(module, name, lambda *each: counts.append(len(each[windows])) or compute(*each))
+    compute = kernels.fill_forward_scores
+    monkeypatch.setattr(
+        kernels, "fill_forward_scores", lambda *each: counts.append(len(each[5])) or compute(*each)
+    )
     np.testing.assert_array_equal(pairs.scores(), expected)
     # targets 0, 1 and 2 have equal windows, and so have 3 and 4, but their neighbours differ
     assert sum(counts) == 2 * 5
@@ -215,23 +191,28 @@ def test_copies_of_a_window_are_computed_once(
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 200))
-def test_first_copies_equal_those_of_a_dictionary(seed: int, count: int) -> None:
+def test_first_copies_are_the_first_equal_windows(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     residues = rng.integers(0, 2, 60).astype(np.uint8)
     starts, owners = rng.integers(0, 50, count), rng.integers(0, 3, count)
     lengths = rng.integers(0, 3, (count, 3)).cumsum(axis=1)
     windows = np.concatenate([starts[:, None], starts[:, None] + lengths], axis=1)
-    found, first = np.empty(count, np.int64), {}
     masked = residues | (MASK_BIT * rng.integers(0, 2, 60)).astype(np.uint8)
-    compiled_forward.find_copies(masked, windows, owners, found)
+    found = forward._first_copies(masked, windows, owners)
     for k in range(count):
         start, end = starts[k], windows[k, 3]
-        key = owners[k], *lengths[k], residues[start:end].tobytes()
-        assert found[k] == first.setdefault(key, k)
-    assert interpreted_forward.find_copies(masked, windows, owners).tolist() == found.tolist()
+        content = residues[start:end]
+        same = [
+            other
+            for other in range(count)
+            if owners[other] == owners[k]
+            and lengths[other].tolist() == lengths[k].tolist()
+            and np.array_equal(residues[starts[other] : windows[other, 3]], content)
+        ]
+        assert found[k] == same[0]
 
 
-def test_scores_equal_the_reference(pairs: Pairs, compiled: bool) -> None:
+def test_scores_equal_the_reference(pairs: Pairs) -> None:
     for k, (found, of_reversed) in enumerate(pairs.scores().tolist()):
         target = pairs.targets.codes(pairs.indices[k]) & ~np.uint8(MASK_BIT)
         read = query_profile(target[5:85], False, "CONTEXT")[10:70].astype(np.float64)
@@ -241,116 +222,10 @@ def test_scores_equal_the_reference(pairs: Pairs, compiled: bool) -> None:
 
 
 def test_threads_do_not_affect_scores(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward, "budget", ChosenCode(compiled=True))
     expected = pairs.scores()
     monkeypatch.setattr(forward, "_CHUNK_CELLS", 1)
     for threads in (1, 3):
         np.testing.assert_array_equal(pairs.scores(threads=threads), expected)
-
-
-def scores_of_both(queries: list[np.ndarray], targets: list[np.ndarray], windows: np.ndarray) -> np.ndarray:
-    """Return the Forward scores of all queries and windows, which must not depend on the code.
-
-    Args:
-        queries: letter codes.
-        targets: letter codes.
-        windows: int64 [windows, 3], index of a target, and the first residue and the end of its profile.
-    """
-    arrays = SequenceArrays.concatenate(targets)
-    offsets, ends = (each[windows[:, 0]] for each in (arrays.offsets, arrays.offsets + arrays.lengths))
-    first, end = offsets + windows[:, 1], offsets + windows[:, 2]
-    reads = np.maximum(first - NEIGHBOURS, offsets), np.minimum(end + NEIGHBOURS, ends)
-    spans = np.tile(np.stack([reads[0], first, end, reads[1]], axis=1), (len(queries), 1))
-    profiles = {k: QueryProfile(codes, np.empty(0)) for k, codes in enumerate(queries)}
-    owners, found = np.repeat(np.arange(len(queries)), len(windows)), []
-    for compiled in (False, True):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(forward, "budget", ChosenCode(compiled))
-            found.append(forward._forward_scores(profiles, owners, arrays, spans, 1))
-    np.testing.assert_array_equal(found[0], found[1])
-    return found[0]
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.integers(0, 2**32))
-def test_interpreted_scores_equal_compiled_ones(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    # all letters, and bytes that a damaged database may have
-    targets = [rng.integers(0, rng.choice([20, 32]), length) for length in rng.integers(1, 150, 4)]
-    queries = [rng.integers(0, rng.choice([20, 26]), length) for length in rng.integers(1, 90, 3)]
-    indices = rng.integers(0, 4, 6)
-    lengths = np.array([len(each) for each in targets])[indices]
-    # many windows reach the start or the end of a target
-    first = np.maximum(rng.integers(-40, lengths), 0)
-    end = np.minimum(first + rng.integers(1, 150, 6), lengths)
-    codes = ([each.astype(np.uint8) for each in group] for group in (queries, targets))
-    scores_of_both(*codes, np.stack([indices, first, end], axis=1))
-
-
-def test_interpreted_sums_of_long_identical_sequences_do_not_overflow() -> None:
-    rng = np.random.default_rng(5)
-    query = rng.integers(0, 20, 1300).astype(np.uint8)
-    # with insertions and deletions that cross the parts of cumulative sums
-    targets = [query, query[300:800], np.delete(query, slice(450, 560)), query[500:530], query[::-1]]
-    targets += [np.concatenate([query[:700], targets[0][:60], query[700:]]), np.full(40, X, np.uint8)]
-    windows = np.array([(k, 0, len(each)) for k, each in enumerate(targets)])
-    found = scores_of_both([query, query[:2], query[400:1000]], targets, windows)
-    assert found[0, 0] > 1.5 * math.log(np.finfo(np.float64).max)
-    assert found[4, 1] == pytest.approx(found[0, 0], rel=0.01)
-    assert found[2, 0] > found[0, 0] * 0.8 and found[6, 0] < 15
-
-
-def test_many_pairs_use_compiled_code(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    for module, name in ((interpreted_forward, "forward_scores"), (compiled_forward, "fill_forward_scores")):
-        compute = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *each, n=name, c=compute: calls.append(n) or c(*each))
-    monkeypatch.setattr(forward, "budget", InterpretedBudget())
-    spans = np.array([[0, 90]] * 6 + [[90, 145]] * 6)
-    count_values, values = forward._interpreted_values, list[int]()
-    # windows have 60 residues
-    assert count_values(pairs.windows, spans, 2) == (6 * 60 * (90 + 150 + 55 + 150) + 2 * 60 * 1500) // 14
-    monkeypatch.setattr(
-        forward, "_interpreted_values", lambda *each: values.append(count_values(*each)) or values[-1]
-    )
-    pairs.scores()
-    count = 1_000_000 // values[0]
-    for _ in range(count):
-        pairs.scores()
-    assert calls == ["forward_scores"] * count + ["fill_forward_scores"]
-    # copies do not count
-    assert values[0] < count_values(pairs.windows, spans, 2)
-
-
-def test_copies_of_many_windows_are_found_by_compiled_code(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = pairs.scores()
-    monkeypatch.setattr(interpreted_forward, "find_copies", None)
-    monkeypatch.setattr(forward, "_FEW_WINDOWS", len(pairs.windows) - 1)
-    assert np.array_equal(pairs.scores(), expected)
-
-
-def test_few_pairs_need_no_numba(root: Path) -> None:
-    code = """
-import sys
-import numpy as np
-from msa.database.sequence_arrays import SequenceArrays
-from msa.search.scoring import forward
-from msa.engines.query_profile import QueryProfile
-
-rng = np.random.default_rng(0)
-codes = [rng.integers(0, 20, 300).astype(np.uint8) for _ in range(20)]
-targets, records = SequenceArrays.concatenate(codes), np.zeros((20, 8), np.int32)
-records[:, 4] = 299
-windows = forward._windows(targets, np.arange(20), records)
-profiles = {0: QueryProfile(codes[0], np.empty(0))}
-scores = forward._forward_scores(profiles, np.zeros(20, np.int64), targets, windows, 1)
-print(scores[:, 0].argmax(), "numba" in sys.modules)
-"""
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert run.stdout == "0 False\n", run.stderr
 
 
 def test_sequences_that_match_their_reverse_are_corrected(monkeypatch: pytest.MonkeyPatch) -> None:

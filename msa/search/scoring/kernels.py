@@ -1,8 +1,9 @@
-"""The loops of msa/search/scoring/forward.py, compiled: Forward scores of the context profiles of targets.
+"""The compiled loops of scores: residue counts, and Forward scores of the context profiles of targets.
 
-The recurrence along a row of the matrix needs the previous column. It is computed for eight columns at once
-by adding the columns one, two and four before, each with its power of the cost of extending a gap. Eight is
-part of the definition of a score, whose last bits would otherwise depend on the width of vector registers.
+The recurrence of Forward scores along a row of the matrix needs the previous column. It is computed for eight
+columns at once by adding the columns one, two and four before, each with its power of the cost of extending a
+gap. Eight is part of the definition of a score, whose last bits would otherwise depend on the width of vector
+registers.
 """
 
 import math
@@ -20,7 +21,6 @@ from msa.alphabet import LETTER_BITS, LETTERS, X
 from msa.base.jit import kernel
 from msa.cpu.simd import I64, array_address
 from msa.profile.compiled_context import fill_profile
-from msa.search.scoring.interpreted_forward import LOWEST_SCORE
 
 LANES = 8
 """Columns that are computed at once."""
@@ -171,7 +171,7 @@ def fill_forward_scores(tables, table, gap_open, gap_extend, residues, windows, 
 
     Args:
         tables: see `msa.profile.pssm.ContextTables`.
-        table: float64 [SCORE_COUNT], weight of each score from LOWEST_SCORE on.
+        table: float64 [2 n], weight of each score from −n on; lower scores have the weight of −n.
         gap_open: weight of a gap's first residue.
         gap_extend: weight of each further residue.
         residues: uint8, residue bytes of the database.
@@ -181,7 +181,7 @@ def fill_forward_scores(tables, table, gap_open, gap_extend, residues, windows, 
         queries: int64 [n, 2], first letter and end of each target's query.
         scores: float64 [n, 2], written: nats, for the query and the reversed query.
     """
-    neighbours = len(tables.embedding) // 2
+    neighbours, lowest = len(tables.embedding) // 2, -(len(table) // 2)
     for k in range(len(windows)):
         first_read, first, end, end_read = windows[k]
         length = end - first
@@ -196,50 +196,25 @@ def fill_forward_scores(tables, table, gap_open, gap_extend, residues, windows, 
         weights = np.zeros((profile.shape[1], (length + LANES - 1) // LANES, LANES))
         for position in range(length):
             for letter in range(profile.shape[1]):
-                score = max(profile[position, letter], LOWEST_SCORE)
-                weights[letter, position // LANES, position % LANES] = table[score - LOWEST_SCORE]
+                score = max(profile[position, letter], lowest)
+                weights[letter, position // LANES, position % LANES] = table[score - lowest]
         query = letters[queries[k, 0] : queries[k, 1]]
         for direction in range(2):
             scores[k, direction] = forward_score(weights, query, direction == 1, gap_open, gap_extend)
 
 
 @kernel
-def find_copies(residues, windows, owners, representatives):  # type: ignore[no-untyped-def]
-    """Find the windows whose residues are those of an earlier window of the same query.
+def count_residues(residues, starts, ends, counts):  # type: ignore[no-untyped-def]
+    """Count the residues of regions.
 
     Args:
         residues: uint8, residue bytes of the database.
-        windows: see `fill_forward_scores`.
-        owners: int64 [n], query of each window.
-        representatives: int64 [n], written: the index of the first copy.
+        starts: int64 [n], index of the first residue of each region.
+        ends: int64 [n], index after its last residue.
+        counts: int64 [n, letters], incremented; letters with larger codes are not counted.
     """
-    # a hash table with linear probing
-    size = 2
-    while size < 2 * len(windows):
-        size *= 2
-    entries = np.empty(size, np.int64)
-    for k in range(size):
-        entries[k] = -1
-    for k in range(len(windows)):
-        start, first, end, end_read = windows[k]
-        # Fowler, Noll and Vo's hash
-        value = np.uint64(14695981039346656037) ^ np.uint64(owners[k])
-        for position in range(start, end_read):
-            value = (value ^ np.uint64(residues[position] & LETTER_BITS)) * np.uint64(1099511628211)
-        slot = np.int64((value ^ (value >> np.uint64(32))) & np.uint64(size - 1))
-        while entries[slot] >= 0:
-            other = entries[slot]
-            shift = windows[other, 0] - start
-            is_copy = owners[other] == owners[k] and windows[other, 1] - first == shift
-            is_copy = is_copy and windows[other, 2] - end == shift and windows[other, 3] - end_read == shift
-            if is_copy:
-                for position in range(start, end_read):
-                    if (residues[position] ^ residues[position + shift]) & LETTER_BITS:
-                        is_copy = False
-                        break
-            if is_copy:
-                break
-            slot = (slot + 1) % size
-        if entries[slot] < 0:
-            entries[slot] = k
-        representatives[k] = entries[slot]
+    for region in range(len(starts)):
+        for k in range(starts[region], ends[region]):
+            letter = residues[k] & LETTER_BITS
+            if letter < counts.shape[1]:
+                counts[region, letter] += 1
