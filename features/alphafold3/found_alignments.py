@@ -19,6 +19,9 @@ from features.complexes.rows import pair_entities
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 
+# templates that the network sees; see `features.alphafold3.inputs.Settings`
+_MAX_TEMPLATES = 4
+
 
 @dataclass(frozen=True)
 class AlignedJob:
@@ -60,6 +63,11 @@ def add_alignments(
         _with_alignment(job, entity, found, notes) if isinstance(entity, Polymer) else entity
         for entity in job.entities
     )
+    notes += [
+        f"{_chains(polymer)}: of {len(polymer.templates):,} templates the first {_MAX_TEMPLATES} are used"
+        for polymer in _proteins(job)
+        if polymer.templates is not None and len(polymer.templates) > _MAX_TEMPLATES
+    ]
     aligned = replace(job, entities=entities)
     proteins = _proteins(aligned)
     if any(polymer.paired is not None for polymer in proteins):
@@ -91,6 +99,11 @@ def _proteins(job: Job) -> list[Polymer]:
     ]
 
 
+def _chains(polymer: Polymer) -> str:
+    """Return the chains of a polymer in words."""
+    return f"chain{'s' if len(polymer.chains) > 1 else ''} {', '.join(polymer.chains)}"
+
+
 def _has_rows(polymer: Polymer) -> bool:
     """Return whether the job gives a polymer an alignment."""
     return polymer.alignment is not None or polymer.paired is not None
@@ -100,7 +113,7 @@ def _with_alignment(job: Job, polymer: Polymer, found: Mapping[str, bytes], note
     """Return a polymer with its alignment; add a note if it has none."""
     if _has_rows(polymer) or polymer.kind == MoleculeKind.DNA:
         return polymer
-    chains = f"chain{'s' if len(polymer.chains) > 1 else ''} {', '.join(polymer.chains)}"
+    chains = _chains(polymer)
     if polymer.kind == MoleculeKind.RNA:
         notes.append(f"{chains}: no alignment, because no database of RNA is searched")
         return polymer

@@ -24,8 +24,12 @@ import numpy as np
 import torch
 
 from features.alphafold2.deterministic import make_features
+from features.alphafold3.inputs import Settings, build_sample
+from features.alphafold3.samples import read_sample, sample_key, write_sample
+from features.assembly.job import Job, Ligand, Polymer
 from features.cache.cache import FeatureCache, encode_entry, read_entry
 from features.cache.entry import read_entry_metadata
+from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.cache import rows_to_features
 from features.complexes.features import features_of_rows, in_input_order
 from features.complexes.rows import rows_of_file
@@ -41,7 +45,7 @@ from model.checkpoints.deepmind import foreign_bytes, parameter_errors
 from model.errors import ConfigError
 from model.training.runtime.settings import read_settings
 from msa.alignments.complex_a3m import parse_complex_a3m
-from msa.alignments.files import read_alignment
+from msa.alignments.files import parse_alignment, read_alignment
 from msa.base.errors import InputError
 from msa.io.structures import read_structure
 from tests.fuzz.fuzzing import Kind, mutated, print_table, run_cases
@@ -162,9 +166,18 @@ def feature_kinds(folder: Path) -> list[Kind]:
             [complex_entry],
             partial(check_complex_entry, verify=False),
         ),
+        Kind("sample entry", "s.safetensors", [_sample_entry(folder)], read_sample),
         Kind("entry header", "e.safetensors", [data[:3000] for data in entries], read_header),
         Kind("training settings", "train.yaml", settings, read_training),
     ]
+
+
+def _sample_entry(folder: Path) -> bytes:
+    """Return cached inputs of the all-atom network."""
+    polymer = Polymer(MoleculeKind.PROTEIN, "MKV", ("A",), alignment=parse_alignment(b">q\nMKV\n>a\nMaR-\n"))
+    job = Job("job", (polymer, Ligand(("B",), ("GOL",))))
+    key = sample_key(job, Settings())
+    return write_sample(folder / "cache", key, job, build_sample(job, Settings())).read_bytes()
 
 
 def template_kinds(folder: Path) -> list[Kind]:

@@ -23,9 +23,11 @@ from foldcli.inputs.molecules.fields import (
     read_modifications,
     read_named_alignment,
     read_number,
+    read_seeds,
     required_text,
 )
 from foldcli.inputs.molecules.glycans import attach_glycans, parse_glycan
+from foldcli.logs import logger
 from model.chains import iterate_chain_names
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
@@ -92,7 +94,7 @@ def _job(content: MappingWithLines, path: str) -> Job:
         required_text(content, "name", path),
         tuple(entities),
         (*_bonds(content, path), *glycan_bonds),
-        _seeds(content, path),
+        read_seeds(content, "modelSeeds", path),
         _components(content, path),
         path,
         content.line,
@@ -190,8 +192,10 @@ def _templates(entity: MappingWithLines, sequence: str, path: str) -> tuple[OwnT
     """Return the templates of a chain; None if the file leaves the search to the program."""
     items = entity.get("templates")
     line = entity.line_of("templates")
+    if entity.get("maxTemplateDate") is not None:
+        logger.warning("%s:%d: maxTemplateDate is ignored", path, entity.line_of("maxTemplateDate"))
     if items is None:
-        return None
+        return () if entity.get("useStructureTemplate") is False else None
     if not isinstance(items, list):
         raise InputError("'templates' is not a list", path, line)
     result = []
@@ -247,15 +251,6 @@ def _bonds(content: MappingWithLines, path: str) -> tuple[Bond, ...]:
     if not isinstance(pairs, list):
         raise InputError("'bondedAtomPairs' is not a list", path, line)
     return tuple(read_bond(pair, "bondedAtomPairs", path, line) for pair in pairs)
-
-
-def _seeds(content: MappingWithLines, path: str) -> tuple[int, ...]:
-    """Return the seeds of a job."""
-    seeds = content.get("modelSeeds") or []
-    line = content.line_of("modelSeeds")
-    if not isinstance(seeds, list):
-        raise InputError("'modelSeeds' is not a list", path, line)
-    return tuple(read_number(seed, "modelSeeds", path, line) for seed in seeds)
 
 
 def _components(content: MappingWithLines, path: str) -> str:

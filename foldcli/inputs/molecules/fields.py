@@ -25,13 +25,14 @@ from msa.io.molecules import looks_like_nucleic_acid
 __all__ = [
     "as_mapping", "check_keys", "check_query", "clean_polymer", "find_named_file", "find_unsupported",
     "join_alignments", "query_alignment", "raise_error", "read_bond", "read_chains", "read_each",
-    "read_entities", "read_modifications", "read_named_alignment", "required_text",
+    "read_entities", "read_modifications", "read_named_alignment", "read_seeds", "required_text",
 ]  # fmt: skip
 
 T = TypeVar("T")
 Refuse = Callable[[InputError], None]
 """A function that records the error of one job, so that the others of its file are read."""
 
+_MAX_SEED = 2**32 - 1
 _NUCLEOTIDES = {MoleculeKind.RNA: frozenset("ACGUN"), MoleculeKind.DNA: frozenset("ACGTN")}
 
 
@@ -82,14 +83,34 @@ def read_chains(entity: MappingWithLines, key: str, path: str) -> tuple[str, ...
     """Return the chain ids of an entity: one text, or a list of them.
 
     Raises:
-        InputError: there is none, or one is not text.
+        InputError: there is none, or one is not a printable word.
     """
     value = entity.get(key)
     names = value if isinstance(value, list) else [value]
     line = entity.line_of(key)
     if not names or any(not isinstance(name, str) or not name.strip() for name in names):
         raise InputError(f"no {key!r}" if value is None else f"{key!r} is not a chain id", path, line)
-    return tuple(names)
+    chains = tuple(map(str, names))
+    for name in chains:
+        if not name.isprintable() or " " in name:
+            raise InputError(f"{key!r} {name!r:.40} is not a printable word", path, line)
+    return chains
+
+
+def read_seeds(mapping: MappingWithLines, key: str, path: str) -> tuple[int, ...]:
+    """Return the seeds of a job, which AlphaFold Server writes as text; empty without.
+
+    Raises:
+        InputError: not a list of numbers that fit.
+    """
+    seeds, line = mapping.get(key) or [], mapping.line_of(key)
+    if not isinstance(seeds, list):
+        raise InputError(f"{key!r} is not a list", path, line)
+    numbers = tuple(read_number(seed, key, path, line) for seed in seeds)
+    for number in numbers:
+        if not 0 <= number <= _MAX_SEED:
+            raise InputError(f"{key!r} has {number:.6g}: expected 0 to {_MAX_SEED:,}", path, line)
+    return numbers
 
 
 def read_modifications(
@@ -115,7 +136,7 @@ def read_modifications(
 
 def read_number(value: Any, name: str, path: str, line: int) -> int:
     """Return a whole number, which YAML has as text; raise InputError for anything else."""
-    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 12:
         return int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise InputError(f"{name!r} is {value!r:.40}: expected a whole number", path, line)

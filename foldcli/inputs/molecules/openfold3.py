@@ -1,5 +1,7 @@
 """Queries in JSON for OpenFold3."""
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
 from features.assembly.job import Entity, Job, Ligand, Modification, OwnTemplate, Polymer
@@ -19,11 +21,13 @@ from foldcli.inputs.molecules.fields import (
     read_each,
     read_named_alignment,
     read_number,
+    read_seeds,
     required_text,
 )
 from foldcli.inputs.molecules.template_files import template_of_file
 from msa.alignments.files import Alignment
 from msa.base.errors import InputError
+from msa.io.compression import list_folder
 
 _QUERY_KEYS = (
     "query_name", "chains", "use_msas", "use_paired_msas", "use_main_msas", "covalent_bonds",
@@ -57,14 +61,10 @@ def openfold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> lis
     queries = as_mapping(content.get("queries"), "'queries'", path, content.line_of("queries"))
     if not queries:
         raise InputError("no query", path, content.line_of("queries"))
-    seeds = content.get("seeds") or []
-    line = content.line_of("seeds")
-    if not isinstance(seeds, list):
-        raise InputError("'seeds' is not a list", path, line)
-    numbers = tuple(read_number(seed, "seeds", path, line) for seed in seeds)
+    seeds = read_seeds(content, "seeds", path)
 
     def read(name: str) -> Job:
-        return _job(name, as_mapping(queries[name], "a query", path, queries.line_of(name)), numbers, path)
+        return _job(name, as_mapping(queries[name], "a query", path, queries.line_of(name)), seeds, path)
 
     return read_each(queries, read, refuse)
 
@@ -158,4 +158,14 @@ def _alignment(chain: MappingWithLines, query: MappingWithLines, kind: str, path
     names = names if isinstance(names, list) else [names]
     if any(not isinstance(name, str) for name in names):
         raise InputError(f"{key!r} is not a list of files", path, line)
-    return join_alignments([read_named_alignment(path, name, line) for name in sorted(names)])
+    files = [file for name in sorted(names) for file in _files_of(path, name)]
+    return join_alignments([read_named_alignment(path, file, line) for file in files])
+
+
+def _files_of(path: str, name: str) -> list[str]:
+    """Return the alignment files of a folder that a chain names, or the name itself."""
+    for folder in (Path(path).parent / name, Path(name)) if path != "-" else (Path(name),):
+        with contextlib.suppress(OSError, ValueError):  # such as a name that is too long
+            if folder.is_dir():
+                return sorted(str(file.absolute()) for file in list_folder(folder)) or [name]
+    return [name]

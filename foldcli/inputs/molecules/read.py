@@ -8,6 +8,7 @@ YAML.
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from features.assembly.job import Job, Polymer
@@ -128,7 +129,7 @@ def read_job_file(path: str | os.PathLike[str], refuse: Refuse) -> list[Job]:
 
 
 def name_jobs(jobs: Sequence[Job]) -> list[tuple[str, Job]]:
-    """Return pairs of name and job; see `read_jobs`."""
+    """Return pairs of file name and job, each job renamed to a distinct word; see `read_jobs`."""
     distinct: list[Job] = []
     seen: set[tuple[object, ...]] = set()
     repeated = []
@@ -140,8 +141,8 @@ def name_jobs(jobs: Sequence[Job]) -> list[tuple[str, Job]]:
         seen.add(content)
         distinct.append(job)
     warn_queries("left out, because an earlier query has the same id and molecules", repeated)
-    _, names = distinct_ids_and_names([make_identifier(job.name) for job in distinct])
-    return list(zip(names, distinct, strict=True))
+    ids, names = distinct_ids_and_names([make_identifier(job.name) for job in distinct])
+    return [(name, replace(job, name=new)) for name, new, job in zip(names, ids, distinct, strict=True)]
 
 
 def _content(job: Job) -> tuple[object, ...]:

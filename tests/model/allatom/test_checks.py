@@ -1,4 +1,4 @@
-"""Tests of the checks: reference coordinates pass, and each deformation fails the check that is meant for it."""
+"""Tests of the checks: reference coordinates pass, and each deformation fails the check meant for it."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_centres_that_the_string_leaves_open_and_phosphates_have_no_handedness()
 
 def test_amino_acids_and_nucleotides_have_handedness() -> None:
     fasta = ">A|protein\nTAG\n>B|rna\nG\n"
-    atoms, structure = molecules(fasta)
+    structure = molecules(fasta)[1]
     positions = ideal(fasta)
     before = check(fasta, positions)
     assert [chain.counts["chirality"] for chain in before.chains] == [(3, 0), (4, 0)]

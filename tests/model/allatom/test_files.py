@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("rdkit")
-pdbx = pytest.importorskip("biotite.structure.io.pdbx")
+pytest.importorskip("biotite")
+
+from biotite.structure.io import pdbx
 
 from model.allatom.mmcif import UsedTemplate, format_all_atom_mmcif, format_pairwise_scores
 from model.allatom.pdb import format_all_atom_pdb, reason_against_pdb

@@ -222,6 +222,24 @@ def test_constraints_and_affinity_are_refused_by_name(
     assert reason in message and message.startswith(f"{tmp_path}/job.yaml:")
 
 
+def test_folders_of_alignments_and_switches_of_templates_are_followed(
+    tmp_path: Path, failures: Failures, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "msas").mkdir()
+    (tmp_path / "msas" / "a.a3m").write_text(">q\nMKV\n>a\nMRV\n")
+    (tmp_path / "msas" / "b.a3m").write_text(">q\nMKV\n>b\nM-V\n")
+    chain = {"molecule_type": "protein", "chain_ids": "A", "sequence": "MKV", "main_msa_file_paths": "msas"}
+    ((_, job),) = read(tmp_path / "q.json", json.dumps({"queries": {"q": {"chains": [chain]}}}), failures)
+    alignment = job.entities[0].alignment  # type: ignore[union-attr]
+    assert alignment is not None and alignment.sequences == ["MKV", "MRV", "MKV", "M-V"]
+    server = {"sequence": "MKV", "count": 1, "useStructureTemplate": False, "maxTemplateDate": "2020-01-01"}
+    text = json.dumps([{"name": "a\x1bb c", "modelSeeds": ["7"], "sequences": [{"proteinChain": server}]}])
+    ((name, job),) = read(tmp_path / "s.json", text, failures)
+    assert (name, job.name, job.seeds) == ("a_b_c", "a_b_c", (7,))
+    assert job.entities[0].templates == ()  # type: ignore[union-attr]
+    assert "maxTemplateDate is ignored" in caplog.text and not failures.failed
+
+
 def test_unusual_ligand_is_kept(tmp_path: Path, failures: Failures) -> None:
     ((_, job),) = read(tmp_path / "l.fasta", ">L|ccd\nhem\n", failures)
     assert job.entities == (Ligand(("L",), ("HEM",), line=1),)

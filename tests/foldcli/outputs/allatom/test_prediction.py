@@ -1,0 +1,76 @@
+"""From a job to the files of scored structures, with a small network of random parameters."""
+
+import json
+from dataclasses import replace
+
+import gemmi
+import numpy as np
+import pytest
+
+pytest.importorskip("rdkit")
+pytest.importorskip("biotite")
+
+from features.alphafold3.inputs import Settings, build_sample
+from foldcli.inputs.molecules.fasta import parse_fasta_jobs
+from foldcli.outputs.allatom.prediction import build_predictions
+from foldcli.outputs.allatom.restraints import build_restraints
+from foldcli.outputs.allatom.structure import build_structure
+from model.allatom.files import format_all_atom_files
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.sampling import SeededDraws
+from model.output import Provenance
+from model.structure import rank_samples
+from tests.model.alphafold3.test_parity import network
+
+# chain ids out of order, so that the network's order of chains is another one
+JOB = b">D|protein\nMKV\n>B|ccd\nGOL\n>A|smiles\nCCO\n>C|dna\nAC\n"
+
+
+def test_a_job_becomes_the_files_of_scored_structures() -> None:
+    (job,) = parse_fasta_jobs(JOB, "job.fasta", "job")
+    sample = build_sample(job, Settings(seed=1))
+    drawn = network("openbind").predict(
+        AlphaFold3Inputs.from_arrays(sample.features), SeededDraws(0), cycles=1, steps=2, samples=2
+    )
+    structure = build_structure(sample.atoms, sample.tokens)
+    restraints = build_restraints(sample.atoms, structure)
+    predictions = build_predictions(structure, sample.tokens.chain, drawn)
+    assert len(predictions) == 2 and predictions[0].positions.shape == (len(sample.atoms), 3)
+    confidence = drawn.confidences[0]
+    # chain D is the network's fourth, and A its first
+    assert confidence.chains == (1, 2, 3, 4)
+    assert predictions[0].chain_ptm[0] == pytest.approx(float(confidence.chain_ptm[3]))
+    assert predictions[0].chain_pair_iptm[0, 2] == pytest.approx(float(confidence.chain_pair_iptm[3, 0]))
+    assert np.isnan(np.diag(predictions[0].chain_pair_iptm)).all()
+    provenance = Provenance("job", "foldcli 0.0", "openfold3, seed 1, sample 1")
+    # a random network's coordinates are too large for the PDB format
+    near = replace(
+        predictions[0], positions=predictions[0].positions / np.abs(predictions[0].positions).max()
+    )
+    files = format_all_atom_files(near, provenance, restraints, pairwise_file="job_pairwise.cif")
+    assert set(files.texts) == {
+        "cif", "pdb", "scores", "contacts", "summary_confidences", "confidences", "pairwise",
+    }  # fmt: skip
+    assert files.pdb_missing is None
+    scores = json.loads(files.texts["scores"])
+    # random coordinates do not pass, and nobody hides it
+    assert scores["checks"]["summary"] == files.checks.summary != "passed"
+    assert scores["checks"]["failed"]["bond_lengths"] > 0
+    block = gemmi.cif.read_string(files.texts["cif"]).sole_block()
+    assert len(gemmi.make_structure_from_block(block)[0]) == 4
+
+
+def test_charges_and_elements_come_from_the_tables() -> None:
+    (job,) = parse_fasta_jobs(
+        b">A|ccd\nZN\n>B|smiles\nC[N+](C)(C)CC(=O)[O-]\n>C|ccd\nCA\n", "job.fasta", "job"
+    )
+    sample = build_sample(job, Settings(seed=1))
+    structure = build_structure(sample.atoms, sample.tokens)
+    assert structure.atom_element.tolist()[0] == "Zn" and structure.atom_element.tolist()[-1] == "Ca"
+    charges = dict(zip(structure.atom_name.tolist(), structure.atom_charge.tolist(), strict=True))
+    assert charges["N1"] == 1 and charges["O2"] == -1 and charges["ZN"] == 2 and charges["CA"] == 2
+    assert [str(structure.kind(index)) for index in range(3)] == ["ion", "ligand", "ion"]
+
+
+def test_ranks_are_by_score_and_ties_keep_their_order() -> None:
+    assert rank_samples([0.1, 0.7, 0.7, -99.0]) == [1, 2, 0, 3]
