@@ -59,6 +59,10 @@ _MODEL_FILES: dict[ModelKind, tuple[str, str, bool]] = {
     "cif": ("unrelaxed", ".cif", False),
     "scores": ("scores", ".json", True),
     "contacts": ("contacts", ".tsv", False),
+    # of all-atom networks: AlphaFold 3's two files, and the scores of pairs as ModelCIF
+    "summary_confidences": ("summary_confidences", ".json", False),
+    "confidences": ("confidences", ".json", False),
+    "pairwise": ("pairwise", ".cif", False),
     "single": ("single_repr", ".npy", True),
     "pair": ("pair_repr", ".npy", True),
     "all": ("all", ".npz", True),

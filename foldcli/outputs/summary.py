@@ -28,6 +28,8 @@ COLUMNS = (
     "target", "rank", "model", "plddt", "ptm", "iptm", "ranking_confidence", "residues", "alignment_rows",
     "hits", "recycles", "seconds", "untrained", "copied_from", "structure", "relaxed", "scores",
 )  # fmt: skip
+# further columns, if a model has such a value
+RARE_COLUMNS = ("ranking_score", "checks")
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
                 "relaxed": _relative_path(files, "relaxed_pdb", model, if_exists=True),
                 "scores": _relative_path(files, "scores", model),
             }
+            | {column: model[column] for column in RARE_COLUMNS if column in model}
             for model in done["ranking"]
         ]
     except (OSError, ValueError, LookupError, TypeError):
@@ -176,13 +179,15 @@ def _rounded_confidence(model: dict[str, Any]) -> float | None:
 
 
 def order_models(targets: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the models of all targets; if all are complexes, those with the highest confidence first.
+    """Return the models of all targets, by ranking score or, if all are complexes, by confidence.
 
     Args:
         targets: `finished_models` of each target.
     """
     finished = [models for models in targets if models]
-    if all(models[0]["iptm"] is not None for models in finished):
+    if finished and all("ranking_score" in models[0] for models in finished):
+        finished.sort(key=lambda models: -models[0]["ranking_score"])
+    elif all(models[0]["iptm"] is not None for models in finished):
         finished.sort(key=lambda models: -complex_confidence(models[0]["ptm"], models[0]["iptm"]))
     return [model for models in finished for model in models]
 
@@ -218,10 +223,11 @@ def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
+    columns = [*COLUMNS, *(name for name in RARE_COLUMNS if any(name in model for model in models))]
     with atomic_write(path) as stream:
-        stream.write("\t".join(COLUMNS) + "\n")
+        stream.write("\t".join(columns) + "\n")
         for model in models:
-            stream.write("\t".join(_cell(model[column]) for column in COLUMNS) + "\n")
+            stream.write("\t".join(_cell(model.get(column)) for column in columns) + "\n")
 
 
 def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) -> TargetSummary:

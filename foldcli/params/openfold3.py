@@ -11,13 +11,15 @@ from pathlib import Path
 from foldcli.inputs.names import file_safe_name
 from foldcli.params.download import Download, PartialFile
 from foldcli.params.fetch import WORK_FOLDER, FetchReporter, check_disk_space, locked_work_folder
+from foldcli.params.parameters import default_folder
 from foldcli.paths import make_writable_folder
-from model.alphafold3.config import OPENBIND, P2
-from model.checkpoints.openfold3 import SHA256, convert_checkpoint, sha256_of
+from model.alphafold3.config import OPENBIND, P2, SHA256
 from model.errors import ParametersError, ParametersMissing
 from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError
 
+# value of --params for the parameters in `openfold3_folder()`
+OPENFOLD3 = "openfold3"
 _FORMAT, _FORMAT_VERSION = "foldcli all-atom parameters", 1
 _SUFFIX, _CHECKPOINT_SUFFIX = ".safetensors", ".pt"
 _BUCKET = "https://openfold3-data.s3.amazonaws.com/openfold3-parameters"
@@ -159,6 +161,8 @@ def fetch_parameters(
 
 def _convert(path: Path, source: str, folder: Path, name: str, sha256: str | None) -> AllAtomParameters:
     """Check and convert a checkpoint; see `import_parameters`."""
+    from model.checkpoints.openfold3 import convert_checkpoint, sha256_of  # imports torch
+
     found = sha256_of(path)
     published = PUBLISHED.get(name) if source == f"{name}{_CHECKPOINT_SUFFIX}" else None
     expected = sha256 or (published.sha256 if published is not None else None)
@@ -174,6 +178,22 @@ def _convert(path: Path, source: str, folder: Path, name: str, sha256: str | Non
     with atomic_write(folder / f"{name}.json") as stream:
         stream.write(json.dumps(content, indent=1) + "\n")
     return result
+
+
+def openfold3_folder() -> Path:
+    """Return the folder of imported parameters next to those of AlphaFold2."""
+    return default_folder() / "openfold3"
+
+
+def is_all_atom(path: Path) -> bool:
+    """Return True for a checkpoint or safetensors of an all-atom network, and for a folder of imported ones.
+
+    Raises:
+        ParametersError: a manifest is damaged.
+    """
+    if path.is_dir():
+        return bool(installed_parameters(path))
+    return path.suffix in (_SUFFIX, _CHECKPOINT_SUFFIX) and path.is_file()
 
 
 def find_parameters(path: Path, name: str | None = None) -> AllAtomParameters:
