@@ -169,7 +169,9 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
 
 
 def _rounded_confidence(model: dict[str, Any]) -> float | None:
-    """Return the confidence that ranks the models of a complex; None for a single chain."""
+    """Return the score that ranks models: the network's own or that of a complex; None without one."""
+    if (own := model.get("ranking_score")) is not None:
+        return round(own, 3)
     if model.get("iptm") is None:
         return None
     return round(complex_confidence(model["ptm"], model["iptm"]), 3)
