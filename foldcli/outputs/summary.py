@@ -234,7 +234,6 @@ def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) 
     """
     best, facts = done["ranking"][0], done["facts"]
     untrained = UNTRAINED in done["warnings"]
-    shared_folder = files.layout == "colabfold"
     return TargetSummary(
         name=files.name,
         residues=facts["residues"],
@@ -244,7 +243,7 @@ def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) 
         ptm=None if untrained else best["ptm"],
         iptm=None if untrained else best.get("iptm"),
         seconds=sum(stage["seconds"] for stage in done["stages"]),
-        files=f"{files.structures_folder}/{files.name}_*" if shared_folder else f"{files.structures_folder}/",
+        files=files.pattern,
         finished_before=finished_before,
         is_template_copy=best.get("copied_from") is not None,
     )
