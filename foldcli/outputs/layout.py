@@ -135,6 +135,12 @@ class TargetFiles:
         """The folder of the structure files."""
         return self._folder_of(colabfold_writes=True)
 
+    @property
+    def pattern(self) -> str:
+        """The folder of the target's structures, or a pattern if all targets share it."""
+        shared = bool(self.shared_prefixes())
+        return f"{self.structures_folder}/{self.name}_*" if shared else f"{self.structures_folder}/"
+
     def path(self, kind: FileKind) -> Path:
         """Return the path of a file of the target, whether or not the file exists."""
         ending, colabfold_writes = _FILES[kind]

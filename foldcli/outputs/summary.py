@@ -172,7 +172,9 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
 
 
 def _rounded_confidence(model: dict[str, Any]) -> float | None:
-    """Return the confidence that ranks the models of a complex; None for a single chain."""
+    """Return the score that ranks models: the network's own or that of a complex; None without one."""
+    if (own := model.get("ranking_score")) is not None:
+        return round(own, 3)
     if model.get("iptm") is None:
         return None
     return round(complex_confidence(model["ptm"], model["iptm"]), 3)
@@ -238,7 +240,6 @@ def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) 
     """
     best, facts = done["ranking"][0], done["facts"]
     untrained = UNTRAINED in done["warnings"]
-    shared_folder = files.layout == "colabfold"
     return TargetSummary(
         name=files.name,
         residues=facts["residues"],
@@ -248,7 +249,7 @@ def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) 
         ptm=None if untrained else best["ptm"],
         iptm=None if untrained else best.get("iptm"),
         seconds=sum(stage["seconds"] for stage in done["stages"]),
-        files=f"{files.structures_folder}/{files.name}_*" if shared_folder else f"{files.structures_folder}/",
+        files=files.pattern,
         finished_before=finished_before,
         is_template_copy=best.get("copied_from") is not None,
     )
