@@ -2,11 +2,11 @@
 
     python benchmarks/gapless_gpu.py [--lengths 128,256,512,1024,2048] [--targets 2000000]
     python benchmarks/gapless_gpu.py --fasta TARGETS.fasta --queries QUERIES.fasta [--times 16]
-    python benchmarks/gapless_gpu.py --tune bounds
+    python benchmarks/gapless_gpu.py --tune
 
 Without `--fasta`, targets have the query's length and uniformly distributed residues, and profiles are those
 of random queries. With it, the targets of the file are repeated `--times` times. Rows of the output: bounds;
-exact scores; exact scores of a list; with `--top N` the selection of the N best targets for eight queries at
+exact scores of a list; with `--top N` the selection of the N best targets for eight queries at
 once (wall time). A sample is compared with the CPU engine: bounds must not be smaller, exact scores must be
 equal. Each row shows TCUPS (10¹² cells, query residues × target residues, per second, without padding) and
 the fraction of the shared-memory limit of exact scores: 128 bytes per clock and multiprocessor, two bytes per
@@ -26,7 +26,7 @@ from numba import cuda
 
 from cuda.alignment import DeviceSequences
 from cuda.alignment import device as gpu
-from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer, ListScorer, TargetLists
+from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, ListScorer, TargetLists
 from cuda.alignment.gapless.lists import LISTED, STATE_SIZE, STRETCHES
 from cuda.alignment.top_k import GaplessBatch, SelectionStreams, TopKSelector, read_row, row_size
 from msa.alphabet import PAD, encode
@@ -51,7 +51,6 @@ class BenchmarkTargets:
         self.on_gpu = DeviceSequences(*(cuda.to_device(np.ascontiguousarray(array)) for array in arrays))
         count = len(lengths)
         self.bounds = cuda.device_array(count, np.int16)
-        self.scores = cuda.device_array(count, np.int32)
         self.residues = int(lengths.sum(dtype=np.int64))
         rng = np.random.default_rng(0)
         self.sample = np.unique(np.r_[0, count - 1, rng.integers(0, count, listed)])
@@ -121,7 +120,6 @@ class Benchmark:
         self._targets, self._options, self._cache = targets, options, cache
         self.rows = {
             "bounds": Row(f"{label}, bounds"),
-            **{kind: Row(f"{label}, exact {kind}") for kind in options.arithmetic},
             "list": Row(f"{label}, list of {len(targets.sample)}"),
         }
         if options.top:
@@ -141,13 +139,6 @@ class Benchmark:
         if expected is not None:
             correct = targets.bounds.copy_to_host()[targets.sample] >= np.minimum(expected, UNBOUNDED)
         self.rows["bounds"].add(seconds, cells, correct)
-        for kind in self._options.arithmetic:
-            scorer = GaplessScorer(profile, self._cache, kind)
-            scorer.score_all(targets.on_gpu, targets.scores)
-            seconds = min_seconds(lambda: scorer.score_all(targets.on_gpu, targets.scores), repeats)  # noqa: B023
-            if expected is not None:
-                correct = targets.scores.copy_to_host()[targets.sample] == expected
-            self.rows[kind].add(seconds, cells, correct)
         list_scorer = ListScorer([profile], self._cache)
         lists = targets.lists(list_scorer.stretch)
 
@@ -180,9 +171,8 @@ class Benchmark:
             gpu.synchronize()
             seconds = min(seconds, time.perf_counter() - start)
         if compare:
-            GaplessScorer(profile, self._cache).score_all(targets.on_gpu, targets.scores)
             selected, exact = read_row(rows.copy_to_host()[-1])
-            scores = targets.scores.copy_to_host()
+            scores = gapless_scores(profile, targets.host, self._options.threads)
             same = sorted(selected.tolist()) == sorted(best_targets(scores, k, _MIN_SCORE).tolist())
             correct = np.array([same and exact.tolist() == scores[selected].tolist()])
         return seconds, _TOP_QUERIES * len(profile) * targets.residues, correct
@@ -236,7 +226,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lengths", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--targets", type=int, default=2_000_000)
-    parser.add_argument("--arithmetic", nargs="*", default=["half", "short"])
     parser.add_argument("--fasta")
     parser.add_argument("--queries")
     parser.add_argument("--count", type=int, default=500)
@@ -246,15 +235,15 @@ def main() -> None:
     parser.add_argument("--check-every", type=int, default=10)
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--cache", type=Path)
-    parser.add_argument("--tune", choices=["bounds", "exact"])
+    parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         cache = options.cache or Path(temporary)
         if options.tune:
-            lengths = options.lengths or QUERY_LENGTHS[options.tune]
+            lengths = options.lengths or QUERY_LENGTHS
             report = partial(print, flush=True)
-            rows = tune_launches(lengths, options.targets, cache, report, options.tune)
-            print(json.dumps({options.tune: rows}))
+            rows = tune_launches(lengths, options.targets, cache, report)
+            print(json.dumps({"bounds": rows}))
             return
         options.lengths = options.lengths or [128, 256, 512, 1024, 2048]
         (run_real if options.fasta else run_random)(options, cache)

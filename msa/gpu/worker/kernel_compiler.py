@@ -369,9 +369,9 @@ def alignment_kernels(lengths: Sequence[int], folder: Path, device: Device, many
 
 def _gapless_kernels(length: int, folder: Path, device: Device) -> Iterator[KernelSource]:
     """Yield the kernels that bound and score a query of this length."""
-    max_tile = max_query_length(device.name, device.shared_bytes, "bounds", folder)
+    max_tile = max_query_length(device.name, device.shared_bytes, folder)
     tiles = -(-length // max(max_tile, 1))
-    bounds = choose_launch(-(-length // tiles), device.name, device.shared_bytes, "bounds", folder)
+    bounds = choose_launch(-(-length // tiles), device.name, device.shared_bytes, folder)
     kernels: list[tuple[Variant, Launch]] = []
     if bounds is not None:
         bounds = bounds if tiles == 1 else border_launch(bounds)

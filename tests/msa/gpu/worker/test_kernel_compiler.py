@@ -85,7 +85,7 @@ def test_all_kernels_that_queries_may_need_are_announced(tmp_path: Path, length:
         assert shapes and (lanes is None or all(f"_{lanes}x" in name for name in shapes))
     # tiles of a long query have fewer threads
     bounds = [name for name in kernels if name.startswith(("gapless_bounds", "gapless_bordered"))]
-    launch = choose_launch(min(length, 1500), H200.name, H200.shared_bytes, "bounds")
+    launch = choose_launch(min(length, 1500), H200.name, H200.shared_bytes)
     assert launch is not None and len(bounds) == 1
     expected = launch if length < 3000 else border_launch(launch)
     assert kernels[bounds[0]] == (expected.threads, expected.blocks)
