@@ -101,7 +101,7 @@ def as_table(results: Any) -> Table:
     return [
         [
             (
-                h.target, h.id, h.score, h.evalue, h.bits, h.qstart, h.qend, h.tstart, h.tend, h.cigar,
+                h.target, h.id, h.evalue, h.bits, *h.alignment[:5], h.alignment.cigar,
                 h.identity,
             )
             for h in hits
