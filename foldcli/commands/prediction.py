@@ -276,7 +276,8 @@ def _identities(request: _Request, predictor: "Predictor") -> "tuple[TemplateSta
     templates = None
     if request.templates is not None:
         search = predictor.family.template_search(request.templates.search, predictor.sources[0])
-        templates = TemplateStage.open(replace(request.templates, search=search), cache_dir())
+        if search is not None:
+            templates = TemplateStage.open(replace(request.templates, search=search), cache_dir())
     identities = TargetIdentities(
         predictor.sources,
         check_parameters(predictor.sources),

@@ -66,7 +66,7 @@ class AllAtomModels:
             extras=tuple(content.extras),
             iptm=prediction.iptm,
             num_chains=prediction.num_chains,
-            ranking_score=prediction.ranking_score,
+            ranking_score=round(prediction.ranking_score, 4),
             file_kinds=tuple(kinds),
             checks=formatted.checks.summary,
         )

@@ -214,10 +214,13 @@ class _Run:
             if (first := next(targets, None)) is None:
                 return
             targets = chain([first], targets)
-        groups = self._settings.device_groups()[: len(state.targets)]
+        groups, can_join = (
+            self._settings.device_groups()[: len(state.targets)],
+            predictor.family.unshared is None,
+        )
         pools = iter(self._settings.worker_pools)
         workers = [
-            DeviceWorker(group, predictor.wait_for_kernels, True, list(islice(pools, len(group))))
+            DeviceWorker(group, predictor.wait_for_kernels, can_join, list(islice(pools, len(group))))
             for group in groups
         ]
         # threads of this process hand the jobs to the workers

@@ -18,19 +18,6 @@ if TYPE_CHECKING:
     from foldcli.outputs.model_files import ModelResult
     from foldcli.pipeline.targets.settings import OutputSettings
 
-CITATIONS = """\
-@article{Jumper2021,
-author = {Jumper, John and Evans, Richard and Pritzel, Alexander and others},
-doi = {10.1038/s41586-021-03819-2},
-journal = {Nature},
-pages = {583--589},
-title = {{Highly accurate protein structure prediction with AlphaFold}},
-volume = {596},
-year = {2021},
-comment = {AlphaFold2, the network and its parameters}
-}
-"""
-
 
 class Layout:
     """The default layout: everything that ColabFold's layout adds to a run does nothing here."""
@@ -114,7 +101,7 @@ class ColabFoldLayout(Layout):
                 _config(output, predict, sources, num_targets, use_templates, pairing), stream, indent=4
             )
         with atomic_write(output.folder / "cite.bibtex") as stream:
-            stream.write(CITATIONS)
+            stream.write(family_of(sources[0]).citations)
         # appended, because runs of other shards may write to the same file
         handler = logging.FileHandler(output.folder / "log.txt", mode="a", encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))

@@ -123,6 +123,7 @@ class Constant(Family):
     """The family."""
 
     name = "constant"
+    size_unit = "tokens"
     writer = ConstantWriter()
 
     def claims(self, params: str | None) -> bool:
@@ -182,6 +183,9 @@ class Constant(Family):
             "atoms": target.atoms,
             "chains": [request.fingerprint(chain_query(chain)) for chain in target.chains],
         }
+
+    def template_search(self, search: Any, source: ConstantSource) -> None:
+        """Return None: no templates are searched."""
 
     def uses_templates(self, source: ConstantSource) -> bool:
         """Return False."""

@@ -57,6 +57,7 @@ def ranking(folder: Path, name: str) -> list[str]:
 def test_run_of_another_family_is_planned_made_resumed_and_summarized(fold: Fold, tmp_path: Path) -> None:
     plan = fold("--dry-run")
     assert isinstance(plan.exception, SomeTargetsFailed) and "network: constant, 10 steps" in plan.stdout
+    assert re.search(r"^target +tokens +memory", plan.stdout, re.MULTILINE)
     assert re.search(r"pair +63 +0.1 GiB +1.0 s  to do", plan.stdout), plan.stdout
     assert re.search(r"empty .*invalid: no atoms", plan.stdout)
 
@@ -70,6 +71,7 @@ def test_run_of_another_family_is_planned_made_resumed_and_summarized(fold: Fold
     assert ranking(tmp_path, "pair") == ranking(tmp_path, "alone") == TAGS
     done = json.loads((tmp_path / "out/pair/pair.done.json").read_text())
     assert [stage["stage"] for stage in done["stages"]] == ["search", "features", "predict", "report"]
+    assert done["settings"].keys() == {"atoms", "chains", "predict"}
     assert [model["ranking_score"] for model in done["ranking"]] == [0.7, 0.6, 0.5]
     assert (tmp_path / "out/pair/pair.html").is_file()
     lines = [line.split("\t") for line in (tmp_path / "out/summary.tsv").read_text().splitlines()]
