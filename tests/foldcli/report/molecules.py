@@ -12,7 +12,11 @@ from model.output import Provenance
 from model.structure import Structure
 from tests.molecules import molecules, random_prediction
 
-JOB = ">A|protein\nMKVSGWHCLLKDAEELARRLGH\n>B|ccd\nHEM\n>C|smiles\nCC(=O)Oc1ccccc1C(=O)O\n>D|dna\nACGTACGT\n>E|ccd\nZN\n"
+# aspirin is drawn
+JOB = (
+    ">A|protein\nMKVSGWHCLLKDAEELARRLGH\n>B|ccd\nHEM\n>C|smiles\nCC(=O)Oc1ccccc1C(=O)O\n"
+    ">D|dna\nACGTACGT\n>E|ccd\nZN\n"
+)
 TAG = "openfold3_p2_seed_000_sample_{}"
 
 
