@@ -12,9 +12,10 @@ from model.output import Provenance
 from model.structure import Structure
 from tests.molecules import molecules, random_prediction
 
+# aspirin is drawn
 JOB = (
-    ">A|protein\nMKVSGWHCLLKDAEELARRLGH\n>B|ccd\nHEM\n>C|smiles\nCC(=O)Oc1ccccc1C(=O)O\n>D|dna\nACGTACGT\n"
-    ">E|ccd\nZN\n"
+    ">A|protein\nMKVSGWHCLLKDAEELARRLGH\n>B|ccd\nHEM\n>C|smiles\nCC(=O)Oc1ccccc1C(=O)O\n"
+    ">D|dna\nACGTACGT\n>E|ccd\nZN\n"
 )
 TAG = "openfold3_p2_seed_000_sample_{}"
 
