@@ -25,9 +25,6 @@ from model.checkpoints.deepmind import format_keys
 from model.errors import ParametersError, ParametersMissing
 from model.replaced_files import replaced_file
 
-# SHA-256 of the published checkpoints, as far as they are known
-SHA256 = {P2.name: "af09eac4f29cef856633af07558cb143226fe95ebbef2c20921769d4a5f4bee4"}
-
 _DUPLICATE = "sample_diffusion."
 _IGNORED = "version_tensor"
 _SHARED_NORM = "diffusion_module.diffusion_transformer.layer_norm_z.weight"
