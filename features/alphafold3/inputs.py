@@ -20,7 +20,7 @@ from msa.base.errors import InputError
 SCHEMA = MappingProxyType(
     {
         "token_index": (np.int32, "T"),
-        "restype": (np.int32, "T 32"),
+        "restype": (np.int8, "T 32"),
         "is_protein": (np.int32, "T"),
         "is_rna": (np.int32, "T"),
         "is_dna": (np.int32, "T"),
@@ -39,11 +39,11 @@ SCHEMA = MappingProxyType(
         "cyclic_mask": (np.bool_, "T"),
         "ref_pos": (np.float32, "A 3"),
         "ref_mask": (np.int32, "A"),
-        "ref_element": (np.int32, "A 119"),
+        "ref_element": (np.int8, "A 119"),
         "ref_charge": (np.float32, "A"),
-        "ref_atom_name_chars": (np.int32, "A 4 64"),
+        "ref_atom_name_chars": (np.int8, "A 4 64"),
         "ref_space_uid": (np.int32, "A"),
-        "msa": (np.int32, "S T 32"),
+        "msa": (np.int8, "S T 32"),
         "has_deletion": (np.float32, "S T"),
         "deletion_value": (np.float32, "S T"),
         "deletion_mean": (np.float32, "T"),
@@ -52,7 +52,7 @@ SCHEMA = MappingProxyType(
         "msa_mask": (np.float32, "S T"),
         "template_pseudo_beta_mask": (np.float32, "K T"),
         "template_backbone_frame_mask": (np.float32, "K T"),
-        "template_restype": (np.int32, "K T 32"),
+        "template_restype": (np.int8, "K T 32"),
         "template_distogram": (np.float32, "K T T 39"),
         "template_unit_vector": (np.float32, "K T T 3"),
     }

@@ -38,15 +38,15 @@ def template_features(tokens: Tokens, rows: TemplateRows | None, count: int) -> 
     """
     if rows is None:
         return _no_templates(count, len(tokens))
-    same_chain = (tokens.chain[:, None] == tokens.chain).astype(np.float32)[..., None]
+    same_chain = (tokens.chain[:, None] == tokens.chain).astype(np.float32)
     beta_mask = (~np.isnan(rows.pseudo_beta).any(-1)).astype(np.float32)
     frame_mask = (~np.isnan(rows.frames).any((-2, -1))).astype(np.float32)
     return {
         "template_pseudo_beta_mask": beta_mask,
         "template_backbone_frame_mask": frame_mask,
         "template_restype": one_hot(rows.classes, CLASSES),
-        "template_distogram": _distogram(rows.pseudo_beta) * _pairs(beta_mask) * same_chain,
-        "template_unit_vector": _directions(rows.frames) * _pairs(frame_mask) * same_chain,
+        "template_distogram": _distogram(rows.pseudo_beta, beta_mask, same_chain),
+        "template_unit_vector": _directions(rows.frames, frame_mask, same_chain),
     }
 
 
@@ -61,12 +61,12 @@ def _no_templates(count: int, tokens: int) -> dict[str, np.ndarray]:
     }
 
 
-def _pairs(mask: np.ndarray) -> np.ndarray:
-    """Return the products of all pairs of a mask: float32 [K, T, T, 1]."""
-    return (mask[..., None] * mask[..., None, :])[..., None]
+def _pairs(mask: np.ndarray, same_chain: np.ndarray) -> np.ndarray:
+    """Return the pairs of a mask [T] within chains: float32 [T, T, 1]."""
+    return (mask[:, None] * mask * same_chain)[..., None]
 
 
-def _distogram(positions: np.ndarray) -> np.ndarray:
+def _distogram(positions: np.ndarray, mask: np.ndarray, same_chain: np.ndarray) -> np.ndarray:
     """Return the one-hot bins of squared distances: float32 [K, T, T, 39]."""
     upper = np.append(_BIN_EDGES[1:], _LAST_EDGE)
     result = np.zeros((*positions.shape[:2], positions.shape[1], len(upper)), np.float32)
@@ -74,11 +74,12 @@ def _distogram(positions: np.ndarray) -> np.ndarray:
         if np.isnan(single).all():
             continue
         squared = ((single[:, None] - single) ** 2).sum(-1)[..., None]
-        result[template] = (squared > _BIN_EDGES) & (squared < upper)
+        bins = (squared > _BIN_EDGES) & (squared < upper)
+        result[template] = bins * _pairs(mask[template], same_chain)
     return result
 
 
-def _directions(frames: np.ndarray) -> np.ndarray:
+def _directions(frames: np.ndarray, mask: np.ndarray, same_chain: np.ndarray) -> np.ndarray:
     """Return the direction of every Cα seen from every backbone frame: float32 [K, T, T, 3]."""
     result = np.zeros((*frames.shape[:2], frames.shape[1], 3), np.float32)
     for template, single in enumerate(frames):
@@ -90,7 +91,8 @@ def _directions(frames: np.ndarray) -> np.ndarray:
         second = _unit(second - first * (first * second).sum(-1, keepdims=True))
         axes = np.stack([first, second, np.cross(first, second)], 1)  # [T, axis, 3]
         offsets = alpha[None] - alpha[:, None]
-        result[template] = _unit(np.einsum("tax,tux->tua", axes, offsets))
+        directions = _unit(np.einsum("tax,tux->tua", axes, offsets))
+        result[template] = directions * _pairs(mask[template], same_chain)
     return result
 
 

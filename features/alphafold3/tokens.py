@@ -42,5 +42,5 @@ def token_features(atoms: Atoms, tokens: Tokens) -> dict[str, np.ndarray]:
 
 
 def one_hot(classes: np.ndarray, count: int) -> np.ndarray:
-    """Return int32 [*, count] with a one at the class of each element, 0 to `count` - 1."""
-    return np.eye(count, dtype=np.int32)[classes]
+    """Return int8 [*, count] with a one at the class of each element, 0 to `count` - 1."""
+    return np.eye(count, dtype=np.int8)[classes]

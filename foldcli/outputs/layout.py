@@ -165,7 +165,8 @@ class TargetFiles:
     def model_files(self) -> list[Path]:
         """Return the existing files of models, from this and earlier runs."""
         existing = []
-        kinds: tuple[ModelKind, ...] = ("relaxed_pdb", *MODEL_KINDS, "contacts", "single", "pair", "all")
+        # `foldcli relax` and other programs write the other kind
+        kinds = (kind for kind in _MODEL_FILES if kind != "relaxed_cif")
         # in a folder of several targets, another target's name may begin with this one's
         endings_of_targets = tuple(ending for ending, _ in _FILES.values())
         for middle, ending, colabfold_writes in map(_model_file, kinds):
@@ -178,6 +179,11 @@ class TargetFiles:
                 if pattern.fullmatch(path.name) and not path.name.endswith(endings_of_targets)
             ]
         return sorted(existing)
+
+    @property
+    def has_molecules(self) -> bool:
+        """True if the target has models of an all-atom network, whose files are other ones."""
+        return any(self.folder.glob(f"{self.name}_summary_confidences_rank_*.json"))
 
     def files_to_archive(self) -> list[Path]:
         """Return the existing files of the target that belong in its archive, without done.json."""

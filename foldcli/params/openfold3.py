@@ -1,27 +1,22 @@
-"""Parameters of OpenFold3: where they come from, import of a checkpoint, and the files that runs find.
+"""Parameters of OpenFold3: where they come from, and the files that runs find.
 
-A checkpoint is converted once to safetensors, which are mapped into memory, next to a manifest with its
-origin. Only tensors are read from a checkpoint's pickle; anything else in it is refused.
+`foldcli.params.openfold3_import` writes the files. This module imports nothing heavy.
 """
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from foldcli.inputs.names import file_safe_name
-from foldcli.params.download import Download, PartialFile
-from foldcli.params.fetch import WORK_FOLDER, FetchReporter, check_disk_space, locked_work_folder
 from foldcli.params.parameters import default_folder
-from foldcli.paths import make_writable_folder
-from model.alphafold3.config import OPENBIND, P2, SHA256
-from model.errors import ParametersError, ParametersMissing
+from model.alphafold3.config import OPENBIND, P2
+from model.errors import ParametersError
 from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError
 
 # value of --params for the parameters in `openfold3_folder()`
 OPENFOLD3 = "openfold3"
 _FORMAT, _FORMAT_VERSION = "foldcli all-atom parameters", 1
-_SUFFIX, _CHECKPOINT_SUFFIX = ".safetensors", ".pt"
+SUFFIX, CHECKPOINT_SUFFIX = ".safetensors", ".pt"
 _BUCKET = "https://openfold3-data.s3.amazonaws.com/openfold3-parameters"
 LICENCE = (
     "OpenFold3's parameters are under the Apache License 2.0, https://www.apache.org/licenses/LICENSE-2.0"
@@ -45,16 +40,19 @@ class PublishedFile:
     @property
     def url(self) -> str:
         """Its address in the authors' bucket."""
-        return f"{_BUCKET}/{self.name}{_CHECKPOINT_SUFFIX}"
+        return f"{_BUCKET}/{self.name}{CHECKPOINT_SUFFIX}"
 
 
 PUBLISHED = {
-    network.name: PublishedFile(network.name, variant, SHA256.get(network.name))
-    for network, variant in ((OPENBIND, "openbind"), (P2, "p2"))
+    file.name: file
+    for file in (
+        PublishedFile(OPENBIND.name, "openbind", None),
+        PublishedFile(P2.name, "p2", "af09eac4f29cef856633af07558cb143226fe95ebbef2c20921769d4a5f4bee4"),
+    )
 }
 DEFAULT_NAME = OPENBIND.name
-_REMEDY = (
-    f"Get {DEFAULT_NAME}{_CHECKPOINT_SUFFIX} (1.4 GB, Apache License 2.0) from\n"
+REMEDY = (
+    f"Get {DEFAULT_NAME}{CHECKPOINT_SUFFIX} (1.4 GB, Apache License 2.0) from\n"
     f"{PUBLISHED[DEFAULT_NAME].url}\nor https://huggingface.co/OpenFold/OpenFold3, and name the file."
 )
 
@@ -80,109 +78,9 @@ class AllAtomParameters:
     checked: str = ""
 
 
-def import_parameters(path: Path, folder: Path, sha256: str | None = None) -> AllAtomParameters:
-    """Convert a checkpoint to safetensors in a folder, with a manifest.
-
-    The network is recognised by its tensors. A file with the name of a published one must have its SHA-256,
-    as far as that is known.
-
-    Args:
-        path: a checkpoint (`.pt`), or safetensors of the same tensors.
-        folder: folder for the safetensors NAME.safetensors and the manifest NAME.json.
-        sha256: SHA-256 that the checkpoint must have (hex), or None.
-
-    Raises:
-        ParametersMissing: there is no such file.
-        ParametersError: the file is damaged, has another SHA-256, contains more than tensors, or has those
-            of another network; nothing is written.
-        MissingError: the disk has too little space.
-        OSError: the folder cannot be written.
-    """
-    if not path.is_file():
-        raise ParametersMissing(f"{path}: no such file", _REMEDY)
-    make_writable_folder(folder)
-    check_disk_space(folder, path.stat().st_size)
-    name = file_safe_name(path.name.removesuffix(_CHECKPOINT_SUFFIX).removesuffix(_SUFFIX))
-    return _convert(path, path.name, folder, name, sha256)
-
-
-def fetch_parameters(
-    name: str,
-    folder: Path,
-    reporter: FetchReporter,
-    url: str | None = None,
-    sha256: str | None = None,
-    retries: int = 5,
-) -> AllAtomParameters:
-    """Download a published checkpoint and import it; an unfinished download is resumed.
-
-    Args:
-        name: a key of PUBLISHED.
-        folder: see `import_parameters`.
-        reporter: callbacks.
-        url: address of a mirror; None for the authors' bucket.
-        sha256: see `import_parameters`.
-        retries: see `Download`.
-
-    Raises:
-        Unreachable: the file cannot be downloaded.
-        ParametersError: the file is not the expected one; the download is removed.
-        MissingError: the disk has too little space, or another process fetches into the folder.
-        OSError: the folder cannot be written.
-    """
-    published = PUBLISHED[name]
-    if published.sha256 is None and sha256 is None:
-        reporter.notify(f"the SHA-256 of {name}{_CHECKPOINT_SUFFIX} is not known: it is not compared")
-    make_writable_folder(folder)
-    work = folder / WORK_FOLDER
-    with locked_work_folder(work):
-        partial_file = PartialFile(work / f"{name}{_CHECKPOINT_SUFFIX}.part")
-        with reporter.progress_bar("downloading") as progress:
-            # the safetensors are written next to the whole download
-            Download(
-                url or published.url,
-                partial_file,
-                lambda remaining: check_disk_space(folder, 2 * remaining),
-                reporter.notify,
-                progress,
-                retries,
-            ).run()
-        try:
-            result = _convert(
-                partial_file.path, f"{name}{_CHECKPOINT_SUFFIX}", folder, name, sha256 or published.sha256
-            )
-        except ParametersError as error:
-            partial_file.remove()
-            reason = f"{error.reason}; the download was removed"
-            raise ParametersError(reason, url or published.url) from None
-        partial_file.remove()
-    return result
-
-
-def _convert(path: Path, source: str, folder: Path, name: str, sha256: str | None) -> AllAtomParameters:
-    """Check and convert a checkpoint; see `import_parameters`."""
-    from model.checkpoints.openfold3 import convert_checkpoint, sha256_of  # imports torch
-
-    found = sha256_of(path)
-    published = PUBLISHED.get(name) if source == f"{name}{_CHECKPOINT_SUFFIX}" else None
-    expected = sha256 or (published.sha256 if published is not None else None)
-    if expected is not None and found != expected.lower():
-        origin = "given" if sha256 and not (published and published.sha256 == sha256) else "published"
-        raise ParametersError(f"its SHA-256 is {found}; the one {origin} is {expected}", path)
-    target = folder / f"{name}{_SUFFIX}"
-    config = convert_checkpoint(path, target)
-    variant = "openbind" if config.diffusion.shared_pair_norm else "p2"
-    checked = "" if expected is None else "SHA-256 given" if sha256 else "SHA-256 published"
-    result = AllAtomParameters(name, variant, target, source, found, checked)
-    content = {"format": _FORMAT, "format_version": _FORMAT_VERSION} | asdict(result) | {"file": target.name}
-    with atomic_write(folder / f"{name}.json") as stream:
-        stream.write(json.dumps(content, indent=1) + "\n")
-    return result
-
-
 def openfold3_folder() -> Path:
-    """Return the folder of imported parameters next to those of AlphaFold2."""
-    return default_folder() / "openfold3"
+    """Return the folder of imported parameters, next to those of AlphaFold2."""
+    return default_folder() / OPENFOLD3
 
 
 def is_all_atom(path: Path) -> bool:
@@ -193,14 +91,14 @@ def is_all_atom(path: Path) -> bool:
     """
     if path.is_dir():
         return bool(installed_parameters(path))
-    return path.suffix in (_SUFFIX, _CHECKPOINT_SUFFIX) and path.is_file()
+    return path.suffix in (SUFFIX, CHECKPOINT_SUFFIX) and path.is_file()
 
 
 def find_parameters(path: Path, name: str | None = None) -> AllAtomParameters:
     """Return the parameters in a file, or in a folder of imported ones.
 
     Args:
-        path: a checkpoint, safetensors, or a folder that `import_parameters` wrote to.
+        path: a checkpoint, safetensors, or a folder of imported ones.
         name: which of several in the folder; None for the default, or for the only one.
 
     Raises:
@@ -210,7 +108,7 @@ def find_parameters(path: Path, name: str | None = None) -> AllAtomParameters:
     if path.is_file():
         return AllAtomParameters(path.name.rpartition(".")[0] or path.name, "", path)
     if not path.is_dir():
-        raise MissingError(f"no parameters of an all-atom network: {path} does not exist", _REMEDY)
+        raise MissingError(f"no parameters of an all-atom network: {path} does not exist", REMEDY)
     found = {each.name: each for each in installed_parameters(path)}
     if name is None and len(found) == 1:
         return next(iter(found.values()))
@@ -218,7 +116,7 @@ def find_parameters(path: Path, name: str | None = None) -> AllAtomParameters:
     if wanted in found:
         return found[wanted]
     present = f"only {', '.join(found)}" if found else "none"
-    raise MissingError(f"no parameters {wanted} in {path}: {present}", _REMEDY)
+    raise MissingError(f"no parameters {wanted} in {path}: {present}", REMEDY)
 
 
 def installed_parameters(folder: Path) -> list[AllAtomParameters]:
@@ -233,6 +131,14 @@ def installed_parameters(folder: Path) -> list[AllAtomParameters]:
         if manifest is not None:
             result.append(manifest)
     return result
+
+
+def write_manifest(parameters: AllAtomParameters) -> None:
+    """Write the manifest NAME.json next to a file of parameters."""
+    file = {"file": parameters.file.name}
+    content = {"format": _FORMAT, "format_version": _FORMAT_VERSION} | asdict(parameters) | file
+    with atomic_write(parameters.file.with_name(f"{parameters.name}.json")) as stream:
+        stream.write(json.dumps(content, indent=1) + "\n")
 
 
 def _read_manifest(path: Path) -> AllAtomParameters | None:

@@ -10,7 +10,7 @@ from foldcli.logs import logger
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.data.alignment import AlignmentSummary, read_alignment_summary
-from foldcli.report.data.molecules import has_molecules, read_molecules
+from foldcli.report.data.molecules import read_molecules
 from foldcli.report.data.result import link_from_page, read_result
 from foldcli.report.index import write_index
 from foldcli.report.molecules_page import molecules_page
@@ -37,7 +37,7 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
     """
     if not (settings.page or settings.plots):
         return []
-    if has_molecules(files):
+    if files.has_molecules:
         return _make_molecules_report(files, done, settings)
     result = read_result(files, done)
     alignment, missing = _read_alignment(files, done, result.chain_sequences)

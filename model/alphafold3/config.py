@@ -182,5 +182,3 @@ P2 = replace(
     diffusion=replace(OPENBIND.diffusion, shared_pair_norm=False),
     transposed_ending_bias=True,
 )
-# SHA-256 of the published checkpoints, as far as they are known
-SHA256 = {P2.name: "af09eac4f29cef856633af07558cb143226fe95ebbef2c20921769d4a5f4bee4"}

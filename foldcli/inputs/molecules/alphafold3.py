@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from features.assembly.job import Bond, Entity, Job, Ligand, OwnTemplate, Polymer
-from features.chemistry.components import parse_components
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8
 from foldcli.inputs.molecules.fields import (
@@ -261,6 +260,9 @@ def _components(content: MappingWithLines, path: str) -> str:
     """
     if not content.get("userCCD") and not content.get("userCCDPath"):
         return ""
+    # imports biotite, which takes a second and is not needed by other jobs
+    from features.chemistry.components import parse_components
+
     text = _text_or_file(content, "userCCD", "userCCDPath", path)
     line = content.line_of("userCCDPath" if content.get("userCCDPath") else "userCCD")
     file = content["userCCDPath"] if content.get("userCCDPath") else None

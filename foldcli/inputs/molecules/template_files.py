@@ -1,8 +1,6 @@
 """Templates that a job names as structure files, laid over the sequence by an alignment."""
 
 import gemmi
-from biotite.sequence import ProteinSequence
-from biotite.sequence.align import SubstitutionMatrix, align_optimal
 
 from features.assembly.job import OwnTemplate
 from features.templates.library.chains import TemplateChain
@@ -50,6 +48,10 @@ def template_of_file(path: str, name: str, chain: str | None, sequence: str, lin
 
 def _align(sequence: str, chain: TemplateChain) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """Return the score of the best local alignment, and the positions of its pairs from 0."""
+    # takes a second, and is not needed by jobs without such templates
+    from biotite.sequence import ProteinSequence
+    from biotite.sequence.align import SubstitutionMatrix, align_optimal
+
     first, second = (
         ProteinSequence("".join(letter if letter in _LETTERS else "X" for letter in text))
         for text in (sequence, chain.sequence)

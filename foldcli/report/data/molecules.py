@@ -109,13 +109,6 @@ class MoleculeResult:
         return tokens
 
 
-def has_molecules(files: TargetFiles) -> bool:
-    """Return whether a target's scores are those of tokens, as all-atom networks give them."""
-    scores = files.score_files()
-    # the text is searched, because parsing the PAE of a large protein takes a while
-    return bool(scores) and b'"tokens": {"chain": [' in scores[0][2].read_bytes()
-
-
 def read_molecules(files: TargetFiles, done: dict[str, Any]) -> MoleculeResult:
     """Read the ranked models of a target of any molecules.
 

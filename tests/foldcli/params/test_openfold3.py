@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from foldcli.params import openfold3
-from foldcli.params.fetch import FetchReporter
+from foldcli.params.fetch import WORK_FOLDER, FetchReporter
 from foldcli.params.openfold3 import (
     PUBLISHED,
     AllAtomParameters,
-    fetch_parameters,
     find_parameters,
-    import_parameters,
     installed_parameters,
 )
+from foldcli.params.openfold3_import import fetch_parameters, import_parameters
 from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
 from model.checkpoints.openfold3 import read_checkpoint
 from model.errors import ParametersError, ParametersMissing
@@ -160,7 +158,7 @@ def test_downloads_are_resumed_and_imported(
     ]
     with pytest.raises(ParametersError, match=r"the one published is af09.*; the download was removed"):
         fetch_parameters(P2.name, tmp_path, reporter, mirror.url)
-    assert not (tmp_path / openfold3.WORK_FOLDER).exists()
+    assert not (tmp_path / WORK_FOLDER).exists()
 
 
 def test_addresses_and_checksums_of_the_published_files() -> None:

@@ -33,7 +33,7 @@ def write_molecules(folder: Path, name: str = "complex", models: int = 2) -> Tar
         prediction = replace(prediction, positions=(positions + noise).astype(np.float32))
         tag = TAG.format(rank)
         texts = format_all_atom_files(prediction, Provenance(name, "foldcli 0.0", tag), restraints).texts
-        for kind in ("cif", "pdb", "scores", "contacts"):
+        for kind in ("cif", "pdb", "scores", "contacts", "summary_confidences"):
             files.model_path(kind, rank, tag).write_text(texts[kind])
     return files
 

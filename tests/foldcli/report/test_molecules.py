@@ -14,7 +14,7 @@ pytest.importorskip("biotite")
 
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
-from foldcli.report.data.molecules import has_molecules, read_molecules
+from foldcli.report.data.molecules import read_molecules
 from foldcli.report.make import make_report
 from msa.base.errors import InputError
 from tests.foldcli.report.molecules import TAG, write_molecules
@@ -72,7 +72,7 @@ def test_tokens_are_named_by_residue_or_atom(files: TargetFiles, page: str) -> N
 def test_results_of_proteins_have_the_page_that_they_had(tmp_path: Path) -> None:
     write_result(tmp_path / "target")
     target = TargetFiles("target", tmp_path)
-    assert not has_molecules(target)
+    assert not target.has_molecules
     make_report(target, {}, ReportSettings(plots=False))
     assert "molecules" not in target.path("report").read_text().lower()
 

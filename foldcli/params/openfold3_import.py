@@ -1,0 +1,117 @@
+"""Import and download of OpenFold3's parameters.
+
+A checkpoint is converted once to safetensors, which are mapped into memory, next to a manifest with its
+origin. Only tensors are read from a checkpoint's pickle; anything else in it is refused.
+"""
+
+from pathlib import Path
+
+from foldcli.inputs.names import file_safe_name
+from foldcli.params.download import Download, PartialFile
+from foldcli.params.fetch import WORK_FOLDER, FetchReporter, check_disk_space, locked_work_folder
+from foldcli.params.openfold3 import (
+    CHECKPOINT_SUFFIX,
+    PUBLISHED,
+    REMEDY,
+    AllAtomParameters,
+    write_manifest,
+)
+from foldcli.paths import make_writable_folder
+from model.checkpoints.openfold3 import convert_checkpoint, sha256_of
+from model.errors import ParametersError, ParametersMissing
+
+_SUFFIX = ".safetensors"
+
+
+def import_parameters(path: Path, folder: Path, sha256: str | None = None) -> AllAtomParameters:
+    """Convert a checkpoint to safetensors in a folder, with a manifest.
+
+    The network is recognised by its tensors. A file with the name of a published one must have its SHA-256,
+    as far as that is known.
+
+    Args:
+        path: a checkpoint (`.pt`), or safetensors of the same tensors.
+        folder: folder for the safetensors NAME.safetensors and the manifest NAME.json.
+        sha256: SHA-256 that the checkpoint must have (hex), or None.
+
+    Raises:
+        ParametersMissing: there is no such file.
+        ParametersError: the file is damaged, has another SHA-256, contains more than tensors, or has those
+            of another network; nothing is written.
+        MissingError: the disk has too little space.
+        OSError: the folder cannot be written.
+    """
+    if not path.is_file():
+        raise ParametersMissing(f"{path}: no such file", REMEDY)
+    make_writable_folder(folder)
+    check_disk_space(folder, path.stat().st_size)
+    name = file_safe_name(path.name.removesuffix(CHECKPOINT_SUFFIX).removesuffix(_SUFFIX))
+    return _convert(path, path.name, folder, name, sha256)
+
+
+def fetch_parameters(
+    name: str,
+    folder: Path,
+    reporter: FetchReporter,
+    url: str | None = None,
+    sha256: str | None = None,
+    retries: int = 5,
+) -> AllAtomParameters:
+    """Download a published checkpoint and import it; an unfinished download is resumed.
+
+    Args:
+        name: a key of PUBLISHED.
+        folder: see `import_parameters`.
+        reporter: callbacks.
+        url: address of a mirror; None for the authors' bucket.
+        sha256: see `import_parameters`.
+        retries: see `Download`.
+
+    Raises:
+        Unreachable: the file cannot be downloaded.
+        ParametersError: the file is not the expected one; the download is removed.
+        MissingError: the disk has too little space, or another process fetches into the folder.
+        OSError: the folder cannot be written.
+    """
+    published = PUBLISHED[name]
+    if published.sha256 is None and sha256 is None:
+        reporter.notify(f"the SHA-256 of {name}{CHECKPOINT_SUFFIX} is not known: it is not compared")
+    make_writable_folder(folder)
+    work = folder / WORK_FOLDER
+    with locked_work_folder(work):
+        partial_file = PartialFile(work / f"{name}{CHECKPOINT_SUFFIX}.part")
+        with reporter.progress_bar("downloading") as progress:
+            # the safetensors are written next to the whole download
+            Download(
+                url or published.url,
+                partial_file,
+                lambda remaining: check_disk_space(folder, 2 * remaining),
+                reporter.notify,
+                progress,
+                retries,
+            ).run()
+        try:
+            result = _convert(partial_file.path, f"{name}{CHECKPOINT_SUFFIX}", folder, name, sha256)
+        except ParametersError as error:
+            partial_file.remove()
+            reason = f"{error.reason}; the download was removed"
+            raise ParametersError(reason, url or published.url) from None
+        partial_file.remove()
+    return result
+
+
+def _convert(path: Path, source: str, folder: Path, name: str, sha256: str | None) -> AllAtomParameters:
+    """Check and convert a checkpoint; see `import_parameters`."""
+    found = sha256_of(path)
+    published = PUBLISHED.get(name) if source == f"{name}{CHECKPOINT_SUFFIX}" else None
+    expected = sha256 or (published.sha256 if published is not None else None)
+    if expected is not None and found != expected.lower():
+        origin = "given" if sha256 else "published"
+        raise ParametersError(f"its SHA-256 is {found}; the one {origin} is {expected}", path)
+    target = folder / f"{name}{_SUFFIX}"
+    config = convert_checkpoint(path, target)
+    variant = "openbind" if config.diffusion.shared_pair_norm else "p2"
+    checked = "" if expected is None else "SHA-256 given" if sha256 else "SHA-256 published"
+    result = AllAtomParameters(name, variant, target, source, found, checked)
+    write_manifest(result)
+    return result
