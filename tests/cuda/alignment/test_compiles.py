@@ -169,6 +169,6 @@ def test_all_launches_of_the_tables_have_kernels() -> None:
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_gapless_kernels_have_unique_names(capability: tuple[int, int]) -> None:
     kernels = [(kernel.name, kernel.launch_bounds) for kernel in gapless_kernels(capability)]
-    assert len(kernels) == len(set(kernels)) > 100
+    assert len(kernels) == len(set(kernels)) > 60
     kinds = {name.split("_")[1] for name, _ in kernels}
     assert kinds == {"listed", "bounds", "bordered"}

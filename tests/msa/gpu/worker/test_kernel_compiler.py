@@ -100,14 +100,15 @@ def test_searches_do_not_wait_for_the_kernels_for_many_pairs(
     def compile_search(self: KernelCompiler, lengths: list[int], many: bool = True) -> None:
         calls.append((lengths, many))
 
-    def compile_many_alignments(self: KernelCompiler, lengths: list[int]) -> None:
+    def compile_stage(self: KernelCompiler, stage: str, lengths: list[int]) -> None:
+        assert stage == kernel_compiler.MANY_ALIGNMENTS
         calls.append((lengths, True))
         begun.set()
         assert may_end.wait(60)
         ended.set()
 
     monkeypatch.setattr(KernelCompiler, "compile_search", compile_search)
-    monkeypatch.setattr(KernelCompiler, "compile_many_alignments", compile_many_alignments)
+    monkeypatch.setattr(KernelCompiler, "compile_stage", compile_stage)
     monkeypatch.setattr(KernelCompiler, "load", lambda self, lengths: calls.append((lengths, "loaded")))
     monkeypatch.setattr(gpu_device, "select_device", lambda number: None)
     gpu = Gpu(0, "NVIDIA H200", (9, 0), (13, 0), (13, 0), 2**30, 2**30)
