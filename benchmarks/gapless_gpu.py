@@ -5,7 +5,7 @@
 
 Without `--fasta`, targets have the query's length and uniformly distributed residues, and profiles are those
 of random queries. With it, the targets of the file are repeated `--times` times. Rows of the output: bounds;
-exact scores; exact scores of a list. A sample is compared with the CPU engine: bounds must not be smaller,
+exact scores of a list. A sample is compared with the CPU engine: bounds must not be smaller,
 exact scores must be equal. Each row shows TCUPS (10¹² cells, query residues × target residues, per second,
 without padding) and the fraction of the shared-memory limit of exact scores: 128 bytes per clock and
 multiprocessor, two bytes per cell. `foldcli bench --tune` finds launches.
@@ -20,7 +20,7 @@ import numpy as np
 from numba import cuda
 
 from cuda.alignment import DeviceSequences
-from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, GaplessScorer, ListScorer, TargetLists
+from cuda.alignment.gapless import UNBOUNDED, GaplessBounder, ListScorer, TargetLists
 from cuda.alignment.gapless.lists import LISTED, STATE_SIZE, STRETCHES
 from msa.alphabet import PAD, encode
 from msa.cpu.gapless import gapless_scores
@@ -39,7 +39,6 @@ class BenchmarkTargets:
         self.on_gpu = DeviceSequences(*(cuda.to_device(np.ascontiguousarray(array)) for array in arrays))
         count = len(lengths)
         self.bounds = cuda.device_array(count, np.int16)
-        self.scores = cuda.device_array(count, np.int32)
         self.residues = int(lengths.sum(dtype=np.int64))
         rng = np.random.default_rng(0)
         self.sample = np.unique(np.r_[0, count - 1, rng.integers(0, count, listed)])
@@ -109,7 +108,6 @@ class Benchmark:
         self._targets, self._options, self._cache = targets, options, cache
         self.rows = {
             "bounds": Row(f"{label}, bounds"),
-            **{kind: Row(f"{label}, exact {kind}") for kind in options.arithmetic},
             "list": Row(f"{label}, list of {len(targets.sample)}"),
         }
 
@@ -127,13 +125,6 @@ class Benchmark:
         if expected is not None:
             correct = targets.bounds.copy_to_host()[targets.sample] >= np.minimum(expected, UNBOUNDED)
         self.rows["bounds"].add(seconds, cells, correct)
-        for kind in self._options.arithmetic:
-            scorer = GaplessScorer(profile, self._cache, kind)
-            scorer.score_all(targets.on_gpu, targets.scores)
-            seconds = min_seconds(lambda: scorer.score_all(targets.on_gpu, targets.scores), repeats)  # noqa: B023
-            if expected is not None:
-                correct = targets.scores.copy_to_host()[targets.sample] == expected
-            self.rows[kind].add(seconds, cells, correct)
         list_scorer = ListScorer([profile], self._cache)
         lists = targets.lists(list_scorer.stretch)
 
@@ -195,7 +186,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lengths", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--targets", type=int, default=2_000_000)
-    parser.add_argument("--arithmetic", nargs="*", default=["half", "short"])
     parser.add_argument("--fasta")
     parser.add_argument("--queries")
     parser.add_argument("--count", type=int, default=500)

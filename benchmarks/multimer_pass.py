@@ -28,6 +28,7 @@ from random_inputs import (
 )
 
 from cuda.fused.chunking import chunk_budget
+from foldcli.families.alphafold2_networks import plan_passes
 from foldcli.pipeline.network.device import NetworkMemory
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.modules.embedders import Features
@@ -59,7 +60,7 @@ def measure(
     network: AlphaFold, features: Arrays, inputs: Callable[[int], Features], options: argparse.Namespace
 ) -> Measured:
     """Run passes and measure them; inputs are drawn for each pass, as in a prediction."""
-    plan = NetworkMemory(options.device).plan(network, features)
+    plan = plan_passes(NetworkMemory(options.device), network, features)
     with torch.inference_mode(), chunk_budget(plan and plan.chunk_elements):
         if plan is not None:
             torch.cuda.reset_peak_memory_stats()

@@ -22,6 +22,7 @@ from fused_timing import Floors
 from random_inputs import random_features
 
 from cuda.fused.chunking import chunk_budget
+from foldcli.families.alphafold2_networks import plan_passes
 from foldcli.pipeline.network.device import NetworkMemory
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold, PassOutput
@@ -67,7 +68,7 @@ def time_call(call: Callable[[], Any]) -> tuple[float, float]:
 def prepared_pass(network: AlphaFold, length: int) -> Iterator[tuple[Callable[[], PassOutput], MemoryPlan]]:
     """Yield a function that runs a pass on random features, and its memory plan, which applies inside."""
     drawn = random_features(length, ROWS, EXTRA_ROWS)
-    plan = MEMORY.plan(network, drawn)
+    plan = plan_passes(MEMORY, network, drawn)
     assert plan is not None
     with torch.inference_mode(), chunk_budget(plan.chunk_elements):
         features = feature_tensors(drawn, 0, GPU)

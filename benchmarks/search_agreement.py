@@ -87,7 +87,7 @@ def foldcli(folder: Path, queries: list[FastaRecord], threads: int, plain: bool)
     database = TargetDatabase.open(folder / ("plain" if plain else "masked"))
     settings = SearchSettings(matrix="BLOSUM62", gap_open=11, comp_bias_corr=not plain, threads=threads)
     return {
-        query.id: {hit.id: Row(hit.score, hit.bits) for hit in search(query, database, settings)}
+        query.id: {hit.id: Row(hit.alignment.score, hit.bits) for hit in search(query, database, settings)}
         for query in queries
     }
 

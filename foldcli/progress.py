@@ -76,9 +76,15 @@ class RunProgress:
         with self._lock:
             self._bar.set_postfix_str(text)
 
-    def begin_job(self, name: str, residues: int, tag: str) -> Progress:
-        """Show the job that the network begins; return the callback that counts its passes."""
-        text, num_counted = f"{name} ({residues} residues): {tag}", 0
+    def begin_job(self, name: str, size: str, tag: str) -> Progress:
+        """Show the job that the network begins; return the callback that counts its passes.
+
+        Args:
+            name: name of the target.
+            size: its size in words, such as "76 residues".
+            tag: tag of the job.
+        """
+        text, num_counted = f"{name} ({size}): {tag}", 0
         self.show(f"{text}, first pass")
 
         def pass_done(done: int, total: int | None) -> None:

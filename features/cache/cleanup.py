@@ -120,7 +120,5 @@ def remove_abandoned(root: Path, include_legacy: bool = False) -> list[Path]:
     return abandoned
 
 
-@functools.lru_cache(maxsize=16)
-def remove_abandoned_once(root: Path) -> None:
-    """Call `remove_abandoned` once per process and cache."""
-    remove_abandoned(root)
+remove_abandoned_once = functools.lru_cache(maxsize=16)(remove_abandoned)
+"""Call `remove_abandoned` once per process and cache."""

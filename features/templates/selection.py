@@ -152,7 +152,7 @@ def _expected_pairs(
     search = settings.search
     return expected_correct_pairs(
         profile.profile,
-        [library.database.codes(each.index) & LETTER_BITS for each in candidates],
+        [library.database.arrays.codes(each.index) & LETTER_BITS for each in candidates],
         [each.pairs for each in candidates],
         search.profile_gap_open if of_family else search.gap_open,
         search.gap_extend,

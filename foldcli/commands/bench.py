@@ -38,9 +38,9 @@ def command() -> None:
 def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: int) -> None:
     """Time the gapless filter on a GPU by query length.
 
-    The filter has two kernels, for upper bounds and for exact scores. Prints the speed of both in T cells per
-    second, and as a share of the speed that shared memory allows at two bytes per cell. A cell is a pair of a
-    query residue and a target residue, and a T cell is 10¹² of them.
+    Prints the speed of the upper bounds of all scores in T cells per second, and as a share of the speed
+    that shared memory allows at two bytes per cell. A cell is a pair of a query residue and a target residue,
+    and a T cell is 10¹² of them.
 
     With --tune, tries all suitable launch parameters, which takes minutes, then prints and saves a table of
     the fastest ones. Searches read a GPU's table from $FOLDCLI_CACHE/kernels/tuning, or else the one that is
@@ -72,8 +72,7 @@ def gapless(tune: bool, out: Path | None, lengths: tuple[int, ...] | None, gpu: 
         return
     limit = shared_memory_limit()
     click.echo(f"{device.name}, shared memory limit at two bytes per cell: {limit:.1f} T cells/s")
-    click.echo(f"{'query':>8}{'bounds':>10}{'share':>8}{'exact':>10}{'share':>8}")
+    click.echo(f"{'query':>8}{'bounds':>10}{'share':>8}")
     for length in sorted(lengths or _LENGTHS):
         speed = benchmark.speed(length)
-        parts = [f"{rate:10.2f}{rate / limit:8.2f}" for rate in (speed.bounds, speed.exact)]
-        click.echo(f"{length:8}{''.join(parts)}")
+        click.echo(f"{length:8}{speed:10.2f}{speed / limit:8.2f}")

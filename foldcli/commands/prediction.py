@@ -8,19 +8,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from foldcli.logs import logger
 from foldcli.options import ranks as rank_options
 from model.parallel.rank_assignment import RankAssignment
 
 if TYPE_CHECKING:
+    from foldcli.families.base import PlanHeading
+    from foldcli.families.settings import NetworkOptions
     from foldcli.inputs.failures import Failures
     from foldcli.inputs.targets import TargetInput
-    from foldcli.pipeline.runs.dry_run import PlanHeading
+    from foldcli.pipeline.network.predictor import Predictor
+    from foldcli.pipeline.network.start import Startup
+    from foldcli.pipeline.prepare.template_stage import TemplateStage
+    from foldcli.pipeline.runs.state import RunSettings
     from foldcli.pipeline.search.process import SearchProcess
     from foldcli.pipeline.search.stage import SearchStage
     from foldcli.pipeline.targets.alignment_request import AlignmentRequest
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-    from foldcli.pipeline.targets.settings import OutputSettings
+    from foldcli.pipeline.targets.identity import TargetIdentities
+    from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
 
 # given the feature cache and the failures of the run, returns names and targets
 FindTargets: TypeAlias = "Callable[[Path, Failures], Sequence[tuple[str, TargetInput]]]"
@@ -97,6 +102,35 @@ class SearchOptions:
         return SearchStage(searcher, self.alignment, show_progress=False), description
 
 
+@dataclass(frozen=True)
+class _Request:
+    """A run of predictions as its command line requests it.
+
+    Args:
+        find_targets: returns names and targets.
+        search: database and settings of the searches; None if no target needs a search.
+        network: options of the network.
+        templates: options of the templates; None for no templates.
+        features: the feature cache.
+        output: settings of the results.
+        assignment: the rank that torchrun has assigned to this process, or None.
+        threads: value of `--threads`.
+        dry_run: print the plan of the run, and predict nothing.
+        as_json: value of `--json`.
+    """
+
+    find_targets: FindTargets
+    search: SearchOptions | None
+    network: "NetworkOptions"
+    templates: "TemplateOptions | None"
+    features: "FeatureSettings"
+    output: "OutputSettings"
+    assignment: RankAssignment | None
+    threads: int
+    dry_run: bool
+    as_json: bool
+
+
 def run_predictions(
     find_targets: FindTargets,
     search: SearchOptions | None,
@@ -123,125 +157,187 @@ def run_predictions(
     """
     from foldcli.families.registry import find_family, with_params
     from foldcli.families.settings import NetworkOptions
-    from foldcli.inputs.failures import Failures
-    from foldcli.paths import cache_dir, check_writable_folder, make_writable_folder
-    from foldcli.pipeline.network.startup import start
-    from foldcli.pipeline.search.process import needs_process
-    from foldcli.pipeline.targets.defaults import with_default_method
-    from foldcli.pipeline.targets.settings import (
-        FeatureSettings,
-        OutputSettings,
-        TemplateOptions,
-    )
+    from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
 
-    assignment = RankAssignment.from_environment()
-    params = option_values["params"]
+    assignment, params = RankAssignment.from_environment(), option_values["params"]
     family = find_family(params)
     ranks = rank_options.number_of_ranks(gpus_per_target, assignment, family.unshared)
     network = with_params(NetworkOptions.from_options(option_values | {"gpus_per_target": ranks}), params)
     if assignment is not None and assignment.rank > 0:
-        if dry_run:
-            return None
-        from foldcli.pipeline.network.rank_server import serve_rank
-
-        return serve_rank(network, threads, assignment)
-    template_options = TemplateOptions.from_options(option_values, threads)
+        return None if dry_run else _serve_rank(network, threads, assignment)
+    templates = TemplateOptions.from_options(option_values, threads)
     family.check_options(option_values, _given_options())
-    features = FeatureSettings.from_options(option_values)
-    output = OutputSettings.from_options(option_values)
+    cache, output = FeatureSettings.from_options(option_values), OutputSettings.from_options(option_values)
+    own = assignment, threads, dry_run, as_json
+    _run(_Request(find_targets, search, network, templates, cache, output, *own))
+    return None
+
+
+def _serve_rank(network: "NetworkOptions", threads: int, assignment: RankAssignment) -> int:
+    """Take part in the predictions of the first process; return the exit code."""
+    from foldcli.pipeline.network.rank_server import serve_rank
+
+    return serve_rank(network, threads, assignment)
+
+
+def _run(request: _Request) -> None:
+    """Find the targets of a run, and predict them or print the plan."""
+    from foldcli.inputs.failures import Failures
+    from foldcli.paths import check_writable_folder
+
+    output = request.output
     if output.relaxation.num_models:
         from foldcli.pipeline.results.relaxation import check_relaxation
 
         check_relaxation(output.relaxation)
-
-    if not dry_run:
+    if not request.dry_run:
         check_writable_folder(output.folder)
     failures = Failures(output.folder, output.shard)
-    targets = find_targets(features.cache, failures)
+    targets = request.find_targets(request.features.cache, failures)
     selected = output.shard.select(targets)
-    if not selected and not dry_run:
-        if assignment is not None:
-            from model.parallel.session import decline
+    if selected or request.dry_run:
+        _predict(request, targets if request.dry_run else selected, len(selected), failures)
+        return
+    if request.assignment is not None:
+        from model.parallel.session import decline
 
-            decline(assignment)
-        output.shard.log_if_empty(len(targets))
-        failures.finish()
-        return None
+        decline(request.assignment)
+    output.shard.log_if_empty(len(targets))
+    failures.finish()
 
-    devices = network.devices
-    in_workers = rank_options.predicts_in_workers(len(devices), ranks, assignment)
-    if unused := rank_options.unused_devices(devices, ranks, assignment):
-        use = "used only for targets that do not fit the others" if in_workers else "not used"
-        logger.warning(
-            "%s: %s, because each target takes %d of %d devices (--gpus-per-target)",
-            ", ".join(unused), use, ranks, len(devices),
-        )  # fmt: skip
-    worker_devices = devices[: min(len(devices) // ranks, len(selected)) * ranks] if in_workers else ()
-    kinds = family.kinds(network, [target for _, target in (targets if dry_run else selected)])
-    network = with_default_method(network, template_options, kinds)
-    family = find_family(network.params)
-    search_process = None
-    has_work = not (dry_run or _are_finished(selected, output))
-    if search is not None:
-        search = search.with_database()
-        predicts_here = not in_workers and ranks == 1 and family.has_network
-        if has_work and needs_process(network.device, predicts_here, str(search.database)):
-            search_process = search.start_process(network.device)
-    starts_ranks = ranks > 1 and assignment is None and not (dry_run or in_workers)
-    rank_threads = threads if starts_ranks else None
-    # other ranks get their features from the first one
-    samples = has_work and (assignment is None or assignment.rank == 0)
-    sampling = rank_options.sampling_processes(network.device, len(worker_devices) // ranks) if samples else 0
-    startup = start(
-        network, not dry_run, worker_devices, kinds, rank_threads, sampling,
-        reads_features=search_process is None,
-    )  # fmt: skip
+
+def _predict(
+    request: _Request, targets: "Sequence[tuple[str, TargetInput]]", num_selected: int, failures: "Failures"
+) -> None:
+    """Start the processes and the imports that predictions need, and then run the stages or print the plan.
+
+    Args:
+        request: the run.
+        targets: names and inputs; in a dry run those of all shards.
+        num_selected: number of those of this shard.
+        failures: the failures so far.
+    """
+    from foldcli.families.registry import find_family
+    from foldcli.pipeline.network.start import Processes, start
+    from foldcli.pipeline.targets.defaults import with_default_method
+
+    family = find_family(request.network.params)
+    has_work = not (request.dry_run or _are_finished(targets, request.output))
+    processes = Processes.choose(
+        request.network, request.assignment, num_selected, request.threads, has_work, request.dry_run
+    )
+    kinds = family.kinds(request.network, [target for _, target in targets])
+    network = with_default_method(request.network, request.templates, kinds)
+    search = None if request.search is None else request.search.with_database()
+    request = replace(request, network=network, search=search)
+    search_process = _start_search(request, processes.in_workers) if has_work else None
+    startup = start(network, not request.dry_run, kinds, processes, reads_features=search_process is None)
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.network.ranks import open_predictor
 
-    with open_predictor(network, startup, threads, assignment, dry_run or in_workers) as predictor:
-        if has_work and not in_workers:
+    runs_elsewhere = request.dry_run or processes.in_workers
+    with open_predictor(network, startup, request.threads, request.assignment, runs_elsewhere) as predictor:
+        if has_work and not processes.in_workers:
             predictor.warm_up(predictor.sources[0])
-        # imported while the GPU is warmed up
-        from foldcli.families.registry import check_parameters
-        from foldcli.pipeline.network.device_workers import worker_settings
-        from foldcli.pipeline.prepare.template_stage import TemplateStage
-        from foldcli.pipeline.runs.prediction_plan import print_prediction_plan
-        from foldcli.pipeline.runs.run import run_targets
-        from foldcli.pipeline.runs.state import RunSettings
-        from foldcli.pipeline.targets.identity import TargetIdentities
+        # imports more while the GPU is warmed up
+        templates, identities = _identities(request, predictor)
+        if request.dry_run:
+            _print_plan(request, targets, predictor, identities, failures)
+        else:
+            settings = _run_settings(request, predictor, identities, templates, startup, search_process)
+            _run_stages(targets, settings, failures, request.as_json)
 
-        templates = None
-        if template_options is not None:
-            search_settings = family.template_search(template_options.search, predictor.sources[0])
-            template_options = replace(template_options, search=search_settings)
-            templates = TemplateStage.open(template_options, cache_dir())
-        template_identity = None if templates is None else templates.identity()
-        identities = TargetIdentities(
-            predictor.sources,
-            check_parameters(predictor.sources),
-            predictor.settings,
-            templates=template_identity,
-        )
-        if dry_run:
-            headings: tuple[PlanHeading, ...] = ()
-            if search is not None:
-                request, heading = search.plan(network.device)
-                identities, headings = replace(identities, request=request), (heading,)
-            print_prediction_plan(targets, identities, predictor, output, failures, headings, as_json)
-            return None
-        stage, description = None, None
-        if search is not None:
-            stage, description = search.open(network.device, search_process)
-            identities = replace(identities, request=stage.request)
-        workers = worker_settings(network, predictor, threads) if in_workers else ()
-        settings = RunSettings(
-            output, features, predictor, identities, stage, templates, description, workers, ranks,
-            startup.worker_pools, startup.sampling,
-        )  # fmt: skip
-        make_writable_folder(output.folder)
-        run_targets(selected, settings, failures, as_json)
+
+def _start_search(request: _Request, in_workers: bool) -> "SearchProcess | None":
+    """Start a process for the searches if they would delay the predictions of this process."""
+    from foldcli.families.registry import find_family
+    from foldcli.pipeline.search.process import needs_process
+
+    search, network = request.search, request.network
+    if search is None:
+        return None
+    has_network = find_family(network.params).has_network
+    predicts_here = not in_workers and network.gpus_per_target == 1 and has_network
+    if needs_process(network.device, predicts_here, str(search.database)):
+        return search.start_process(network.device)
     return None
+
+
+def _identities(request: _Request, predictor: "Predictor") -> "tuple[TemplateStage | None, TargetIdentities]":
+    """Open the search for templates, and check the parameters; return the identities of targets.
+
+    The identities lack the request for alignments.
+    """
+    from foldcli.families.registry import check_parameters
+    from foldcli.paths import cache_dir
+    from foldcli.pipeline.prepare.template_stage import TemplateStage
+    from foldcli.pipeline.targets.identity import TargetIdentities
+
+    templates = None
+    if request.templates is not None:
+        search = predictor.family.template_search(request.templates.search, predictor.sources[0])
+        if search is not None:
+            templates = TemplateStage.open(replace(request.templates, search=search), cache_dir())
+    identities = TargetIdentities(
+        predictor.sources,
+        check_parameters(predictor.sources),
+        predictor.settings,
+        templates=None if templates is None else templates.identity(),
+    )
+    return templates, identities
+
+
+def _print_plan(
+    request: _Request,
+    targets: "Sequence[tuple[str, TargetInput]]",
+    predictor: "Predictor",
+    identities: "TargetIdentities",
+    failures: "Failures",
+) -> None:
+    """Print the plan of a run; raises the exceptions of `print_prediction_plan`."""
+    from foldcli.pipeline.runs.prediction_plan import print_prediction_plan
+
+    headings: tuple[PlanHeading, ...] = ()
+    if request.search is not None:
+        alignments, heading = request.search.plan(request.network.device)
+        identities, headings = replace(identities, request=alignments), (heading,)
+    print_prediction_plan(targets, identities, predictor, request.output, failures, headings, request.as_json)
+
+
+def _run_settings(
+    request: _Request,
+    predictor: "Predictor",
+    identities: "TargetIdentities",
+    templates: "TemplateStage | None",
+    startup: "Startup",
+    search_process: "SearchProcess | None",
+) -> "RunSettings":
+    """Open the database, and return the settings and stages of a run."""
+    from foldcli.pipeline.network.device_workers import worker_settings
+    from foldcli.pipeline.runs.state import RunSettings
+
+    network, stage, description = request.network, None, None
+    if request.search is not None:
+        stage, description = request.search.open(network.device, search_process)
+        identities = replace(identities, request=stage.request)
+    ranks, devices = network.gpus_per_target, len(network.devices)
+    in_workers = rank_options.predicts_in_workers(devices, ranks, request.assignment)
+    workers = worker_settings(network, predictor, request.threads) if in_workers else ()
+    return RunSettings(
+        request.output, request.features, predictor, identities, stage, templates, description, workers,
+        ranks, startup.worker_pools, startup.sampling,
+    )  # fmt: skip
+
+
+def _run_stages(
+    targets: "Sequence[tuple[str, TargetInput]]", settings: "RunSettings", failures: "Failures", as_json: bool
+) -> None:
+    """Run all targets through the stages; raises the exceptions of `run_targets`."""
+    from foldcli.paths import make_writable_folder
+    from foldcli.pipeline.runs.run import run_targets
+
+    make_writable_folder(settings.output.folder)
+    run_targets(targets, settings, failures, as_json)
 
 
 def _given_options() -> set[str]:

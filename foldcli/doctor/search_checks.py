@@ -66,7 +66,17 @@ def _search(engine: Engine) -> list[tuple[str, int, str, float, int, int]]:
         settings = SearchSettings(matrix="BLOSUM62", gap_open=11, comp_bias_corr=False, threads=1)
         query, targets = FastaRecord("query", UBIQUITIN), TargetDatabase.open(database)
         hits = search(query, targets, settings, engine=engine)
-        return [(hit.id, hit.score, hit.cigar, hit.evalue, hit.qstart, hit.tstart) for hit in hits]
+        return [
+            (
+                hit.id,
+                hit.alignment.score,
+                hit.alignment.cigar,
+                hit.evalue,
+                hit.alignment.query_start,
+                hit.alignment.target_start,
+            )
+            for hit in hits
+        ]
 
 
 def _compare_hits(name: str, hits: list, expected: list, reference: str) -> CheckResult:

@@ -30,6 +30,18 @@ from msa.base.digests import file_sha256
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 
+CITATIONS = """\
+@article{Jumper2021,
+author = {Jumper, John and Evans, Richard and Pritzel, Alexander and others},
+doi = {10.1038/s41586-021-03819-2},
+journal = {Nature},
+pages = {583--589},
+title = {{Highly accurate protein structure prediction with AlphaFold}},
+volume = {596},
+year = {2021},
+comment = {AlphaFold2, the network and its parameters}
+}
+"""
 # AlphaFold2's number of templates; their rows count towards max_seq
 TEMPLATE_SLOTS = 4
 
@@ -49,6 +61,8 @@ class AlignmentInputs:
 
 class AlignmentFamily(Family):
     """A family whose targets are chains and complexes of proteins: queries, alignments, cache entries."""
+
+    citations: ClassVar[str] = CITATIONS
 
     def content(self, source: ParameterSource) -> str:
         """Return a hash of the parameters' content; see `Family.content`."""
@@ -104,7 +118,7 @@ class AlignmentFamily(Family):
 class AlphaFold2Kind(AlignmentFamily):
     """A family of networks of AlphaFold2's architecture, all with `PredictSettings`."""
 
-    unshared = None
+    unshared: ClassVar[str | None] = None
 
     def own_settings(self, settings: PredictSettings) -> PredictSettings:
         """Return the settings of this kind of network; see `Family.own_settings`."""
@@ -177,7 +191,7 @@ class AlphaFold2Kind(AlignmentFamily):
 class SingleChainKind(AlphaFold2Kind):
     """A family of networks for single chains, whose features are sampled ahead of the network."""
 
-    samples_elsewhere = True
+    samples_elsewhere: ClassVar[bool] = True
 
     def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
         raise NotImplementedError

@@ -223,6 +223,8 @@ class Family(ABC):
             sentence; None for networks of AlphaFold2's kind, which can (`foldcli.pipeline.network.ranks`).
         samples_elsewhere: whether `sample` calls its argument `draw`, for which a run with GPUs starts
             processes.
+        size_unit: what `size` counts; the name of its column in plans.
+        citations: content of cite.bibtex in ColabFold's layout.
         rank_score: value of --rank that "auto" means.
         pairs_chains: whether its targets have several protein chains, whose alignments are paired.
         writer: writes the files of its models.
@@ -233,6 +235,8 @@ class Family(ABC):
     has_network: ClassVar[bool] = True
     unshared: ClassVar[str | None] = "--gpus-per-target: this network predicts each target on one device."
     samples_elsewhere: ClassVar[bool] = False
+    size_unit: ClassVar[str] = "residues"
+    citations: ClassVar[str] = ""
     rank_score: ClassVar[str] = "plddt"
     pairs_chains: ClassVar[bool] = False
     writer: ClassVar[ModelWriter] = RESIDUE_MODELS
@@ -300,7 +304,12 @@ class Family(ABC):
         """Import what predictions need, such as torch, in a process that has just been started."""
 
     def template_search(self, search: Any, source: Any) -> Any:
-        """Return the settings of the search for templates (`TemplateSettings`), as a network needs them."""
+        """Return the settings of the search for templates, as a network needs them; None for no search.
+
+        Args:
+            search: the settings that the options give (`TemplateSettings`).
+            source: the first model of the run.
+        """
         return search
 
     # targets
@@ -328,7 +337,7 @@ class Family(ABC):
 
     @abstractmethod
     def size(self, target: Any) -> int:
-        """Return the number in the column "residues" of the plan, after checking the target.
+        """Return the size of a target in `size_unit`, after checking the target.
 
         Raises:
             InputError: the target is invalid.

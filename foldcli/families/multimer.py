@@ -13,7 +13,7 @@ class Multimer(AlphaFold2Kind):
 
     name: ClassVar[str] = "multimer"
     rank_score: ClassVar[str] = "multimer"
-    pairs_chains = True
+    pairs_chains: ClassVar[bool] = True
 
     def claims(self, params: str | None) -> bool:
         """Return False: the same values name the parameters of `AlphaFold2`."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from foldcli.families.all_atom import AllAtom
 from foldcli.families.alphafold2 import AlphaFold2
 from foldcli.families.base import Family
 from foldcli.families.multimer import Multimer
@@ -14,7 +15,7 @@ from foldcli.families.template_copy import TemplateCopy
 from msa.base.errors import InputError
 
 # in the order in which they are asked; the last one claims everything else
-FAMILIES: list[Family] = [TemplateCopy(), Native(), Multimer(), AlphaFold2()]
+FAMILIES: list[Family] = [TemplateCopy(), AllAtom(), Native(), Multimer(), AlphaFold2()]
 
 
 def find_family(params: str | None) -> Family:

@@ -206,6 +206,8 @@ class NetworkOptions:
         rank_timeout: seconds without progress after which one of these processes counts as failed.
         num_recycles: value of `--num-recycle`; None selects the network's default.
         refine: value of `--refine`; None selects the network's default.
+        num_diffusion_samples: value of `--num-diffusion-samples`; None selects the network's default.
+        num_diffusion_steps: value of `--num-diffusion-steps`; None selects the network's default.
     """
 
     params: str | None
@@ -220,6 +222,8 @@ class NetworkOptions:
     rank_timeout: float = 600.0
     num_recycles: int | None = None
     refine: bool | None = None
+    num_diffusion_samples: int | None = None
+    num_diffusion_steps: int | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -237,7 +241,8 @@ class NetworkOptions:
             click.UsageError: --num-models is larger than the number of models.
         """
         copied_options = ("params", "model_type", "device", "max_memory", "precision", "kernels",
-                          "gpus_per_target", "rank_timeout", "num_recycles", "refine")  # fmt: skip
+                          "gpus_per_target", "rank_timeout", "num_recycles", "refine",
+                          "num_diffusion_samples", "num_diffusion_steps")  # fmt: skip
         models, num_models = options["models"], options["num_models"]
         if num_models is not None and num_models > len(models):
             raise click.UsageError(f"--num-models {num_models}: --models has only {len(models)}.")

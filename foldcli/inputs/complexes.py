@@ -58,6 +58,11 @@ class Complex:
         return sum(len(chain.sequence) for chain in self.chains)
 
 
+def chain_query(chain: FastaRecord) -> FastaRecord:
+    """Return the query that a chain is searched with; the same for equal chains of all targets."""
+    return replace(chain, header="query")
+
+
 def split_chains(record: JoinedRecord) -> Complex:
     """Split the sequence of a record at each `:` into the chains of a complex."""
     chains = [FastaRecord("", sequence) for sequence in record.sequence.split(":")]

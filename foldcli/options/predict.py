@@ -8,6 +8,7 @@ from click.shell_completion import CompletionItem
 from foldcli.options import common
 from foldcli.options.common import NumbersType, SizeType, combine
 from foldcli.outputs.layout import LAYOUTS
+from foldcli.params.openfold3 import OPENFOLD3
 from foldcli.params.parameters import ALPHAFOLD2, TEMPLATE, default_method
 from model.checkpoints.network_folder import COMPACT
 
@@ -22,7 +23,8 @@ class ParamsType(common.PathType):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the names that fit, and the kind of completion "file"."""
-        names = [name for name in (ALPHAFOLD2, COMPACT, TEMPLATE) if name.startswith(incomplete)]
+        known = (ALPHAFOLD2, COMPACT, OPENFOLD3, TEMPLATE)
+        names = [name for name in known if name.startswith(incomplete)]
         return [*super().shell_complete(ctx, param, incomplete), *map(CompletionItem, names)]
 
 
@@ -146,8 +148,9 @@ params_option = click.option(
     type=ParamsType(),
     show_default=f"$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params, else {default_method()}",
     help="Folder with DeepMind's params_model_*.npz, or with a network from `foldcli train --package`. "
-    "`alphafold2` are those of `foldcli params fetch`; `compact` is the small network in the package, for "
-    "single chains; `template` runs no network and copies the best template.",
+    "`alphafold2` are those of `foldcli params fetch`; `openfold3` those of `foldcli params fetch --which "
+    "openfold3`, for proteins, nucleic acids and ligands together; `compact` is the small network in the "
+    "package, for single chains; `template` runs no network and copies the best template.",
 )
 prediction_options = combine(
     click.option(
@@ -190,6 +193,20 @@ prediction_options = combine(
         metavar="ANGSTROM",
         show_default="0, never; 0.5 with multimer_v3 networks",
         help="Stop recycling once Cα distances change by less than this (Å, root mean square).",
+    ),
+    click.option(
+        "--num-diffusion-samples",
+        type=click.IntRange(1),
+        metavar="N",
+        show_default="5",
+        help="Structures for each seed, with all-atom networks.",
+    ),
+    click.option(
+        "--num-diffusion-steps",
+        type=click.IntRange(1),
+        metavar="N",
+        show_default="200",
+        help="Denoising steps of each structure, with all-atom networks.",
     ),
     click.option(
         "--num-seeds",

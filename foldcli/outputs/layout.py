@@ -59,6 +59,10 @@ _MODEL_FILES: dict[ModelKind, tuple[str, str, bool]] = {
     "cif": ("unrelaxed", ".cif", False),
     "scores": ("scores", ".json", True),
     "contacts": ("contacts", ".tsv", False),
+    # of all-atom networks: AlphaFold 3's two files, and the scores of pairs as ModelCIF
+    "summary_confidences": ("summary_confidences", ".json", False),
+    "confidences": ("confidences", ".json", False),
+    "pairwise": ("pairwise", ".cif", False),
     "single": ("single_repr", ".npy", True),
     "pair": ("pair_repr", ".npy", True),
     "all": ("all", ".npz", True),
@@ -131,6 +135,12 @@ class TargetFiles:
         """The folder of the structure files."""
         return self._folder_of(colabfold_writes=True)
 
+    @property
+    def pattern(self) -> str:
+        """The folder of the target's structures, or a pattern if all targets share it."""
+        shared = bool(self.shared_prefixes())
+        return f"{self.structures_folder}/{self.name}_*" if shared else f"{self.structures_folder}/"
+
     def path(self, kind: FileKind) -> Path:
         """Return the path of a file of the target, whether or not the file exists."""
         ending, colabfold_writes = _FILES[kind]
@@ -155,7 +165,8 @@ class TargetFiles:
     def model_files(self) -> list[Path]:
         """Return the existing files of models, from this and earlier runs."""
         existing = []
-        kinds: tuple[ModelKind, ...] = ("relaxed_pdb", *MODEL_KINDS, "contacts", "single", "pair", "all")
+        # `foldcli relax` and other programs write the other kind
+        kinds = (kind for kind in _MODEL_FILES if kind != "relaxed_cif")
         # in a folder of several targets, another target's name may begin with this one's
         endings_of_targets = tuple(ending for ending, _ in _FILES.values())
         for middle, ending, colabfold_writes in map(_model_file, kinds):
@@ -168,6 +179,11 @@ class TargetFiles:
                 if pattern.fullmatch(path.name) and not path.name.endswith(endings_of_targets)
             ]
         return sorted(existing)
+
+    @property
+    def has_molecules(self) -> bool:
+        """True if the target has models of an all-atom network, whose files are other ones."""
+        return any(self.folder.glob(f"{self.name}_summary_confidences_rank_*.json"))
 
     def files_to_archive(self) -> list[Path]:
         """Return the existing files of the target that belong in its archive, without done.json."""

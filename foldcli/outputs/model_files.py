@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _RESULT_SUFFIX = ".result.json"
 _MAX_RECYCLES = 10_000
 # values of a result that JSON leaves out if they are None
-_RARE = ("ranking_score", "file_kinds")
+_RARE = ("ranking_score", "file_kinds", "checks")
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class ModelResult:
         num_chains: number of chains.
         ranking_score: the network's own score, by which "auto" ranks its models; None for networks without.
         file_kinds: kinds of the model's files; None for those of `model_kinds`.
+        checks: result of the checks of the geometry in words; None for networks without.
     """
 
     tag: str
@@ -87,6 +88,7 @@ class ModelResult:
     num_chains: int = 1
     ranking_score: float | None = None
     file_kinds: tuple[ModelKind, ...] | None = None
+    checks: str | None = None
 
     @property
     def kinds(self) -> tuple[ModelKind, ...]:
@@ -136,7 +138,7 @@ class ModelResult:
             result.plddt, result.seconds, result.num_recycles, result.ptm or 0.0, result.iptm or 0.0,
             result.num_chains, result.ranking_score or 0.0,
         )  # fmt: skip
-        texts = (result.tag, result.fingerprint, result.copied_from or "")
+        texts = (result.tag, result.fingerprint, result.copied_from or "", result.checks or "")
         if not isinstance(result.relaxation or {}, dict):
             raise TypeError("the relaxation of a model's result is not a JSON object")
         worse = (result.relaxation or {}).get("worse", [])

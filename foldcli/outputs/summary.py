@@ -28,6 +28,8 @@ COLUMNS = (
     "target", "rank", "model", "plddt", "ptm", "iptm", "ranking_confidence", "residues", "alignment_rows",
     "hits", "recycles", "seconds", "untrained", "copied_from", "structure", "relaxed", "scores",
 )  # fmt: skip
+# further columns, if a model has such a value
+RARE_COLUMNS = ("ranking_score", "checks")
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
                 "relaxed": _relative_path(files, "relaxed_pdb", model, if_exists=True),
                 "scores": _relative_path(files, "scores", model),
             }
+            | {column: model[column] for column in RARE_COLUMNS if column in model}
             for model in done["ranking"]
         ]
     except (OSError, ValueError, LookupError, TypeError):
@@ -169,20 +172,24 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
 
 
 def _rounded_confidence(model: dict[str, Any]) -> float | None:
-    """Return the confidence that ranks the models of a complex; None for a single chain."""
+    """Return the score that ranks models: the network's own or that of a complex; None without one."""
+    if (own := model.get("ranking_score")) is not None:
+        return round(own, 3)
     if model.get("iptm") is None:
         return None
     return round(complex_confidence(model["ptm"], model["iptm"]), 3)
 
 
 def order_models(targets: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the models of all targets; if all are complexes, those with the highest confidence first.
+    """Return the models of all targets, by ranking score or, if all are complexes, by confidence.
 
     Args:
         targets: `finished_models` of each target.
     """
     finished = [models for models in targets if models]
-    if all(models[0]["iptm"] is not None for models in finished):
+    if finished and all("ranking_score" in models[0] for models in finished):
+        finished.sort(key=lambda models: -models[0]["ranking_score"])
+    elif all(models[0]["iptm"] is not None for models in finished):
         finished.sort(key=lambda models: -complex_confidence(models[0]["ptm"], models[0]["iptm"]))
     return [model for models in finished for model in models]
 
@@ -218,10 +225,11 @@ def write_table(path: Path, models: Sequence[dict[str, Any]]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
+    columns = [*COLUMNS, *(name for name in RARE_COLUMNS if any(name in model for model in models))]
     with atomic_write(path) as stream:
-        stream.write("\t".join(COLUMNS) + "\n")
+        stream.write("\t".join(columns) + "\n")
         for model in models:
-            stream.write("\t".join(_cell(model[column]) for column in COLUMNS) + "\n")
+            stream.write("\t".join(_cell(model.get(column)) for column in columns) + "\n")
 
 
 def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) -> TargetSummary:
@@ -232,7 +240,6 @@ def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) 
     """
     best, facts = done["ranking"][0], done["facts"]
     untrained = UNTRAINED in done["warnings"]
-    shared_folder = files.layout == "colabfold"
     return TargetSummary(
         name=files.name,
         residues=facts["residues"],
@@ -242,7 +249,7 @@ def _summarize(done: dict[str, Any], files: TargetFiles, finished_before: bool) 
         ptm=None if untrained else best["ptm"],
         iptm=None if untrained else best.get("iptm"),
         seconds=sum(stage["seconds"] for stage in done["stages"]),
-        files=f"{files.structures_folder}/{files.name}_*" if shared_folder else f"{files.structures_folder}/",
+        files=files.pattern,
         finished_before=finished_before,
         is_template_copy=best.get("copied_from") is not None,
     )

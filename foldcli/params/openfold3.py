@@ -7,13 +7,16 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from foldcli.params.parameters import default_folder
 from model.alphafold3.config import OPENBIND, P2
 from model.errors import ParametersError
 from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError
 
+# value of --params for the parameters in `openfold3_folder()`
+OPENFOLD3 = "openfold3"
 _FORMAT, _FORMAT_VERSION = "foldcli all-atom parameters", 1
-CHECKPOINT_SUFFIX = ".pt"
+SUFFIX, CHECKPOINT_SUFFIX = ".safetensors", ".pt"
 _BUCKET = "https://openfold3-data.s3.amazonaws.com/openfold3-parameters"
 LICENCE = (
     "OpenFold3's parameters are under the Apache License 2.0, https://www.apache.org/licenses/LICENSE-2.0"
@@ -73,6 +76,22 @@ class AllAtomParameters:
     source: str = ""
     source_sha256: str = ""
     checked: str = ""
+
+
+def openfold3_folder() -> Path:
+    """Return the folder of imported parameters, next to those of AlphaFold2."""
+    return default_folder() / OPENFOLD3
+
+
+def is_all_atom(path: Path) -> bool:
+    """Return True for a checkpoint or safetensors of an all-atom network, and for a folder of imported ones.
+
+    Raises:
+        ParametersError: a manifest is damaged.
+    """
+    if path.is_dir():
+        return bool(installed_parameters(path))
+    return path.suffix in (SUFFIX, CHECKPOINT_SUFFIX) and path.is_file()
 
 
 def find_parameters(path: Path, name: str | None = None) -> AllAtomParameters:

@@ -24,7 +24,7 @@ class ReportSettings:
     plots: bool = True
 
     def is_made(self, files: "TargetFiles") -> bool:
-        """Return True if a target has these parts, as far as every target has them."""
+        """Return True if a target has these parts, as far as it can have them."""
         kinds: tuple[FileKind, ...] = ("report",) if self.page else ()
-        kinds += ("plddt", "thumbnail") if self.plots else ()
+        kinds += ("plddt", "thumbnail") if self.plots and not files.has_molecules else ()
         return all(files.path(kind).is_file() for kind in kinds)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from cuda.fused.chunking import chunk_budget
 from model.alphafold3.blocks import MsaBlock, Stack, pairformer
 from model.alphafold3.confidence import Confidence, score_sample
 from model.alphafold3.config import AlphaFold3Config
@@ -135,6 +136,7 @@ class AlphaFold3(nn.Module):
         steps: int = 200,
         samples: int = 5,
         progress: Callable[[int], None] | None = None,
+        chunk_elements: int | None = None,
     ) -> Prediction:
         """Predict structures of a target and score them.
 
@@ -145,7 +147,20 @@ class AlphaFold3(nn.Module):
             steps: denoising steps.
             samples: number of structures.
             progress: called after each step with the number of steps done.
+            chunk_elements: maximum elements of intermediates held at once; None for a default by device.
         """
+        with chunk_budget(chunk_elements):
+            return self._predict(inputs, draws, cycles, steps, samples, progress)
+
+    def _predict(
+        self,
+        inputs: AlphaFold3Inputs,
+        draws: Draws,
+        cycles: int,
+        steps: int,
+        samples: int,
+        progress: Callable[[int], None] | None,
+    ) -> Prediction:
         trunk = self.trunk(inputs, draws, cycles=cycles)
         positions = self.sample(inputs, trunk, draws, steps=steps, samples=samples, progress=progress)
         distogram = self.aux_heads.distogram(trunk.pair)

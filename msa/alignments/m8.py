@@ -53,7 +53,7 @@ COLUMNS: dict[str, Column] = {
     "tlen": ("%d", lambda query, hits: hits.target_lengths.tolist()),
     "qcov": ("%.3f", lambda query, hits: hits.query_coverages.tolist()),
     "tcov": ("%.3f", lambda query, hits: hits.target_coverages.tolist()),
-    "cigar": ("%s", lambda query, hits: (hit.cigar for hit in hits)),
+    "cigar": ("%s", lambda query, hits: (hit.alignment.cigar for hit in hits)),
     "qseq": ("%s", lambda query, hits: repeat(query.sequence, len(hits))),
     "tseq": ("%s", lambda query, hits: (hit.sequence for hit in hits)),
     "qaln": ("%s", lambda query, hits: (hit.aligned(query.sequence)[0] for hit in hits)),

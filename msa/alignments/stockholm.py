@@ -192,7 +192,12 @@ def write_stockholm(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") 
             for (inserted, residue), width in zip(columns, insertion_widths, strict=True)
         )
 
-    names = unique_names([query.id or "query", *(f"{hit.id}/{hit.tstart}-{hit.tend}" for hit in hits)])
+    names = unique_names(
+        [
+            query.id or "query",
+            *(f"{hit.id}/{hit.alignment.target_start}-{hit.alignment.target_end}" for hit in hits),
+        ]
+    )
     name_width = max(len("#=GC RF"), *map(len, names)) + 1
     stream.write("# STOCKHOLM 1.0\n")
     for name, header in zip(names, [query.header, *(hit.header for hit in hits)], strict=True):

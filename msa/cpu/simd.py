@@ -97,29 +97,9 @@ class Vectors:
         """Write to an integer address, of any alignment, plus a constant offset in bytes."""
         self._builder.store(value, self._pointer(address, offset), align=1)
 
-    def add(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        """Add with saturation."""
-        return self._call("sadd.sat", x, y)
-
-    def subtract(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        """Subtract with saturation."""
-        return self._call("ssub.sat", x, y)
-
-    def maximum(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        """Return the larger element of each lane."""
-        return self._call("smax", x, y)
-
-    def minimum(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        """Return the smaller element of each lane."""
-        return self._call("smin", x, y)
-
     def bitwise_and(self, x: ir.Value, y: ir.Value) -> ir.Value:
         """Return the bits that are set in both."""
         return self._builder.and_(x, y)
-
-    def largest(self, x: ir.Value) -> ir.Value:
-        """Return the largest element."""
-        return self._reduce("smax", x)
 
     def any_positive(self, x: ir.Value) -> ir.Value:
         """Return a single bit: 1 if any element is greater than 0."""
@@ -186,11 +166,19 @@ class Vectors:
         return self._builder.inttoptr(address, self.type.as_pointer())
 
     def _call(self, name: str, x: ir.Value, y: ir.Value) -> ir.Value:
+        """Combine vectors lane by lane."""
         kind = ir.FunctionType(self.type, [self.type, self.type])
         symbol = f"llvm.{name}.v{self.count}i{self.bits}"
         return self._builder.call(cgutils.get_or_insert_function(self._builder.module, kind, symbol), [x, y])
 
     def _reduce(self, name: str, x: ir.Value) -> ir.Value:
+        """Combine the lanes of a vector."""
         kind = ir.FunctionType(self.element, [self.type])
         symbol = f"llvm.vector.reduce.{name}.v{self.count}i{self.bits}"
         return self._builder.call(cgutils.get_or_insert_function(self._builder.module, kind, symbol), [x])
+
+    add = functools.partialmethod(_call, "sadd.sat")
+    subtract = functools.partialmethod(_call, "ssub.sat")
+    maximum = functools.partialmethod(_call, "smax")
+    minimum = functools.partialmethod(_call, "smin")
+    largest = functools.partialmethod(_reduce, "smax")

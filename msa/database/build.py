@@ -262,8 +262,7 @@ class _FastaSource:
                     yield block
             self.description.append({"name": Path(name).name, "bytes": fasta_bytes})
 
-    def parse(self, block: FastaBlock) -> ParsedBlock:
-        return parse_block(block)
+    parse = staticmethod(parse_block)
 
 
 def _parse_in_order(

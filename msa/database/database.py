@@ -162,13 +162,9 @@ class TargetDatabase:
         spans = zip(starts.tolist(), ends.tolist(), strict=True)
         return np.concatenate([np.empty(0, np.int64), *(members[a:b] for a, b in spans)])
 
-    def codes(self, index: int) -> np.ndarray:
-        """Return a view of a sequence, uint8 [length], with mask bits; 0 ≤ index < len(self)."""
-        return self.arrays.codes(index)
-
     def sequence(self, index: int) -> str:
         """Return a sequence as upper-case letters, ignoring the mask."""
-        return alphabet.decode(self.codes(index))
+        return alphabet.decode(self.arrays.codes(index))
 
     def header(self, index: int) -> str:
         """Return the header line of a sequence, without `>`."""

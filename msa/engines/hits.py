@@ -104,36 +104,6 @@ class Hit:
         return first_word(self.header)
 
     @property
-    def score(self) -> int:
-        """Raw score."""
-        return self.alignment.score
-
-    @property
-    def cigar(self) -> str:
-        """The alignment's path; see LocalAlignment."""
-        return self.alignment.cigar
-
-    @property
-    def qstart(self) -> int:
-        """First query position, from 1."""
-        return self.alignment.query_start
-
-    @property
-    def qend(self) -> int:
-        """Last query position, inclusive."""
-        return self.alignment.query_end
-
-    @property
-    def tstart(self) -> int:
-        """First target position, from 1."""
-        return self.alignment.target_start
-
-    @property
-    def tend(self) -> int:
-        """Last target position, inclusive."""
-        return self.alignment.target_end
-
-    @property
     def target_length(self) -> int:
         """Residues of the target."""
         return len(self.sequence)
@@ -146,12 +116,12 @@ class Hit:
     @property
     def query_coverage(self) -> float:
         """Fraction of the query between the alignment's ends."""
-        return (self.qend - self.qstart + 1) / self.query_length
+        return (self.alignment.query_end - self.alignment.query_start + 1) / self.query_length
 
     @property
     def target_coverage(self) -> float:
         """Fraction of the target between the alignment's ends."""
-        return (self.tend - self.tstart + 1) / self.target_length
+        return (self.alignment.target_end - self.alignment.target_start + 1) / self.target_length
 
     def aligned(self, query: str) -> tuple[str, str]:
         """Return query and target between the alignment's ends, equally long, with `-` for gaps.
@@ -160,7 +130,7 @@ class Hit:
             query: the query's residues.
         """
         query_parts, target_parts = [], []
-        i, j = self.qstart - 1, self.tstart - 1
+        i, j = self.alignment.query_start - 1, self.alignment.target_start - 1
         for length, operation in self.alignment.operations:
             gap = "-" * length
             query_parts.append(gap if operation == "D" else query[i : i + length])

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,14 @@ import numpy as np
 from numba import cuda
 
 from cuda.alignment import DeviceSequences
-from cuda.alignment.gapless import GaplessBounder, GaplessScorer
+from cuda.alignment.gapless import GaplessBounder
 from cuda.alignment.gapless.generator import Variant
-from cuda.alignment.gapless.launch_table import Launch, ScoreKind, launch_table, local_table_path
-from cuda.alignment.gapless.layout import BYTE, HALF, Layout
+from cuda.alignment.gapless.launch_table import Launch, launch_table, local_table_path
+from cuda.alignment.gapless.layout import BYTE, Layout
 from cuda.alignment.gapless.runtime import Device, PreparedKernel, prepare_kernel
 from msa.gpu.device.devices import Gpu
 
-QUERY_LENGTHS: dict[ScoreKind, tuple[int, ...]] = {
-    "exact": (*range(32, 513, 32), *range(576, 1025, 64), *range(1152, 2049, 128)),
-    "bounds": (*range(16, 513, 16), *range(544, 1025, 32), *range(1088, 2049, 64)),
-}
+QUERY_LENGTHS = *range(16, 513, 16), *range(544, 1025, 32), *range(1088, 2049, 64)
 """Query lengths of the rows of a launch table: multiples of what 4, 8 and 16 lanes can hold."""
 
 TARGET_RESIDUES = 2**28
@@ -32,7 +28,6 @@ TARGET_RESIDUES = 2**28
 LaunchRows = dict[str, list[dict[str, float]]]
 """Rows of a launch table by kind of score, as in cuda/alignment/gapless/tuning/*.json."""
 
-_KINDS: tuple[ScoreKind, ...] = ("bounds", "exact")
 _CELLS_PER_CLOCK = 64
 """Cells per clock and multiprocessor if shared memory delivers two bytes per cell at its full rate."""
 _BLOCK_SHAPES = ((128, 4), (192, 2), (192, 3), (256, 2), (256, 3), (256, 4), (384, 2))
@@ -40,26 +35,9 @@ _BLOCK_SHAPES = ((128, 4), (192, 2), (192, 3), (256, 2), (256, 3), (256, 4), (38
 _REGISTERS = 2**16
 # minimum registers of a thread in addition to its cells
 _OVERHEAD_REGISTERS = 34
-# fewest lanes per target; exact scores are not computed for whole databases, so few lanes gain nothing
-_FEWEST_LANES: dict[ScoreKind, int] = {"bounds": 1, "exact": 4}
 _LANE_COUNTS = 3
 """Numbers of lanes to try. The fewer, the less often each residue is fetched, but the longer each target
 takes."""
-
-
-@dataclass(frozen=True)
-class GaplessSpeed:
-    """The speed of the filter, in 10¹² cells (query residues × target residues) per second of GPU time.
-
-    Args:
-        length: residues of the query and of each target.
-        bounds: speed of the upper bounds.
-        exact: speed of the exact scores.
-    """
-
-    length: int
-    bounds: float
-    exact: float
 
 
 class GaplessBenchmark:
@@ -76,12 +54,15 @@ class GaplessBenchmark:
         self.table_path = local_table_path(gpu.name, kernels)
         """Path of this machine's own launch table for the GPU."""
 
-    def speed(self, length: int, residues: int = TARGET_RESIDUES) -> GaplessSpeed:
+    def speed(self, length: int, residues: int = TARGET_RESIDUES) -> float:
         """Time the filter on random targets of the query's length, with the launches that a search uses.
 
         Args:
             length: of the query.
             residues: approximate residues of all targets.
+
+        Returns:
+            10¹² cells (query residues × target residues) per second of GPU time.
         """
         count = max(1, residues // length)
         stride = (length + 3) // 4 * 4
@@ -89,14 +70,8 @@ class GaplessBenchmark:
         profile = _random_profile(length)
         codes = rng.integers(0, 20, count * stride, dtype=np.uint8)
         targets = _equal_targets(cuda.to_device(codes), count, length)
-        bounds, scores = cuda.device_array(count, np.int16), cuda.device_array(count, np.int32)
-        bounder, scorer = GaplessBounder(profile, self._kernels), GaplessScorer(profile, self._kernels)
-        cells = length * length * count / 1e12
-        return GaplessSpeed(
-            length,
-            cells / min_seconds(lambda: bounder.bound_all(targets, bounds), 5),
-            cells / min_seconds(lambda: scorer.score_all(targets, scores), 5),
-        )
+        bounds, bounder = cuda.device_array(count, np.int16), GaplessBounder(profile, self._kernels)
+        return length * length * count / 1e12 / min_seconds(lambda: bounder.bound_all(targets, bounds), 5)
 
     def tune(
         self, lengths: Sequence[int], report: Callable[[str], None], max_targets: int = TARGET_RESIDUES
@@ -109,18 +84,13 @@ class GaplessBenchmark:
             report: called with one line for every launch tried.
             max_targets: maximum number of targets; they have at most TARGET_RESIDUES residues together.
         """
-        device = Device.current()
-        table: LaunchRows = {}
-        for kind in _KINDS:
-            rows: dict[float, dict[str, float]] = {
-                longest: _table_row(longest, launch)
-                for longest, launch in launch_table(device.name, kind, self._kernels).items()
-            }
-            report(f"{kind}:")
-            tuned = tune_launches(lengths or list(map(int, rows)), max_targets, self._kernels, report, kind)
-            rows |= {row["longest_query"]: row for row in tuned}
-            table[kind] = [rows[longest] for longest in sorted(rows)]
-        return table
+        rows: dict[float, dict[str, float]] = {
+            longest: _table_row(longest, launch)
+            for longest, launch in launch_table(Device.current().name, self._kernels).items()
+        }
+        tuned = tune_launches(lengths or list(map(int, rows)), max_targets, self._kernels, report)
+        rows |= {row["longest_query"]: row for row in tuned}
+        return {"bounds": [rows[longest] for longest in sorted(rows)]}
 
 
 def shared_memory_limit() -> float:
@@ -151,15 +121,13 @@ def min_seconds(queue: Callable[[], None], repeats: int) -> float:
     return best
 
 
-def candidate_launches(length: int, kind: ScoreKind, device: Device) -> Iterator[Launch]:
+def candidate_launches(length: int, device: Device) -> Iterator[Launch]:
     """Yield the launches to try for a query of this length."""
-    entry_bytes = 1 if kind == "bounds" else 2
-    step = 4 * entry_bytes
     layouts = []
     for lanes in (1, 2, 4, 8, 16, 32):
-        columns = -(-length // (step * lanes)) * step
-        if lanes >= _FEWEST_LANES[kind] and columns <= 128:
-            layouts.append(Layout(lanes, columns, entry_bytes))
+        columns = -(-length // (4 * lanes)) * 4
+        if columns <= 128:
+            layouts.append(Layout(lanes, columns, 1))
     for layout in layouts[:_LANE_COUNTS]:
         for threads, blocks in _BLOCK_SHAPES:
             registers = layout.pairs + _OVERHEAD_REGISTERS
@@ -169,27 +137,22 @@ def candidate_launches(length: int, kind: ScoreKind, device: Device) -> Iterator
 
 
 def tune_launches(
-    lengths: Iterable[int],
-    max_targets: int,
-    cache: Path,
-    report: Callable[[str], None],
-    kind: ScoreKind = "bounds",
+    lengths: Iterable[int], max_targets: int, cache: Path, report: Callable[[str], None]
 ) -> list[dict[str, float]]:
     """Time all candidate launches on random targets of the query's length.
 
     Args:
-        lengths: query lengths, for example QUERY_LENGTHS[kind].
+        lengths: query lengths, for example QUERY_LENGTHS.
         max_targets: maximum number of targets; they have at most TARGET_RESIDUES residues together.
         cache: folder for generated and compiled kernels.
         report: called with one line for every launch tried.
-        kind: of the scores.
 
     Returns:
         Rows of a launch table: longest_query, lanes, columns, threads, blocks, tcups (10¹² cells per second).
     """
     device = Device.current()
-    candidates = {length: list(candidate_launches(length, kind, device)) for length in lengths}
-    jobs = [(launch, kind, cache) for launches in candidates.values() for launch in launches]
+    candidates = {length: list(candidate_launches(length, device)) for length in lengths}
+    jobs = [(launch, cache) for launches in candidates.values() for launch in launches]
     # compile in several processes, because compilers hold a lock
     with multiprocessing.get_context("spawn").Pool(min(len(jobs), os.cpu_count() or 1)) as pool:
         pool.map(_compile, jobs, chunksize=1)
@@ -203,10 +166,10 @@ def tune_launches(
         for launch in launches:
             layout = launch.layout
             shape = f"{layout.lanes} × {layout.columns}, {launch.threads} × {launch.blocks}"
-            if spilled := _prepare(launch, kind, cache).spilled_bytes:
+            if spilled := _prepare(launch, cache).spilled_bytes:
                 report(f"{length} {shape}: {spilled} bytes spilled")
                 continue
-            seconds = min_seconds(_queue_filter(launch, kind, cache, targets, length), 3)
+            seconds = min_seconds(_queue_filter(launch, cache, targets, length), 3)
             speed = length * length * count / seconds / 1e12
             report(f"{length} {shape}: {speed:.2f} TCUPS")
             if best is None or speed > best[0]:
@@ -238,25 +201,19 @@ def _random_profile(length: int) -> np.ndarray:
     return np.random.default_rng(length).integers(-5, 4, (length, 32)).astype(np.int16)
 
 
-def _prepare(launch: Launch, kind: ScoreKind, cache: Path) -> PreparedKernel:
+def _prepare(launch: Launch, cache: Path) -> PreparedKernel:
     """Compile or load the kernel of a launch."""
     device = Device.current()
-    variant = Variant(kind, launch.layout, BYTE if kind == "bounds" else HALF, device.integer_maximum)
+    variant = Variant("bounds", launch.layout, BYTE, device.integer_maximum)
     return prepare_kernel(variant, launch, cache, device)
 
 
-def _compile(job: tuple[Launch, ScoreKind, Path]) -> None:
+def _compile(job: tuple[Launch, Path]) -> None:
     """Compile a kernel into the cache."""
     _prepare(*job)
 
 
-def _queue_filter(
-    launch: Launch, kind: ScoreKind, cache: Path, targets: DeviceSequences, length: int
-) -> Callable[[], None]:
+def _queue_filter(launch: Launch, cache: Path, targets: DeviceSequences, length: int) -> Callable[[], None]:
     """Return a function that queues the filter on the default stream."""
-    count = targets.lengths.size
-    if kind == "bounds":
-        bounder = GaplessBounder(_random_profile(length), cache, launch)
-        return partial(bounder.bound_all, targets, cuda.device_array(count, np.int16))
-    scorer = GaplessScorer(_random_profile(length), cache, launch=launch)
-    return partial(scorer.score_all, targets, cuda.device_array(count, np.int32))
+    bounder = GaplessBounder(_random_profile(length), cache, launch)
+    return partial(bounder.bound_all, targets, cuda.device_array(targets.lengths.size, np.int16))

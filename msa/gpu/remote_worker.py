@@ -71,7 +71,6 @@ class RemoteWorker(RemoteAligner):
         super().__init__(process)
         self._process, self._settings, self._lifetime = process, settings, lifetime
         self._opened = process.request("open", process.gpu, settings, share)
-        self._opened.add_done_callback(partial(_note_mode, process))
 
     @property
     def gpu(self) -> Gpu:
@@ -153,8 +152,6 @@ class GpuProcess(Requests):
         started = take_process(gpu, command)
         self.process, self._compile_progress = started.process, compile_progress
         self.status = WorkerStatus(False, {})
-        self.is_shared = False
-        """True once it is known that other processes can use the GPU at the same time."""
         super().__init__(gpu, started.socket)
 
     def wait(self) -> None:
@@ -202,22 +199,12 @@ class _SummedProgress:
             self._progress(*map(sum, zip(*self._per_process, strict=True)))
 
 
-def _note_mode(process: GpuProcess, opened: "Future[Gpu]") -> None:
-    """Note whether the GPU can be shared, once it has been opened."""
-    process.is_shared = opened.exception() is None and opened.result().is_shared
-
-
 def _end_processes(processes: Sequence[GpuProcess]) -> None:
-    """End all processes in parallel.
-
-    The driver needs 0.15 s to free a GPU's memory, for which only the next user of an exclusive GPU would
-    have to wait.
-    """
+    """End all processes in parallel."""
     for process in processes:
         process.hang_up()
     for process in processes:
-        if not process.is_shared:
-            process.wait()
+        process.wait()
 
 
 def _exit_reason(code: int) -> str:

@@ -208,7 +208,7 @@ class _Molecules:
 
     def begin_model(self) -> None:
         """Begin another model of the same molecules."""
-        self._pieces = {key: piece.restart() for key, piece in self._pieces.items()}
+        self._pieces = {key: _Piece(piece.name) for key, piece in self._pieces.items()}
 
     def end_chain(self) -> None:
         """End the molecule of the last atom."""
@@ -248,10 +248,6 @@ class _Piece:
         self.following: str | None = None
         self._atoms: set[str] = set()
         self._number: int | None = None
-
-    def restart(self) -> "_Piece":
-        """Return the same molecule in the next model."""
-        return _Piece(self.name)
 
     def ends_before(self, line: str) -> bool:
         """Return True if an atom belongs to another molecule."""

@@ -77,7 +77,7 @@ class EntryReader:
         self._unreleased_bytes = 0
         self.count = self.bytes = 0
         self._ascending, last = True, -1
-        for chunk in self._index_chunks():
+        for chunk in _read_index(self.index, self.entry_format.terminator_length):
             self._ascending &= bool(chunk.keys[0] >= last and np.all(chunk.keys[1:] >= chunk.keys[:-1]))
             last = int(chunk.keys[-1])
             self.count += len(chunk)
@@ -103,9 +103,9 @@ class EntryReader:
         A chunk has about 200,000 entries, or all of them if the index is not sorted by key.
         """
         if self._ascending:
-            yield from self._index_chunks()
+            yield from _read_index(self.index, self.entry_format.terminator_length)
             return
-        entries = _concatenate(list(self._index_chunks()))
+        entries = _concatenate(list(_read_index(self.index, self.entry_format.terminator_length)))
         yield entries[np.argsort(entries.keys, kind="stable")]
 
     def copy(self, entries: Entries, out: np.ndarray, out_offsets: np.ndarray, table: np.ndarray) -> None:
@@ -145,9 +145,6 @@ class EntryReader:
                     self.name,
                 )
             self._release_pages(int(in_file.lengths.sum()))
-
-    def _index_chunks(self) -> Iterator[Entries]:
-        return _read_index(self.index, self.entry_format.terminator_length)
 
     def close(self) -> None:
         """Drop the memory maps; each is unmapped with the last array that refers to it."""

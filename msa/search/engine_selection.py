@@ -13,7 +13,6 @@ from msa.engines.engine import Engine
 from msa.gpu.device.devices import GpuUnavailable, find_gpu
 from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.device.opening import open_in_background
-from msa.gpu.device.process_state import without_collection
 from msa.gpu.engine import GpuEngine
 from msa.gpu.worker.interface import GpuSettings, GpuWorker
 from msa.gpu.worker.process_start import is_started_ahead, take_scoring_process
@@ -130,8 +129,8 @@ def _process_engine(number: int, settings: GpuSettings, compile_progress: Compil
 def _resident_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
     """Create the engine for one GPU in this process, unless its database turns out not to fit."""
     open_in_background(f"cuda:{number}")
-    with without_collection():
-        from msa.gpu.worker.local_worker import LocalWorker  # while the driver starts
+    from msa.gpu.worker.local_worker import LocalWorker  # while the driver starts
+
     worker = LocalWorker(find_gpu(number), settings, compile_progress)
 
     def replacement_workers(targets: SequenceArrays) -> Sequence[GpuWorker] | None:

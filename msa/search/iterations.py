@@ -125,35 +125,6 @@ class IteratedSearch:
         with self._family_threads() as pool:
             yield from _Iterations(self, queries, progress, pool).run_next(earlier)
 
-    def search_once(
-        self,
-        profiles: Iterable[QueryProfile | Family],
-        of_families: bool,
-        max_evalue: float,
-        progress: Callable[[int], None],
-    ) -> Iterator[QueryHits]:
-        """Search with each profile once.
-
-        Args:
-            profiles: profiles or families; consumed lazily, as the engine has capacity.
-            of_families: whether `profiles` contains families.
-            max_evalue: largest E-value of a hit.
-            progress: see `run`.
-
-        Returns:
-            The hits of each query, in order.
-        """
-        search = ProfileSearch(
-            self.database,
-            self.settings,
-            self.engine,
-            of_families,
-            max_evalue,
-            self.keep_filtered,
-            self.keep_all,
-        )
-        return search.run(profiles, progress)
-
     def _family_processes(self, queries: int) -> contextlib.AbstractContextManager[FamilyProcesses | None]:
         """Start processes that build families, if this process drives GPUs and there are many queries."""
         settings = self.settings
@@ -208,9 +179,9 @@ class _Iterations:
         else:
             active = self._update_families(self._search_queries(all_queries, settings.e_profile))
             for _ in range(settings.num_iterations - 2):
-                active = self._update_families(self._search_families(active, settings.e_profile))
+                active = self._update_families(self._search_one_kind(active, True, settings.e_profile))
             if settings.evalue <= settings.e_profile:
-                last = self._search_families(active, settings.evalue)
+                last = self._search_one_kind(active, True, settings.evalue)
             else:
                 # all queries take part, as soon as all families are known
                 deque(active, maxlen=0)
@@ -294,14 +265,10 @@ class _Iterations:
         # only one engine call may be active: finish the first before the second starts
         return heapq.merge(list(first), second, key=lambda found: found[0])
 
-    def _search_families(self, indices: Iterable[int], max_evalue: float) -> Iterator[tuple[int, QueryHits]]:
-        """Search once with each of the given queries, which all have a family, in the order given."""
-        return self._search_one_kind(indices, True, max_evalue)
-
     def _search_one_kind(
         self, indices: Iterable[int], of_families: bool, max_evalue: float
     ) -> Iterator[tuple[int, QueryHits]]:
-        """Search with queries that all have a family, or all have none."""
+        """Search once with queries that all have a family, or all have none, in the order given."""
         taken: deque[int] = deque()
         before = self._filtered_pairs
         self._all_taken = False
@@ -319,7 +286,11 @@ class _Iterations:
                 self._reported_pairs = max(self._reported_pairs, before + pairs)
                 self._progress(self._reported_pairs)
 
-        for result in self._search.search_once(profiles(), of_families, max_evalue, progress):
+        one = self._search
+        search = ProfileSearch(
+            one.database, one.settings, one.engine, of_families, max_evalue, one.keep_filtered, one.keep_all
+        )
+        for result in search.run(profiles(), progress):
             yield taken.popleft(), result
 
     def _profile(self, k: int) -> QueryProfile:

@@ -2,9 +2,8 @@
 
     M[i, j] = max(0, M[i−1, j−1] + Q[i, s_j]); the score is the largest M. Masked residues are scored as X.
 
-`GaplessBounder` computes upper bounds of the scores, which is faster; `GaplessScorer` computes the exact
-scores of all targets, and `ListScorer` those of listed targets, for several queries at once. Launch
-configurations measured per GPU are in tuning/*.json.
+`GaplessBounder` computes upper bounds of the scores, which is faster; `ListScorer` computes the exact scores
+of listed targets, for several queries at once. Launch configurations measured per GPU are in tuning/*.json.
 """
 
 from cuda.alignment.gapless.bounder import GaplessBounder
@@ -12,13 +11,11 @@ from cuda.alignment.gapless.generator import UNBOUNDED
 from cuda.alignment.gapless.list_scorer import ListScorer
 from cuda.alignment.gapless.lists import TargetLists
 from cuda.alignment.gapless.runtime import TableUploader, UploadedArray, UploadedTable
-from cuda.alignment.gapless.scorer import GaplessScorer
 from cuda.alignment.gapless.tables import ProfileLimits, profile_limits
 
 __all__ = [
     "UNBOUNDED",
     "GaplessBounder",
-    "GaplessScorer",
     "ListScorer",
     "ProfileLimits",
     "TableUploader",

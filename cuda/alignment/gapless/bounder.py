@@ -24,9 +24,8 @@ from cuda.alignment.gapless.runtime import (
     prepare_kernel,
     stream_buffers,
 )
-from cuda.alignment.gapless.scorer import check_profile
 from cuda.alignment.gapless.signatures import FILL_UNBOUNDED, THREADS
-from cuda.alignment.gapless.tables import ProfileLimits, TableSource, profile_limits
+from cuda.alignment.gapless.tables import ProfileLimits, TableSource, check_profile, profile_limits
 from cuda.alignment.kernel_cache import compiled_kernel
 
 _PART_FACTOR = 1.5
@@ -72,7 +71,7 @@ class GaplessBounder:
         self._device, self._cache = Device.current(), cache
         length = len(profile)
         if launch is None:
-            table = self._device.name, self._device.shared_bytes, "bounds", cache
+            table = self._device.name, self._device.shared_bytes, cache
             tiles = -(-length // max(max_query_length(*table), 1))
             launch = choose_launch(-(-length // tiles), *table)
         if limits.highest_entry > MAX_SCORE:

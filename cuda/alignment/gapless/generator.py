@@ -7,8 +7,8 @@ before that is overwritten, and nothing is copied.
 All kernels process a target in the same way (`source`). They differ in the targets that they process, and in
 what they do with a score:
 
-    exact     all targets, longest first; scores that reach the limit are flagged
-    listed    stretches of the targets in lists (lists.py), for several queries, each with its own blocks
+    listed    exact scores of stretches of the targets in lists (lists.py), for several queries, each with its
+              own blocks
     bounds    all targets; a score that reaches the limit becomes UNBOUNDED. Several groups of a warp share
               each long target, which would otherwise keep a single group busy after all others have finished
     bordered  bounds of one tile of a longer query: reads the last column of the previous tile from global
@@ -21,7 +21,7 @@ from typing import Literal
 from cuda.alignment.gapless.layout import BYTE, RESET, Arithmetic, Layout
 from cuda.alignment.gapless.lists import LISTED, SCORED, STRETCHES, TAKEN, WARPS
 
-Kind = Literal["exact", "listed", "bounds", "bordered"]
+Kind = Literal["listed", "bounds", "bordered"]
 
 UNBOUNDED = 2**15 - 1
 """Replaces a bound that the kernel cannot guarantee."""
@@ -41,7 +41,7 @@ class Variant:
     """A kernel to generate.
 
     Args:
-        kind: "exact", "listed", "bounds" or "bordered".
+        kind: "listed", "bounds" or "bordered".
         layout: lanes and columns.
         arithmetic: number format; "byte" for bounds and bordered only.
         packed_integer_maximum: whether the GPU has max.s16x2 (sm_90), which handles two numbers per
@@ -80,7 +80,6 @@ class Variant:
 
 
 _ARGUMENTS: dict[Kind, str] = {
-    "exact": "work, flagged, scores",
     "listed": "state, scores, targets, ends, first_query, blocks, stretch",
     "bounds": "work, bounds, slack, longest_part, overlap",
     "bordered": "work, bounds, slack, border, first_tile, from_byte, to_byte",
@@ -111,7 +110,6 @@ _COUNTERS = (
 
 # computes the range of targets; warps take targets from last to first, so that the longest come first
 _WORK_RANGE: dict[Kind, str] = {
-    "exact": "begin, end = 0, lengths.size",
     "listed": "",
     # Targets are divided into classes by length. Those of class c are cut into 2ᶜ parts, one for each group
     # of a warp in the last class. Class c begins at target begins[c]. Searches for longer targets never end
@@ -165,7 +163,6 @@ if valid:
 """
 
 _TAKE_WORK: dict[Kind, str] = {
-    "exact": _TAKE_TARGET,
     "bounds": """
 class_, later, begin, end = np.int32({last_class}), taken, np.int32(0), np.int32(0)
 while class_ >= 0:
@@ -230,11 +227,6 @@ if valid:
 
 # executed by the first lane of each group
 _STORE_SCORE: dict[Kind, str] = {
-    "exact": """
-scores[target] = score
-if score >= {limit}:
-    flagged[1 + cuda.atomic.add(flagged, 0, 1)] = target
-""",
     "listed": """
 cuda.atomic.max(scores, (query, position), score)
 """,

@@ -30,47 +30,6 @@ def _best_of_diagonals(
     return best
 
 
-def gapless_wide(
-    profile: Any,
-    query_length: Any,
-    residues: Any,
-    offsets: Any,
-    lengths: Any,
-    score_all: Any,
-    work: Any,
-    flagged: Any,
-    scores: Any,
-) -> None:
-    """Score targets in 32 bits, without limits on scores or query length; one block per target at a time.
-
-    Each thread computes whole diagonals, which takes longer per cell than the packed kernels.
-
-    Args:
-        profile: int32 [LETTERS · query_length], letter by letter.
-        query_length: int32.
-        residues: uint8 [bytes].
-        offsets: int64 [n].
-        lengths: int32 [n].
-        score_all: int32, 1 to score all targets, 0 to score the flagged ones.
-        work: int32 [2], zero between calls.
-        flagged: int32 [n + 1], the number of flagged targets, then the targets; emptied on return.
-        scores: int32 [n].
-    """
-    count = lengths.size if score_all else flagged[0]
-    for k in range(cuda.blockIdx.x, count, cuda.gridDim.x):
-        target = k if score_all else flagged[1 + k]
-        if cuda.threadIdx.x == 0:
-            scores[target] = 0
-        cuda.syncthreads()
-        best = _best_of_diagonals(profile, 0, query_length, residues, offsets[target], lengths[target])
-        cuda.atomic.max(scores, target, best)
-    cuda.syncthreads()
-    # when the last block gets here, all blocks have read the number of flagged targets
-    if cuda.threadIdx.x == 0 and cuda.atomic.add(work, 1, 1) == cuda.gridDim.x - 1:
-        work[1] = 0
-        flagged[0] = 0
-
-
 def rescore_listed(
     profiles: Any,
     residues: Any,
@@ -81,7 +40,9 @@ def rescore_listed(
     state: Any,
     blocks: Any,
 ) -> None:
-    """Score unscored targets of lists as `gapless_wide` does, if their 16-bit scores reach a limit.
+    """Score unscored targets of lists in 32 bits, if their 16-bit scores reach a limit.
+
+    Each thread computes whole diagonals, which takes longer per cell than the packed kernels.
 
     Args:
         profiles: int32, MEMBER_SIZE numbers for each query that this applies to: its row in the lists, the

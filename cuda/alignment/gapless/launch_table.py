@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal
 
 from cuda.alignment.gapless.layout import Layout
 
 DEFAULT = "default"
-ScoreKind = Literal["exact", "bounds"]
 
 
 @dataclass(frozen=True)
@@ -47,14 +45,11 @@ def _file_name(device: str) -> str:
 
 
 @cache
-def launch_table(
-    device: str = DEFAULT, kind: ScoreKind = "exact", kernels: Path | None = None
-) -> dict[int, Launch]:
-    """Read the launches, keyed by the longest query length that each supports, in ascending order.
+def launch_table(device: str = DEFAULT, kernels: Path | None = None) -> dict[int, Launch]:
+    """Read the launches of bounds, keyed by the longest query length that each supports, in ascending order.
 
     Args:
         device: the GPU's name as reported by the driver, such as "NVIDIA H200".
-        kind: exact scores (two-byte table entries) or bounds (one-byte entries).
         kernels: folder of compiled kernels, which may contain this machine's own table.
     """
     folder = resources.files("cuda.alignment.gapless") / "tuning"
@@ -63,12 +58,9 @@ def launch_table(
         path = folder / _file_name(device)
     if not path.is_file():
         path = folder / _file_name(DEFAULT)
-    entry_bytes = 1 if kind == "bounds" else 2
     return {
-        row["longest_query"]: Launch(
-            Layout(row["lanes"], row["columns"], entry_bytes), row["threads"], row["blocks"]
-        )
-        for row in json.loads(path.read_text())[kind]
+        row["longest_query"]: Launch(Layout(row["lanes"], row["columns"], 1), row["threads"], row["blocks"])
+        for row in json.loads(path.read_text())["bounds"]
     }
 
 
@@ -78,23 +70,21 @@ _LIST_LAYOUTS = (4, 32), (4, 64), (4, 96), (4, 128), (8, 96), (8, 128), (16, 96)
 
 @cache
 def choose_launch(
-    query_length: int, device: str, shared_bytes: int, kind: ScoreKind = "exact", kernels: Path | None = None
+    query_length: int, device: str, shared_bytes: int, kernels: Path | None = None
 ) -> Launch | None:
     """Return the launch for a query; None if the query fits in no tile that fits in shared memory."""
-    for longest, launch in launch_table(device, kind, kernels).items():
+    for longest, launch in launch_table(device, kernels).items():
         if query_length <= longest and launch.layout.table_bytes <= shared_bytes:
             return launch
     return None
 
 
 @cache
-def max_query_length(
-    device: str, shared_bytes: int, kind: ScoreKind = "exact", kernels: Path | None = None
-) -> int:
+def max_query_length(device: str, shared_bytes: int, kernels: Path | None = None) -> int:
     """Return the length of the longest query for which `choose_launch` finds a launch; 0 if there is none."""
     fitting = [
         longest
-        for longest, launch in launch_table(device, kind, kernels).items()
+        for longest, launch in launch_table(device, kernels).items()
         if launch.layout.table_bytes <= shared_bytes
     ]
     return max(fitting, default=0)

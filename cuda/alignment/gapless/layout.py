@@ -103,7 +103,6 @@ HALF = Arithmetic("half", np.float16, zero=0, reset=-2048, limit=2048, largest_e
 SHORT = Arithmetic("short", np.int16, zero=0, reset=-32767, limit=30000, largest_entry=2048)
 # columns past the query and rows past the target score 0, so nothing needs to be reset
 BYTE = Arithmetic("byte", np.uint8, zero=0x3C003C00, reset=0, limit=1024, largest_entry=127)
-ARITHMETICS = {arithmetic.name: arithmetic for arithmetic in (HALF, SHORT, BYTE)}
 
 MAX_SCORE = BYTE.largest_entry
 MAX_PENALTY = 4

@@ -21,9 +21,14 @@ from cuda.alignment.gapless.runtime import (
     as_words,
     prepare_kernel,
 )
-from cuda.alignment.gapless.scorer import check_profile
 from cuda.alignment.gapless.signatures import RESCORE_LISTED, THREADS
-from cuda.alignment.gapless.tables import ProfileLimits, TableSource, profile_limits, wide_profile
+from cuda.alignment.gapless.tables import (
+    ProfileLimits,
+    TableSource,
+    check_profile,
+    profile_limits,
+    wide_profile,
+)
 from cuda.alignment.kernel_cache import compiled_kernel
 
 MIN_STRETCH = 1024
@@ -125,7 +130,7 @@ class ListScorer:
         Exact for scores of any size. Calls on different streams may overlap.
 
         Args:
-            targets: see `GaplessScorer.score_all`.
+            targets: see `GaplessBounder.bound_all`.
             lists: cut into stretches of `stretch` residues; their scores are written.
             stream: a stream, or 0.
         """

@@ -12,8 +12,6 @@ _TARGETS = "int32[::1], int32[::1], int64[::1], int32[::1]"
 _COMMON = f"{_TARGETS}, int32[::1]"
 
 GENERATED_SIGNATURES = {
-    # flagged int32 [n + 1], number of targets that reached the limit, then their indices; scores int32 [n]
-    "exact": f"void({_COMMON}, int32[::1], int32[::1])",
     # the tables of consecutive queries; state, scores, targets and ends of the lists (lists.py); row of the
     # first query in the lists; blocks per query; residues per stretch, no fewer than the query's length and a
     # multiple of 4
@@ -28,11 +26,6 @@ GENERATED_SIGNATURES = {
 }
 
 _MODULE = "cuda.alignment.gapless.kernels"
-GAPLESS_WIDE = hand_written(
-    _MODULE, "gapless_wide",
-    "void(int32[::1], int32, uint8[::1], int64[::1], int32[::1], int32, int32[::1], int32[::1], int32[::1])",
-    THREADS,
-)  # fmt: skip
 RESCORE_LISTED = hand_written(
     _MODULE, "rescore_listed",
     "void(int32[::1], uint8[::1], int64[::1], int32[::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], "
@@ -40,5 +33,5 @@ RESCORE_LISTED = hand_written(
     THREADS,
 )  # fmt: skip
 FILL_UNBOUNDED = hand_written(_MODULE, "fill_unbounded", "void(int16[::1])", THREADS)
-KERNELS = GAPLESS_WIDE, RESCORE_LISTED, FILL_UNBOUNDED
+KERNELS = RESCORE_LISTED, FILL_UNBOUNDED
 """The hand-written kernels."""

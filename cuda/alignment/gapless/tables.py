@@ -26,6 +26,16 @@ _COLUMNS = 32
 _WORD = 4
 
 
+def check_profile(profile: np.ndarray) -> None:
+    """Check the shape of a profile.
+
+    Raises:
+        ValueError: it is not [query length ≥ 1, 32].
+    """
+    if profile.ndim != 2 or profile.shape[1] != 32 or not len(profile):
+        raise ValueError(f"a profile has shape [query length, 32], not {list(profile.shape)}")
+
+
 @dataclass(frozen=True, eq=False)
 class TableSource:
     """A table that is to be built.

@@ -226,7 +226,7 @@ class TopKSelector:
 
         Args:
             batch: a GaplessBatch of at most `queries`.
-            targets: the chunk, at most `capacity` targets; see GaplessScorer.score_all.
+            targets: the chunk, at most `capacity` targets; see GaplessBounder.bound_all.
             rows: device int32 [≥ first_row + queries, row_size(k)]; a row for each query is written, from
                 `first_row` on, by work on the stream `selection`; see `read_row`. Among equal scores at the
                 limit, the targets that come first in the database are selected.

@@ -87,6 +87,11 @@ class JobRunner(Protocol):
         ...
 
 
+def _size_of(target: TargetRun, job: Job) -> str:
+    """Return the size of a target in words."""
+    return f"{target.facts['residues']} {family_of(job.source).size_unit}"
+
+
 class JobStarter:
     """Starts jobs with a predictor of this process; a job may be started before the last one is collected.
 
@@ -148,7 +153,7 @@ class LocalRunner:
         self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
     ) -> Callable[[], JobResult]:
         """Start one job of a target; see `JobRunner`."""
-        passes = progress.begin_job(target.name, target.facts["residues"], job.tag)
+        passes = progress.begin_job(target.name, _size_of(target, job), job.tag)
         with self._noticing_errors():
             collect = self._starter.start(target.name, job, sample, passes)
 
@@ -371,7 +376,7 @@ class DeviceWorker:
         """
         self._prepare()
         wait([self._warm_up])
-        progress.show(f"{target.name} ({target.facts['residues']} residues): {job.tag}, {self._devices}")
+        progress.show(f"{target.name} ({_size_of(target, job)}): {job.tag}, {self._devices}")
         with self._lock:
             pools = self._pools
             calls: list[Call[Any]] = [

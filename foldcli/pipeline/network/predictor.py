@@ -20,7 +20,7 @@ from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import UNTRAINED, ParameterSource
 from foldcli.pipeline.kernels.gpu_kernels import KernelCompilation
 from foldcli.pipeline.network.device import NetworkMemory, choose_device, set_up_device
-from foldcli.pipeline.network.startup import Startup
+from foldcli.pipeline.network.start import Startup
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.progress import Progress
 from model.errors import OutOfMemory
@@ -38,7 +38,7 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
 
     Args:
         options: options of the network.
-        startup: from `foldcli.pipeline.network.startup.start`.
+        startup: from `foldcli.pipeline.network.start.start`.
         threads: CPU threads of torch.
 
     Raises:

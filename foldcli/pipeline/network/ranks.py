@@ -31,7 +31,7 @@ from foldcli.pipeline.network.rank_server import (
     ending_all_on_failure,
     join_ranks,
 )
-from foldcli.pipeline.network.startup import Startup
+from foldcli.pipeline.network.start import Startup
 from foldcli.pipeline.processes.worker_pool import exit_reason
 from model.alphafold2.recycling import RecyclingSettings
 from model.errors import RankMismatch
@@ -50,7 +50,7 @@ class RankedPredictor(RankPredictor):
     """The predictor of rank 0 of a run, which gives its jobs to the other ranks.
 
     Args:
-        startup: from `foldcli.pipeline.network.startup.start`.
+        startup: from `foldcli.pipeline.network.start.start`.
         settings: settings of the predictions.
         memory: the device of this rank.
         session: the ranks.
@@ -129,7 +129,7 @@ def open_predictor(
 
     Args:
         options: options of the network.
-        startup: from `foldcli.pipeline.network.startup.start`.
+        startup: from `foldcli.pipeline.network.start.start`.
         threads: CPU threads on this host.
         assignment: see `create_ranked_predictor`.
         runs_elsewhere: whether this predictor runs no jobs, because workers do, or in a dry run.
@@ -161,7 +161,7 @@ def create_ranked_predictor(
 
     Args:
         options: options of the network; the number of ranks is `gpus_per_target`.
-        startup: from `foldcli.pipeline.network.startup.start`.
+        startup: from `foldcli.pipeline.network.start.start`.
         threads: CPU threads of all ranks on this host.
         assignment: the rank that torchrun has assigned to this process; None if `startup` has started the
             other ranks on this host.

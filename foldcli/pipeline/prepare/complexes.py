@@ -15,14 +15,13 @@ from features.complexes.rows import ComplexRows, pair_chains
 from features.templates.table import write_complex_template_table
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
-from foldcli.inputs.complexes import Complex
+from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.logs import logger
 from foldcli.pipeline.prepare.features import record_alignment_size, warn_of_missing_residues
 from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage
 from foldcli.pipeline.search.chains import ChainStore
-from foldcli.pipeline.targets import colabfold_layout
-from foldcli.pipeline.targets.alignment_request import chain_query
+from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings
 from foldcli.pipeline.targets.target import TargetRun
 from model.chains import chain_names
@@ -106,8 +105,8 @@ class ComplexStage:
         if len(contents) == 1:
             if file != "-":
                 target.facts["alignment"] = str(Path(file).resolve())
-            if target.files.layout == "colabfold":
-                colabfold_layout.stage_alignment(target.files, contents[0], sum(map(len, rows.sequences)))
+            layout = layout_of(target.files.layout)
+            layout.stage_alignment(target.files, contents[0], sum(map(len, rows.sequences)))
         return rows
 
     def _find_templates(self, target: TargetRun, rows: ComplexRows) -> list[dict[str, np.ndarray]]:

@@ -20,7 +20,7 @@ from foldcli.pipeline.prepare.features import features_of_alignments, features_o
 from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage
 from foldcli.pipeline.search.chains import ChainStore
 from foldcli.pipeline.search.stores import TargetStore
-from foldcli.pipeline.targets import colabfold_layout
+from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings
 from foldcli.pipeline.targets.target import TargetRun
 from msa.alignments.files import read_alignment
@@ -112,8 +112,9 @@ class FeatureStage:
         if "-" not in target_input.files:
             target.facts["alignment"] = str(Path(target_input.files[0]).resolve())
         features = features_of_alignments(target, lambda: target_input.parse(contents), self.settings)
-        if target.files.layout == "colabfold" and len(contents) == 1:
-            colabfold_layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
+        if len(contents) == 1:
+            layout = layout_of(target.files.layout)
+            layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
         return features
 
     def _find_templates(self, target: TargetRun, features: dict[str, np.ndarray]) -> TargetTemplates | None:

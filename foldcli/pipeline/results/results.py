@@ -31,7 +31,7 @@ from foldcli.outputs.network_note import plddt_warning
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import RelaxStage, relax_model
 from foldcli.pipeline.search.stores import SEARCH_FILES
-from foldcli.pipeline.targets import colabfold_layout
+from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.plan import TargetPlan
 from foldcli.pipeline.targets.target import TargetRun, measured_stage
 from foldcli.report import ReportSettings
@@ -130,8 +130,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
         if warning := try_report(files, record.as_json(), task.report):
             record.warnings.append(warning)
     record.costs.extend(costs)
-    if files.layout == "colabfold":
-        colabfold_layout.finish_target(files, ranked)
+    layout_of(files.layout).finish_target(files, ranked)
     if task.archive:
         write_archive(files, record.text())
     record.write(files.path("done"))

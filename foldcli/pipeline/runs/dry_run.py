@@ -120,7 +120,11 @@ def database_heading(db: str, database: TargetDatabase | None) -> PlanHeading:
 
 
 def print_plan(
-    planned: list[PlannedTarget], headings: Sequence[PlanHeading], failures: Failures, as_json: bool
+    planned: list[PlannedTarget],
+    headings: Sequence[PlanHeading],
+    failures: Failures,
+    as_json: bool,
+    size_unit: str = "residues",
 ) -> None:
     """Print a plan to stdout.
 
@@ -129,6 +133,7 @@ def print_plan(
         headings: printed above the table.
         failures: the failed targets and the files that could not be read.
         as_json: print one JSON object instead of a table.
+        size_unit: heading of the column of sizes.
 
     Raises:
         SomeTargetsFailed, TargetFailed: there are failures.
@@ -142,7 +147,7 @@ def print_plan(
     else:
         width = max([len("target"), *(len(target.name) for target in planned)])
         lines = [heading.line for heading in headings]
-        lines += ["", f"{'target':<{width}}  residues    memory        time  action"]
+        lines += ["", f"{'target':<{width}}  {size_unit:>8}    memory        time  action"]
         lines += [_line(target, width) for target in planned]
         lines += ["", *totals(planned), *(f"unreadable: {reason}" for reason in unreadable)]
         click.echo("\n".join(lines))

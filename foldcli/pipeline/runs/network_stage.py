@@ -14,7 +14,7 @@ from foldcli.pipeline.processes.background import CallQueue
 from foldcli.pipeline.results.results import ResultStage
 from foldcli.pipeline.runs.jobs import TargetStep
 from foldcli.pipeline.runs.state import RunState
-from foldcli.pipeline.targets import colabfold_layout
+from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.plan import TargetPlan
 from foldcli.pipeline.targets.target import TargetRun
 from model.errors import OutOfMemory
@@ -79,11 +79,10 @@ class NetworkStage:
         """Start one job of a target; return a function that waits for its result."""
         target, job = step.target, step.job
         assert job is not None and step.sample is not None
-        if self._settings.output.layout == "colabfold" and step.is_first:
-            position = self._state.positions[target.name]
-            colabfold_layout.log_query(
-                target.name, position, len(self._state.targets), target.facts["residues"]
-            )
+        if step.is_first:
+            position, count = self._state.positions[target.name], len(self._state.targets)
+            layout = layout_of(self._settings.output.layout)
+            layout.log_query(target.name, position, count, target.facts["residues"])
         logger.debug("%s: %s", target.name, family_of(job.source).stage)
         return self._runner.start(target, job, step.sample, self._state.progress)
 

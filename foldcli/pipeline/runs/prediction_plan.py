@@ -46,7 +46,7 @@ def print_prediction_plan(
         failures,
         estimator(predictor, identities),
     )
-    print_plan(planned, [heading, *headings], failures, as_json)
+    print_plan(planned, [heading, *headings], failures, as_json, family.size_unit)
 
 
 def inspect_target(

@@ -51,7 +51,7 @@ from foldcli.pipeline.search.ahead import search_ahead
 from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
-from foldcli.pipeline.targets import colabfold_layout
+from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.order import in_run_order
 from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import MissingError
@@ -83,11 +83,10 @@ def run_targets(
     output, predictor = settings.output, settings.predictor
     remove_run_leftovers(output.folder)
     failures.expect(len(named_inputs))
-    if output.layout == "colabfold":
-        colabfold_layout.begin_run(
-            output, predictor.settings, predictor.sources, len(named_inputs), settings.templates is not None,
-            DEFAULT_PAIRING if settings.search is None else settings.search.settings.pairing,
-        )  # fmt: skip
+    layout_of(output.layout).begin_run(
+        output, predictor.settings, predictor.sources, len(named_inputs), settings.templates is not None,
+        DEFAULT_PAIRING if settings.search is None else settings.search.settings.pairing,
+    )  # fmt: skip
     log_time_since_start("the run begins")
     logger.info("%s", settings.opening_line(len(named_inputs)))
     family = settings.identities.family
@@ -215,10 +214,13 @@ class _Run:
             if (first := next(targets, None)) is None:
                 return
             targets = chain([first], targets)
-        groups = self._settings.device_groups()[: len(state.targets)]
+        groups, can_join = (
+            self._settings.device_groups()[: len(state.targets)],
+            predictor.family.unshared is None,
+        )
         pools = iter(self._settings.worker_pools)
         workers = [
-            DeviceWorker(group, predictor.wait_for_kernels, True, list(islice(pools, len(group))))
+            DeviceWorker(group, predictor.wait_for_kernels, can_join, list(islice(pools, len(group))))
             for group in groups
         ]
         # threads of this process hand the jobs to the workers
@@ -313,18 +315,14 @@ class _Run:
             yield result.target
 
     def _on_model_written(self, target: TargetRun, result: ModelResult) -> None:
-        if self._settings.output.layout == "colabfold":
-            colabfold_layout.log_model(result)
-        elif sum(len(job.tags) for job in self._settings.identities.jobs(target.input)) > 1:
-            untrained = self._settings.predictor.is_untrained
-            logger.info(
-                "%s: %s: %s, %.1f s", target.name, result.tag, result.describe(untrained), result.seconds
-            )
+        settings = self._settings
+        is_only = sum(len(job.tags) for job in settings.identities.jobs(target.input)) == 1
+        layout = layout_of(settings.output.layout)
+        layout.log_model(target.name, result, is_only, settings.predictor.is_untrained)
 
     def _on_finished(self, target: TargetRun, record: DoneRecord) -> None:
         self._state.locks.release(target.files.lock_path)
-        if self._settings.output.layout == "colabfold":
-            colabfold_layout.log_ranking(record.ranking, record.rank_by)
+        layout_of(self._settings.output.layout).log_ranking(record.ranking, record.rank_by)
         size = self._settings.identities.family_of(target.input).describe_size(record.facts)
         _log_result(target, record, size, self._settings.predictor.is_untrained)
         if target.relax_failures:

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from features.chemistry.residues import check_foldable
-from foldcli.inputs.complexes import Complex
+from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.logs import logger
 from foldcli.outputs.done import StageCost
 from foldcli.pipeline.search.hit_texts import FoundHits, table_text
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore, ComplexStore
-from foldcli.pipeline.targets.alignment_request import chain_query
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.target import measured_stage
 from msa.io.compression import read_bytes

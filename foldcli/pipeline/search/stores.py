@@ -16,8 +16,8 @@ from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import FileKind, TargetFiles
 from foldcli.outputs.model_files import link_file
 from foldcli.pipeline.search.hit_texts import FoundHits, alignment_text, table_text
-from foldcli.pipeline.targets import colabfold_layout
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
+from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.target import TargetRun
 from msa.base.atomic import atomic_write, writing_cache
 from msa.base.digests import file_sha256
@@ -138,8 +138,7 @@ class TargetStore:
         with atomic_write(files.staged_path("hits")) as stream:
             stream.write(table_text(query, hits))
         with atomic_write(files.staged_path("alignment")) as stream:
-            if files.layout == "colabfold":
-                stream.write(colabfold_layout.first_line(len(query.sequence)))
+            stream.write(layout_of(files.layout).first_line(len(query.sequence)))
             stream.write(alignment_text(query, hits, self.request.settings))
         record = {
             "fingerprint": self.request.fingerprint(query),

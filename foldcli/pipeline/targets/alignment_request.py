@@ -2,11 +2,12 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from foldcli.fingerprints import fingerprint
-from foldcli.inputs.complexes import Complex
+from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
@@ -33,13 +34,7 @@ class AlignmentRequest:
     def identity(self, query: FastaRecord | Complex) -> dict[str, Any]:
         """Return everything that the alignment of a query or a complex depends on."""
         if isinstance(query, Complex):
-            return {
-                "query": query.sequence,
-                "chains": [self.fingerprint(chain_query(chain)) for chain in query.chains],
-                "pairing": dataclasses.asdict(self.settings.pairing),
-                "database": self.checksums,
-                **self.settings.identity(),
-            }
+            return {"query": query.sequence} | self.chains_identity(query.chains)
         profile: dict[str, Any] = {}
         if isinstance(query, ProfileQuery):
             profile["profile"] = hashlib.sha256(query.profile.tobytes()).hexdigest()
@@ -51,11 +46,15 @@ class AlignmentRequest:
             **self.settings.identity(),
         }
 
+    def chains_identity(self, chains: Sequence[FastaRecord]) -> dict[str, Any]:
+        """Return everything that the alignments of chains, and the pairing of their rows, depend on."""
+        return {
+            "chains": [self.fingerprint(chain_query(chain)) for chain in chains],
+            "pairing": dataclasses.asdict(self.settings.pairing),
+            "database": self.checksums,
+            **self.settings.identity(),
+        }
+
     def fingerprint(self, query: FastaRecord | Complex) -> str:
         """Return the fingerprint of the alignment of a query or a complex."""
         return fingerprint(self.identity(query))
-
-
-def chain_query(chain: FastaRecord) -> FastaRecord:
-    """Return the query that a chain is searched with; the same for equal chains of all complexes."""
-    return dataclasses.replace(chain, header="query")

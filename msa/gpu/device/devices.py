@@ -13,7 +13,6 @@ from cuda import driver
 from cuda.alignment.device import SIMULATED, Device, device_properties, memory_info, select_device
 from cuda.driver import DriverError
 from msa.base.errors import MissingError
-from msa.gpu.device.opening import allows_several_processes
 from msa.gpu.device.toolkit import runs_compiled_code, toolkit_version
 
 MIN_CAPABILITY = (8, 0)
@@ -47,7 +46,6 @@ class Gpu:
         toolkit: version of the CUDA toolkit that compiles the kernels.
         free_bytes: free memory when the GPU was opened.
         total_bytes: total memory.
-        is_shared: whether several processes may use it at the same time.
     """
 
     number: int
@@ -57,7 +55,6 @@ class Gpu:
     toolkit: Version
     free_bytes: int
     total_bytes: int
-    is_shared: bool = True
 
 
 @dataclass(frozen=True)
@@ -175,14 +172,13 @@ def _open_gpu(number: int, driver_version: Version) -> Gpu:
     try:
         select_device(number)
         device, (free, total) = Device.current(), memory_info()
-        is_shared = allows_several_processes(number)
     except DriverError as error:
         supported, required = _version_text(driver_version), _version_text(toolkit)
         older = f" (the driver supports CUDA {supported}, and the toolkit is {required})"
         raise GpuUnavailable(
             f"GPU {number} cannot be opened: {error}{older if driver_version < toolkit else ''}"
         ) from error
-    gpu = Gpu(number, device.name, device.capability, driver_version, toolkit, free, total, is_shared)
+    gpu = Gpu(number, device.name, device.capability, driver_version, toolkit, free, total)
     check_gpu(gpu, lambda: runs_compiled_code(number))
     return gpu
 

@@ -47,16 +47,15 @@ from msa.base.atomic import atomic_write
 from msa.base.child_process import main_command
 from msa.base.progress import CompileProgress
 from msa.gpu.device.devices import check_capability
-from msa.gpu.device.process_state import without_collection
 
-_FILTER, _ALIGNMENT, _MANY_ALIGNMENTS = "filter", "alignment", "many alignments"
+FILTER, _ALIGNMENT, MANY_ALIGNMENTS = "filter", "alignment", "many alignments"
 _USUAL, _ALL = "filter and alignment", "all"
 _STAGES = {
-    _FILTER: (_FILTER,),
+    FILTER: (FILTER,),
     _ALIGNMENT: (_ALIGNMENT,),
-    _MANY_ALIGNMENTS: (_MANY_ALIGNMENTS,),
-    _USUAL: (_FILTER, _ALIGNMENT),
-    _ALL: (_FILTER, _ALIGNMENT, _MANY_ALIGNMENTS),
+    MANY_ALIGNMENTS: (MANY_ALIGNMENTS,),
+    _USUAL: (FILTER, _ALIGNMENT),
+    _ALL: (FILTER, _ALIGNMENT, MANY_ALIGNMENTS),
 }
 """The stages of the search whose kernels are compiled together."""
 
@@ -130,15 +129,7 @@ class KernelCompiler:
             many: include the kernels for many pairs.
         """
         with contextlib.nullcontext() if many else _search_lock:
-            self._compile_stage(_ALL if many else _USUAL, lengths)
-
-    def compile_many_alignments(self, lengths: Iterable[int]) -> None:
-        """Compile the alignment kernels for many pairs with low priority, as no search waits for them."""
-        self._compile_stage(_MANY_ALIGNMENTS, lengths)
-
-    def compile_filter(self, lengths: Iterable[int]) -> None:
-        """Compile the filter's kernels for queries of these lengths."""
-        self._compile_stage(_FILTER, lengths)
+            self.compile_stage(_ALL if many else _USUAL, lengths)
 
     def compile_alignment(self, lengths: Iterable[int]) -> bool:
         """Compile the alignment kernels for queries of these lengths, except those for many pairs.
@@ -150,8 +141,8 @@ class KernelCompiler:
         if self._incomplete_lengths(_ALIGNMENT, lengths):
             # several threads align, and should not compile the same kernels
             with self._alignment_lock:
-                self._compile_stage(_ALIGNMENT, lengths)
-        return not self._incomplete_lengths(_MANY_ALIGNMENTS, lengths)
+                self.compile_stage(_ALIGNMENT, lengths)
+        return not self._incomplete_lengths(MANY_ALIGNMENTS, lengths)
 
     def load(self, lengths: Iterable[int]) -> None:
         """Load the compiled kernels of filter and alignment for queries of these lengths.
@@ -160,7 +151,7 @@ class KernelCompiler:
         therefore be idle.
         """
         lengths = sorted(set(lengths))
-        stage = _USUAL if self._incomplete_lengths(_MANY_ALIGNMENTS, lengths) else _ALL
+        stage = _USUAL if self._incomplete_lengths(MANY_ALIGNMENTS, lengths) else _ALL
         for kernel in _stage_kernels(stage, lengths, self._folder, self._device):
             compiled_kernel(kernel)
 
@@ -169,7 +160,7 @@ class KernelCompiler:
         set_cache_folder(self._folder)
         with self._lock:
             if self._complete_lengths is None:
-                self._complete_lengths = {_FILTER: set(), _ALIGNMENT: set(), _MANY_ALIGNMENTS: set()}
+                self._complete_lengths = {FILTER: set(), _ALIGNMENT: set(), MANY_ALIGNMENTS: set()}
                 with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                     content = json.loads(self._list_path().read_text())
                     self._complete_lengths = {
@@ -184,8 +175,11 @@ class KernelCompiler:
     def _list_path(self) -> Path:
         return self._folder / f"made_{kernels_identity(self._device.capability)}.json"
 
-    def _compile_stage(self, stage: str, lengths: Iterable[int]) -> None:
-        """Compile the kernels of a stage for those lengths for which some may be missing."""
+    def compile_stage(self, stage: str, lengths: Iterable[int]) -> None:
+        """Compile the kernels of a stage for those lengths for which some may be missing.
+
+        Those for many pairs are compiled with low priority, as no search waits for them.
+        """
         lengths = list(lengths)
         new = sorted(set().union(*(self._incomplete_lengths(part, lengths) for part in _STAGES[stage])))
         if not new:
@@ -236,7 +230,7 @@ class KernelCompiler:
         cores = len(os.sched_getaffinity(0))
         processes = min(len(own), cores // self._share[1], MAX_PROCESSES)
         # in this process, kernels that no search waits for would take the interpreter's lock from the search
-        least = 1 if stage == _MANY_ALIGNMENTS else MIN_KERNELS
+        least = 1 if stage == MANY_ALIGNMENTS else MIN_KERNELS
         if SIMULATED or len(own) < least or processes < min(2, least):
             return
         job = _Job(asdict(self._device), str(self._folder), stage, tuple(lengths))
@@ -306,11 +300,10 @@ def main() -> None:
     job = _Job(**fields)
     device, folder = Device(**{**job.device, "capability": tuple(job.device["capability"])}), Path(job.folder)
     kernels = _stage_kernels(job.stage, job.lengths, folder, device)
-    with without_collection():
-        load_compiler(device.capability)
+    load_compiler(device.capability)
     # a compilation makes millions of objects, most of which are freed without the collector
     gc.set_threshold(_COLLECTION_THRESHOLD)
-    if job.stage == _MANY_ALIGNMENTS:
+    if job.stage == MANY_ALIGNMENTS:
         os.nice(_NICENESS)
     for _ in range(processes - 1):
         if os.fork() == 0:
@@ -330,9 +323,9 @@ def _stage_kernels(stage: str, lengths: Sequence[int], folder: Path, device: Dev
     """Return the kernels that a stage of the search needs for queries of these lengths, each once."""
     kernels: list[KernelSource] = []
     # those of the alignment take longer to compile, so they come first
-    if stage != _FILTER:
-        kernels += alignment_kernels(lengths, folder, device, _MANY_ALIGNMENTS in _STAGES[stage])
-    if _FILTER in _STAGES[stage]:
+    if stage != FILTER:
+        kernels += alignment_kernels(lengths, folder, device, MANY_ALIGNMENTS in _STAGES[stage])
+    if FILTER in _STAGES[stage]:
         kernels += filter_kernels(lengths, folder, device)
     return list(dict.fromkeys(kernels))
 
@@ -376,9 +369,9 @@ def alignment_kernels(lengths: Sequence[int], folder: Path, device: Device, many
 
 def _gapless_kernels(length: int, folder: Path, device: Device) -> Iterator[KernelSource]:
     """Yield the kernels that bound and score a query of this length."""
-    max_tile = max_query_length(device.name, device.shared_bytes, "bounds", folder)
+    max_tile = max_query_length(device.name, device.shared_bytes, folder)
     tiles = -(-length // max(max_tile, 1))
-    bounds = choose_launch(-(-length // tiles), device.name, device.shared_bytes, "bounds", folder)
+    bounds = choose_launch(-(-length // tiles), device.name, device.shared_bytes, folder)
     kernels: list[tuple[Variant, Launch]] = []
     if bounds is not None:
         bounds = bounds if tiles == 1 else border_launch(bounds)

@@ -36,7 +36,7 @@ from msa.gpu.worker.filtering import (
     upload_queries,
 )
 from msa.gpu.worker.interface import ALIGNMENT_THREADS, BestTargets, GpuSettings
-from msa.gpu.worker.kernel_compiler import KernelCompiler
+from msa.gpu.worker.kernel_compiler import FILTER, MANY_ALIGNMENTS, KernelCompiler
 
 Result = TypeVar("Result")
 
@@ -221,7 +221,7 @@ class LocalWorker:
                 # a search needs none of them
                 with contextlib.suppress(Exception):
                     gpu_device.select_device(self.gpu.number)
-                    compiler.compile_many_alignments(lengths)
+                    compiler.compile_stage(MANY_ALIGNMENTS, lengths)
 
             # no worker thread, because the process should not wait for it at its end
             threading.Thread(
@@ -229,7 +229,7 @@ class LocalWorker:
             ).start()
 
     def _compile_filter(self, lengths: Sequence[int]) -> None:
-        self._kernel_compiler().compile_filter(lengths)
+        self._kernel_compiler().compile_stage(FILTER, lengths)
 
     def _upload_queries(self, queries: Sequence[QueryProfile], compiled: "Future[None]") -> UploadedQueries:
         compiled.result()

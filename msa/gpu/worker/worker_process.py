@@ -30,7 +30,7 @@ from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.gpu.device.devices import GpuUnavailable, find_gpu
-from msa.gpu.device.process_state import SWITCH_SECONDS, without_collection
+from msa.gpu.device.process_state import SWITCH_SECONDS
 from msa.gpu.worker.interface import GpuSettings
 
 if TYPE_CHECKING:
@@ -206,8 +206,7 @@ class _Server:
     def open(self, gpu: int, settings: GpuSettings, share: tuple[int, int]) -> "Future[Any]":
         """Open the GPU and return it; must be the first request."""
         sys.setswitchinterval(SWITCH_SECONDS)
-        with without_collection():
-            from msa.gpu.worker.local_worker import LocalWorker  # while the driver starts
+        from msa.gpu.worker.local_worker import LocalWorker  # while the driver starts
 
         found = find_gpu(gpu)
         self.opened.set_result(LocalWorker(found, settings, self._report_compilation, share))

@@ -1,6 +1,7 @@
 """Scores of aligned candidates: corrections, E-values, and the evidence of further alignments."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -46,10 +47,7 @@ class CandidateScorer:
         scores = self._score(batch)
         if not self._rules.corrects_alignments:
             return scores
-
-        def pairs(owners: np.ndarray, targets: np.ndarray) -> PairStatistics:
-            return self.pairs(batch.queries, owners, targets)
-
+        pairs = partial(self.pairs, batch.queries)
         further = FurtherAlignments(self._database.arrays, self._settings, self._aligner, pairs)
         return further.add_to(batch, scores)
 

@@ -14,7 +14,6 @@ from cuda.alignment import DeviceSequences
 from cuda.alignment.gapless import (
     UNBOUNDED,
     GaplessBounder,
-    GaplessScorer,
     ListScorer,
     TargetLists,
     bounder,
@@ -24,7 +23,6 @@ from cuda.alignment.gapless import (
 from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import (
     Launch,
-    ScoreKind,
     choose_launch,
     choose_list_launch,
     launch_table,
@@ -73,14 +71,15 @@ def as_arrays(targets: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.nda
 def assert_exact(
     cache: Path, profile: np.ndarray, targets: list[np.ndarray], arithmetic: str = "half", launch: Any = None
 ) -> np.ndarray:
-    """Check the scores of all targets, and return them."""
-    arrays = as_arrays(targets)
-    # each call also starts from the counters that the previous one left behind
-    scores = cuda.to_device(np.full(len(targets), -7, np.int32))
-    GaplessScorer(profile, cache, arithmetic, launch).score_all(on_gpu(arrays), scores)
-    found = np.asarray(scores.copy_to_host())
-    np.testing.assert_array_equal(found, gapless_scores(profile, *arrays))
-    return found
+    """Check the scores of a list of all targets, and return them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(list_scorer, "_arithmetic", lambda device: {"half": HALF, "short": SHORT}[arithmetic])
+        if launch is not None:
+            patch.setattr(list_scorer, "choose_list_launch", lambda length, shared_bytes: launch)
+        # the first target of a list is not scored
+        everything = list(range(len(targets) + 1))
+        (found,) = assert_listed_scores(cache, [profile], [targets[0], *targets], [everything])
+    return np.array(found)
 
 
 def on_gpu(arrays: tuple[np.ndarray, ...]) -> DeviceSequences:
@@ -232,18 +231,9 @@ def test_scores_beyond_16_bits_and_queries_beyond_a_tile(tmp_path: Path) -> None
 
 
 @simulated
-def test_no_targets(tmp_path: Path) -> None:
-    empty = tuple(np.zeros(0, dtype) for dtype in (np.uint8, np.int64, np.int32))
-    scores = cuda.to_device(np.zeros(0, np.int32))
-    GaplessScorer(np.zeros((3, 32), np.int16), tmp_path).score_all(on_gpu(empty), scores)
-
-
-@simulated
 def test_invalid_scorer_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\[3, 31\]"):
-        GaplessScorer(np.zeros((3, 31), np.int16), tmp_path)
-    with pytest.raises(ValueError, match="33 query columns do not fit in 32"):
-        GaplessScorer(np.zeros((33, 32), np.int16), tmp_path, launch=launch_of(4, 8))
+        ListScorer([np.zeros((3, 31), np.int16)], tmp_path)
     with pytest.raises(ValueError, match="unsupported layout"):
         Layout(8, 12)
 
@@ -446,24 +436,23 @@ def test_listed_scores_beyond_16_bits(
 def test_invalid_bounder_and_variant_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\[0, 32\]"):
         GaplessBounder(np.zeros((0, 32), np.int16), tmp_path)
-    with pytest.raises(ValueError, match="there is no exact kernel with byte arithmetic"):
-        Variant("exact", Layout(4, 8, 1), BYTE, True)
+    with pytest.raises(ValueError, match="there is no listed kernel with byte arithmetic"):
+        Variant("listed", Layout(4, 8, 1), BYTE, True)
     with pytest.raises(ValueError, match="2-byte entries, not 1"):
-        Variant("exact", Layout(4, 8, 1), HALF, True)
+        Variant("listed", Layout(4, 8, 1), HALF, True)
 
 
-@pytest.mark.parametrize("kind", ["exact", "bounds"])
-def test_launch_tables_cover_every_query_length(kind: ScoreKind) -> None:
+def test_launch_tables_cover_every_query_length() -> None:
     for device in ("an unknown GPU", "NVIDIA H200"):
-        longest = list(launch_table(device, kind))
-        assert longest == sorted(longest) and longest[-1] == 2048 == max_query_length(device, 2**18, kind)
+        longest = list(launch_table(device))
+        assert longest == sorted(longest) and longest[-1] == 2048 == max_query_length(device, 2**18)
         for length in (1, 32, 33, 197, 512, 513, 1024, 2048):
-            launch = choose_launch(length, device, 2**18, kind)
+            launch = choose_launch(length, device, 2**18)
             assert launch is not None and launch.layout.tile >= length
-        assert choose_launch(2049, device, 2**18, kind) is None
-        assert choose_launch(2048, device, 2**15, kind) is None
-        assert 0 < max_query_length(device, 2**15, kind) < 2048
-        assert max_query_length(device, 0, kind) == 0
+        assert choose_launch(2049, device, 2**18) is None
+        assert choose_launch(2048, device, 2**15) is None
+        assert 0 < max_query_length(device, 2**15) < 2048
+        assert max_query_length(device, 0) == 0
 
 
 def test_list_launch_exists_for_every_query_length() -> None:

@@ -43,9 +43,9 @@ def test_a_buffer_that_grows_waits_for_the_work_that_uses_it(monkeypatch: pytest
     monkeypatch.setattr(runtime.gpu, "device_array", device_array)
     stream = FakeStream(arrays)
     buffers = StreamBuffers(stream)
-    assert buffers.array("flagged", 10).size == 10
-    assert buffers.array("flagged", 10).size == 10 and not stream.waits
-    assert buffers.array("flagged", 20).size == 20 and stream.waits == [[True]]
+    assert buffers.array("border", 10).size == 10
+    assert buffers.array("border", 10).size == 10 and not stream.waits
+    assert buffers.array("border", 20).size == 20 and stream.waits == [[True]]
     assert arrays[0]() is None
     buffers.array("stretches", 30)
     assert len(stream.waits) == 1

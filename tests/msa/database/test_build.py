@@ -74,7 +74,7 @@ def test_database_contains_its_input(
         codes = alphabet.encode(sequence)
         if masked:
             mask(codes, np.array([len(codes)], np.int32))
-        assert (database.codes(index) == codes).all()
+        assert (database.arrays.codes(index) == codes).all()
     database.verify()
 
 

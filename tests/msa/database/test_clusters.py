@@ -169,7 +169,17 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[FastaRecord, Recor
 
 
 def summaries(hits: list) -> list[tuple]:  # type: ignore[type-arg]
-    return [(hit.id, hit.score, hit.evalue, hit.cigar, hit.tstart, hit.sequence) for hit in hits]
+    return [
+        (
+            hit.id,
+            hit.alignment.score,
+            hit.evalue,
+            hit.alignment.cigar,
+            hit.alignment.target_start,
+            hit.sequence,
+        )
+        for hit in hits
+    ]
 
 
 def family_representatives(count: int) -> list[int]:

@@ -55,7 +55,7 @@ def test_attributes_and_methods_of_an_open_database(database_folder: Path) -> No
     assert [database.id(i) for i in range(4)] == ["s2", "s3", "s1", "s0"]
     assert database.header(3) == "s0 text"
     assert database.sequence(3) == "MKV" * 5
-    assert database.codes(3).base is not None, "a view, not a copy"
+    assert database.arrays.codes(3).base is not None, "a view, not a copy"
     with pytest.raises(ValueError, match="read-only"):
         arrays.residues[0] = 0
     calls: list[tuple[int, int | None]] = []

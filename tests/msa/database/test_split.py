@@ -54,7 +54,7 @@ def test_parts_contain_each_sequence_once_in_the_order_of_the_whole(tmp_path: Pa
         found += indices.tolist()
         for own, index in enumerate(indices.tolist()):
             assert part.header(own) == whole.header(index)
-            assert part.codes(own).tolist() == whole.codes(index).tolist()
+            assert part.arrays.codes(own).tolist() == whole.arrays.codes(index).tolist()
         representatives = indices[: part.representatives]
         assert representatives.tolist() == list(range(number - 1, whole.representatives, SPLIT_COUNT))
         owners = part.whole_indices(part.cluster_representatives(np.arange(len(part))))

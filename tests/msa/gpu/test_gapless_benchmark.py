@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from cuda.alignment.gapless.launch_table import (
-    ScoreKind,
     choose_launch,
     launch_table,
     local_table_path,
@@ -30,24 +29,22 @@ def test_local_launch_table_is_preferred(tmp_path: Path) -> None:
     row = {"longest_query": 40, "lanes": 4, "columns": 16, "threads": 64, "blocks": 1}
     path = local_table_path("NVIDIA H200", tmp_path)
     path.parent.mkdir(parents=True)
+    # earlier versions also wrote a table for exact scores
     path.write_text(json.dumps({"exact": [row], "bounds": [row | {"columns": 24}]}))
-    expected: list[tuple[ScoreKind, int]] = [("exact", 16), ("bounds", 24)]
-    for kind, columns in expected:
-        launches = launch_table("NVIDIA H200", kind, tmp_path).values()
-        assert [launch.layout.columns for launch in launches] == [columns]
-        launch = choose_launch(40, "NVIDIA H200", 2**18, kind, tmp_path)
-        assert launch is not None and (launch.layout.columns, launch.threads) == (columns, 64)
-        assert max_query_length("NVIDIA H200", 2**18, kind, tmp_path) == 40
-        # the table is not used for another GPU or from another folder
-        assert len(launch_table("NVIDIA H100", kind, tmp_path)) > 1
-        assert len(launch_table("NVIDIA H200", kind, tmp_path / "other")) > 1
+    launches = launch_table("NVIDIA H200", tmp_path).values()
+    assert [launch.layout.columns for launch in launches] == [24]
+    launch = choose_launch(40, "NVIDIA H200", 2**18, tmp_path)
+    assert launch is not None and (launch.layout.columns, launch.threads) == (24, 64)
+    assert max_query_length("NVIDIA H200", 2**18, tmp_path) == 40
+    # the table is not used for another GPU or from another folder
+    assert len(launch_table("NVIDIA H100", tmp_path)) > 1
+    assert len(launch_table("NVIDIA H200", tmp_path / "other")) > 1
 
 
-@pytest.mark.parametrize("kind", ["exact", "bounds"])
-def test_candidate_launches_hold_the_query(kind: ScoreKind) -> None:
+def test_candidate_launches_hold_the_query() -> None:
     device = Device(0, "a GPU", (9, 0), 132, 227 * 2**10)
-    for length in QUERY_LENGTHS[kind]:
-        launches = list(candidate_launches(length, kind, device))
+    for length in QUERY_LENGTHS:
+        launches = list(candidate_launches(length, device))
         assert launches and len(launches) == len(set(launches))
         for launch in launches:
             assert launch.layout.tile >= length
@@ -59,23 +56,20 @@ def test_tuned_table_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(gapless_benchmark, "_BLOCK_SHAPES", ((128, 4), (256, 2)))
     device = Device.current().name
     reported: list[str] = []
-    kinds: tuple[ScoreKind, ...] = ("bounds", "exact")
-    before = {kind: launch_table(device, kind) for kind in kinds}
+    old = launch_table(device)
     benchmark = GaplessBenchmark(find_gpu(), tmp_path)
     table = benchmark.tune([20], reported.append, max_targets=1)
-    assert reported.count("bounds:") == 1 and len(reported) == 2 + 2 * 2 * _LANE_COUNTS
+    assert len(reported) == 2 * _LANE_COUNTS
     path = local_table_path(device, tmp_path)
     path.parent.mkdir()
     path.write_text(table_json(table))
     launch_table.cache_clear()
-    for kind, old in before.items():
-        new = launch_table(device, kind, tmp_path)
-        assert list(new) == sorted({20, *old}) and new[20].layout.tile >= 20
-        assert {longest: new[longest] for longest in old} == old
+    new = launch_table(device, tmp_path)
+    assert list(new) == sorted({20, *old}) and new[20].layout.tile >= 20
+    assert {longest: new[longest] for longest in old} == old
 
 
 @pytest.mark.simulator
 def test_speed_is_measured(tmp_path: Path) -> None:
-    speed = GaplessBenchmark(find_gpu(), tmp_path).speed(12, residues=24)
     # times are negative in the simulator
-    assert speed.length == 12 and speed.bounds and speed.exact
+    assert GaplessBenchmark(find_gpu(), tmp_path).speed(12, residues=24)

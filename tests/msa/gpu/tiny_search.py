@@ -101,8 +101,8 @@ def as_table(results: Any) -> Table:
     return [
         [
             (
-                h.target, h.id, h.score, h.evalue, h.bits, h.qstart, h.qend, h.tstart, h.tend, h.cigar,
-                h.identity,
+                h.target, h.id, h.alignment.score, h.evalue, h.bits, *h.alignment[1:5],
+                h.alignment.cigar, h.identity,
             )
             for h in hits
         ]

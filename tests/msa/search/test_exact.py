@@ -53,10 +53,13 @@ def test_all_occurrences_are_found(database: TargetDatabase, queries: list[str],
         patch.setattr(exact, "_CHUNK_BYTES", chunk_bytes)
         found = list(exact_search([FastaRecord("q", query) for query in queries], database, UNLIMITED))
     for query, (_, hits) in zip(queries, found, strict=True):
-        assert [(hit.target, hit.tstart) for hit in hits] == occurrences(database, query)
+        assert [(hit.target, hit.alignment.target_start) for hit in hits] == occurrences(database, query)
         for hit in hits:
             assert hit.aligned(query) == (query, query)
-            assert hit.cigar == f"{len(query)}M" and (hit.qstart, hit.qend) == (1, len(query))
+            assert hit.alignment.cigar == f"{len(query)}M" and (
+                hit.alignment.query_start,
+                hit.alignment.query_end,
+            ) == (1, len(query))
 
 
 def test_evalue_is_the_expected_number_of_occurrences(database: TargetDatabase) -> None:

@@ -23,6 +23,7 @@ from msa.profile.pssm import ProfileQuery
 from msa.search import iterations
 from msa.search.families import families, family_processes
 from msa.search.families.family import initial_profile
+from msa.search.profile_search import ProfileSearch
 from msa.search.search import search, search_many
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
@@ -125,8 +126,8 @@ def test_hits_above_e_profile_do_not_join_the_profile(
         search(query, database, settings),
         search(query, database, replace(settings, num_iterations=1)),
     )
-    assert [(hit.id, hit.score, hit.cigar) for hit in found] == [
-        (hit.id, hit.score, hit.cigar) for hit in once
+    assert [(hit.id, hit.alignment.score, hit.alignment.cigar) for hit in found] == [
+        (hit.id, hit.alignment.score, hit.alignment.cigar) for hit in once
     ]
 
 
@@ -173,7 +174,7 @@ def test_search_uses_the_profile_of_a_profile_query(
             on_profile=lambda _, profile, of_family: profiles.append(profile.profile),
         )
         ((_, hits),) = list(searched)
-        return [(hit.id, hit.score) for hit in hits]
+        return [(hit.id, hit.alignment.score) for hit in hits]
 
     twice, thrice = found(query, 2, 0.1), found(query, 3, 0.1)
     own = ProfileQuery(query.header, query.sequence, profiles[0], "a test")
@@ -317,9 +318,8 @@ def test_members_of_families_have_small_evalues(family: tuple[FastaRecord, Targe
     settings = SearchSettings(num_iterations=2, comp_bias_corr=False, evalue=10.0)
     evalues = np.sort([hit.evalue for hit in search(query, database, replace(settings, num_iterations=1))])
     limit = float(evalues[len(evalues) // 2])
-    searched = iterations.IteratedSearch(database, replace(settings, e_profile=limit), CpuEngine())
-    profile = initial_profile(query, settings)
-    (result,) = searched.search_once([profile], False, 10.0, lambda pairs: None)
+    searched = ProfileSearch(database, replace(settings, e_profile=limit), CpuEngine(), False, 10.0)
+    (result,) = searched.run([initial_profile(query, settings)], lambda pairs: None)
     # without corrections, the same E-value decides
     assert result.is_member.tolist() == (result.hits.evalues <= limit).tolist()
     assert 0 < sum(result.is_member) < len(result.is_member)

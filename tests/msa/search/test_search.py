@@ -50,16 +50,22 @@ def test_search_finds_the_family_in_order(database: TargetDatabase) -> None:
     assert [hit.id for hit in hits] == ["ubq", "polyubiquitin", "nedd8", "half"]
     assert [hit.header for hit in hits][2] == "nedd8 NEDD8_HUMAN"
     own = hits[0]
-    assert (own.qstart, own.qend, own.tstart, own.tend, own.cigar) == (1, 76, 1, 76, "76M")
+    assert (
+        own.alignment.query_start,
+        own.alignment.query_end,
+        own.alignment.target_start,
+        own.alignment.target_end,
+        own.alignment.cigar,
+    ) == (1, 76, 1, 76, "76M")
     assert own.identity == own.query_coverage == own.target_coverage == 1
     # the first of three equal copies is reported
-    assert (hits[1].tstart, hits[1].tend) == (5, 80)
+    assert (hits[1].alignment.target_start, hits[1].alignment.target_end) == (5, 80)
 
 
 def test_evalues_refer_to_the_whole_database(database: TargetDatabase) -> None:
     parameters = gumbel_parameters(12, 1, "CONTEXT")
     for hit in search(QUERY, database, SearchSettings(comp_bias_corr=False)):
-        score, length = np.array([hit.score]), np.array([hit.target_length])
+        score, length = np.array([hit.alignment.score]), np.array([hit.target_length])
         assert hit.bits == bit_scores(score, parameters)[0]
         assert hit.evalue == evalues(score, 76, length, int(database.arrays.lengths.sum()), parameters)[0]
 
@@ -69,13 +75,13 @@ def test_hits_are_ordered_by_evalue_then_score_then_index(tmp_path: Path) -> Non
     records = [("b", UBIQUITIN), ("long", UBIQUITIN + "P" * 200), ("a", UBIQUITIN), ("c", UBIQUITIN)]
     hits = search(QUERY, build(tmp_path, records))
     assert [hit.id for hit in hits] == ["b", "a", "c", "long"]
-    assert len({hit.score for hit in hits}) == 1
+    assert len({hit.alignment.score for hit in hits}) == 1
 
 
 def test_result_does_not_depend_on_threads(database: TargetDatabase) -> None:
     one, three = (search(QUERY, database, SearchSettings(threads=n, evalue=1000)) for n in (1, 3))
-    assert [(h.target, h.score, h.cigar, h.evalue) for h in one] == [
-        (h.target, h.score, h.cigar, h.evalue) for h in three
+    assert [(h.target, h.alignment.score, h.alignment.cigar, h.evalue) for h in one] == [
+        (h.target, h.alignment.score, h.alignment.cigar, h.evalue) for h in three
     ]
     assert len(one) > 10
 
@@ -131,7 +137,8 @@ def test_composition_correction_does_not_change_raw_scores(database: TargetDatab
     corrected, plain = (search(QUERY, database, SearchSettings(comp_bias_corr=on))[0] for on in (True, False))
     codes = encode(UBIQUITIN)
     profile = query_profile(codes, False, "CONTEXT")
-    assert plain.score == profile[np.arange(len(codes)), codes].sum() == corrected.score
+    score = profile[np.arange(len(codes)), codes].sum()
+    assert plain.alignment.score == score == corrected.alignment.score
     assert corrected.evalue > plain.evalue and corrected.bits < plain.bits
 
 

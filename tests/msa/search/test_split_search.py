@@ -142,7 +142,7 @@ def test_merged_hits_equal_those_of_the_whole(
     sequence, whole, parts = databases[kind]
     queries = [FastaRecord("q1 first", sequence), FastaRecord("q2", sequence[40:])]
     if of_family:
-        codes = whole.codes(len(whole) // 2) & 31
+        codes = whole.arrays.codes(len(whole) // 2) & 31
         own = FastaRecord("q3", whole.sequence(len(whole) // 2))
         queries.append(ProfileQuery(own.header, own.sequence, query_profile(codes), "a test"))
     with pytest.MonkeyPatch.context() as patch:

@@ -178,7 +178,7 @@ def test_long_and_short_queries_are_searched_together(
     found = search_many(queries, database, options, progress=lambda done, _: progress.append(done))
     for query, hits in found:
         alone = search(query, database, options)
-        assert [(hit.target, hit.evalue, hit.cigar) for hit in hits] == [
-            (hit.target, hit.evalue, hit.cigar) for hit in alone
+        assert [(hit.target, hit.evalue, hit.alignment.cigar) for hit in hits] == [
+            (hit.target, hit.evalue, hit.alignment.cigar) for hit in alone
         ]
     assert progress == sorted(progress) and progress[-1] == 3 * 2 * len(database)

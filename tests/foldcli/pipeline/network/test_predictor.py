@@ -21,7 +21,7 @@ from foldcli.params.parameters import ParameterSource, find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.network.ranks import open_predictor
-from foldcli.pipeline.network.startup import start
+from foldcli.pipeline.network.start import Processes, start
 from foldcli.pipeline.prepare.template_stage import TargetTemplates
 from model.alphafold2.modules.config import ModelConfig, model_config
 from model.alphafold2.parameters import random_parameters
@@ -112,7 +112,7 @@ def test_run_ends_when_all_kernels_are_compiled(ranks: int) -> None:
     options = NetworkOptions(
         tiny_parameters(), (3,), "auto", "cpu", None, None, "auto", PredictSettings(), gpus_per_target=ranks
     )
-    startup = start(options, rank_threads=ranks if ranks > 1 else None)
+    startup = start(options, processes=Processes(rank_threads=ranks if ranks > 1 else None))
 
     def run() -> None:
         with open_predictor(options, replace(startup, compilation=future), ranks, None, False):

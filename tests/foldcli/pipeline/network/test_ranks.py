@@ -15,7 +15,7 @@ from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.rank_processes import RankProcesses
 from foldcli.pipeline.network.ranks import create_ranked_predictor
-from foldcli.pipeline.network.startup import start
+from foldcli.pipeline.network.start import Processes, start
 from model.prediction import Prediction
 from msa.alignments.files import parse_alignment
 from tests.networks import tiny_parameters
@@ -32,7 +32,9 @@ def options() -> NetworkOptions:
 def test_ranks_predict_the_same_after_a_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     features = make_features([parse_alignment(b">a\nMKVLAAGIVWD\n>b\nMKVLSAG-VWD\n")])
     sample = sample_features(features, SamplingSettings(8, 6, 4), 3, 0)
-    predictor = create_ranked_predictor(options(), start(options(), rank_threads=2), 2, None)
+    predictor = create_ranked_predictor(
+        options(), start(options(), processes=Processes(rank_threads=2)), 2, None
+    )
     monkeypatch.setattr(predictor, "warm_up_residues", 5)
     try:
         source = predictor.sources[0]

@@ -85,7 +85,7 @@ def test_all_kernels_that_queries_may_need_are_announced(tmp_path: Path, length:
         assert shapes and (lanes is None or all(f"_{lanes}x" in name for name in shapes))
     # tiles of a long query have fewer threads
     bounds = [name for name in kernels if name.startswith(("gapless_bounds", "gapless_bordered"))]
-    launch = choose_launch(min(length, 1500), H200.name, H200.shared_bytes, "bounds")
+    launch = choose_launch(min(length, 1500), H200.name, H200.shared_bytes)
     assert launch is not None and len(bounds) == 1
     expected = launch if length < 3000 else border_launch(launch)
     assert kernels[bounds[0]] == (expected.threads, expected.blocks)
@@ -100,14 +100,15 @@ def test_searches_do_not_wait_for_the_kernels_for_many_pairs(
     def compile_search(self: KernelCompiler, lengths: list[int], many: bool = True) -> None:
         calls.append((lengths, many))
 
-    def compile_many_alignments(self: KernelCompiler, lengths: list[int]) -> None:
+    def compile_stage(self: KernelCompiler, stage: str, lengths: list[int]) -> None:
+        assert stage == kernel_compiler.MANY_ALIGNMENTS
         calls.append((lengths, True))
         begun.set()
         assert may_end.wait(60)
         ended.set()
 
     monkeypatch.setattr(KernelCompiler, "compile_search", compile_search)
-    monkeypatch.setattr(KernelCompiler, "compile_many_alignments", compile_many_alignments)
+    monkeypatch.setattr(KernelCompiler, "compile_stage", compile_stage)
     monkeypatch.setattr(KernelCompiler, "load", lambda self, lengths: calls.append((lengths, "loaded")))
     monkeypatch.setattr(gpu_device, "select_device", lambda number: None)
     gpu = Gpu(0, "NVIDIA H200", (9, 0), (13, 0), (13, 0), 2**30, 2**30)
@@ -130,7 +131,7 @@ def test_all_compiled_kernels_are_loaded(tmp_path: Path, monkeypatch: pytest.Mon
     compiler, device = KernelCompiler(tmp_path, lambda done, needed: None), Device.current()
     for many in (False, True):
         if many:
-            compiler.compile_many_alignments([100, 300])
+            compiler.compile_stage(kernel_compiler.MANY_ALIGNMENTS, [100, 300])
         else:
             compiler.compile_search([100, 300], many=False)
         compiler.load([300])
@@ -184,7 +185,7 @@ def test_compilations_for_the_same_searches_wait_for_each_other(
         stages.append(stage)
         compiling.release()
 
-    monkeypatch.setattr(KernelCompiler, "_compile_stage", compile_stage)
+    monkeypatch.setattr(KernelCompiler, "compile_stage", compile_stage)
     compilers = [KernelCompiler(tmp_path, lambda done, needed: None) for _ in range(3)]
     with ThreadPoolExecutor(3) as threads:
         for call in [threads.submit(compiler.compile_search, [100], many=False) for compiler in compilers]:
@@ -203,6 +204,6 @@ def test_kernels_are_compiled_in_processes_once(tmp_path: Path) -> None:
     reports: list[list[tuple[int, int]]] = [[], []]
     for seen in reports:
         compiler = KernelCompiler(tmp_path, lambda done, needed, seen=seen: seen.append((done, needed)))
-        compiler.compile_filter([100, 200])
+        compiler.compile_stage(kernel_compiler.FILTER, [100, 200])
     needed = len(list(tmp_path.glob("*.cubin")))
     assert reports[0][0] == (0, needed) and reports[0][-1] == (needed, needed) and not reports[1]

@@ -16,6 +16,7 @@ from msa.search.families import families
 from msa.search.families.families import RELIABLE_EVALUE, FamilyBuilder
 from msa.search.families.family import Family, initial_profile
 from msa.search.iterations import IteratedSearch
+from msa.search.profile_search import ProfileSearch
 from msa.search.search import search
 
 LETTERS = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
@@ -63,7 +64,9 @@ def iterated_search(query: FastaRecord, tmp_path_factory: pytest.TempPathFactory
 def member_hits(iterated_search: IteratedSearch, family: Family | None, query: FastaRecord) -> Hits:
     """Search with a family, or with the query alone, and return the hits that may join."""
     profile = initial_profile(query, iterated_search.settings) if family is None else family
-    (found,) = iterated_search.search_once([profile], family is not None, 0.1, lambda pairs: None)
+    one = iterated_search
+    searched = ProfileSearch(one.database, one.settings, one.engine, family is not None, 0.1)
+    (found,) = searched.run([profile], lambda pairs: None)
     return found.member_hits
 
 

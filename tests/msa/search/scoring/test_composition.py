@@ -167,7 +167,7 @@ def brute_force(
 def test_hits_equal_brute_force(query: FastaRecord, database: TargetDatabase, max_seqs: int) -> None:
     passing = [each for each in brute_force(query, database, PARAMETERS) if each[0] <= 10]
     hits = search(query, database, SearchSettings(evalue=10, max_seqs=max_seqs))
-    found = [(hit.evalue, -hit.score, hit.target) for hit in hits]
+    found = [(hit.evalue, -hit.alignment.score, hit.target) for hit in hits]
     assert found == passing[:max_seqs]
     assert hits.capped == (len(passing) > max_seqs)
 

@@ -72,7 +72,10 @@ def test_evalues_equal_the_reference(tmp_path_factory: pytest.TempPathFactory, s
     targets = [target for target in targets if target]
     database = build(tmp_path_factory.mktemp("sums"), targets)
     hits = search(FastaRecord("query", query), database, EVERYTHING)
-    found = {hit.id: (hit.evalue, hit.score, hit.tstart, hit.tend) for hit in hits}
+    found = {
+        hit.id: (hit.evalue, hit.alignment.score, hit.alignment.target_start, hit.alignment.target_end)
+        for hit in hits
+    }
     assert len(found) > len(targets) // 2
     for k, target in enumerate(targets):
         if f"t{k}" in found:
@@ -132,7 +135,9 @@ def test_two_weak_alignments_are_significant_together(
         reference = Reference(query, hit.sequence, database.total_residues, "BLOSUM62")
         assert hit.evalue == pytest.approx(reference.evalue, rel=1e-12)
         # everything but the E-value is that of the best alignment
-        assert (hit.score, hit.tstart - 1, hit.tend - 1) == tuple(reference.best[k] for k in (0, 3, 4))
+        assert (hit.alignment.score, hit.alignment.target_start - 1, hit.alignment.target_end - 1) == tuple(
+            reference.best[k] for k in (0, 3, 4)
+        )
         assert 1e-3 < reference.single_evalue < 1
         assert (hit.evalue < reference.single_evalue / 5) == (hit is not single)
     assert ordered.evalue < 1e-4 < 1e-3 < min(unordered.evalue, repeat.evalue)
@@ -148,7 +153,7 @@ def test_searches_without_the_corrections_do_not_sum(
     plain = search(FastaRecord("q", query), database, SearchSettings(evalue=10, comp_bias_corr=False))
     assert len(plain)
     for hit in plain:
-        lengths, scores = np.array([hit.target_length]), np.array([hit.score])
+        lengths, scores = np.array([hit.target_length]), np.array([hit.alignment.score])
         arguments = len(query), lengths, database.total_residues, PARAMETERS
         assert hit.evalue == evalues(scores, *arguments)[0]
 

@@ -11,7 +11,7 @@ import pytest
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.preloading import read_ahead, start_preloading, start_worker
-from foldcli.pipeline.network.startup import start
+from foldcli.pipeline.network.start import Processes, start
 from foldcli.pipeline.prepare.sampling_process import prepare_features
 from tests.networks import tiny_parameters
 
@@ -33,14 +33,14 @@ def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
 
 def test_workers_start_with_the_run(tmp_path: Path) -> None:
     options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", PredictSettings())
-    startup = start(options, worker_devices=("cpu",))
+    startup = start(options, processes=Processes(worker_devices=("cpu",)))
     assert startup.arrays is None and not startup.preload
     (pool,) = startup.worker_pools
     assert pool._workers
     # `eval` itself imports nothing
     assert pool.submit(eval, "'torch' in __import__('sys').modules").result(60)
     pool.close()
-    assert start(options, preload=False, worker_devices=("cpu",)).worker_pools == ()
+    assert start(options, preload=False, processes=Processes(worker_devices=("cpu",))).worker_pools == ()
 
 
 def test_workers_read_the_parameters_once(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
     [
         # imported by `fold` and `predict` before the background threads start
         (
-            "foldcli.pipeline.network.startup, foldcli.inputs.cached_targets, foldcli.inputs.queries",
+            "foldcli.pipeline.network.start, foldcli.inputs.cached_targets, foldcli.inputs.queries",
             {"torch", "numba"},
         ),
         # imported by `search --server`, which needs no search engine

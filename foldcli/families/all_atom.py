@@ -1,0 +1,303 @@
+"""All-atom networks, which predict proteins, nucleic acids, ligands and ions together; today OpenFold3's."""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from features.assembly.job import Job as MoleculeJob
+from features.assembly.job import Polymer
+from features.assembly.job_json import job_to_json
+from features.chemistry.residue_classes import MoleculeKind
+from foldcli.families.base import DeviceMemory, Estimate, Family, FeatureServices, PlanHeading, TargetState
+from foldcli.families.settings import Job, JobSettings, NetworkOptions
+from foldcli.inputs.queries import QuerySources
+from foldcli.options.common import value_or_default
+from foldcli.outputs.all_atom_models import ALL_ATOM_MODELS
+from foldcli.outputs.model_files import ModelOrigin, ModelWriter
+from foldcli.params.openfold3 import (
+    OPENFOLD3,
+    AllAtomParameters,
+    find_parameters,
+    is_all_atom,
+    openfold3_folder,
+)
+from msa.io.fasta import FastaRecord
+
+if TYPE_CHECKING:
+    from foldcli.inputs.failures import Failures
+
+# options that these networks do not have, and the values that stand for their absence
+_ABSENT_OPTIONS = {
+    "models": "--models",
+    "num_models": "--num-models",
+    "model_type": "--model-type",
+    "recycle_early_stop_tolerance": "--recycle-early-stop-tolerance",
+    "max_msa": "--max-msa",
+    "save_recycles": "--save-recycles",
+    "save_single": "--save-single-representations",
+    "save_pair": "--save-pair-representations",
+    "refine": "--refine",
+    "num_relax": "--num-relax",
+    "amber": "--amber",
+}
+
+
+@dataclass(frozen=True)
+class AllAtomSource:
+    """The parameters of an all-atom network, and the number of structures that each job draws.
+
+    Args:
+        parameters: the file.
+        samples: number of structures.
+    """
+
+    parameters: AllAtomParameters
+    samples: int
+
+    family: ClassVar[str] = "all_atom"
+    number: ClassVar[int] = 1
+    is_untrained: ClassVar[bool] = False
+    # read when the network is loaded, because its tensors are mapped
+    file: ClassVar[Path | None] = None
+
+    @property
+    def label(self) -> str:
+        """The network's name in file names and messages."""
+        return f"openfold3_{self.parameters.variant}" if self.parameters.variant else OPENFOLD3
+
+    @property
+    def config_name(self) -> str:
+        """The name of the parameters."""
+        return self.parameters.name
+
+    def tags(self, seed: int) -> tuple[str, ...]:
+        """Return one tag for each structure; see `foldcli.families.settings.Source`."""
+        return tuple(f"{self.label}_seed_{seed:03d}_sample_{sample}" for sample in range(self.samples))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllAtomSettings(JobSettings):
+    """The settings of all-atom networks; the defaults are OpenFold3's.
+
+    Args:
+        num_recycles: number of cycles of the trunk after the first one.
+        num_steps: number of denoising steps.
+        num_samples: number of structures for each seed.
+        pairing: pairing of the rows of different chains; part of the target's identity.
+    """
+
+    num_recycles: int = 3
+    num_steps: int = 200
+    num_samples: int = 5
+
+    @property
+    def num_passes(self) -> int:
+        """Cycles and denoising steps."""
+        return self.num_recycles + 1 + self.num_steps
+
+    def identity(self) -> dict[str, Any]:
+        """Return the values that every prediction depends on; a sample does not depend on their number."""
+        return {
+            "num_recycle": self.num_recycles,
+            "num_diffusion_steps": self.num_steps,
+            "precision": self.precision,
+            "kernels": self.kernels,
+        }
+
+
+class AllAtom(Family):
+    """OpenFold3's networks; a target is a job of any molecules (`features.assembly.job.Job`)."""
+
+    name: ClassVar[str] = "all_atom"
+    pairs_chains: ClassVar[bool] = True
+    writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
+
+    def claims(self, params: str | None) -> bool:
+        """Return True for "openfold3", and for a file or a folder of such parameters."""
+        return params == OPENFOLD3 or (params is not None and is_all_atom(Path(params)))
+
+    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
+        """Refuse the options of AlphaFold2's networks; see `Family.check_options`."""
+        if absent := next((option for name, option in _ABSENT_OPTIONS.items() if name in given), None):
+            raise click.UsageError(f"{absent}: all-atom networks have no such option")
+
+    def settings(self, options: NetworkOptions) -> AllAtomSettings:
+        """Return the settings that the options give; see `Family.settings`."""
+        common, default = options.predict, AllAtomSettings
+        return AllAtomSettings(
+            num_seeds=common.num_seeds,
+            random_seed=common.random_seed,
+            extras=common.extras,
+            stop_at_score=common.stop_at_score,
+            rank=common.rank,
+            num_recycles=value_or_default(options.num_recycles, default.num_recycles),
+            num_steps=value_or_default(options.num_diffusion_steps, default.num_steps),
+            num_samples=value_or_default(options.num_diffusion_samples, default.num_samples),
+        )
+
+    def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[AllAtomSource]:
+        """Return the only model; see `foldcli.params.openfold3.find_parameters`."""
+        folder = openfold3_folder() if options.params == OPENFOLD3 else Path(str(options.params))
+        return [AllAtomSource(find_parameters(folder), self.settings(options).num_samples)]
+
+    def content(self, source: AllAtomSource) -> str:
+        """Return the SHA-256 of the imported checkpoint, or of the file; see `Family.content`."""
+        from model.checkpoints.openfold3 import sha256_of  # imports torch
+
+        return source.parameters.source_sha256 or sha256_of(source.parameters.file)
+
+    def import_libraries(self) -> None:
+        """Import torch, and most of what a prediction needs."""
+        import foldcli.families.all_atom_networks  # noqa: F401
+
+    def read_queries(self, sources: QuerySources, failures: "Failures") -> list[tuple[str, MoleculeJob]]:
+        """Read jobs of any molecules; see `foldcli.inputs.molecules.read.read_jobs`."""
+        from foldcli.inputs.molecules.read import read_jobs  # imports the dictionary of components
+
+        return read_jobs(sources.inputs, failures)
+
+    def accepts(self, target: Any, source: AllAtomSource) -> str | None:
+        """Return None for jobs; see `Family.accepts`."""
+        if isinstance(target, MoleculeJob):
+            return None
+        return f"the network {source.label} predicts from queries only: use `foldcli fold`"
+
+    def check(self, target: MoleculeJob) -> None:
+        """Check that the molecules exist; see `Family.check`."""
+        self.size(target)
+
+    def size(self, target: MoleculeJob) -> int:
+        """Return the number of tokens; see `Family.size`."""
+        return self.sizes(target)[0]
+
+    def sizes(self, target: MoleculeJob) -> tuple[int, int]:
+        """Return the numbers of tokens and atoms of a job.
+
+        Raises:
+            InputError: the job does not describe molecules.
+        """
+        from features.assembly.atoms import build_atoms  # imports the dictionary of components
+        from features.assembly.tokens import build_tokens
+
+        atoms = build_atoms(target)
+        return len(build_tokens(atoms)), len(atoms)
+
+    def approximate_size(self, target: MoleculeJob) -> int:
+        """Return the number of residues, and a guess of the atoms of ligands; see the base class."""
+        return sum(
+            len(entity.chains) * (len(entity.sequence) if isinstance(entity, Polymer) else 30)
+            for entity in target.entities
+        )
+
+    def chains_to_search(self, target: MoleculeJob) -> tuple[FastaRecord, ...]:
+        """Return the proteins without an alignment of their own; see `Family.chains_to_search`."""
+        return tuple(
+            FastaRecord(f"{target.name}_{entity.chains[0]}", entity.sequence)
+            for entity in target.entities
+            if isinstance(entity, Polymer)
+            and entity.kind == MoleculeKind.PROTEIN
+            and entity.alignment is None
+            and entity.paired is None
+        )
+
+    def target_identity(self, target: MoleculeJob, request: Any) -> dict[str, Any]:
+        """Return the molecules, and the fingerprints of alignments; see `Family.target_identity`."""
+        identity: dict[str, Any] = {"molecules": job_to_json(target), "given": _given(target)}
+        searched = self.chains_to_search(target)
+        if searched and request is not None:
+            identity |= request.chains_identity(searched)
+        return identity
+
+    def uses_templates(self, source: AllAtomSource) -> bool:
+        """Return True."""
+        return True
+
+    def inputs(self, target: TargetState, features: FeatureServices, with_templates: bool) -> Any:
+        """Return the job with its alignments, and its templates; see `Family.inputs`."""
+        from foldcli.families.all_atom_inputs import load_inputs
+
+        return load_inputs(target, features, self.chains_to_search(target.input), with_templates)
+
+    def sample(
+        self, inputs: Any, job: Job, settings: AllAtomSettings, draw: Callable[..., Any] | None = None
+    ) -> Any:
+        """Return the network's inputs, from the cache or added to it; see `Family.sample`."""
+        from foldcli.families.all_atom_inputs import make_sample
+
+        return make_sample(inputs, job.seed)
+
+    def load(self, source: AllAtomSource, settings: AllAtomSettings, device: str, arrays: Any) -> Any:
+        """Load a network; see `Family.load`."""
+        from foldcli.families.all_atom_networks import load_network  # imports torch
+
+        return load_network(source.parameters.file, settings, device)
+
+    def origin(self, name: str, job: Job, sample: Any, model: Any, settings: AllAtomSettings) -> ModelOrigin:
+        """Return what the files of a model say about it; see `Family.origin`."""
+        network = (
+            f"{job.source.label} ({job.source.config_name}), seed {job.seed:03d}, "
+            f"{settings.num_recycles} recycles, {settings.num_steps} denoising steps, {settings.precision}"
+        )
+        return ModelOrigin(name, network, job.source.is_untrained)
+
+    def describe_size(self, facts: Mapping[str, Any]) -> str:
+        """Return tokens, atoms and rows in words; see `Family.describe_size`."""
+        return f"{facts['residues']} tokens, {facts['atoms']} atoms, {facts['alignment_rows']} alignment rows"
+
+    def plan_heading(
+        self, sources: Sequence[AllAtomSource], settings: AllAtomSettings, memory: DeviceMemory
+    ) -> PlanHeading:
+        """Return the heading about device and network; see `Family.plan_heading`."""
+        seeds = f"{settings.num_seeds} seed{'s' if settings.num_seeds > 1 else ''}"
+        line = (
+            f"network: {memory.device_name()}, {settings.precision}; {sources[0].label}; per target: {seeds},"
+            f" {settings.num_samples} samples of {settings.num_recycles + 1} cycles and {settings.num_steps} "
+            "steps; sizes are tokens"
+        )
+        values = {
+            "device": memory.device_name(),
+            "precision": settings.precision,
+            "kernels": settings.kernels,
+            "models": [source.label for source in sources],
+            "seeds": settings.seeds(),
+            "samples": settings.num_samples,
+            "cycles": settings.num_recycles + 1,
+            "steps": settings.num_steps,
+        }
+        return PlanHeading(line, "network", values)
+
+    def estimate(
+        self,
+        size: int,
+        target: MoleculeJob,
+        sources: Sequence[AllAtomSource],
+        loaded: Sequence[AllAtomSource],
+        settings: AllAtomSettings,
+        memory: DeviceMemory,
+    ) -> Estimate | None:
+        """Return the memory as planned; seconds are not known. See `Family.estimate`."""
+        from foldcli.families.all_atom_networks import estimate_bytes  # imports torch
+
+        tokens, atoms = self.sizes(target)
+        return Estimate(estimate_bytes(tokens, atoms, settings), None, is_rough=True)
+
+
+def _given(job: MoleculeJob) -> str:
+    """Return a hash of the alignments and templates that a job gives itself."""
+    digest = hashlib.sha256()
+    for entity in job.entities:
+        if isinstance(entity, Polymer):
+            for alignment in (entity.alignment, entity.paired):
+                if alignment is not None:
+                    digest.update(alignment.letters.tobytes() + alignment.deletions.tobytes())
+            templates = [
+                [template.text, template.chain, template.query_positions, template.template_positions]
+                for template in entity.templates or ()
+            ]
+            digest.update(json.dumps([entity.templates is None, templates]).encode())
+    return digest.hexdigest()

@@ -1,0 +1,203 @@
+"""The inputs of jobs of any molecules: alignments and templates of their proteins, and cached samples."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from features.alphafold2.deterministic import make_features
+from features.alphafold3.found_alignments import AlignedJob, add_alignments
+from features.alphafold3.inputs import Sample, Settings, build_sample
+from features.alphafold3.samples import load_sample, sample_key, write_sample
+from features.alphafold3.template_rows import ChainTemplate, lay_templates, templates_of_hits
+from features.assembly.atoms import build_atoms
+from features.assembly.job import Job, Polymer
+from features.assembly.tokens import build_tokens
+from features.cache.entry import CorruptEntryError
+from features.chemistry.residue_classes import MoleculeKind
+from features.complexes.a3m import write_paired_a3m
+from features.templates.table import write_complex_template_table
+from foldcli.families.base import FeatureServices, TargetState
+from foldcli.inputs.complexes import chain_query
+from foldcli.logs import logger
+from foldcli.outputs.allatom.restraints import build_restraints
+from foldcli.outputs.allatom.structure import build_structure
+from model.allatom.checks import Restraints
+from model.allatom.mmcif import UsedTemplate
+from model.structure import Structure
+from msa.alignments.files import parse_alignment
+from msa.base.atomic import atomic_write
+from msa.io.fasta import FastaRecord
+
+
+@dataclass(frozen=True, eq=False)
+class AllAtomInputs:
+    """A job with what all its seeds have in common.
+
+    Args:
+        job: the job with alignments.
+        templates: templates of a search by sequence, best first.
+        used: templates of the chains in words.
+        cache: folder of the feature cache.
+    """
+
+    job: Job
+    templates: Mapping[str, Sequence[ChainTemplate]]
+    used: tuple[UsedTemplate, ...]
+    cache: Path
+
+
+@dataclass(frozen=True, eq=False)
+class AllAtomSample:
+    """The input of one job, with what the files of its models need.
+
+    Args:
+        features: the network's inputs; see `features.alphafold3.inputs.SCHEMA`.
+        structure: the molecules.
+        chain_numbers: int [N], the network's number of each token's chain.
+        restraints: the geometry that the molecules should have.
+        templates: templates of the chains.
+    """
+
+    features: dict[str, np.ndarray] = field(repr=False)
+    structure: Structure
+    chain_numbers: np.ndarray = field(repr=False)
+    restraints: Restraints = field(repr=False)
+    templates: tuple[UsedTemplate, ...] = ()
+
+
+def load_inputs(
+    target: TargetState, features: FeatureServices, chains: Sequence[FastaRecord], with_templates: bool
+) -> AllAtomInputs:
+    """Return a job with the alignments and templates of its proteins; see `Family.inputs`.
+
+    Args:
+        target: the target.
+        features: the feature stage.
+        chains: the proteins that were searched.
+        with_templates: whether to search for templates.
+
+    Raises:
+        InputError: an alignment or a template is invalid.
+        OSError: a file cannot be read or written.
+    """
+    job: Job = target.input
+    with target.stage("features"):
+        store = features.chain_store
+        found = {} if store is None else {chain.sequence: store.read(chain_query(chain)) for chain in chains}
+        aligned = add_alignments(
+            job, found, *([] if store is None else [store.store.request.settings.pairing])
+        )
+        if found:
+            _stage_search(target, store, job, chains, found)
+        atoms = build_atoms(job)
+    _add_facts(target, aligned, len(build_tokens(atoms)), len(atoms))
+    templates: dict[str, list[ChainTemplate]] = {}
+    used: tuple[UsedTemplate, ...] = ()
+    if with_templates and features.templates is not None:
+        with target.stage("templates"), features.template_lock:
+            templates, used = _find_templates(target, features.templates, aligned.job)
+    return AllAtomInputs(aligned.job, templates, used, features.settings.cache)
+
+
+def make_sample(inputs: AllAtomInputs, seed: int) -> AllAtomSample:
+    """Return the input of a job with one seed, from the cache or added to it.
+
+    Raises:
+        InputError: a molecule or a template is invalid.
+        OSError: the cache cannot be written.
+    """
+    job, settings = inputs.job, Settings(seed=seed)
+    atoms = build_atoms(job)
+    tokens = build_tokens(atoms)
+    templates = lay_templates(job, atoms, tokens, inputs.templates, settings.templates)
+    key = sample_key(job, settings, templates)
+    sample = _load(inputs.cache, key, job.name)
+    if sample is None:
+        sample = build_sample(job, settings, templates)
+        write_sample(inputs.cache, key, job, sample)
+    structure = build_structure(sample.atoms, sample.tokens)
+    restraints = build_restraints(sample.atoms, structure)
+    return AllAtomSample(sample.features, structure, sample.tokens.chain, restraints, inputs.used)
+
+
+def _load(cache: Path, key: str, name: str) -> Sample | None:
+    """Return a cached sample; None if there is none, or it is damaged."""
+    try:
+        return load_sample(cache, key)
+    except CorruptEntryError as error:
+        logger.warning("%s: %s; computed again", name, error)
+        return None
+
+
+def _stage_search(
+    target: TargetState, store: Any, job: Job, chains: Sequence[FastaRecord], found: Mapping[str, bytes]
+) -> None:
+    """Stage NAME.a3m and NAME.m8 of the searched chains."""
+    copies = [
+        found[entity.sequence]
+        for entity in job.entities
+        if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN and entity.sequence in found
+        for _ in entity.chains
+    ]
+    with atomic_write(target.files.staged_path("alignment")) as stream:
+        if len(copies) == 1:
+            _, _, rows = copies[0].decode().partition("\n")
+            stream.write(f">{target.name}\n{rows}")
+        else:
+            write_paired_a3m(stream, copies, store.store.request.settings.pairing)
+    tables = [
+        store.read_hits(chain_query(chain), chain.id) for chain in {c.sequence: c for c in chains}.values()
+    ]
+    with atomic_write(target.files.staged_path("hits")) as stream:
+        stream.writelines(tables)
+    target.facts["search"] = {"hits": sum(table.count("\n") for table in tables)}
+
+
+def _add_facts(target: TargetState, aligned: AlignedJob, tokens: int, atoms: int) -> None:
+    polymers = [entity for entity in aligned.job.entities if isinstance(entity, Polymer)]
+    rows = max((len(each.alignment) for each in polymers if each.alignment is not None), default=1)
+    target.facts |= {
+        "residues": tokens,
+        "atoms": atoms,
+        "alignment_rows": rows + aligned.paired_rows,
+        "paired_rows": aligned.paired_rows,
+        "chains": sum(len(entity.chains) for entity in aligned.job.entities),
+    }
+    for note in aligned.notes:
+        if note not in target.warnings:
+            target.warnings.append(note)
+            logger.warning("%s: %s", target.name, note)
+
+
+def _find_templates(
+    target: TargetState, stage: Any, job: Job
+) -> tuple[dict[str, list[ChainTemplate]], tuple[UsedTemplate, ...]]:
+    """Search templates for the proteins that do not name their own, and stage NAME_templates.tsv."""
+    found: dict[str, Any] = {}
+    for entity in job.entities:
+        if not isinstance(entity, Polymer) or entity.kind != MoleculeKind.PROTEIN or entity.sequence in found:
+            continue
+        if entity.templates is None:
+            alignment = entity.alignment or parse_alignment(f">query\n{entity.sequence}\n".encode())
+            chain = entity.chains[0]
+            found[entity.sequence] = (
+                chain,
+                stage.find(f"{target.name}_{chain}", make_features([alignment]), len(found)),
+            )
+    named = list(found.values())
+    with atomic_write(target.files.staged_path("templates")) as stream:
+        write_complex_template_table(stream, [(name, each.hits, each.unusable) for name, each in named])
+    target.facts["templates"] = [{"chain": name} | fact for name, each in named for fact in each.facts()]
+    for name, each in named:
+        for template, reason in each.unusable:
+            logger.warning("%s: template %s of chain %s not used: %s", target.name, template, name, reason)
+    templates = {sequence: templates_of_hits(each.hits) for sequence, (_, each) in found.items()}
+    used = tuple(
+        UsedTemplate(name, None, candidate.id, f"{candidate.id}, identity {candidate.identity:.2f}")
+        for name, each in named
+        for candidate in each.hits.templates[:4]
+    )
+    return templates, used

@@ -1,0 +1,112 @@
+"""All-atom networks: loading, one job within the available memory, and the memory that it needs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import torch
+
+from foldcli.families.base import DeviceMemory, NetworkJob
+from foldcli.logs import logger
+from foldcli.outputs.all_atom_models import AllAtomModel
+from foldcli.outputs.allatom.prediction import build_predictions
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.network import AlphaFold3, Prediction
+from model.alphafold3.sampling import SeededDraws
+from model.checkpoints.openfold3 import read_checkpoint
+from model.errors import OutOfMemory
+
+# elements of intermediates held at once on a GPU; then, if memory runs out
+_CHUNKS = (2**28, 2**24)
+
+
+@dataclass(frozen=True, eq=False)
+class AllAtomNetwork:
+    """A loaded network; see `foldcli.families.base.Network`.
+
+    Args:
+        model: the network.
+        device: its torch device.
+    """
+
+    model: AlphaFold3
+    device: str
+
+    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[AllAtomModel, ...]]:
+        """Predict the samples of a job, then once more with smaller chunks if memory runs out.
+
+        Raises:
+            OutOfMemory: memory ran out twice.
+        """
+        sample = work.sample
+        prediction = self._predict_within(work, memory)
+        models = build_predictions(sample.structure, sample.chain_numbers, prediction)
+        settings: Any = work.settings
+        result = tuple(
+            AllAtomModel(model, settings.num_recycles, settings.extras, sample.restraints, sample.templates)
+            for model in models
+        )
+        return lambda: result
+
+    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+        """Do nothing: the network has no kernels to compile."""
+
+    def _predict_within(self, work: NetworkJob, memory: DeviceMemory) -> Prediction:
+        shortage = ""
+        for chunks in (None,) if self.device == "cpu" else _CHUNKS:
+            try:
+                return self._predict(work, chunks)
+            except torch.OutOfMemoryError as error:
+                # only the text: the error's traceback would keep the tensors of the failed attempt
+                message = str(error)
+            shortage = memory.describe_shortage(message)
+            if chunks == _CHUNKS[0]:
+                logger.warning(
+                    "%s: memory ran out (%s); trying once more with smaller chunks", work.name, shortage
+                )
+        tokens = len(work.sample.features["token_mask"])
+        raise OutOfMemory(f"{tokens} tokens, {shortage}; tried twice, with smaller chunks the second time")
+
+    def _predict(self, work: NetworkJob, chunk_elements: int | None) -> Prediction:
+        settings: Any = work.settings
+        inputs = AlphaFold3Inputs.from_arrays(work.sample.features, self.device)
+        cycles, total = settings.num_recycles + 1, settings.num_passes
+        return self.model.predict(
+            inputs,
+            SeededDraws(work.job.seed),
+            cycles=cycles,
+            steps=settings.num_steps,
+            samples=settings.num_samples,
+            progress=lambda steps: work.progress(cycles + steps, total),
+            chunk_elements=chunk_elements,
+        )
+
+
+def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
+    """Load a network on a device.
+
+    With bfloat16 on a GPU, the trunk uses fused kernels, and products of float32 matrices TF32.
+
+    Args:
+        path: see `read_checkpoint`.
+        settings: precision and kernels.
+        device: a torch device.
+
+    Raises:
+        ParametersMissing, ParametersError: see `read_checkpoint`.
+    """
+    config, tensors = read_checkpoint(path)
+    half = settings.precision == "bf16"
+    if device != "cpu":
+        torch.backends.cuda.matmul.allow_tf32 = half
+    # in float32, plain PyTorch is faster than the kernels
+    kernels = settings.kernels if half else "reference"
+    dtype = torch.bfloat16 if half else torch.float32
+    return AllAtomNetwork(AlphaFold3.load(config, tensors, kernels, device, dtype), device)
+
+
+def estimate_bytes(tokens: int, atoms: int, settings: Any) -> int:
+    """Return an estimate of the peak memory of a prediction with parameters."""
+    raise NotImplementedError

@@ -1,0 +1,115 @@
+"""The files of models of any molecules."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import IO, TYPE_CHECKING, Any
+
+from foldcli.logs import logger
+from foldcli.outputs.layout import ModelKind
+from foldcli.outputs.model_files import ModelResult, PredictedModel, WriteFile
+from foldcli.params.parameters import UNTRAINED
+from foldcli.version import VERSION
+
+if TYPE_CHECKING:
+    from model.allatom.files import AllAtomFiles
+    from model.output import Provenance
+
+_KINDS: tuple[ModelKind, ...] = ("pdb", "cif", "scores", "contacts", "summary_confidences")
+# with --save-all
+_ALL_KINDS: tuple[ModelKind, ...] = ("confidences", "pairwise")
+
+
+@dataclass(frozen=True, eq=False)
+class AllAtomModel:
+    """A structure of a job, and what its files need.
+
+    Args:
+        prediction: the structure and its confidence (`model.structure.AllAtomPrediction`).
+        num_recycles: number of cycles after the first.
+        extras: additional results to save.
+        restraints: the geometry that it should have (`model.allatom.checks.Restraints`).
+        templates: templates of the input (`model.allatom.mmcif.UsedTemplate`).
+    """
+
+    prediction: Any
+    num_recycles: int
+    extras: tuple[str, ...]
+    restraints: Any = field(repr=False)
+    templates: tuple[Any, ...] = ()
+
+    @property
+    def mean_plddt(self) -> float:
+        """The mean pLDDT of all atoms, 0 to 100."""
+        plddt: float = self.prediction.mean_plddt
+        return plddt
+
+
+class AllAtomModels:
+    """The writer of models of any molecules; see `foldcli.outputs.model_files.ModelWriter`."""
+
+    def result(self, model: PredictedModel) -> ModelResult:
+        """Return the values of a model with its checks; log if the PDB format cannot hold it."""
+        content: AllAtomModel = model.prediction
+        prediction, formatted = content.prediction, _format(model)
+        kinds = [kind for kind in _KINDS if kind in formatted.texts]
+        if "all" in content.extras:
+            kinds += _ALL_KINDS
+        if (reason := formatted.pdb_missing) is not None:
+            logger.warning("%s: %s: mmCIF only, no PDB file: %s", model.origin.target, model.tag, reason)
+        return ModelResult(
+            tag=model.tag,
+            plddt=prediction.mean_plddt,
+            ptm=prediction.ptm,
+            num_recycles=content.num_recycles,
+            seconds=round(model.seconds, 3),
+            fingerprint=model.fingerprint,
+            extras=tuple(content.extras),
+            iptm=prediction.iptm,
+            num_chains=prediction.num_chains,
+            ranking_score=round(prediction.ranking_score, 4),
+            file_kinds=tuple(kinds),
+            checks=formatted.checks.summary,
+        )
+
+    def files(self, model: PredictedModel) -> dict[ModelKind, WriteFile]:
+        """Return a function for each kind of file, which writes its content."""
+        from model.allatom.mmcif import format_pairwise_scores
+
+        files: dict[ModelKind, WriteFile] = {
+            kind: partial(_write, text) for kind, text in _format(model).texts.items()
+        }
+        files["pairwise"] = lambda stream: _write(
+            format_pairwise_scores(model.prediction.prediction, _provenance(model)), stream
+        )
+        return files
+
+
+ALL_ATOM_MODELS = AllAtomModels()
+
+
+@lru_cache(maxsize=1)
+def _format(model: PredictedModel) -> "AllAtomFiles":
+    """Return the content of the files of a model, which both methods of the writer need."""
+    from model.allatom.files import format_all_atom_files  # imports gemmi
+
+    content, provenance = model.prediction, _provenance(model)
+    untrained = {"untrained": True, "warning": UNTRAINED} if model.origin.is_untrained else {}
+    return format_all_atom_files(
+        content.prediction, provenance, content.restraints, content.templates, extra_scores=untrained
+    )
+
+
+def _provenance(model: PredictedModel) -> "Provenance":
+    from model.output import Provenance
+
+    origin = model.origin
+    return Provenance(
+        name=origin.target,
+        program=f"foldcli {VERSION}",
+        network=origin.network,
+        warning=UNTRAINED if origin.is_untrained else None,
+    )
+
+
+def _write(text: str, stream: IO[bytes]) -> None:
+    stream.write(text.encode())

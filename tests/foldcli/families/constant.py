@@ -1,0 +1,238 @@
+"""A family of its own kind for tests: targets that no other family reads, and a constant as prediction."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any, ClassVar
+
+import click
+import numpy as np
+
+from features.chemistry.residues import RESTYPES
+from foldcli.families.base import DeviceMemory, Estimate, Family, NetworkJob, PlanHeading, TargetState
+from foldcli.families.settings import Job, JobSettings, NetworkOptions
+from foldcli.inputs.queries import QuerySources
+from foldcli.outputs.layout import ModelKind
+from foldcli.outputs.model_files import (
+    RESIDUE_MODELS,
+    ModelOrigin,
+    ModelResult,
+    PredictedModel,
+    WriteFile,
+)
+from foldcli.pipeline.targets.alignment_request import chain_query
+from model.prediction import Prediction
+from msa.alignments.files import parse_alignment
+from msa.io.fasta import FastaRecord
+
+SAMPLES = 3
+# starts of jobs, as "target, seed"
+started: list[str] = []
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A target that only this family reads: chains, and a number of atoms that are none of theirs."""
+
+    name: str
+    chains: tuple[FastaRecord, ...]
+    atoms: int
+    seeds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ConstantSource:
+    """The only model of the family, which gives several samples for each seed."""
+
+    family: str = "constant"
+    number: int = 1
+    label: str = "constant"
+    config_name: str = "constant 1"
+    file: Path | None = None
+    is_untrained: bool = False
+
+    def tags(self, seed: int) -> tuple[str, ...]:
+        """Return one tag for each sample."""
+        return tuple(f"constant_seed_{seed:03d}_sample_{index}" for index in range(SAMPLES))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantSettings(JobSettings):
+    """Settings with a number of steps.
+
+    Args:
+        steps: steps of the diffusion.
+    """
+
+    steps: int = 20
+
+
+@dataclass(frozen=True)
+class ConstantModel:
+    """A model that is not `model.prediction.Prediction`.
+
+    Args:
+        structure: its structure.
+        ranking_score: its score.
+    """
+
+    structure: Prediction
+    ranking_score: float
+
+    @property
+    def mean_plddt(self) -> float:
+        """The mean pLDDT."""
+        return self.structure.mean_plddt
+
+    num_recycles: ClassVar[int] = 0
+
+
+class ConstantWriter:
+    """The writer of constant models: mmCIF and scores, no PDB."""
+
+    def result(self, model: PredictedModel) -> ModelResult:
+        """Return the values of a model."""
+        return ModelResult(
+            model.tag, model.prediction.mean_plddt, None, 0, round(model.seconds, 3), model.fingerprint,
+            ranking_score=model.prediction.ranking_score, file_kinds=("cif", "scores"),
+        )  # fmt: skip
+
+    def files(self, model: PredictedModel) -> dict[ModelKind, WriteFile]:
+        """Return the functions that write the files."""
+        structure = PredictedModel(
+            model.folder, model.tag, "", model.prediction.structure, model.origin, model.seconds
+        )
+        return RESIDUE_MODELS.files(structure)
+
+
+class ConstantNetwork:
+    """A network that predicts the same for each target, and fails for some."""
+
+    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[ConstantModel, ...]]:
+        """Start a job."""
+        started.append(f"{work.name}, {work.job.seed}")
+        work.progress(1, 1)
+        return lambda: tuple(_constant(work.sample, index) for index in range(SAMPLES))
+
+    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+        """Do nothing."""
+
+
+class Constant(Family):
+    """The family."""
+
+    name = "constant"
+    size_unit = "tokens"
+    writer = ConstantWriter()
+
+    def claims(self, params: str | None) -> bool:
+        """Return True for "constant"."""
+        return params == "constant"
+
+    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
+        """Refuse --num-relax."""
+        if "num_relax" in given:
+            raise click.UsageError("--num-relax: --params constant has nothing to relax.")
+
+    def settings(self, options: NetworkOptions) -> ConstantSettings:
+        """Return the settings with the steps of --num-recycle."""
+        given = options.predict
+        return ConstantSettings(
+            num_seeds=given.num_seeds,
+            random_seed=given.random_seed,
+            stop_at_score=given.stop_at_score,
+            steps=10 if options.num_recycles is None else options.num_recycles,
+        )
+
+    def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[ConstantSource]:
+        """Return the only model."""
+        return [ConstantSource()]
+
+    def content(self, source: ConstantSource) -> str:
+        """Return a constant."""
+        return "no parameters"
+
+    def read_queries(self, sources: QuerySources, failures: Any) -> list[tuple[str, Any]]:
+        """Read files with a name, sequences joined by commas, and a number of atoms in each line."""
+        lines = [line.split() for path in sources.inputs for line in Path(path).read_text().splitlines()]
+        return [
+            (name, Assembly(name, tuple(FastaRecord(name, each) for each in chains.split(",")), int(atoms)))
+            for name, chains, atoms in lines
+        ]
+
+    def accepts(self, target: Any, source: ConstantSource) -> str | None:
+        """Return a reason for targets without atoms."""
+        return None if target.atoms else "no atoms"
+
+    def size(self, target: Assembly) -> int:
+        """Return the number of residues and atoms."""
+        return sum(len(chain.sequence) for chain in target.chains) + target.atoms
+
+    def approximate_size(self, target: Assembly) -> int:
+        """Return the size."""
+        return self.size(target)
+
+    def chains_to_search(self, target: Assembly) -> tuple[FastaRecord, ...]:
+        """Return the chains."""
+        return target.chains
+
+    def target_identity(self, target: Assembly, request: Any) -> dict[str, Any]:
+        """Return atoms, and the requests for the alignments of chains."""
+        return {
+            "atoms": target.atoms,
+            "chains": [request.fingerprint(chain_query(chain)) for chain in target.chains],
+        }
+
+    def template_search(self, search: Any, source: ConstantSource) -> None:
+        """Return None: no templates are searched."""
+
+    def uses_templates(self, source: ConstantSource) -> bool:
+        """Return False."""
+        return False
+
+    def inputs(self, target: TargetState, features: Any, with_templates: bool) -> list[int]:
+        """Return the codes of all residues, after reading the chains' alignments."""
+        with target.stage("features"):
+            contents = [features.chain_store.read(chain_query(chain)) for chain in target.input.chains]
+            rows = [len(parse_alignment(content).names) for content in contents]
+        target.facts |= {"residues": self.size(target.input), "alignment_rows": sum(rows)}
+        return [RESTYPES.index(letter) for chain in target.input.chains for letter in chain.sequence]
+
+    def describe_size(self, facts: Mapping[str, Any]) -> str:
+        """Return the size in tokens."""
+        return f"{facts['residues']} tokens"
+
+    def sample(self, inputs: list[int], job: Job, settings: ConstantSettings, draw: Any = None) -> Any:
+        """Return the codes of the residues as an array."""
+        return {"aatype": np.array(inputs)}
+
+    def load(self, source: ConstantSource, settings: Any, device: str, arrays: Any) -> ConstantNetwork:
+        """Return the network."""
+        return ConstantNetwork()
+
+    def origin(self, name: str, job: Job, sample: Any, model: Any, settings: ConstantSettings) -> ModelOrigin:
+        """Return the origin of a model."""
+        return ModelOrigin(name, f"constant, {settings.steps} steps", False)
+
+    def plan_heading(
+        self, sources: Sequence[ConstantSource], settings: ConstantSettings, memory: DeviceMemory
+    ) -> PlanHeading:
+        """Return a heading about the steps."""
+        return PlanHeading(f"network: constant, {settings.steps} steps", "network", {"steps": settings.steps})
+
+    def estimate(self, size: int, *arguments: Any) -> Estimate:
+        """Return an estimate."""
+        return Estimate(size << 20, 1.0)
+
+
+def _constant(sample: dict[str, np.ndarray], index: int) -> ConstantModel:
+    """Return a structure on a line; a later sample has a lower pLDDT and a higher ranking score."""
+    aatype = sample["aatype"]
+    positions = np.zeros((len(aatype), 37, 3), np.float32)
+    positions[:, :, 0] = 3.8 * np.arange(len(aatype))[:, None]
+    mask = np.zeros((len(aatype), 37), np.float32)
+    mask[:, 1] = 1
+    plddt = np.full(len(aatype), 90.0 - 10 * index)
+    structure = Prediction(aatype, np.arange(len(aatype)), positions, mask, plddt, None, None, None, 0, ())
+    return ConstantModel(structure, 0.5 + 0.1 * index)
