@@ -190,10 +190,19 @@ def _encode(features: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], 
         elif name == "token_bonds":
             arrays[name] = np.argwhere(array).astype(np.int32)
         elif name in _ONE_HOT:
-            arrays[name] = np.where(array.any(-1), array.argmax(-1), _NO_CLASS).astype(np.uint8)
+            arrays[name] = _classes(array)
         else:
             arrays[name] = array
     return arrays, constants
+
+
+def _classes(one_hot: np.ndarray) -> np.ndarray:
+    """Return the class of each element of [*, C], or _NO_CLASS for those without: uint8 [*]."""
+    *shape, count = one_hot.shape
+    result = np.full(one_hot.size // count, _NO_CLASS, np.uint8)
+    ones = np.flatnonzero(one_hot)
+    result[ones // count] = ones % count
+    return result.reshape(shape)
 
 
 def _deletion_features(deletions: np.ndarray) -> dict[str, np.ndarray]:
