@@ -32,6 +32,9 @@ def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> 
     each chain of the second. With one file, all pairs of its chains are predicted. With --pairs, the
     complexes of a table are predicted, and their chains may be in any number of files.
 
+    With an all-atom network (--params openfold3), the second file may hold ligands: an SDF file, or a table
+    of SMILES strings and ids (.smi, .csv, .tsv). Each job of the first file is predicted with each ligand.
+
     The database is searched once for each chain, even if it is part of several complexes. The
     results are those of `fold`, with targets named A_and_B. OUT/summary.tsv is sorted by 0.8 ipTM + 0.2 pTM,
     highest first.
@@ -40,14 +43,17 @@ def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> 
     Examples:
       foldcli screen baits.fasta preys.fasta --db uniref50 -o out
       foldcli screen proteins.fasta --pairs pairs.tsv --db uniref50 -o out
+      foldcli screen protein.fasta ligands.smi --params openfold3 --db uniref50 -o out
     """
     if pairs is None and len(files) > 2:
         raise click.UsageError("expected one or two files; --pairs takes chains of any number of files")
-    from foldcli.inputs.screen import find_screen_targets
+    from foldcli.families.registry import find_family
+    from foldcli.inputs.queries import QuerySources
 
     def find_targets(
         search: "SearchSettings", cache: Path, failures: "Failures"
     ) -> "list[tuple[str, FoldInput]]":
-        return [*find_screen_targets(files, pairs, search.comp_bias_corr, search.matrix, failures)]
+        sources = QuerySources(files, search.comp_bias_corr, search.matrix)
+        return find_family(option_values["params"]).read_screen(files, pairs, sources, failures)
 
     return run_fold(find_targets, **option_values)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -114,6 +114,7 @@ class AllAtom(Family):
     """OpenFold3's networks; a target is a job of any molecules (`features.assembly.job.Job`)."""
 
     name: ClassVar[str] = "all_atom"
+    size_unit: ClassVar[str] = "tokens"
     pairs_chains: ClassVar[bool] = True
     writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
 
@@ -160,6 +161,19 @@ class AllAtom(Family):
         from foldcli.inputs.molecules.read import read_jobs  # imports the dictionary of components
 
         return read_jobs(sources.inputs, failures)
+
+    def read_screen(
+        self, files: Sequence[str], pairs: str | None, sources: QuerySources, failures: "Failures"
+    ) -> list[tuple[str, MoleculeJob]]:
+        """Combine each job of one file with each ligand of another, or pairs of chains; see the base class."""
+        from foldcli.inputs.molecules.ligands import is_ligand_file, read_ligands, screen_jobs
+        from foldcli.inputs.molecules.read import job_of_query
+
+        if pairs is None and len(files) == 2 and is_ligand_file(files[1]):
+            proteins = self.read_queries(replace(sources, inputs=files[:1]), failures)
+            return screen_jobs(proteins, read_ligands(files[1], failures))
+        complexes = super().read_screen(files, pairs, sources, failures)
+        return [(name, replace(job_of_query(target, target.path), name=name)) for name, target in complexes]
 
     def accepts(self, target: Any, source: AllAtomSource) -> str | None:
         """Return None for jobs; see `Family.accepts`."""

@@ -26,6 +26,7 @@ import numpy as np
 
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.queries import QuerySources, read_named_queries
+from foldcli.inputs.screen import find_screen_targets
 from foldcli.inputs.targets import approximate_length
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import RESIDUE_MODELS, ModelOrigin, ModelWriter
@@ -323,6 +324,22 @@ class Family(ABC):
             InputError: a folder contains no query file.
         """
         return list(read_named_queries(sources, failures))
+
+    def read_screen(
+        self, files: Sequence[str], pairs: str | None, sources: QuerySources, failures: "Failures"
+    ) -> list[tuple[str, Any]]:
+        """Read the targets of `foldcli screen`; return names and targets.
+
+        Args:
+            files: files of chains, or of what the family combines with them.
+            pairs: a table of complexes; None for all pairs.
+            sources: settings of reading; its inputs are `files`.
+            failures: receives what cannot be read.
+
+        Raises:
+            InputError: see `foldcli.inputs.screen.find_screen_targets`.
+        """
+        return [*find_screen_targets(files, pairs, sources.comp_bias_corr, sources.matrix, failures)]
 
     @abstractmethod
     def accepts(self, target: Any, source: Any) -> str | None:

@@ -29,6 +29,12 @@ _SDF_COUNTS = re.compile(r"V[23]000\s*$", re.MULTILINE)
 _SDF_PROPERTY = re.compile(r"^>.*<([^>\n]+)>.*\n(.*)$", re.MULTILINE)
 
 
+def is_ligand_file(path: str) -> bool:
+    """Return True for the names of files of ligands: SDF, and tables of SMILES strings, also compressed."""
+    name = os.path.basename(path).lower()
+    return any(f".{ending}" in name for ending in ("sdf", "smi", "smiles", "csv", "tsv"))
+
+
 def read_ligands(path: str | os.PathLike[str], failures: Failures) -> list[tuple[str, Ligand]]:
     """Read the ligands of a screen, and return pairs of id and ligand.
 
