@@ -120,6 +120,11 @@ class AlphaFold2Kind(AlignmentFamily):
 
     unshared: ClassVar[str | None] = None
 
+    def settings(self, options: NetworkOptions) -> PredictSettings:
+        """Return the settings as given; see `Family.settings`."""
+        settings: PredictSettings = options.predict
+        return settings
+
     def own_settings(self, settings: PredictSettings) -> PredictSettings:
         """Return the settings of this kind of network; see `Family.own_settings`."""
         return settings
@@ -239,11 +244,6 @@ class AlphaFold2(SingleChainKind):
     def claims(self, params: str | None) -> bool:
         """Return True for everything that no other family claims: folders of parameters, and the default."""
         return True
-
-    def settings(self, options: NetworkOptions) -> PredictSettings:
-        """Return the settings as given; see `Family.settings`."""
-        settings: PredictSettings = options.predict
-        return settings
 
     def kinds(self, options: NetworkOptions, targets: Sequence[Any]) -> tuple[str, ...]:
         """Return the kinds of networks that single chains and complexes need; see `Family.kinds`."""

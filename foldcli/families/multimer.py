@@ -19,11 +19,6 @@ class Multimer(AlphaFold2Kind):
         """Return False: the same values name the parameters of `AlphaFold2`."""
         return False
 
-    def settings(self, options: NetworkOptions) -> PredictSettings:
-        """Return the settings as given; see `Family.settings`."""
-        settings: PredictSettings = options.predict
-        return settings
-
     def own_settings(self, settings: PredictSettings) -> PredictSettings:
         """Return the settings of multimer networks; see `Family.own_settings`."""
         return settings.for_multimer()

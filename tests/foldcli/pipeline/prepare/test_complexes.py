@@ -196,6 +196,13 @@ def test_complex_needs_multimer_networks(tmp_path: Path) -> None:
         copies.jobs(target)
 
 
+def test_plan_names_complexes_without_a_network_before_the_database_exists(tmp_path: Path) -> None:
+    settings = run_settings(tmp_path / "out", model_type="alphafold2_ptm")
+    pair = split_chains(JoinedRecord("p", f"{FIRST}:{SECOND}", "", "", 1))
+    with pytest.raises(InputError, match="needs the parameters of AlphaFold-Multimer"):
+        inspect_target("p", pair, settings.identities, settings.output)
+
+
 def test_networks_are_found_by_what_the_targets_need(tmp_path: Path) -> None:
     assert network_kinds("auto", single_chains=True, complexes=False) == ("monomer",)
     assert network_kinds("auto", single_chains=False, complexes=True) == ("multimer",)
