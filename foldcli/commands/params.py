@@ -1,16 +1,20 @@
-"""`foldcli params`: fetch, list and verify DeepMind's parameter files."""
+"""`foldcli params`: fetch, list and verify parameter files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from foldcli.options import common as options
 from foldcli.options.predict import models_type
 from foldcli.params.manifest import LICENCE
+from foldcli.params.openfold3 import LICENCE as OPENFOLD3_LICENCE
+from foldcli.params.openfold3 import NAMES_BY_WHICH as _OPENFOLD3_NAMES
+from foldcli.params.openfold3 import OPENFOLD3, PUBLISHED
 from foldcli.params.parameters import ARCHIVE_URL, NOTICE, SUFFIXES_BY_WHICH, archive_url
 
 if TYPE_CHECKING:
+    from foldcli.params.fetch import FetchReporter
     from foldcli.params.parameters import ParameterSource
 
 _DEFAULT_FOLDER = "$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params"
@@ -26,24 +30,25 @@ folder_option = click.option(
 
 @click.group("params")
 def command() -> None:
-    """Fetch, list and verify DeepMind's parameter files."""
+    """Fetch, list and verify parameter files of DeepMind and OpenFold3."""
 
 
 @command.command("fetch")
 @click.option(
     "--which",
-    type=click.Choice(list(SUFFIXES_BY_WHICH)),
+    type=click.Choice([*SUFFIXES_BY_WHICH, *_OPENFOLD3_NAMES]),
     default="ptm",
     show_default=True,
     help="ptm: monomer networks that predict the aligned error (PAE), which predictions prefer; monomer: "
     "those that do not; multimer: AlphaFold-Multimer v3, for complexes; all: all of these. multimer_v2 and "
-    "multimer_v1 are older networks for complexes, which DeepMind keeps in separate archives.",
+    "multimer_v1 are older networks for complexes, which DeepMind keeps in separate archives. openfold3 is "
+    "OpenFold3's all-atom network (1.4 GB), openfold3_p2 its earlier parameters.",
 )
 @click.option("--models", type=models_type, default="1,2,3,4,5", show_default=True, help="Models to keep.")
 @click.option(
     "--dest",
     type=click.Path(file_okay=False, path_type=Path),
-    show_default=_DEFAULT_FOLDER,
+    show_default=f"{_DEFAULT_FOLDER}; for OpenFold3 its subfolder openfold3",
     help="Destination folder.",
 )
 @click.option(
@@ -56,8 +61,8 @@ def command() -> None:
     "--from",
     "local_archive",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="TAR",
-    help="Unpack this archive instead of downloading one; it is not removed.",
+    metavar="FILE",
+    help="Use this archive, or OpenFold3's checkpoint, instead of downloading one; it is not removed.",
 )
 @click.option(
     "--sha256",
@@ -84,21 +89,23 @@ def fetch(
     retries: int,
     overwrite: bool,
 ) -> None:
-    """Download DeepMind's parameters and unpack the requested ones.
+    """Download parameters of DeepMind or OpenFold3, and install the requested ones.
 
-    The whole archive (5.3 GB) is downloaded, and removed once its files are installed. Run the same command
-    again to resume an interrupted download. https_proxy, no_proxy and SSL_CERT_FILE set proxies and
-    certificates.
+    DeepMind's whole archive (5.3 GB) is downloaded, and removed once its files are installed. OpenFold3's
+    checkpoint is converted once to safetensors. Run the same command again to resume an interrupted
+    download. https_proxy, no_proxy and SSL_CERT_FILE set proxies and certificates.
 
     \b
       foldcli params fetch
       foldcli params fetch --which all --dest /shared/alphafold
       foldcli params fetch --url https://mirror.example.org/alphafold_params_2022-12-06.tar --sha256 HEX
       foldcli params fetch --from alphafold_params_2022-12-06.tar
+      foldcli params fetch --which openfold3 --from of3-ob-2025-06-30-174k.pt
     """
     from foldcli.params.download import check_address
 
-    url = url or archive_url(which)
+    all_atom = _OPENFOLD3_NAMES.get(which)
+    url = url or (archive_url(which) if all_atom is None else PUBLISHED[all_atom].url)
     scheme = url.partition("://")[0].lower()
     if scheme not in ("https", "http"):
         raise click.UsageError(f"--url: expected an https address, got {url!r}; use --from for a file")
@@ -114,15 +121,19 @@ def fetch(
     from foldcli.params.parameters import default_folder
     from foldcli.progress import progress_bar
 
+    reporter = FetchReporter(
+        notify=lambda line: logger.warning("%s", line),
+        progress_bar=lambda title: progress_bar(title, "B"),
+    )
+    if all_atom is not None:
+        checksum = expected_sha256(sha256, str(local_archive or url)) if sha256 is not None else None
+        _fetch_openfold3(all_atom, dest, url, local_archive, checksum, retries, overwrite, reporter)
+        return
     for line in NOTICE.splitlines():
         logger.info("%s", line)
     folder = dest or default_folder()
     expected = expected_sha256(sha256, str(local_archive or url)) if sha256 is not None else None
     settings = FetchSettings(folder, which, models, url, local_archive, expected, retries, overwrite)
-    reporter = FetchReporter(
-        notify=lambda line: logger.warning("%s", line),
-        progress_bar=lambda title: progress_bar(title, "B"),
-    )
     written = fetch(settings, reporter)
     if not written:
         logger.info("%s: all files are already installed; --overwrite replaces them", folder)
@@ -132,6 +143,35 @@ def fetch(
     if folder != default_folder():
         path = folder.absolute()
         logger.info("use them with --params %s, or set FOLDCLI_PARAMS=%s", path, path)
+
+
+def _fetch_openfold3(
+    name: str,
+    dest: Path | None,
+    url: str,
+    local_file: Path | None,
+    sha256: str | None,
+    retries: int,
+    overwrite: bool,
+    reporter: "FetchReporter",
+) -> None:
+    """Install a checkpoint of OpenFold3, unless it is installed; the arguments are those of `fetch`."""
+    from foldcli.logs import logger
+    from foldcli.params.openfold3 import installed_parameters, openfold3_folder
+    from foldcli.params.openfold3_import import fetch_parameters, import_parameters
+
+    logger.info("%s", OPENFOLD3_LICENCE)
+    folder = dest or openfold3_folder()
+    if local_file is None:
+        if not overwrite and name in {each.name for each in installed_parameters(folder)}:
+            logger.info("%s: %s is already installed; --overwrite replaces it", folder, name)
+            return
+        installed = fetch_parameters(name, folder, reporter, url, sha256, retries)
+    else:
+        installed = import_parameters(local_file, folder, sha256)
+    logger.info("%s", installed.file)
+    known = dest is None or dest == openfold3_folder()
+    logger.info("use them with --params %s", OPENFOLD3 if known else folder.absolute())
 
 
 @command.command("list")
@@ -146,12 +186,14 @@ def list_files(folder: Path | None, as_json: bool) -> None:
     """
     import json
 
+    from foldcli.params import openfold3
     from foldcli.params.manifest import read_manifest
     from foldcli.params.parameters import default_folder, installed_parameters
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     sources = installed_parameters(folder or default_folder())
-    if not sources and not as_json:
+    all_atom = openfold3.installed_parameters(folder or openfold3.openfold3_folder())
+    if not (sources or all_atom) and not as_json:
         _show_fetchable(folder or default_folder())
         return
     for source in sources:
@@ -166,12 +208,24 @@ def list_files(folder: Path | None, as_json: bool) -> None:
                 "file": str(source.file),
             }
         )
+    rows += [
+        {
+            "model": None,
+            "network": each.name,
+            "bytes": each.file.stat().st_size,
+            "sha256": each.source_sha256,
+            "file": str(each.file),
+        }
+        for each in all_atom
+    ]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
     for row in rows:
         checksum = "checksum known" if row["sha256"] else "no checksum"
-        click.echo(f"{row['model']}  {row['network']:19} {row['bytes']:>13,}  {checksum:14}  {row['file']}")
+        click.echo(
+            f"{row['model'] or '-'}  {row['network']:19} {row['bytes']:>13,}  {checksum:14}  {row['file']}"
+        )
 
 
 def _show_fetchable(folder: Path) -> None:
@@ -183,12 +237,14 @@ def _show_fetchable(folder: Path) -> None:
         ("multimer", "five networks for complexes"),
         ("all", "all fifteen networks"),
         ("multimer_v2", "five networks for complexes, an older version; also multimer_v1"),
+        (OPENFOLD3, "an all-atom network: proteins, nucleic acids, ligands; also openfold3_p2"),
     )
     for which, networks in rows:
         default = " (default)" if which == "ptm" else ""
         click.echo(f"  foldcli params fetch --which {which:<11} {networks}{default}")
     click.echo(
-        f"\nDeepMind's archive, {LICENCE}, a download of 5.3 GB. `--params compact` needs no download."
+        f"\nDeepMind's archive, {LICENCE}, a download of 5.3 GB; OpenFold3's checkpoint, Apache License 2.0, "
+        "1.4 GB. `--params compact` needs no download."
     )
 
 

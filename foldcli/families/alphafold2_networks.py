@@ -1,8 +1,9 @@
 """The networks of AlphaFold2's kinds: loading, a job within the available memory, and the warm-up."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from features.complexes.made_up import warm_up_sample
 from foldcli.families.base import DeviceMemory, NetworkJob
 from foldcli.families.settings import PredictSettings
-from foldcli.families.warm_up import ended_at_blocks, warm_up_sample
 from foldcli.logs import log_time_since_start, logger
 from foldcli.params.parameters import ParameterSource
 from foldcli.progress import Progress
@@ -214,3 +215,28 @@ def _log_first_block(network: AlphaFold) -> None:
         log_time_since_start("the first block finished")
 
     handle = network.evoformer.extra_msa_stack[0].register_forward_hook(log)
+
+
+class WarmUpEnded(Exception):
+    """The end of a warm-up because the first job is ready, which does the rest itself."""
+
+
+@contextmanager
+def ended_at_blocks(network: AlphaFold, event: Event) -> Iterator[None]:
+    """Let passes of a network raise WarmUpEnded at the next block of the trunk once an event is set.
+
+    Graphs are not used meanwhile.
+    """
+
+    def check(block: object, inputs: object) -> None:
+        if event.is_set():
+            raise WarmUpEnded("the first job is ready")
+
+    trunk = network.evoformer
+    blocks = [*trunk.extra_msa_stack, *trunk.evoformer_iteration]
+    handles = [block.register_forward_pre_hook(check) for block in blocks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -50,10 +50,12 @@ PUBLISHED = {
         PublishedFile(P2.name, "p2", "af09eac4f29cef856633af07558cb143226fe95ebbef2c20921769d4a5f4bee4"),
     )
 }
+# by the value of `params fetch --which`
+NAMES_BY_WHICH = {OPENFOLD3: OPENBIND.name, "openfold3_p2": P2.name}
 DEFAULT_NAME = OPENBIND.name
 REMEDY = (
-    f"Get {DEFAULT_NAME}{CHECKPOINT_SUFFIX} (1.4 GB, Apache License 2.0) from\n"
-    f"{PUBLISHED[DEFAULT_NAME].url}\nor https://huggingface.co/OpenFold/OpenFold3, and name the file."
+    "Get them (Apache License 2.0, 1.4 GB) with `foldcli params fetch --which openfold3`, or install\n"
+    f"{DEFAULT_NAME}{CHECKPOINT_SUFFIX} from https://huggingface.co/OpenFold/OpenFold3 with --from FILE."
 )
 
 

@@ -13,14 +13,13 @@ from foldcli.params.openfold3 import (
     CHECKPOINT_SUFFIX,
     PUBLISHED,
     REMEDY,
+    SUFFIX,
     AllAtomParameters,
     write_manifest,
 )
 from foldcli.paths import make_writable_folder
 from model.checkpoints.openfold3 import convert_checkpoint, sha256_of
 from model.errors import ParametersError, ParametersMissing
-
-_SUFFIX = ".safetensors"
 
 
 def import_parameters(path: Path, folder: Path, sha256: str | None = None) -> AllAtomParameters:
@@ -45,7 +44,7 @@ def import_parameters(path: Path, folder: Path, sha256: str | None = None) -> Al
         raise ParametersMissing(f"{path}: no such file", REMEDY)
     make_writable_folder(folder)
     check_disk_space(folder, path.stat().st_size)
-    name = file_safe_name(path.name.removesuffix(CHECKPOINT_SUFFIX).removesuffix(_SUFFIX))
+    name = file_safe_name(path.name.removesuffix(CHECKPOINT_SUFFIX).removesuffix(SUFFIX))
     return _convert(path, path.name, folder, name, sha256)
 
 
@@ -108,7 +107,7 @@ def _convert(path: Path, source: str, folder: Path, name: str, sha256: str | Non
     if expected is not None and found != expected.lower():
         origin = "given" if sha256 else "published"
         raise ParametersError(f"its SHA-256 is {found}; the one {origin} is {expected}", path)
-    target = folder / f"{name}{_SUFFIX}"
+    target = folder / f"{name}{SUFFIX}"
     config = convert_checkpoint(path, target)
     variant = "openbind" if config.diffusion.shared_pair_norm else "p2"
     checked = "" if expected is None else "SHA-256 given" if sha256 else "SHA-256 published"

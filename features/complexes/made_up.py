@@ -1,8 +1,5 @@
-"""The preparation of a GPU by passes on a made-up protein, before the first job is ready."""
+"""Made-up features, with which a GPU is prepared before the first target is ready."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -10,12 +7,7 @@ import numpy as np
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.schema import CACHED, SAMPLED, UNCHANGED
 from features.complexes.features import complex_features
-from model.alphafold2.network import AlphaFold
 from msa.alignments.files import parse_alignment
-
-
-class WarmUpEnded(Exception):
-    """The end of a warm-up because the first job is ready, which does the rest itself."""
 
 
 def warm_up_sample(residues: int, is_multimer: bool) -> Any:
@@ -38,24 +30,3 @@ def warm_up_sample(residues: int, is_multimer: bool) -> Any:
             dimensions = [sizes[axis] if axis in sizes else int(axis) for axis in shape.split()]
             arrays[name] = np.full((2, *dimensions), name.endswith("mask"), dtype)
     return arrays
-
-
-@contextmanager
-def ended_at_blocks(network: AlphaFold, event: Event) -> Iterator[None]:
-    """Let passes of a network raise WarmUpEnded at the next block of the trunk once an event is set.
-
-    Graphs are not used meanwhile.
-    """
-
-    def check(block: object, inputs: object) -> None:
-        if event.is_set():
-            raise WarmUpEnded("the first job is ready")
-
-    trunk = network.evoformer
-    blocks = [*trunk.extra_msa_stack, *trunk.evoformer_iteration]
-    handles = [block.register_forward_pre_hook(check) for block in blocks]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
