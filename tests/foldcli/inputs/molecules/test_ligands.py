@@ -7,6 +7,7 @@ from rdkit import Chem
 from rdkit.Chem import rdDistGeom
 
 from features.assembly.job import Job, Polymer
+from features.chemistry.interrupts import interrupts_kept
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.molecules.ligands import read_ligands, screen_jobs
@@ -56,7 +57,8 @@ def test_codes_are_checked(tmp_path: Path, failures: Failures) -> None:
 
 def test_records_of_sdf_files_keep_their_handedness(tmp_path: Path, failures: Failures) -> None:
     molecule = Chem.AddHs(Chem.MolFromSmiles(ALANINE))
-    rdDistGeom.EmbedMolecule(molecule, randomSeed=1)
+    with interrupts_kept():
+        rdDistGeom.EmbedMolecule(molecule, randomSeed=1)
     block = Chem.MolToMolBlock(molecule)
     records = [
         "alanine" + block, block + "> <ID>\nsecond\n\n", block, "broken\n\n\n  x  y\n", "",
