@@ -9,7 +9,7 @@ pytest.importorskip("biotite")
 from features.assembly.job import Job, Ligand
 from features.chemistry.conformers import ConformerGenerator
 from foldcli.outputs.allatom.restraints import build_restraints
-from model.allatom.checks import CHECKS, Checks, check_structure
+from model.allatom.checks import CHECKS, Checks, _plane_distance, check_structure
 from model.allatom.neighbours import close_pairs
 from tests.molecules import GLYCAN, MIXTURE, molecules, reference_positions
 
@@ -135,6 +135,15 @@ def test_flatness_of_rings_and_double_bonds() -> None:
         assert "aromatic_flatness" in check(fasta, bent).failed
 
 
+def test_distances_from_a_plane_count_on_both_sides() -> None:
+    angle = np.arange(6) * np.pi / 3
+    positions = np.column_stack([np.cos(angle), np.sin(angle), [0.0, 0, 0, 0, 0.1, -0.9]])
+    centred = positions - positions.mean(axis=0)
+    largest = np.abs(centred @ np.linalg.svd(centred)[2][-1]).max()
+    for mirrored in (positions, -positions):
+        assert _plane_distance(mirrored) == pytest.approx(largest)
+
+
 def test_saturated_rings_must_not_be_flat() -> None:
     fasta = ">L|smiles\nC1CCCCC1\n"
     positions = ideal(fasta)
@@ -205,6 +214,12 @@ def test_ions_are_judged_by_covalent_radii() -> None:
 @pytest.mark.parametrize("code", ["HEM", "SF4", "B12", "CLA"])
 def test_coordination_has_no_fixed_angles(code: str) -> None:
     assert check(ligand(code), ideal(ligand(code))).summary == "passed"
+
+
+def test_atoms_around_a_metal_do_not_clash() -> None:
+    restraints = build_restraints(*molecules(ligand("FES")))
+    assert len(restraints.bonds) == 4
+    assert len(restraints.angles) == len(restraints.pairs) == 0
 
 
 def test_molecules_that_rdkit_refuses_are_named() -> None:
