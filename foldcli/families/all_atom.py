@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,11 +27,14 @@ from foldcli.params.openfold3 import (
     is_all_atom,
     openfold3_folder,
 )
+from msa.base.errors import MissingError
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
 
+# of the extra `allatom`
+_LIBRARIES = ("biotite", "rdkit")
 # options that these networks do not have, and the values that stand for their absence
 _ABSENT_OPTIONS = {
     "models": "--models",
@@ -123,9 +127,19 @@ class AllAtom(Family):
         return params == OPENFOLD3 or (params is not None and is_all_atom(Path(params)))
 
     def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
-        """Refuse the options of AlphaFold2's networks; see `Family.check_options`."""
+        """Refuse the options of AlphaFold2's networks; see `Family.check_options`.
+
+        Raises:
+            click.UsageError: names the first such option.
+            MissingError: the libraries of chemistry are not installed.
+        """
         if absent := next((option for name, option in _ABSENT_OPTIONS.items() if name in given), None):
             raise click.UsageError(f"{absent}: all-atom networks have no such option")
+        if missing := [name for name in _LIBRARIES if find_spec(name) is None]:
+            raise MissingError(
+                f"all-atom networks need {' and '.join(missing)}",
+                "Install them: pip install 'foldcli[allatom]'.",
+            )
 
     def settings(self, options: NetworkOptions) -> AllAtomSettings:
         """Return the settings that the options give; see `Family.settings`."""
@@ -295,10 +309,7 @@ class AllAtom(Family):
         memory: DeviceMemory,
     ) -> Estimate | None:
         """Return the memory as planned; seconds are not known. See `Family.estimate`."""
-        from foldcli.families.all_atom_networks import estimate_bytes  # imports torch
-
-        tokens, atoms = self.sizes(target)
-        return Estimate(estimate_bytes(tokens, atoms, settings), None, is_rough=True)
+        return Estimate(None, None)
 
 
 def _given(job: MoleculeJob) -> str:

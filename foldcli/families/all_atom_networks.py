@@ -1,4 +1,4 @@
-"""All-atom networks: loading, one job within the available memory, and the memory that it needs."""
+"""All-atom networks: loading, and one job within the available memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -105,8 +105,3 @@ def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
     kernels = settings.kernels if half else "reference"
     dtype = torch.bfloat16 if half else torch.float32
     return AllAtomNetwork(AlphaFold3.load(config, tensors, kernels, device, dtype), device)
-
-
-def estimate_bytes(tokens: int, atoms: int, settings: Any) -> int:
-    """Return an estimate of the peak memory of a prediction with parameters."""
-    raise NotImplementedError

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import click
 import numpy as np
 
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
@@ -254,8 +255,8 @@ class Family(ABC):
             MissingError, ParametersError: the parameters do not exist, or are damaged.
         """
 
-    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:  # noqa: B027
-        """Check that a run uses no option that this family does not have.
+    def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
+        """Check that a run uses no option that this family does not have: here those of all-atom networks.
 
         Args:
             values: values of all options of the command, by parameter name.
@@ -264,6 +265,10 @@ class Family(ABC):
         Raises:
             click.UsageError: names the first such option.
         """
+        for name in ("num_diffusion_samples", "num_diffusion_steps"):
+            if name in given:
+                option = f"--{name.replace('_', '-')}"
+                raise click.UsageError(f"{option}: only all-atom networks have it (--params openfold3)")
 
     @abstractmethod
     def settings(self, options: NetworkOptions) -> JobSettings:

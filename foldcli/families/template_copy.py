@@ -35,6 +35,7 @@ class TemplateCopy(AlignmentFamily):
 
     def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
         """Check that templates are searched; see `Family.check_options`."""
+        super().check_options(values, given)
         if values["no_templates"]:
             raise click.UsageError("--params template and --no-templates exclude each other")
 

@@ -1,0 +1,126 @@
+"""Whole runs of an all-atom network with random parameters, from files of jobs to ranked structures."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import gemmi
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+pytest.importorskip("rdkit")
+pytest.importorskip("biotite")
+
+from foldcli.cli import cli
+from foldcli.params.openfold3_import import import_parameters
+from tests.model.alphafold3.goldens import checkpoint
+from tests.model.alphafold3.test_parity import shallow_names
+
+JOB = ">A|protein\nMKVSGA\n>B|ccd\nGOL\n>C|smiles\nCC(O)C(=O)O\n>D|dna\nACG\n"
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def parameters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with imported random parameters of few blocks."""
+    folder = tmp_path_factory.mktemp("parameters")
+    torch.save(checkpoint(shallow_names("openbind")), folder / "random.pt")
+    import_parameters(folder / "random.pt", folder / "imported")
+    return folder / "imported"
+
+
+@pytest.fixture
+def run(parameters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that runs a command with the network on few steps."""
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "db.fasta").write_text(">a\nMKVSGARRLLNDAAKSL\n")
+    (tmp_path / "job.fasta").write_text(JOB)
+
+    def call(command: str, *arguments: object, samples: int = 2) -> Result:
+        return CliRunner().invoke(
+            cli,
+            [
+                command, *map(str, arguments), "--db", str(tmp_path / "db.fasta"), "-o", str(tmp_path / "out"),
+                "--params", str(parameters), "--device", "cpu", "--threads", "1", "--num-recycle", "0",
+                "--num-diffusion-steps", "2", "--num-diffusion-samples", str(samples), "--no-templates",
+            ],
+        )  # fmt: skip
+
+    return call
+
+
+def test_job_of_any_molecules_becomes_ranked_structures_and_is_resumed(run: Run, tmp_path: Path) -> None:
+    assert run("fold", tmp_path / "job.fasta").exit_code == 0
+    folder = tmp_path / "out" / "job"
+    done = json.loads((folder / "job.done.json").read_text())
+    models = done["ranking"]
+    assert [model["ranking_score"] for model in models] == sorted(
+        (model["ranking_score"] for model in models), reverse=True
+    )
+    assert {model["tag"] for model in models} == {
+        f"openfold3_openbind_seed_000_sample_{sample}" for sample in (0, 1)
+    }
+    stem = f"rank_001_{models[0]['tag']}"
+    structure = gemmi.read_structure(str(folder / f"job_unrelaxed_{stem}.cif"))
+    assert [chain.name for chain in structure[0]] == ["A", "B", "C", "D"]
+    scores = json.loads((folder / f"job_scores_{stem}.json").read_text())
+    # six residues, six atoms of each ligand, three nucleotides
+    assert len(scores["plddt"]) == len(scores["pae"]) == 6 + 6 + 6 + 3
+    assert scores["checks"]["summary"] == models[0]["checks"]
+    assert json.loads((folder / f"job_summary_confidences_{stem}.json").read_text())["ranking_score"]
+    assert (folder / "job.html").is_file() and (folder / "job.a3m").is_file()
+    rows = [line.split("\t") for line in (tmp_path / "out/summary.tsv").read_text().splitlines()]
+    assert rows[0][-2:] == ["ranking_score", "checks"] and len(rows) == 3
+    before = (folder / "job.done.json").read_bytes()
+    assert run("fold", tmp_path / "job.fasta").exit_code == 0
+    assert (folder / "job.done.json").read_bytes() == before
+
+
+def test_further_samples_are_added_and_samples_do_not_depend_on_their_number(
+    run: Run, tmp_path: Path
+) -> None:
+    assert run("fold", tmp_path / "job.fasta", samples=1).exit_code == 0
+    (first,) = (tmp_path / "out/job").glob("job_unrelaxed_rank_*.cif")
+    atoms = first.read_text().partition("_atom_site")[2]
+    assert run("fold", tmp_path / "job.fasta", samples=2).exit_code == 0
+    same = list((tmp_path / "out/job").glob("job_unrelaxed_rank_*_sample_0.cif"))
+    assert len(list((tmp_path / "out/job").glob("job_unrelaxed_rank_*.cif"))) == 2
+    assert [path.read_text().partition("_atom_site")[2] for path in same] == [atoms]
+
+
+def test_bad_job_fails_with_its_file_and_line_and_the_others_are_predicted(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.fasta").write_text(">A|protein\nMKVSG\n>B|ccd\nNOSUCH\n")
+    result = run("fold", tmp_path / "bad.fasta", tmp_path / "job.fasta", samples=1)
+    failures = [json.loads(line) for line in (tmp_path / "out/failures.jsonl").read_text().splitlines()]
+    assert [failure["target"] for failure in failures] == ["bad"]
+    assert "bad.fasta:3" in failures[0]["error"] and "NOSUCH" in failures[0]["error"]
+    assert result.exception is not None and (tmp_path / "out/job/job.done.json").is_file()
+
+
+def test_protein_is_screened_with_ligands(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "protein.fasta").write_text(">p\nMKVSGA\n")
+    (tmp_path / "ligands.smi").write_text("CCO ethanol\nnot_smiles bad\nCC(=O)O acetate\n")
+    run("screen", tmp_path / "protein.fasta", tmp_path / "ligands.smi", samples=1)
+    names = {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()}
+    assert {"p_and_ethanol", "p_and_acetate"} <= names
+    assert "ligands.smi:2" in (tmp_path / "out/failures.jsonl").read_text()
+
+
+def test_dry_run_counts_tokens(run: Run, tmp_path: Path) -> None:
+    result = run("fold", tmp_path / "job.fasta", "--dry-run")
+    assert result.exit_code == 0 and "tokens" in result.stdout
+    assert " 21 " in next(line for line in result.stdout.splitlines() if line.startswith("job"))
+
+
+@pytest.mark.parametrize("option", [("--num-relax", "1"), ("--models", "1"), ("--max-msa", "64:64")])
+def test_options_of_other_networks_are_refused(run: Run, tmp_path: Path, option: tuple[str, str]) -> None:
+    result = run("fold", tmp_path / "job.fasta", *option)
+    assert result.exit_code == 2 and f"{option[0]}: all-atom networks" in result.output
+
+
+def test_options_of_all_atom_networks_are_refused_by_others(tmp_path: Path) -> None:
+    (tmp_path / "a.fasta").write_text(">a\nMKVSGA\n")
+    arguments = ["fold", str(tmp_path / "a.fasta"), "-o", str(tmp_path / "out"), "--params", "compact"]
+    result = CliRunner().invoke(cli, [*arguments, "--num-diffusion-steps", "5"])
+    assert result.exit_code == 2 and "only all-atom networks" in result.output
