@@ -66,11 +66,18 @@ class TemplateHits:
 
 def aligned_pairs(hits: Hits) -> list[np.ndarray]:
     """Return the aligned residues of query and target of each hit, from 0: int64 [pairs, 2]."""
-    from features.templates import compiled_pairs  # imports numba, which runs without templates do not need
-
     alignments = hits.alignments
-    is_pair = alignments.runs & 3 == OPERATIONS.index("M")
-    pairs = np.empty((int((alignments.runs[is_pair] >> 2).sum()), 2), np.int64)
-    ends = np.empty(len(hits), np.int64)
-    compiled_pairs.list_pairs(alignments.records, alignments.runs, alignments.run_offsets, pairs, ends)
-    return np.split(pairs, ends)[:-1]
+    lengths, operations = alignments.runs >> 2, alignments.runs & 3
+    counts, is_pair = np.diff(alignments.run_offsets), operations == OPERATIONS.index("M")
+    # residues of query and target before each run, of all alignments together
+    moves = lengths[:, None] * (operations[:, None] != [OPERATIONS.index("D"), OPERATIONS.index("I")])
+    before = np.cumsum(moves, axis=0) - moves
+    of_alignment = before[np.repeat(alignments.run_offsets[:-1], counts)]
+    starts = np.repeat(alignments.records[:, [1, 3]], counts, axis=0) + before - of_alignment
+    sizes = lengths[is_pair]
+    ends = np.cumsum(sizes)
+    pairs = np.repeat(starts[is_pair] - (ends - sizes)[:, None], sizes, axis=0)
+    pairs += np.arange(len(pairs))[:, None]
+    owners = np.repeat(np.arange(len(hits)), counts)
+    per_hit = np.bincount(owners, lengths * is_pair, len(hits)).astype(np.int64)
+    return np.split(pairs, np.cumsum(per_hit))[:-1]

@@ -91,9 +91,18 @@ class PairStatistics:
         values = evalues(scores, self.query_lengths, lengths, residues, self.parameters, max_evalue, self.k)
         return np.asarray(values * self.length_factors)
 
-    def are_evalues_at_most(self, max_evalue: float, scores: np.ndarray) -> np.ndarray:
-        """Return whether the E-values of scores, int [n], are at most a limit, bool [n]."""
-        return self._are_at_most(max_evalue, self.length_factors, scores, self.database_residues)
+    def are_evalues_at_most(self, max_evalue: float, scores: np.ndarray, alone: bool = False) -> np.ndarray:
+        """Return whether E-values are at most a limit, bool [n].
+
+        Args:
+            max_evalue: the limit.
+            scores: int [n].
+            alone: compare the E-values for databases of each target alone.
+        """
+        lengths = self.target_lengths
+        factors, residues = (lengths, 1) if alone else (self.length_factors, self.database_residues)
+        arguments = scores, self.query_lengths, lengths, residues, self.parameters, self.k
+        return are_evalues_at_most(max_evalue, factors, *arguments)
 
     def pair_evalues(self, scores: np.ndarray) -> np.ndarray:
         """Compute the E-values of scores, int [n], for databases of each target alone, float64 [n]."""
@@ -101,18 +110,7 @@ class PairStatistics:
         values = evalues(scores, self.query_lengths, lengths, 1, self.parameters, k=self.k)
         return np.asarray(values * lengths)
 
-    def are_pair_evalues_at_most(self, max_evalue: float, scores: np.ndarray) -> np.ndarray:
-        """Return whether the E-values for databases of each target alone are at most a limit, bool [n]."""
-        return self._are_at_most(max_evalue, self.target_lengths, scores, 1)
-
     def reversed_excess(self, reversed_scores: np.ndarray) -> np.ndarray:
         """Return the part of scores that is due to the reversed profile; see msa.profile.statistics."""
         lengths, fractions = self.target_lengths, self.chance_fractions
         return reversed_excess(reversed_scores, self.query_lengths, lengths, self.parameters, fractions)
-
-    def _are_at_most(
-        self, max_evalue: float, factors: np.ndarray, scores: np.ndarray, residues: int
-    ) -> np.ndarray:
-        lengths = self.target_lengths
-        arguments = scores, self.query_lengths, lengths, residues, self.parameters, self.k
-        return are_evalues_at_most(max_evalue, factors, *arguments)

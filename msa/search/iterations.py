@@ -100,7 +100,28 @@ class IteratedSearch:
             InputError: a query has a family profile, and there are no statistics for its gap costs.
         """
         with self._family_processes(len(queries)) as processes, self._family_threads() as pool:
-            yield from _Iterations(self, queries, progress, pool, processes).run(on_profile)
+            state, settings = _Iterations(self, queries, progress, pool, processes), self.settings
+            everything = range(len(queries))
+            if settings.num_iterations == 1:
+                last = state.search_queries(everything, settings.evalue)
+            else:
+                active = state.update_families(state.search_queries(everything, settings.e_profile))
+                for _ in range(settings.num_iterations - 2):
+                    active = state.update_families(state.search_one_kind(active, True, settings.e_profile))
+                if settings.evalue <= settings.e_profile:
+                    last = state.search_one_kind(active, True, settings.evalue)
+                else:
+                    # all queries take part, as soon as all families are known
+                    deque(active, maxlen=0)
+                    last = state.search_queries(everything, settings.evalue)
+            next_query = 0
+            for k, result in last:
+                state.final_hits[k] = result.hits
+                while next_query in state.final_hits:
+                    yield state.finish(next_query, on_profile)
+                    next_query += 1
+            for k in range(next_query, len(queries)):
+                yield state.finish(k, on_profile)
 
     def run_next(
         self,
@@ -123,7 +144,15 @@ class IteratedSearch:
             InputError: see `run`.
         """
         with self._family_threads() as pool:
-            yield from _Iterations(self, queries, progress, pool).run_next(earlier)
+            state, settings = _Iterations(self, queries, progress, pool), self.settings
+            active = list(range(len(queries)))
+            for hits_of in earlier:
+                active = sorted(state.update_families((k, hits_of(k)) for k in active))
+            state.final_hits.clear()
+            is_last = len(earlier) + 1 == settings.num_iterations
+            if is_last and settings.evalue > settings.e_profile:
+                active = list(range(len(queries)))
+            yield from state.search_queries(active, settings.evalue if is_last else settings.e_profile)
 
     def _family_processes(self, queries: int) -> contextlib.AbstractContextManager[FamilyProcesses | None]:
         """Start processes that build families, if this process drives GPUs and there are many queries."""
@@ -146,7 +175,11 @@ class IteratedSearch:
 
 
 class _Iterations:
-    """The state of one iterated search; arguments as for `IteratedSearch.run`."""
+    """The state of one iterated search; arguments as for `IteratedSearch.run`.
+
+    Attributes:
+        final_hits: by query index, final hits of queries that have left the search.
+    """
 
     def __init__(
         self,
@@ -163,57 +196,21 @@ class _Iterations:
             for k, query in enumerate(queries)
             if isinstance(query, ProfileQuery) and query.of_family
         }
-        # by query index: queries with a family, and final hits of queries that have left the search
+        # by query index: queries with a family
         self._families: dict[int, Family] = {k: family.result() for k, family in from_profile.items()}
-        self._final_hits: dict[int, Hits] = {}
+        self.final_hits: dict[int, Hits] = {}
         self._filtered_pairs = self._reported_pairs = 0
         self._progress_lock = threading.Lock()
         # whether the engine has taken all queries of the current search
         self._all_taken = False
 
-    def run(self, on_profile: ProfileCallback | None) -> Iterator[Hits]:
-        """Run all iterations and yield the hits of each query."""
-        settings, all_queries = self._search.settings, range(len(self._queries))
-        if settings.num_iterations == 1:
-            last = self._search_queries(all_queries, settings.evalue)
-        else:
-            active = self._update_families(self._search_queries(all_queries, settings.e_profile))
-            for _ in range(settings.num_iterations - 2):
-                active = self._update_families(self._search_one_kind(active, True, settings.e_profile))
-            if settings.evalue <= settings.e_profile:
-                last = self._search_one_kind(active, True, settings.evalue)
-            else:
-                # all queries take part, as soon as all families are known
-                deque(active, maxlen=0)
-                last = self._search_queries(all_queries, settings.evalue)
-        next_query = 0
-        for k, result in last:
-            self._final_hits[k] = result.hits
-            while next_query in self._final_hits:
-                yield self._finish(next_query, on_profile)
-                next_query += 1
-        for k in range(next_query, len(self._queries)):
-            yield self._finish(k, on_profile)
-
-    def run_next(self, earlier: Sequence[Callable[[int], QueryHits]]) -> Iterator[tuple[int, QueryHits]]:
-        """Run one iteration; see `IteratedSearch.run_next`."""
-        settings, all_queries = self._search.settings, range(len(self._queries))
-        active = list(all_queries)
-        for hits_of in earlier:
-            active = sorted(self._update_families((k, hits_of(k)) for k in active))
-        self._final_hits.clear()
-        if len(earlier) + 1 < settings.num_iterations:
-            return self._search_queries(active, settings.e_profile)
-        all_take_part = settings.evalue > settings.e_profile
-        return self._search_queries(all_queries if all_take_part else active, settings.evalue)
-
-    def _finish(self, k: int, on_profile: ProfileCallback | None) -> Hits:
+    def finish(self, k: int, on_profile: ProfileCallback | None) -> Hits:
         """Return the final hits of a query."""
         if on_profile is not None:
             on_profile(self._queries[k], self._profile(k), k in self._families)
-        return self._final_hits.pop(k)
+        return self.final_hits.pop(k)
 
-    def _update_families(self, results: Iterable[tuple[int, QueryHits]]) -> Iterator[int]:
+    def update_families(self, results: Iterable[tuple[int, QueryHits]]) -> Iterator[int]:
         """Run one iteration until a GPU engine has taken all queries; return those whose family changed.
 
         They are yielded in the order in which they become known. The engine therefore works on the next
@@ -249,23 +246,23 @@ class _Iterations:
             elif settings.evalue <= settings.e_profile:
                 passing = hits.subset(hits.evalues <= settings.evalue)
                 capped = hits.capped and len(passing) == len(hits)
-                self._final_hits[k] = replace(passing, capped=capped)
+                self.final_hits[k] = replace(passing, capped=capped)
 
-    def _search_queries(self, indices: Sequence[int], max_evalue: float) -> Iterator[tuple[int, QueryHits]]:
+    def search_queries(self, indices: Sequence[int], max_evalue: float) -> Iterator[tuple[int, QueryHits]]:
         """Search once with each of the given queries, in order.
 
         Queries with and without a family have different gap costs and need separate engine calls.
         """
         without_family = [k for k in indices if k not in self._families]
         with_family = [k for k in indices if k in self._families]
-        first = self._search_one_kind(without_family, False, max_evalue)
-        second = self._search_one_kind(with_family, True, max_evalue)
+        first = self.search_one_kind(without_family, False, max_evalue)
+        second = self.search_one_kind(with_family, True, max_evalue)
         if not without_family or not with_family:
             return first if without_family else second
         # only one engine call may be active: finish the first before the second starts
         return heapq.merge(list(first), second, key=lambda found: found[0])
 
-    def _search_one_kind(
+    def search_one_kind(
         self, indices: Iterable[int], of_families: bool, max_evalue: float
     ) -> Iterator[tuple[int, QueryHits]]:
         """Search once with queries that all have a family, or all have none, in the order given."""

@@ -20,7 +20,7 @@ from msa.engines.engine import (
 from msa.engines.hits import Hits, QueryHits
 from msa.engines.pair_statistics import PairStatistics, QueryStatistics
 from msa.engines.query_profile import QueryProfile
-from msa.engines.scored_batch import AlignedBatch, Scores, ScoringProcess, ScoringProcessEnded, ScoringRules
+from msa.engines.scored_batch import AlignedBatch, Scores, ScoringProcessEnded, ScoringRules
 from msa.engines.settings import SearchSettings
 from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
 from msa.search.families.family import Family
@@ -114,46 +114,31 @@ class ProfileSearch:
             self._longest_targets,
         )
         request = EngineRequest(self._targets, settings, progress, selection)
-        for batch, scores in self._scored_batches(self._engine.run(self._take(profiles), request)):
+        batches = self._batches(self._engine.run(self._take(profiles), request))
+        scored = ((batch, self._scorer.score(batch.aligned)) for batch in batches)
+        for batch, scores in self._scored_ahead(batches) if self._engine.drives_gpus else scored:
             for k in range(len(batch.queries)):
                 yield self._hits(batch, scores, k)
 
-    def _scored_batches(self, found: Iterable[Candidates]) -> Iterator[tuple[_Batch, Scores]]:
-        """Yield the candidates of all queries in batches, with their scores.
+    def _scored_ahead(self, batches: Iterable[_Batch]) -> Iterator[tuple[_Batch, Scores]]:
+        """Score batches ahead of the caller, which need not wait for others to get the first."""
+        process, threads = self._engine.scoring_process, ThreadPoolExecutor(_BATCHES_AHEAD, "scores")
 
-        With a GPU, batches are scored ahead of the caller, which need not wait for others to get the first.
-        """
-        if not self._engine.drives_gpus:
-            yield from ((batch, self._scorer.score(batch.aligned)) for batch in self._batches(found))
-        elif self._engine.scoring_process is not None:
-            yield from self._scored_in_process(found, self._engine.scoring_process)
-        else:
-            yield from self._scored_in_threads(found)
+        def submit(batch: _Batch) -> "Future[Scores]":
+            if process is None:
+                return threads.submit(self._scorer.score, batch.aligned)
+            return process.submit(batch.aligned, self._database, self._rules)
 
-    def _scored_in_threads(self, found: Iterable[Candidates]) -> Iterator[tuple[_Batch, Scores]]:
-        threads = ThreadPoolExecutor(_BATCHES_AHEAD, "scores")
+        ahead = _BATCHES_AHEAD if process is None else _BATCHES_AHEAD_IN_PROCESS
         try:
-            submitted = (
-                (batch, threads.submit(self._scorer.score, batch.aligned)) for batch in self._batches(found)
-            )
-            for batch, scores in _ahead(submitted, _BATCHES_AHEAD):
-                yield batch, scores.result()
+            for batch, future in _ahead(((batch, submit(batch)) for batch in batches), ahead):
+                try:
+                    scores = future.result()
+                except ScoringProcessEnded:
+                    scores = self._scorer.score(batch.aligned)
+                yield batch, scores
         finally:
             threads.shutdown(cancel_futures=True)
-
-    def _scored_in_process(
-        self, found: Iterable[Candidates], process: ScoringProcess
-    ) -> Iterator[tuple[_Batch, Scores]]:
-        submitted = (
-            (batch, process.submit(batch.aligned, self._database, self._rules))
-            for batch in self._batches(found)
-        )
-        for batch, future in _ahead(submitted, _BATCHES_AHEAD_IN_PROCESS):
-            try:
-                scores = future.result()
-            except ScoringProcessEnded:
-                scores = self._scorer.score(batch.aligned)
-            yield batch, scores
 
     def _batches(self, found: Iterable[Candidates]) -> Iterator[_Batch]:
         """Group queries, with their candidates, that are scored together."""
