@@ -33,6 +33,8 @@ from msa.io.fasta import FastaRecord
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
 
+# rows of a searched alignment that plans assume
+MAX_ROWS = 16384
 # of the extra `allatom`
 _LIBRARIES = ("biotite", "rdkit")
 # options that these networks do not have, and the values that stand for their absence
@@ -179,7 +181,7 @@ class AllAtom(Family):
     def read_screen(
         self, files: Sequence[str], pairs: str | None, sources: QuerySources, failures: "Failures"
     ) -> list[tuple[str, MoleculeJob]]:
-        """Combine each job of one file with each ligand of another, or pairs of chains; see the base class."""
+        """Combine jobs of a file with ligands of another, or pairs of chains; see the base class."""
         from foldcli.inputs.molecules.ligands import is_ligand_file, read_ligands, screen_jobs
         from foldcli.inputs.molecules.read import job_of_query
 
@@ -201,19 +203,9 @@ class AllAtom(Family):
 
     def size(self, target: MoleculeJob) -> int:
         """Return the number of tokens; see `Family.size`."""
-        return self.sizes(target)[0]
+        from features.assembly.tokens import job_size  # imports the dictionary of components
 
-    def sizes(self, target: MoleculeJob) -> tuple[int, int]:
-        """Return the numbers of tokens and atoms of a job.
-
-        Raises:
-            InputError: the job does not describe molecules.
-        """
-        from features.assembly.atoms import build_atoms  # imports the dictionary of components
-        from features.assembly.tokens import build_tokens
-
-        atoms = build_atoms(target)
-        return len(build_tokens(atoms)), len(atoms)
+        return job_size(target).tokens
 
     def approximate_size(self, target: MoleculeJob) -> int:
         """Return the number of residues, and a guess of the atoms of ligands; see the base class."""
@@ -308,8 +300,15 @@ class AllAtom(Family):
         settings: AllAtomSettings,
         memory: DeviceMemory,
     ) -> Estimate | None:
-        """Return the memory as planned; seconds are not known. See `Family.estimate`."""
-        return Estimate(None, None)
+        """Return an estimate of the memory; seconds are not known. See `Family.estimate`."""
+        from features.assembly.tokens import job_size
+        from foldcli.families.all_atom_networks import estimate_bytes  # imports torch
+
+        molecules = job_size(target)
+        rows = max(molecules.rows, MAX_ROWS) if self.is_searched(target) else max(molecules.rows, 1)
+        return Estimate(
+            estimate_bytes(sources[0].parameters.variant, molecules, rows, settings, memory), None
+        )
 
 
 def _given(job: MoleculeJob) -> str:

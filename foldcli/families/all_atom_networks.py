@@ -8,15 +8,18 @@ from typing import Any
 
 import torch
 
+from features.assembly.tokens import JobSize
 from foldcli.families.base import DeviceMemory, NetworkJob
 from foldcli.logs import logger
 from foldcli.outputs.all_atom_models import AllAtomModel
 from foldcli.outputs.allatom.prediction import build_predictions
+from model.alphafold3.config import OPENBIND, P2
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3, Prediction
 from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.openfold3 import read_checkpoint
 from model.errors import OutOfMemory
+from model.planning.alphafold3 import estimate_memory
 
 # elements of intermediates held at once on a GPU; then, if memory runs out
 _CHUNKS = (2**28, 2**24)
@@ -105,3 +108,14 @@ def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
     kernels = settings.kernels if half else "reference"
     dtype = torch.bfloat16 if half else torch.float32
     return AllAtomNetwork(AlphaFold3.load(config, tensors, kernels, device, dtype), device)
+
+
+def estimate_bytes(variant: str, size: JobSize, rows: int, settings: Any, memory: DeviceMemory) -> int:
+    """Return an estimate of the peak memory of a job; see `model.planning.alphafold3.estimate_memory`."""
+    config = P2 if variant == "p2" else OPENBIND
+    number = 2 if settings.precision == "bf16" else 4
+    estimate = estimate_memory(
+        config, size.tokens, size.atoms, rows, settings.num_samples, dtype_bytes=number,
+        on_gpu=memory.device != "cpu",
+    )  # fmt: skip
+    return estimate.peak

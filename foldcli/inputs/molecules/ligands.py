@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import PurePath
 
 from rdkit import Chem, rdBase
 
@@ -31,7 +32,7 @@ _SDF_PROPERTY = re.compile(r"^>.*<([^>\n]+)>.*\n(.*)$", re.MULTILINE)
 
 def is_ligand_file(path: str) -> bool:
     """Return True for the names of files of ligands: SDF, and tables of SMILES strings, also compressed."""
-    name = os.path.basename(path).lower()
+    name = PurePath(path).name.lower()
     return any(f".{ending}" in name for ending in ("sdf", "smi", "smiles", "csv", "tsv"))
 
 
