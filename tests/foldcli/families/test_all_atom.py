@@ -42,8 +42,9 @@ def run(parameters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ru
             cli,
             [
                 command, *map(str, arguments), "--db", str(tmp_path / "db.fasta"), "-o",
-                str(tmp_path / "out"), "--params", str(parameters), "--device", "cpu", "--threads", "1", "--num-recycle", "0",
-                "--num-diffusion-steps", "2", "--num-diffusion-samples", str(samples), "--no-templates",
+                str(tmp_path / "out"), "--params", str(parameters), "--device", "cpu", "--threads", "1",
+                "--num-recycle", "0", "--num-diffusion-steps", "2", "--num-diffusion-samples",
+                str(samples), "--no-templates",
             ],
         )  # fmt: skip
 
