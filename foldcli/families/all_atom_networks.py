@@ -1,6 +1,7 @@
 """All-atom networks: loading, and one job within the available memory."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -76,15 +77,17 @@ class AllAtomNetwork:
         settings: Any = work.settings
         inputs = AlphaFold3Inputs.from_arrays(work.sample.features, self.device)
         cycles, total = settings.num_recycles + 1, settings.num_passes
-        return self.model.predict(
-            inputs,
-            SeededDraws(work.job.seed),
-            cycles=cycles,
-            steps=settings.num_steps,
-            samples=settings.num_samples,
-            progress=lambda steps: work.progress(cycles + steps, total),
-            chunk_elements=chunk_elements,
-        )
+        # kernels are launched on the current device
+        with nullcontext() if self.device == "cpu" else torch.cuda.device(self.device):
+            return self.model.predict(
+                inputs,
+                SeededDraws(work.job.seed),
+                cycles=cycles,
+                steps=settings.num_steps,
+                samples=settings.num_samples,
+                progress=lambda steps: work.progress(cycles + steps, total),
+                chunk_elements=chunk_elements,
+            )
 
 
 def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
