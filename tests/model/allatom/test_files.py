@@ -226,8 +226,9 @@ def test_scores_that_are_not_finite_are_no_result(prediction: AllAtomPrediction)
     with pytest.raises(ValueError, match="pae is not finite"):
         format_all_atom_scores(broken)
     with pytest.raises(ValueError, match="coordinates are not finite"):
-        absent = replace(prediction, positions=prediction.positions * np.float32(np.nan))
-        format_all_atom_mmcif(absent, PROVENANCE)
+        format_all_atom_mmcif(
+            replace(prediction, positions=prediction.positions * np.float32(np.nan)), PROVENANCE
+        )
 
 
 def test_a_single_chain_has_no_iptm() -> None:
