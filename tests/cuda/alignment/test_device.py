@@ -28,7 +28,7 @@ def fake_driver(tmp_path: Path) -> Path:
     return library.parent
 
 
-def test_searches_use_the_driver_without_numba(fake_driver: Path, tmp_path: Path, root: Path) -> None:
+def test_searches_use_the_driver_without_numbas_cuda(fake_driver: Path, tmp_path: Path, root: Path) -> None:
     fasta = tmp_path / "targets.fasta"
     fasta.write_text("".join(f">t{k}\n{'MKVLAW' * (k + 3)}\n" for k in range(40)))
     build_database([fasta], tmp_path / "db", BuildSettings(mask=False))

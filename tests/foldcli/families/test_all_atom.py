@@ -42,8 +42,9 @@ def run(parameters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ru
             cli,
             [
                 command, *map(str, arguments), "--db", str(tmp_path / "db.fasta"), "-o",
-                str(tmp_path / "out"), "--params", str(parameters), "--device", "cpu", "--threads", "1", "--num-recycle", "0",
-                "--num-diffusion-steps", "2", "--num-diffusion-samples", str(samples), "--no-templates",
+                str(tmp_path / "out"), "--params", str(parameters), "--device", "cpu", "--threads", "1",
+                "--num-recycle", "0", "--num-diffusion-steps", "2", "--num-diffusion-samples",
+                str(samples), "--no-templates",
             ],
         )  # fmt: skip
 
@@ -110,7 +111,8 @@ def test_protein_is_screened_with_ligands(run: Run, tmp_path: Path) -> None:
 def test_dry_run_counts_tokens(run: Run, tmp_path: Path) -> None:
     result = run("fold", tmp_path / "job.fasta", "--dry-run")
     assert result.exit_code == 0 and "tokens" in result.stdout
-    assert " 21 " in next(line for line in result.stdout.splitlines() if line.startswith("job"))
+    (row,) = (line for line in result.stdout.splitlines() if line.startswith("job"))
+    assert " 21 " in row and " GiB " in row and "unknown" not in row
 
 
 @pytest.mark.parametrize("option", [("--num-relax", "1"), ("--models", "1"), ("--max-msa", "64:64")])

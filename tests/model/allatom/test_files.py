@@ -188,6 +188,9 @@ def test_scores_have_colabfolds_keys_by_token(prediction: AllAtomPrediction) -> 
     assert {"plddt", "max_pae", "pae", "ptm", "iptm", "per_chain_ptm", "pairwise_iptm"} <= scores.keys()
     count = len(prediction.pae)
     assert len(scores["plddt"]) == len(scores["pae"]) == len(scores["tokens"]["chain"]) == count
+    # the digits that rounding gives
+    for key in ("pae", "pde"):
+        assert scores[key] == np.round(getattr(prediction, key).astype(np.float64), 2).tolist()
     assert scores["tokens"]["atom"][0] == "" and "ZN" in scores["tokens"]["atom"]
     assert scores["chains"] == {
         "A": "protein", "B": "ligand", "C": "ligand", "D": "DNA", "E": "RNA", "F": "ion",
@@ -216,6 +219,16 @@ def test_summary_has_alphafold3s_keys(prediction: AllAtomPrediction) -> None:
         "atom_chain_ids", "atom_plddts", "contact_probs", "pae", "token_chain_ids", "token_res_ids",
     ]  # fmt: skip
     assert len(full["atom_plddts"]) == len(full["atom_chain_ids"]) == len(prediction.plddt)
+
+
+def test_scores_that_are_not_finite_are_no_result(prediction: AllAtomPrediction) -> None:
+    broken = replace(prediction, pae=prediction.pae * np.float32(np.nan))
+    with pytest.raises(ValueError, match="pae is not finite"):
+        format_all_atom_scores(broken)
+    with pytest.raises(ValueError, match="coordinates are not finite"):
+        format_all_atom_mmcif(
+            replace(prediction, positions=prediction.positions * np.float32(np.nan)), PROVENANCE
+        )
 
 
 def test_a_single_chain_has_no_iptm() -> None:

@@ -1,0 +1,61 @@
+"""Tests of the all-atom network on a GPU."""
+
+import pytest
+import torch
+
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.network import AlphaFold3, Trunk
+from model.alphafold3.sampling import SeededDraws, sample_positions
+from model.checkpoints.openfold3 import translate
+from tests.model.alphafold3.goldens import checkpoint
+from tests.model.alphafold3.test_parity import NETWORKS, features, network, shallow_names
+
+pytestmark = pytest.mark.gpu
+
+
+def on_gpu(name: str, dtype: torch.dtype, kernels: str) -> tuple[AlphaFold3, AlphaFold3Inputs]:
+    config, tensors = translate(checkpoint(shallow_names(name)))
+    return AlphaFold3.load(config, tensors, kernels, "cuda", dtype), features(name).to("cuda")
+
+
+def difference(first: torch.Tensor, second: torch.Tensor) -> float:
+    return float((first.cpu() - second).norm() / second.norm())
+
+
+def trunk_on_cpu(name: str) -> Trunk:
+    return network(name).trunk(features(name), SeededDraws(0), cycles=2)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_float32_equals_the_cpu(name: str) -> None:
+    gpu, inputs = on_gpu(name, torch.float32, "reference")
+    trunk, expected = gpu.trunk(inputs, SeededDraws(0), cycles=2), trunk_on_cpu(name)
+    assert difference(trunk.pair, expected.pair) < 1e-5
+    assert difference(trunk.single, expected.single) < 1e-5
+
+
+@pytest.mark.parametrize("kernels", ["reference", "fused"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_bfloat16_is_as_close_to_float32_as_its_format_allows(name: str, kernels: str) -> None:
+    gpu, inputs = on_gpu(name, torch.bfloat16, kernels)
+    trunk, expected = gpu.trunk(inputs, SeededDraws(0), cycles=2), trunk_on_cpu(name)
+    assert difference(trunk.pair, expected.pair) < 0.02
+    assert difference(trunk.single, expected.single) < 0.02
+
+
+def test_steps_of_a_graph_equal_normal_ones() -> None:
+    gpu, inputs = on_gpu("openbind", torch.float32, "reference")
+    trunk, draws = gpu.trunk(inputs, SeededDraws(0), cycles=1), SeededDraws(0)
+    module = gpu.diffusion_module
+    with torch.no_grad():
+        conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
+        expected = sample_positions(
+            lambda noisy, sigma: module(inputs, conditions, noisy, sigma),
+            inputs.atom_mask,
+            draws,
+            gpu.config.diffusion,
+            samples=2,
+            steps=6,
+        )
+    graphed = gpu.sample(inputs, trunk, draws, steps=6, samples=2)
+    assert torch.equal(graphed, expected)
