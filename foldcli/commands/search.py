@@ -140,9 +140,8 @@ def command(
 
     inputs, db = _split_arguments(context, queries, server, profiles, save_profile)
     if server is None and not exact:
-        from foldcli.pipeline.search.gpu_opening import open_gpu_ahead
+        from foldcli.pipeline.search.gpu_opening import open_gpu_ahead  # while everything else is imported
 
-        # while everything else is imported
         open_gpu_ahead(db, device, [*inputs, *profiles])
     with without_collection():
         from foldcli.inputs.queries import QuerySources
@@ -160,8 +159,8 @@ def command(
         _part_run(db, device, sources, settings, kind, columns, previous, shard, overwrite).to_file(Path(out))
         return
     open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device)
-    cache = cache or default_feature_cache()
-    run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, cache)
+    folder = cache or default_feature_cache()
+    run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, folder)
     write_results(run, out, kind, columns)
 
 
