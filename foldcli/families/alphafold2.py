@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from features.alphafold2.sampling import SamplingSettings, sample_features
+from features.cache.cache import read_entry
 from features.chemistry.residues import check_foldable
 from foldcli.families.base import (
     DeviceMemory,
@@ -38,6 +40,7 @@ from foldcli.params.parameters import (
     network_kinds,
 )
 from model.alphafold2.modules.config import model_config
+from model.checkpoints.deepmind import read_arrays
 from msa.base.digests import file_sha256
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
@@ -153,8 +156,6 @@ class AlphaFold2Kind(AlignmentFamily):
 
     def read_file(self, source: ParameterSource) -> Any:
         """Return the arrays of an npz file."""
-        from model.checkpoints.deepmind import read_arrays  # imports torch
-
         assert source.file is not None
         return read_arrays(source.file)
 
@@ -249,8 +250,6 @@ class SingleChainKind(AlphaFold2Kind):
         draw: Callable[..., Any] | None = None,
     ) -> Any:
         """Sample the random features of a job's passes; see `Family.sample`."""
-        from features.alphafold2.sampling import sample_features  # used late, and compiles kernels
-
         features = inputs.features
         if inputs.templates is not None:
             features = features | self.template_features(inputs.templates, job.source)
@@ -327,16 +326,12 @@ class AlphaFold2(SingleChainKind):
         return bool(source.config.template)
 
     def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
-        from features.alphafold2.sampling import SamplingSettings
-
         slots = TEMPLATE_SLOTS if self.uses_templates(source) else 0
         return SamplingSettings(settings.max_seq, settings.max_extra_seq, slots)
 
 
 def _residues_of_file(target: AlignmentTarget) -> int:
     """Return the number of residues of alignments, or of an entry of the feature cache."""
-    from features.cache.cache import read_entry  # imports numba
-
     file = target.files[0]
     if file.endswith(ENTRY_SUFFIX):
         return (

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from features.complexes.features import complex_features
 from foldcli.families.alphafold2 import AlignmentInputs, AlphaFold2Kind
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.params.parameters import ParameterSource, find_parameters
@@ -46,8 +47,6 @@ class Multimer(AlphaFold2Kind):
         draw: Callable[..., Any] | None = None,
     ) -> Any:
         """Return the features of a complex, as they are; see `Family.sample`."""
-        from features.complexes.features import complex_features  # used late, as numba is imported with it
-
         features = inputs.features
         if inputs.templates is not None:
             features = features | inputs.templates.features

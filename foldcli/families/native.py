@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from features.alphafold2.alignment_depth import effective_sequences
+from features.alphafold2.sampling import SamplingSettings
 from features.templates.library.settings import TemplateSettings
+from features.templates.template_features import without_side_chains
 from foldcli.families.alphafold2 import AlignmentInputs, SingleChainKind
 from foldcli.families.base import ParametersFinding, Templates
 from foldcli.families.settings import NetworkOptions, PredictSettings
@@ -74,14 +76,10 @@ class Native(SingleChainKind):
 
     def template_features(self, templates: Templates, source: ParameterSource) -> dict[str, np.ndarray]:
         """Return the features of templates, without side chains if the training had none."""
-        from features.templates.template_features import without_side_chains
-
         with_side_chains = _manifest(source).inputs.template_side_chains
         return templates.features if with_side_chains else without_side_chains(templates.features)
 
     def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
-        from features.alphafold2.sampling import SamplingSettings
-
         inputs = _manifest(source).inputs
         return SamplingSettings(
             settings.max_seq,

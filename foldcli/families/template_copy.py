@@ -3,11 +3,12 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 import numpy as np
 
+from features.templates.homology import HomologyModel, copy_best_template
 from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs
 from foldcli.families.base import DeviceMemory, NetworkJob, PlanHeading
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
@@ -16,9 +17,6 @@ from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import TEMPLATE, TEMPLATE_COPY, ParameterSource
 from model.prediction import Prediction
 from msa.base.errors import InputError
-
-if TYPE_CHECKING:
-    from features.templates.homology import HomologyModel
 
 
 class TemplateCopy(AlignmentFamily):
@@ -70,14 +68,12 @@ class TemplateCopy(AlignmentFamily):
         job: Job,
         settings: PredictSettings,
         draw: Callable[..., Any] | None = None,
-    ) -> "HomologyModel":
+    ) -> HomologyModel:
         """Copy the best template of a target.
 
         Raises:
             InputError: there is no template.
         """
-        from features.templates.homology import copy_best_template  # used late
-
         templates = inputs.templates
         assert templates is not None
         model = copy_best_template(templates.hits)
@@ -90,7 +86,7 @@ class TemplateCopy(AlignmentFamily):
         return Copies()
 
     def origin(
-        self, name: str, job: Job, sample: "HomologyModel", model: Any, settings: PredictSettings
+        self, name: str, job: Job, sample: HomologyModel, model: Any, settings: PredictSettings
     ) -> ModelOrigin:
         """Return the template in words; see `Family.origin`."""
         return ModelOrigin(name, "no network", False, copied_from=sample.origin)

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from features.cache.cache import FeatureCache, cache_key, read_entry
 from features.cache.entry import (
     CorruptEntryError,
     corrupt_entry_errors,
@@ -19,6 +20,7 @@ from features.cache.entry import (
     is_complex_entry,
     read_entry_metadata,
 )
+from features.complexes.cache import add_rows, complex_key, features_to_rows
 from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name, target_of_file
 from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES
 from foldcli.logs import logger
@@ -60,8 +62,6 @@ class CachedTarget:
         """Return the number of residues in all chains; raises the exceptions of `read_entry`."""
         if self.is_complex:
             return read_complex_entry(self.path, self.key).residues
-        from features.cache.cache import read_entry  # imports numba; see `load_features`
-
         return int(read_entry(self.path, self.key)["msa"].shape[1])
 
     def load_features(self, verify: bool = True) -> "dict[str, np.ndarray]":
@@ -74,9 +74,6 @@ class CachedTarget:
             CorruptEntryError: the entry is damaged, and its sources are missing or have changed.
             OSError: the entry cannot be read.
         """
-        # imports numba, which commands load in a background thread after they have read their inputs
-        from features.cache.cache import FeatureCache, cache_key, read_entry
-
         try:
             return read_entry(self.path, self.key, verify)
         except CorruptEntryError as error:
@@ -88,9 +85,6 @@ class CachedTarget:
 
     def load_complex_rows(self, verify: bool = True) -> "ComplexRows":
         """Return the rows of a complex; same arguments and exceptions as `load_features`."""
-        from features.cache.cache import FeatureCache
-        from features.complexes.cache import add_rows, complex_key
-
         try:
             return read_complex_entry(self.path, self.key, verify)
         except CorruptEntryError as error:
@@ -118,9 +112,6 @@ class CachedTarget:
 
 def read_complex_entry(path: str | Path, key: str | None = None, verify: bool = True) -> "ComplexRows":
     """Return the rows in an entry of a complex; same arguments and exceptions as `read_entry`."""
-    from features.cache.cache import read_entry  # imports numba; see `CachedTarget.load_features`
-    from features.complexes.cache import features_to_rows
-
     features = read_entry(path, key, verify)
     with corrupt_entry_errors(path):
         return features_to_rows(features)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from foldcli.search_runs.settings import SearchRun
+from foldcli.search_runs.table import write_table
 
 
 def write_results(run: SearchRun, out: str, kind: str, columns: Sequence[str]) -> None:
@@ -19,8 +20,6 @@ def write_results(run: SearchRun, out: str, kind: str, columns: Sequence[str]) -
         Exception: see `table.write_table`, `folder.write_alignments` and `print_alignment`.
     """
     if kind == "m8":
-        from foldcli.search_runs.table import write_table
-
         write_table(run, out, columns)
         return
     # imports the stores of runs, which tables do not need

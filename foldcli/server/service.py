@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from foldcli.errors import ExitCode
 from foldcli.logs import logger
+from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
 from foldcli.process_state import on_stop_signals
 from foldcli.server.protocol import Hello
 from foldcli.server.scheduler import HitStream, Scheduler
@@ -20,7 +21,6 @@ from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
-    from foldcli.pipeline.search.searcher import LocalSearcher
     from msa.database.database import TargetDatabase
 
 # twice the length of the longest known protein; a query's profile takes about one kilobyte per residue
@@ -65,8 +65,6 @@ class Service:
             with claim_socket(self.path):
                 logger.info("loading %s", self.db)
                 # imports numba; at the top it would delay the signal handlers
-                from foldcli.pipeline.search.searcher import DatabaseSource
-
                 searcher = DatabaseSource(self.db, self.device).open_searcher()
                 search_thread = _SearchThread(searcher, self.settings.threads)
                 search_thread.start()

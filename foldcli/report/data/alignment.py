@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from features.cache.cache import read_entry
 from model.chains import chain_names
 from msa.alignments import stockholm
 from msa.alignments.a3m import parse_chain_line
@@ -196,8 +197,6 @@ def _read_rows(path: Path, chains: Sequence[str]) -> tuple[np.ndarray, list[tupl
     """Return letters, uint8 [rows, N], and the result of `_first_rows` if the file has headers."""
     if path.suffix == ".safetensors":
         # imports numba, which other alignments do not need, in each process that makes reports
-        from features.cache.cache import read_entry
-
         return np.frombuffer(_CACHED_LETTERS, np.uint8)[read_entry(path)["msa"]], []
     data = read_bytes(path)
     if is_complex_a3m(data, str(path)):
