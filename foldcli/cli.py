@@ -18,7 +18,7 @@ from foldcli.version import VERSION
 # The line that `foldcli --help` shows for each command, repeated here so that listing them imports nothing
 # heavy. tests/foldcli/commands/test_help.py compares it with the command's own help.
 COMMANDS = {
-    "fold": "Predict structures from protein sequences: search, cache-features, predict.",
+    "fold": "Predict structures of proteins and other molecules: search, cache-features, predict.",
     "screen": "Predict many complexes of the same chains, and rank them.",
     "createdb": "Build a target database from FASTA files, or a structure library.",
     "search": "Search a target database with protein queries.",
@@ -32,7 +32,7 @@ COMMANDS = {
     "training-data": "Make training data from structures of your own.",
     "train": "Train a network on experimental chains.",
     "report": "Regenerate the reports of finished targets, and merge the tables of array jobs.",
-    "params": "Fetch, list and verify DeepMind's parameter files.",
+    "params": "Fetch, list and verify parameter files of DeepMind and OpenFold3.",
     "warmup": "Compile the GPU kernels of search and network ahead of the first run.",
     "doctor": "Check what works on this machine and suggest how to fix the rest.",
     "bench": "Measure this machine, and tune GPU kernels for it.",
@@ -124,7 +124,7 @@ def _stdout_is_closed() -> bool:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, "--version", message="%(version)s")
 def cli() -> None:
-    """Predict protein structures from sequences, on your own machine.
+    """Predict structures of proteins and other molecules, on your own machine.
 
     \b
     foldcli search → foldcli cache-features → foldcli predict, chained by foldcli fold.
