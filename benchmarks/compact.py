@@ -49,7 +49,7 @@ from compact_tables import (
 from features.alphafold2.alignment_depth import row_weights
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
-from features.chemistry.residues import CA, RESTYPES, atom_maps, decode_query
+from features.chemistry.residues import CA, atom_maps, decode_query
 from features.templates.candidates import TemplateCandidate
 from features.templates.homology import copy_template
 from features.templates.library.chains import TemplateChain
@@ -82,6 +82,7 @@ from model.training.runtime.checkpoint import MANIFEST
 from model.training.runtime.settings import read_settings
 from model.training.validation import contact_precision
 from msa.alignments.files import Alignment
+from msa.base.residues import RESTYPES
 
 SETTINGS = Path(__file__).parents[1] / "examples" / "train" / "compact.yaml"
 LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)

@@ -8,9 +8,9 @@ from typing import Any
 import gemmi
 import numpy as np
 
-from model import residue_constants
 from model.chains import MAX_PDB_CHAINS, chain_names, chain_slices
 from model.prediction import ComplexScores, Prediction
+from msa.base.residues import ATOM37, ELEMENTS, RESTYPE_NAMES, RESTYPES
 
 # columns for text after "REMARK nnn " in a PDB line
 REMARK_WIDTH = 68
@@ -135,7 +135,7 @@ def _add_plddt(block: gemmi.cif.Block, prediction: Prediction, provenance: Prove
 
 
 def _residue_names(prediction: Prediction) -> list[str]:
-    return [residue_constants.RESTYPE_NAMES[code] for code in prediction.aatype]
+    return [RESTYPE_NAMES[code] for code in prediction.aatype]
 
 
 def _chains(prediction: Prediction) -> list[tuple[str, slice]]:
@@ -179,8 +179,8 @@ def _make_residue(prediction: Prediction, index: int, name: str) -> gemmi.Residu
     residue.entity_type = gemmi.EntityType.Polymer
     for j in np.flatnonzero(prediction.atom_mask[index] > 0.5):
         atom = gemmi.Atom()
-        atom.name = residue_constants.ATOM_TYPES[j]
-        atom.element = gemmi.Element(atom.name[0])
+        atom.name = ATOM37[j]
+        atom.element = gemmi.Element(ELEMENTS[atom.name])
         # three decimals, so that PDB and mmCIF have the same numbers
         atom.pos = gemmi.Position(*(round(float(x), 3) for x in prediction.atom_positions[index, j]))
         atom.b_iso = round(float(prediction.plddt[index]), 2)
@@ -287,7 +287,7 @@ def format_contacts(prediction: Prediction) -> str:
         [name for name, _ in _chains(prediction)],
         [residues.stop - residues.start for _, residues in _chains(prediction)],
     )
-    letters = f"{residue_constants.RESTYPES}X"
+    letters = f"{RESTYPES}X"
 
     def residue(index: int) -> list[str]:
         number, letter = prediction.residue_index[index] + 1, letters[prediction.aatype[index]]

@@ -93,7 +93,7 @@ class Prediction:
     """A predicted structure and its confidence scores, as arrays on the CPU.
 
     Args:
-        aatype: [N] int64, indices into `residue_constants.RESTYPE_NAMES`.
+        aatype: [N] int64, indices into `msa.base.residues.RESTYPE_NAMES`.
         residue_index: [N] int64, 0-based; restarts at 0 in every chain.
         atom_positions: [N, 37, 3] float32, Å.
         atom_mask: [N, 37] float32, 1 for the atoms of the residue type.

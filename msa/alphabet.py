@@ -6,7 +6,9 @@ sequences keep their letters. The first twenty letters are in AlphaFold's order.
 
 import numpy as np
 
-STANDARD = "ARNDCQEGHILKMFPSTWYV"
+from msa.base.residues import RESTYPES
+
+STANDARD = RESTYPES
 LETTERS = STANDARD + "XBZUOJ"
 X = LETTERS.index("X")
 LETTER_BITS = 0b0001_1111

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from features.chemistry.residues import ATOM37, CA, CB, GLYCINE, atom_maps, decode_query
+from features.chemistry.residues import CA, CB, GLYCINE, atom_maps, decode_query
 from features.templates.library.build import write_library
 from features.templates.library.chains import TemplateChain
 from features.templates.library.settings import LibrarySettings
+from msa.base.residues import ATOM37
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.engines.settings import SearchSettings

@@ -43,7 +43,7 @@ def test_imports_run_downwards_only(root: Path, package: str) -> None:
         for name in imported_modules(path):
             top, _, rest = name.partition(".")
             is_foreign = top == "cuda" and rest.split(".")[0] in NVIDIA
-            # errors, files and processes: any package may import them, except for kernels
+            # errors, files, processes and shared tables: any package may import them, except for kernels
             is_base = top == "msa" and rest.split(".")[0] == "base" and package != "cuda"
             if top in ALLOWED and not is_foreign and not is_base:
                 assert top in ALLOWED[package], f"{path.relative_to(root)} imports {name}"

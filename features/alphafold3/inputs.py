@@ -1,7 +1,6 @@
 """All inputs of the all-atom network for one job."""
 
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 
@@ -14,49 +13,8 @@ from features.assembly.job import Job
 from features.assembly.tokens import Tokens, build_tokens
 from features.chemistry.conformers import Conformer, ConformerGenerator
 from features.chemistry.errors import InvalidMolecule
+from msa.base.all_atom_inputs import SCHEMA
 from msa.base.errors import InputError
-
-# name: (dtype, axes) with T tokens, A atoms, S alignment rows and K templates
-SCHEMA = MappingProxyType(
-    {
-        "token_index": (np.int32, "T"),
-        "restype": (np.int8, "T 32"),
-        "is_protein": (np.int32, "T"),
-        "is_rna": (np.int32, "T"),
-        "is_dna": (np.int32, "T"),
-        "is_ligand": (np.int32, "T"),
-        "is_atomized": (np.int32, "T"),
-        "token_mask": (np.float32, "T"),
-        "num_atoms_per_token": (np.int32, "T"),
-        "start_atom_index": (np.int32, "T"),
-        "atom_mask": (np.float32, "A"),
-        "residue_index": (np.int32, "T"),
-        "asym_id": (np.int32, "T"),
-        "entity_id": (np.int32, "T"),
-        "sym_id": (np.int32, "T"),
-        "token_bonds": (np.int32, "T T"),
-        "atom_to_token_index": (np.int32, "A"),
-        "cyclic_mask": (np.bool_, "T"),
-        "ref_pos": (np.float32, "A 3"),
-        "ref_mask": (np.int32, "A"),
-        "ref_element": (np.int8, "A 119"),
-        "ref_charge": (np.float32, "A"),
-        "ref_atom_name_chars": (np.int8, "A 4 64"),
-        "ref_space_uid": (np.int32, "A"),
-        "msa": (np.int8, "S T 32"),
-        "has_deletion": (np.float32, "S T"),
-        "deletion_value": (np.float32, "S T"),
-        "deletion_mean": (np.float32, "T"),
-        "profile": (np.float32, "T 32"),
-        "num_paired_seqs": (np.int32, "1"),
-        "msa_mask": (np.float32, "S T"),
-        "template_pseudo_beta_mask": (np.float32, "K T"),
-        "template_backbone_frame_mask": (np.float32, "K T"),
-        "template_restype": (np.int8, "K T 32"),
-        "template_distogram": (np.float32, "K T T 39"),
-        "template_unit_vector": (np.float32, "K T T 3"),
-    }
-)
 
 
 @dataclass(frozen=True)

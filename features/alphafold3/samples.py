@@ -18,7 +18,7 @@ import numpy as np
 import safetensors.numpy
 import xxhash
 
-from features.alphafold3.inputs import SCHEMA, Sample, Settings
+from features.alphafold3.inputs import Sample, Settings
 from features.alphafold3.templates import TemplateRows
 from features.assembly.atoms import build_atoms
 from features.assembly.job import Job, Polymer
@@ -27,6 +27,7 @@ from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError, corrupt_entry_errors, entry_path
 from features.chemistry.conformers import Conformer
 from msa.alignments.files import Alignment
+from msa.base.all_atom_inputs import SCHEMA
 from msa.base.atomic import atomic_write, writing_cache
 
 FORMAT = "foldcli.sample"
@@ -35,7 +36,7 @@ SCHEMA_VERSION = 1
 _FOLDER = "samples"
 _ONE_HOT = {
     name: int(axes.split()[-1])
-    for name, (_, axes) in SCHEMA.items()
+    for name, (_, axes, _) in SCHEMA.items()
     if name
     in ("restype", "ref_element", "ref_atom_name_chars", "msa", "template_restype", "template_distogram")
 }
@@ -219,7 +220,7 @@ def _decode(arrays: Mapping[str, np.ndarray], constants: Mapping[str, Any]) -> d
     counted = _deletion_features(arrays[_DELETIONS]) if _DELETIONS in arrays else {}
     tokens = len(arrays["token_index"]) if "token_index" in arrays else 1
     features = {}
-    for name, (dtype, axes) in SCHEMA.items():
+    for name, (dtype, axes, _) in SCHEMA.items():
         if name in counted:
             value = counted[name]
         elif name in constants:

@@ -24,8 +24,9 @@ from features.templates.library.chains import TemplateChain
 from features.templates.library.structure_files import read_chains
 from features.templates.template_features import make_template_features
 from msa.base.errors import InputError
+from msa.base.residues import ATOM_ORDER
 
-_FRAME = [residues.ATOM37.index(name) for name in ("N", "CA", "C")]
+_FRAME = [ATOM_ORDER[name] for name in ("N", "CA", "C")]
 
 
 @dataclass(frozen=True, eq=False)

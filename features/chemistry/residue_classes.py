@@ -9,6 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from msa.base.residues import RESTYPE_NAMES, RESTYPES
+
 
 class MoleculeKind(IntEnum):
     """The kind of a chain."""
@@ -19,11 +21,7 @@ class MoleculeKind(IntEnum):
     LIGAND = 3
 
 
-_PROTEIN_LETTERS = "ARNDCQEGHILKMFPSTWYVX"
-_PROTEIN_CODES = (
-    "ALA", "ARG", "ASN", "ASP", "CYS", "GLN", "GLU", "GLY", "HIS", "ILE", "LEU", "LYS", "MET", "PHE", "PRO",
-    "SER", "THR", "TRP", "TYR", "VAL", "UNK",
-)  # fmt: skip
+_PROTEIN_LETTERS, _PROTEIN_CODES = f"{RESTYPES}X", tuple(RESTYPE_NAMES)
 _RNA_LETTERS, _RNA_CODES = "AGCUN", ("A", "G", "C", "U", "N")
 _DNA_LETTERS, _DNA_CODES = "AGCTN", ("DA", "DG", "DC", "DT", "DN")
 

@@ -1,10 +1,10 @@
-"""Residue codes and atom tables of the features, in AlphaFold2's orders."""
+"""Residue codes of the features, and maps between the atom orders of `msa.base.residues`."""
 
 import numpy as np
 
 from msa.base.errors import InputError
+from msa.base.residues import ATOM14_NAMES, ATOM_ORDER, RESTYPE_NAMES, RESTYPES
 
-RESTYPES = "ARNDCQEGHILKMFPSTWYV"
 X, GAP, MASK = 20, 21, 22
 GLYCINE = RESTYPES.index("G")
 NUM_CODES = 22  # of an alignment: twenty residues, X, gap
@@ -20,36 +20,7 @@ for _letter, _replacement in {"B": "D", "Z": "E", "U": "C"}.items():
     _MSA_CODE[ord(_letter)] = RESTYPES.index(_replacement)
 _MSA_CODE[ord("-")] = GAP
 
-_ATOM37 = (
-    "N CA C CB O CG CG1 CG2 OG OG1 SG CD CD1 CD2 ND1 ND2 OD1 OD2 SD CE CE1 CE2 CE3 NE NE1 NE2 "
-    "OE1 OE2 CH2 NH1 NH2 OH CZ CZ2 CZ3 NZ OXT"
-)
-ATOM37 = _ATOM37.split()
-CA, CB = ATOM37.index("CA"), ATOM37.index("CB")
-
-# heavy atoms after N, CA, C and O, in atom14 order
-_SIDE_CHAINS = {
-    "A": "CB",
-    "R": "CB CG CD NE CZ NH1 NH2",
-    "N": "CB CG OD1 ND2",
-    "D": "CB CG OD1 OD2",
-    "C": "CB SG",
-    "Q": "CB CG CD OE1 NE2",
-    "E": "CB CG CD OE1 OE2",
-    "G": "",
-    "H": "CB CG ND1 CD2 CE1 NE2",
-    "I": "CB CG1 CG2 CD1",
-    "L": "CB CG CD1 CD2",
-    "K": "CB CG CD CE NZ",
-    "M": "CB CG SD CE",
-    "F": "CB CG CD1 CD2 CE1 CE2 CZ",
-    "P": "CB CG CD",
-    "S": "CB OG",
-    "T": "CB OG1 CG2",
-    "W": "CB CG CD1 CD2 NE1 CE2 CE3 CZ2 CZ3 CH2",
-    "Y": "CB CG CD1 CD2 CE1 CE2 CZ OH",
-    "V": "CB CG1 CG2",
-}
+CA, CB = ATOM_ORDER["CA"], ATOM_ORDER["CB"]
 
 
 def encode_msa(letters: np.ndarray) -> np.ndarray:
@@ -81,9 +52,9 @@ def _make_atom_maps() -> dict[str, np.ndarray]:
     """Return the four atom maps by residue code [21, …]; empty slots and absent atoms map to 0."""
     exists14, to37 = np.zeros((21, 14), np.float32), np.zeros((21, 14), np.int32)
     exists37, to14 = np.zeros((21, 37), np.float32), np.zeros((21, 37), np.int32)
-    for code, letter in enumerate(RESTYPES):
-        for slot, name in enumerate(["N", "CA", "C", "O", *_SIDE_CHAINS[letter].split()]):
-            atom = ATOM37.index(name)
+    for code, residue in enumerate(RESTYPE_NAMES):
+        for slot, name in enumerate(ATOM14_NAMES[residue]):
+            atom = ATOM_ORDER[name]
             exists14[code, slot] = exists37[code, atom] = 1
             to37[code, slot], to14[code, atom] = atom, slot
     return {

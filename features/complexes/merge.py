@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from features.chemistry.residues import ATOM37, GAP, atom_maps
+from features.chemistry.residues import GAP, atom_maps
 from features.complexes.entities import AlignedRows, Entity
+from msa.base.residues import ATOM37
 
 # largest numbers of rows of a chain, of paired rows among them, and of templates
 MAX_ROWS, MAX_PAIRED_ROWS, MAX_TEMPLATES = 2048, 1024, 4

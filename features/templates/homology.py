@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from features.chemistry.residues import ATOM37, CA, CB, GLYCINE, X, atom_maps, encode_msa, encode_query
+from features.chemistry.residues import CA, CB, GLYCINE, X, atom_maps, encode_msa, encode_query
 from features.templates.backbone_geometry import close_loop, place_beta, place_oxygen
 from features.templates.bonds import C_N
 from features.templates.candidates import TemplateCandidate, TemplateHits
 from features.templates.library.chains import TemplateChain
+from msa.base.residues import ATOM37
 
 _N, _C, _O = (ATOM37.index(name) for name in ("N", "C", "O"))
 _BACKBONE = [_N, CA, _C]

@@ -53,7 +53,7 @@ def check_gpu_search(context: CheckContext) -> list[CheckResult]:
     return [_compare_hits(name, _search(engine), _search(CpuEngine()), "the CPU's hits")]
 
 
-def _search(engine: Engine) -> list[tuple[str, int, str, float, int, int]]:
+def _search(engine: Engine) -> list[tuple[str | float, ...]]:
     """Search for ubiquitin in a database of three proteins.
 
     Returns:
@@ -66,17 +66,7 @@ def _search(engine: Engine) -> list[tuple[str, int, str, float, int, int]]:
         settings = SearchSettings(matrix="BLOSUM62", gap_open=11, comp_bias_corr=False, threads=1)
         query, targets = FastaRecord("query", UBIQUITIN), TargetDatabase.open(database)
         hits = search(query, targets, settings, engine=engine)
-        return [
-            (
-                hit.id,
-                hit.alignment.score,
-                hit.alignment.cigar,
-                hit.evalue,
-                hit.alignment.query_start,
-                hit.alignment.target_start,
-            )
-            for hit in hits
-        ]
+        return [(hit.id, hit.evalue, *hit.alignment[:5], hit.alignment.cigar) for hit in hits]
 
 
 def _compare_hits(name: str, hits: list, expected: list, reference: str) -> CheckResult:

@@ -54,7 +54,7 @@ class AllAtomSample:
     """The input of one job, with what the files of its models need.
 
     Args:
-        features: the network's inputs; see `features.alphafold3.inputs.SCHEMA`.
+        features: the network's inputs; see `msa.base.all_atom_inputs.SCHEMA`.
         structure: the molecules.
         chain_numbers: int [N], the network's number of each token's chain.
         restraints: the geometry that the molecules should have.

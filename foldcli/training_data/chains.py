@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import click
 import numpy as np
 
-from features.chemistry.residues import ATOM37, X, atom_maps, encode_query
+from features.chemistry.residues import X, atom_maps, encode_query
 from features.templates.library.chains import TemplateChain
 from features.templates.library.library import StructureLibrary, is_library
 from features.templates.user_templates import library_of_files
@@ -14,6 +14,7 @@ from foldcli.logs import logger, warn_unusable_files
 from foldcli.paths import cache_dir
 from foldcli.progress import progress_bar
 from model.training.data.packing import TrainingChain
+from msa.base.residues import ATOM37
 
 MIN_LENGTH, MAX_LENGTH = 40, 512
 """Residues of the chains to train on, of those that have a backbone."""

@@ -15,11 +15,12 @@ from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Mask, Norm, linear
 from model.layers.kernels import Kernels
+from msa.base.residues import RESTYPE_NAMES
 
 # Standard residues and nucleotides have their atoms in a fixed order, without hydrogens: N, CA, C, O, CB, …
 # and P, OP1, OP2, O5', C5', C4', O4', C3', O3', C2', [O2',] C1', then the base. Index of the atom that stands
 # for each residue type: CB (CA of glycine), C4 of purines, C2 of pyrimidines; −1: none.
-_AMINO_ACIDS = tuple(1 if name == "G" else 4 for name in "ARNDCQEGHILKMFPSTWYVX")
+_AMINO_ACIDS = tuple(1 if name == "GLY" else 4 for name in RESTYPE_NAMES)
 _REPRESENTATIVES = (*_AMINO_ACIDS, *(21, 22, 13, 13, -1), *(20, 21, 12, 12, -1), -1)
 
 

@@ -1,72 +1,22 @@
-"""The contract between features and network: the tensors of one target.
+"""The tensors of one target, as the network reads them; `msa.base.all_atom_inputs` has their types and axes.
 
-Names are those of OpenFold3's features. N is the number of tokens, A of atoms, R of alignment rows, T of
+N is the number of tokens, A of atoms, R of alignment rows, T of
 templates. A token is a standard residue or nucleotide, or one atom of anything else. Atoms are ordered by
 token.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 
 import numpy as np
 import torch
 
 from cuda.fused.dispatch import check_shapes
+from msa.base.all_atom_inputs import SCHEMA
 
-# axes of each tensor; letters as above
-_AXES = {
-    "token_index": "N",
-    "residue_index": "N",
-    "asym_id": "N",
-    "entity_id": "N",
-    "sym_id": "N",
-    "restype": "N 32",
-    "is_protein": "N",
-    "is_rna": "N",
-    "is_dna": "N",
-    "is_ligand": "N",
-    "is_atomized": "N",
-    "cyclic_mask": "N",
-    "token_mask": "N",
-    "token_bonds": "N N",
-    "num_atoms_per_token": "N",
-    "start_atom_index": "N",
-    "atom_to_token_index": "A",
-    "atom_mask": "A",
-    "ref_pos": "A 3",
-    "ref_mask": "A",
-    "ref_element": "A 119",
-    "ref_charge": "A",
-    "ref_atom_name_chars": "A 4 64",
-    "ref_space_uid": "A",
-    "msa": "R N 32",
-    "has_deletion": "R N",
-    "deletion_value": "R N",
-    "msa_mask": "R N",
-    "profile": "N 32",
-    "deletion_mean": "N",
-    "template_restype": "T N 32",
-    "template_pseudo_beta_mask": "T N",
-    "template_backbone_frame_mask": "T N",
-    "template_distogram": "T N N 39",
-    "template_unit_vector": "T N N 3",
-}
-_INDICES = frozenset(
-    {
-        "token_index",
-        "residue_index",
-        "asym_id",
-        "entity_id",
-        "sym_id",
-        "num_atoms_per_token",
-        "start_atom_index",
-        "atom_to_token_index",
-        "ref_space_uid",
-    }
-)
-_FLAGS = frozenset({"is_protein", "is_rna", "is_dna", "is_ligand", "is_atomized", "cyclic_mask"})
 # large one-hot tensors stay bytes; layers convert the rows that they use
-_ONE_HOT = frozenset({"msa", "ref_element", "ref_atom_name_chars", "template_restype"})
+_DTYPES = MappingProxyType({"index": torch.int64, "flag": torch.bool, "one-hot": torch.int8})
 
 
 @dataclass(frozen=True)
@@ -190,12 +140,12 @@ class AlphaFold3Inputs:
         )
 
 
+# axes of each tensor; `num_paired_seqs`, which only the features of alignments need, is no input here
+_AXES = MappingProxyType({item.name: SCHEMA[item.name].axes for item in fields(AlphaFold3Inputs)})
+
+
 def _dtype_of(name: str, dtype: torch.dtype) -> torch.dtype:
-    if name in _INDICES:
-        return torch.int64
-    if name in _FLAGS:
-        return torch.bool
-    return torch.int8 if name in _ONE_HOT else dtype
+    return _DTYPES.get(SCHEMA[name].kind, dtype)
 
 
 def _check(tensors: dict[str, torch.Tensor]) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 from model.alphafold3.inputs import AlphaFold3Inputs
+from msa.base.residues import RESTYPES
 
 PROBE = 1.4
 POINTS = 1000
 WINDOW = 25
 EXPOSED = 0.581
 
-_RESIDUES = "ARNDCQEGHILKMFPSTWYV"
-# Å², by residue in the order above; other residues have OTHER_AREA
+# Å², by residue in the order of RESTYPES; other residues have OTHER_AREA
 _AREAS = (106, 248, 157, 163, 135, 198, 194, 84, 184, 169, 164, 205, 188, 197, 136, 130, 142, 227, 222, 142)
 OTHER_AREA = 113.0
 # Å, by element; carbons are those with hydrogens and four bonds, oxygens those with two bonds
@@ -76,7 +76,7 @@ def atom_radii(inputs: AlphaFold3Inputs) -> np.ndarray:
     types = _residue_types(inputs)[inputs.atom_to_token_index.cpu().numpy()]
     radii = np.array([_ELEMENT_RADII.get(element, _OTHER_RADIUS) for element in elements.tolist()])
     for index, (name, residue_type) in enumerate(zip(names, types.tolist(), strict=True)):
-        special = _SPECIAL_RADII.get(_RESIDUES[residue_type], {}) if residue_type >= 0 else {}
+        special = _SPECIAL_RADII.get(RESTYPES[residue_type], {}) if residue_type >= 0 else {}
         radii[index] = special.get(name, _SPECIAL_RADII[""].get(name, radii[index]))
     return radii.astype(np.float32)
 
@@ -113,7 +113,7 @@ def _sphere() -> np.ndarray:
 def _residue_types(inputs: AlphaFold3Inputs) -> np.ndarray:
     """Return the amino acid of each token, [N], −1 for all that are not one of the 20."""
     types = inputs.restype.argmax(dim=-1)
-    standard = inputs.is_protein & ~inputs.is_atomized & (types < len(_RESIDUES))
+    standard = inputs.is_protein & ~inputs.is_atomized & (types < len(RESTYPES))
     return torch.where(standard, types, -1).cpu().numpy()
 
 

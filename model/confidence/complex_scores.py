@@ -16,7 +16,7 @@ import torch
 from cuda.fused.chunking import row_slices
 from model.alphafold2.modules.heads import bin_centers
 from model.prediction import CONTACT_DISTANCE, ComplexScores, InterfaceContacts
-from model.residue_constants import ATOM_ORDER
+from msa.base.residues import ATOM_ORDER
 
 # computes the logits [n, N, bins] of n rows
 LogitRows = Callable[[slice], torch.Tensor]

@@ -18,6 +18,7 @@ import numpy as np
 from model import residue_constants
 from model.prediction import Prediction
 from model.refinement.kernels import CA, OXYGEN, C, N, Terms, Weights, refine_atoms
+from msa.base.residues import ATOM14_NAMES, RESTYPE_NAMES, RESTYPES
 
 # chosen on structures of chains that are in no held-out set (docs/compact-network.md)
 WEIGHTS = Weights(
@@ -38,8 +39,8 @@ CIS, TRANS = 2.95, 3.80
 # bond lengths within residues, Å
 CA_C, N_CA, C_O = 1.526, 1.459, 1.231
 O_C_N = -0.5388  # cosine of the angle
-PROLINE = residue_constants.RESTYPES.index("P")
-CYSTEINE = residue_constants.RESTYPES.index("C")
+PROLINE = RESTYPES.index("P")
+CYSTEINE = RESTYPES.index("C")
 
 
 def refine(prediction: Prediction, weights: Weights = WEIGHTS) -> Prediction:
@@ -116,10 +117,10 @@ def turns() -> tuple[np.ndarray, np.ndarray]:
     groups, exists = residue_constants.atom14_rigid_group(), residue_constants.atom14_mask() > 0
     axes[: residue_constants.UNKNOWN, 0] = CA, C
     moved[: residue_constants.UNKNOWN, 0, OXYGEN] = True
-    for code, name in enumerate(residue_constants.RESTYPE_NAMES[: residue_constants.UNKNOWN]):
+    for code, name in enumerate(RESTYPE_NAMES[: residue_constants.UNKNOWN]):
         if code == PROLINE:
             continue  # its chi angles would open the ring
-        names = residue_constants.ATOM14_NAMES[name]
+        names = ATOM14_NAMES[name]
         for chi, (_, first, second, _) in enumerate(residue_constants.CHI_ANGLES[name]):
             axes[code, 1 + chi] = names.index(first), names.index(second)
             moved[code, 1 + chi] = exists[code] & (groups[code] >= 4 + chi)

@@ -7,7 +7,7 @@ import numpy as np
 from openmm import app
 
 from model.errors import RelaxError
-from model.residue_constants import ATOM14_NAMES
+from msa.base.residues import ATOM14_NAMES
 
 _MAX_BOND = 2.5  # Å; consecutive residues further apart than this (C-N) are not bonded
 _BACKBONE = ("N", "CA", "C")

@@ -8,9 +8,9 @@ import pytest
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_iteration
-from features.chemistry.residues import RESTYPES
 from features.templates.template_features import HHBLITS_TO_AATYPE, process_templates
 from msa.alignments.files import Alignment, read_alignment
+from msa.base.residues import RESTYPES
 
 SYNTHETIC = {
     "a3m": ["family.a3m"],

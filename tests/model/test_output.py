@@ -20,6 +20,7 @@ from model.output import (
     format_scores,
 )
 from model.prediction import ComplexScores, InterfaceContacts, Prediction
+from msa.base.residues import ATOM37, RESTYPE_NAMES
 
 NAMES = ("MET", "GLY", "TRP", "SER")
 PROVENANCE = Provenance("target_1", "foldcli 0.0", "alphafold2_ptm_model_3, seed 0, 3 recycles")
@@ -46,7 +47,7 @@ def prediction_of(aatype: list[int], seed: int = 0) -> Prediction:
 
 @pytest.fixture
 def prediction() -> Prediction:
-    codes = [residue_constants.RESTYPE_NAMES.index(name) for name in NAMES]
+    codes = [RESTYPE_NAMES.index(name) for name in NAMES]
     return prediction_of(codes)
 
 
@@ -56,7 +57,7 @@ def check_atoms(structure: gemmi.Structure, prediction: Prediction) -> None:
     for i, residue in enumerate(residues):
         assert residue.seqid.num == i + 1
         present = np.flatnonzero(prediction.atom_mask[i])
-        assert [atom.name for atom in residue] == [residue_constants.ATOM_TYPES[j] for j in present]
+        assert [atom.name for atom in residue] == [ATOM37[j] for j in present]
         for atom, j in zip(residue, present, strict=True):
             assert atom.element.name == atom.name[0]
             assert np.allclose(atom.pos.tolist(), prediction.atom_positions[i, j], atol=5.1e-4)
@@ -85,7 +86,7 @@ def test_mmcif_round_trip_with_plddt_per_residue(prediction: Prediction) -> None
 
 
 def test_unknown_residues_are_numbered_and_have_no_atoms() -> None:
-    met, unknown = residue_constants.RESTYPE_NAMES.index("MET"), 20
+    met, unknown = RESTYPE_NAMES.index("MET"), 20
     prediction = prediction_of([met, unknown, met])
     assert [r.seqid.num for r in gemmi.read_pdb_string(format_pdb(prediction, PROVENANCE))[0]["A"]] == [1, 3]
     block = gemmi.cif.read_string(format_mmcif(prediction, PROVENANCE)).sole_block()

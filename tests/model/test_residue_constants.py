@@ -14,6 +14,7 @@ from model.alphafold2.modules.structure_module import (
 )
 from model.alphafold2.modules.templates import torsion_angles
 from model.layers.rigid import Rigid, rotation_from_quaternion
+from msa.base.residues import ATOM14_NAMES, ATOM37, ATOM_ORDER, ELEMENTS, RESTYPE_NAMES, RESTYPES
 
 # number of heavy atoms of each residue within a chain, from its chemical formula
 COUNTS = (5, 11, 8, 8, 6, 9, 9, 4, 10, 8, 8, 9, 8, 11, 7, 6, 7, 14, 12, 7)
@@ -63,9 +64,10 @@ def build_residues(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def test_residues_have_the_right_number_of_atoms() -> None:
-    assert len(rc.ATOM_TYPES) == 37 and len(set(rc.ATOM_TYPES)) == 37
-    assert [*rc.RESTYPE_NAMES[:20]] == sorted(rc.RESTYPE_NAMES[:20])
-    for code, letter in enumerate(rc.RESTYPES):
+    assert len(ATOM37) == 37 and len(set(ATOM37)) == 37
+    assert all(ELEMENTS[atom] == atom[0] in "NCOS" for atom in ATOM37)
+    assert [*RESTYPE_NAMES[:20]] == sorted(RESTYPE_NAMES[:20])
+    for code, letter in enumerate(RESTYPES):
         assert rc.atom37_mask()[code].sum() == rc.atom14_mask()[code].sum() == HEAVY_ATOMS[letter]
     assert rc.atom37_mask()[rc.UNKNOWN].sum() == rc.atom14_mask()[rc.UNKNOWN].sum() == 0
 
@@ -78,8 +80,8 @@ def test_absent_atoms_are_at_the_origin() -> None:
 def test_atom_index_tables_are_inverses() -> None:
     for code in range(21):
         for atom in np.flatnonzero(rc.atom37_mask()[code]):
-            names = rc.ATOM14_NAMES[rc.RESTYPE_NAMES[code]]
-            assert rc.ATOM_ORDER[names[rc.atom37_to_atom14()[code, atom]]] == atom
+            names = ATOM14_NAMES[RESTYPE_NAMES[code]]
+            assert ATOM_ORDER[names[rc.atom37_to_atom14()[code, atom]]] == atom
 
 
 def test_tables_equal_deepminds_features(parity_data: object) -> None:
@@ -98,8 +100,8 @@ def test_tables_equal_deepminds_features(parity_data: object) -> None:
 @settings(max_examples=10, deadline=None)
 def test_bonds_have_chemical_lengths(seed: int) -> None:
     positions, _, _ = build_residues(seed)
-    for code, name in enumerate(rc.RESTYPE_NAMES[:20]):
-        atoms = {atom: positions[code, rc.ATOM_ORDER[atom]] for atom in rc.ATOM14_NAMES[name]}
+    for code, name in enumerate(RESTYPE_NAMES[:20]):
+        atoms = {atom: positions[code, ATOM_ORDER[atom]] for atom in ATOM14_NAMES[name]}
         assert (atoms["N"] - atoms["CA"]).norm().item() == pytest.approx(1.46, abs=0.02)
         assert (atoms["C"] - atoms["CA"]).norm().item() == pytest.approx(1.525, abs=0.02)
         assert (atoms["C"] - atoms["O"]).norm().item() == pytest.approx(1.23, abs=0.01)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from features.chemistry.residues import ATOM37, CA, atom_maps, encode_query
+from features.chemistry.residues import CA, atom_maps, encode_query
+from msa.base.residues import ATOM37
 
 MIN_RESIDUES = 10
 """Shorter chains cannot be templates: AlphaFold2 rejects alignments with fewer residues."""

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from features.chemistry.residues import ATOM37, CA, CB
+from features.chemistry.residues import CA, CB
+from msa.base.residues import ATOM37
 
 _N, _C, _O = (ATOM37.index(name) for name in ("N", "C", "O"))
 _SIDE_CHAIN = [k for k in range(len(ATOM37)) if k not in (_N, CA, _C, CB, _O)]

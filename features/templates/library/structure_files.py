@@ -8,10 +8,10 @@ from pathlib import Path
 import gemmi
 import numpy as np
 
-from features.chemistry.residues import ATOM37
 from features.templates.library.chains import MIN_RESIDUES, TemplateChain
 from features.templates.library.coordinate_codec import MAX_COORDINATE
 from msa.base.errors import InputError
+from msa.base.residues import ATOM37
 from msa.io.compression import SUFFIXES as COMPRESSED_SUFFIXES
 from msa.io.fasta import clean_header
 from msa.io.structures import parent_letter, read_structure

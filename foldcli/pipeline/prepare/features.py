@@ -7,7 +7,7 @@ import numpy as np
 
 from features.cache.cache import FeatureCache
 from features.cache.entry import CorruptEntryError
-from features.chemistry.residues import RESTYPES, check_foldable
+from features.chemistry.residues import check_foldable
 from features.complexes.cache import add_rows
 from features.complexes.rows import ComplexRows
 from foldcli.inputs.alignment_targets import AlignmentTarget
@@ -16,6 +16,7 @@ from foldcli.pipeline.targets.settings import FeatureSettings
 from foldcli.pipeline.targets.target import TargetRun
 from model.chains import chain_names
 from msa.alignments.files import Alignment
+from msa.base.residues import RESTYPES
 
 # maximum number of residues that a warning names
 _MAX_NAMED = 10

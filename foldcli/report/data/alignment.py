@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from features.chemistry.residues import RESTYPES
 from model.chains import chain_names
 from msa.alignments import stockholm
 from msa.alignments.a3m import parse_chain_line
@@ -20,6 +19,7 @@ from msa.alignments.complex_a3m import (
 )
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
+from msa.base.residues import RESTYPES
 from msa.io.compression import read_bytes
 from msa.io.molecules import is_annotation
 

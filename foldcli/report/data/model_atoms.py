@@ -11,12 +11,8 @@ import gemmi
 import numpy as np
 
 from msa.base.errors import InputError
+from msa.base.residues import LETTERS
 
-_ONE_LETTER = {
-    "ALA": "A", "ARG": "R", "ASN": "N", "ASP": "D", "CYS": "C", "GLN": "Q", "GLU": "E", "GLY": "G",
-    "HIS": "H", "ILE": "I", "LEU": "L", "LYS": "K", "MET": "M", "PHE": "F", "PRO": "P", "SER": "S",
-    "THR": "T", "TRP": "W", "TYR": "Y", "VAL": "V",
-}  # fmt: skip
 _BACKBONE = (b"N", b"CA", b"C", b"O")
 # columns of the fields of an ATOM line, from 0: start and end
 _NAME, _ALTERNATIVE, _COMPONENT, _RESIDUE, _NUMBER = (12, 16), (16, 17), (17, 20), (21, 27), (22, 26)
@@ -76,7 +72,7 @@ class ModelAtoms:
     @property
     def sequence(self) -> str:
         """One-letter codes; X for unknown residues and for those without coordinates."""
-        return "".join(_ONE_LETTER.get(component, "X") for component in self.components)
+        return "".join(LETTERS.get(component, "X") for component in self.components)
 
 
 def read_model_atoms(path: Path, length: int) -> ModelAtoms:

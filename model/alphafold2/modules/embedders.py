@@ -11,6 +11,7 @@ from model import residue_constants
 from model.alphafold2.modules.config import ModelConfig
 from model.layers.common import LayerNorm, Linear, OneHotLinear
 from model.layers.kernels import Kernels
+from msa.base.residues import RESTYPES
 
 # numbers of feature channels, fixed by the published parameters
 TARGET_FEATURES = 22
@@ -85,7 +86,7 @@ def pseudo_beta(aatype: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     Returns:
         [..., D].
     """
-    is_glycine = (aatype == residue_constants.RESTYPES.index("G"))[..., None]
+    is_glycine = (aatype == RESTYPES.index("G"))[..., None]
     return torch.where(
         is_glycine, positions[..., residue_constants.CA, :], positions[..., residue_constants.CB, :]
     )

@@ -21,6 +21,7 @@ from model.residue_tables import residue_rows
 from model.training.alphafold2.network import distance_bins
 from model.training.data.data import CENTI
 from model.training.data.sampling import GAP
+from msa.base.residues import ATOM14_NAMES, RESTYPE_NAMES, RESTYPES
 
 MSA_CODES = 23
 Batch = Mapping[str, torch.Tensor]
@@ -205,7 +206,7 @@ def make_targets(batch: Batch) -> Targets:
     alternative_frames = Rigid(frames.rotation * signs[..., None, :], frames.translation)
     chi_sin_cos, chi_mask = _chi_angles(aatype, atom14, mask)
     periodic = residue_rows(residue_constants.chi_pi_periodic, aatype)[..., None]
-    is_glycine = aatype == residue_constants.RESTYPES.index("G")
+    is_glycine = aatype == RESTYPES.index("G")
     slot = torch.where(is_glycine, 1, 4)[..., None]  # CA or CB
     return Targets(
         aatype=aatype,
@@ -271,10 +272,10 @@ def symmetric_partners() -> np.ndarray:
     """Return the slot of each atom's symmetric partner, or its own slot without one, [21, 14] int64."""
     table = np.tile(np.arange(14), (21, 1))
     for name, pairs in SYMMETRIC_ATOMS.items():
-        atoms = residue_constants.ATOM14_NAMES[name]
+        atoms = ATOM14_NAMES[name]
         for pair in pairs:
             first, second = (atoms.index(atom) for atom in pair)
-            code = residue_constants.RESTYPE_NAMES.index(name)
+            code = RESTYPE_NAMES.index(name)
             table[code, first], table[code, second] = second, first
     return table
 
@@ -284,7 +285,7 @@ def symmetry_signs() -> np.ndarray:
     """Return the signs of each frame's axes after symmetric atoms swap their names, [21, 8, 3] float32."""
     table = np.ones((21, 8, 3), np.float32)
     for name, chi in residue_constants.PI_PERIODIC_CHI:
-        table[residue_constants.RESTYPE_NAMES.index(name), 4 + chi, 1:] = -1.0
+        table[RESTYPE_NAMES.index(name), 4 + chi, 1:] = -1.0
     return table
 
 
@@ -292,8 +293,8 @@ def symmetry_signs() -> np.ndarray:
 def group_atoms() -> np.ndarray:
     """Return the slots of the atoms that define each group, for `frame_from_points`, [21, 8, 3] int64."""
     table = np.zeros((21, 8, 3), np.int64)
-    for code, name in enumerate(residue_constants.RESTYPE_NAMES[: residue_constants.UNKNOWN]):
-        atoms = residue_constants.ATOM14_NAMES[name]
+    for code, name in enumerate(RESTYPE_NAMES[: residue_constants.UNKNOWN]):
+        atoms = ATOM14_NAMES[name]
         table[code, 0] = [atoms.index(atom) for atom in ("C", "CA", "N")]
         table[code, 3] = [atoms.index(atom) for atom in ("CA", "C", "O")]
         for chi, chi_atoms in enumerate(residue_constants.CHI_ANGLES[name]):

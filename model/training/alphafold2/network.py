@@ -18,7 +18,6 @@ from model.alphafold2.modules.embedders import MAX_RELATIVE_POSITION, RECYCLED_B
 from model.alphafold2.modules.evoformer import EvoformerBlock
 from model.alphafold2.modules.templates import TemplateEmbedding, TemplatePairBlock
 from model.alphafold2.network import AlphaFold, Trunk
-from model.residue_constants import RESTYPES
 from model.training.alphafold2.layers import (
     COLUMNS,
     ROWS,
@@ -34,6 +33,7 @@ from model.training.alphafold2.layers import (
 )
 from model.training.alphafold2.structure import FoldedStructure, fold, fold_iteration
 from model.training.runtime.execution import Execution
+from msa.base.residues import RESTYPES
 
 MSA_DROPOUT = 0.15
 PAIR_DROPOUT = 0.25

@@ -24,8 +24,9 @@ from model.residue_constants import (
     TOLERANCE_FACTOR,
 )
 from model.residue_tables import residue_rows
+from msa.base.residues import ATOM14_NAMES, RESTYPE_NAMES, RESTYPES
 
-PROLINE = residue_constants.RESTYPES.index("P")
+PROLINE = RESTYPES.index("P")
 N_SLOT, CA_SLOT, C_SLOT, SULPHUR_SLOT = 0, 1, 2, 5
 BONDED = 1.95  # Å, longer than any bond between heavy atoms of a residue
 NO_BOUND = 1e10
@@ -171,15 +172,15 @@ def within_residue_bounds() -> np.ndarray:
     radii = residue_constants.vdw_radii()
     bounds = np.zeros((21, 2, 14, 14), np.float32)
     bounds[:, 1] = NO_BOUND
-    for code, name in enumerate(residue_constants.RESTYPE_NAMES[: residue_constants.UNKNOWN]):
-        count = len(residue_constants.ATOM14_NAMES[name])
+    for code, name in enumerate(RESTYPE_NAMES[: residue_constants.UNKNOWN]):
+        count = len(ATOM14_NAMES[name])
         bonds = _bonds(code)[:count, :count]
         is_near = (bonds | np.eye(count, dtype=bool)).astype(int)
         is_far = is_near @ is_near == 0
         lower = radii[code, :count, None] + radii[code, None, :count] - OVERLAP_TOLERANCE
         bounds[code, 0, :count, :count] = np.where(is_far, lower, 0.0)
         if code == PROLINE:
-            delta = residue_constants.ATOM14_NAMES[name].index("CD")
+            delta = ATOM14_NAMES[name].index("CD")
             for first, second in ((N_SLOT, delta), (delta, N_SLOT)):
                 bounds[code, :, first, second] = 1.474 - 15 * 0.014, 1.474 + 15 * 0.014
     return bounds
@@ -202,6 +203,6 @@ def _bonds(code: int) -> np.ndarray:
     distance = np.linalg.norm(points[:, None] - points[None], axis=-1)
     bonds = (distance < BONDED) & exists[:, None] & exists[None] & ~np.eye(14, dtype=bool)
     if code == PROLINE:
-        delta = residue_constants.ATOM14_NAMES["PRO"].index("CD")
+        delta = ATOM14_NAMES["PRO"].index("CD")
         bonds[N_SLOT, delta] = bonds[delta, N_SLOT] = True
     return bonds

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from model import residue_constants
 from model.errors import DataError
 from model.training.data.data import CENTI, FORMAT_VERSION, ChainSet, open_chains
+from msa.base.residues import RESTYPES
 
 CHAINS = "chains.npz.xz"
 BACKBONES = "cgdms_backbone_chains.npz.xz"
@@ -137,7 +137,7 @@ def _backbone_chains(archive: dict[str, np.ndarray]) -> tuple[list[str], dict[st
     n, ca, c = position[:, 0], position[:, 1], position[:, 2]
     beta = ca + _ideal_beta(ca - n, c - ca)
     atoms = np.repeat(ca[:, None], 14, axis=1)  # [R, 14, 3]
-    has_beta = aatype != residue_constants.RESTYPES.index("G")
+    has_beta = aatype != RESTYPES.index("G")
     mask = np.zeros(atoms.shape[:2], bool)
     for slot, points, exists in ((0, n, True), (1, ca, True), (2, c, True), (4, beta, has_beta)):
         atoms[:, slot] = points

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.schema import CACHED
-from features.chemistry.residues import ATOM37, RESTYPES, atom_maps
+from features.chemistry.residues import atom_maps
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
+from msa.base.residues import ATOM37, RESTYPES
 from tests.msa.alignments.alignment_builders import single_sequence
 
 ROWS = st.lists(st.text("ARNDX-", min_size=4, max_size=4), max_size=12)

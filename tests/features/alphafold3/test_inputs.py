@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import rdkit
 
-from features.alphafold3.inputs import SCHEMA, Sample, Settings, build_sample
+from features.alphafold3.inputs import Sample, Settings, build_sample
 from features.alphafold3.templates import TemplateRows, template_features
 from features.assembly.atoms import build_atoms
 from features.assembly.job import Job, Polymer
 from features.assembly.tokens import build_tokens
 from features.chemistry.residue_classes import MoleculeKind
 from msa.alignments.files import parse_alignment
+from msa.base.all_atom_inputs import SCHEMA
 from msa.base.errors import InputError
 from tests.features.alphafold3.query_jobs import FOLDER, read_jobs
 
@@ -83,9 +84,9 @@ def test_conformers_equal_those_of_openfold3_up_to_rotation(name: str, sample: d
 @pytest.mark.parametrize("name", NAMES)
 def test_arrays_have_the_types_and_axes_of_the_schema(name: str, sample: dict[str, Sample]) -> None:
     made = build(name, sample)
-    sizes = {"T": len(made.tokens), "A": len(made.atoms), "S": len(made.features["msa"]), "K": 4}
+    sizes = {"N": len(made.tokens), "A": len(made.atoms), "R": len(made.features["msa"]), "T": 4}
     assert list(made.features) == list(SCHEMA)
-    for key, (dtype, axes) in SCHEMA.items():
+    for key, (dtype, axes, _) in SCHEMA.items():
         assert made.features[key].dtype == dtype, key
         assert made.features[key].shape == tuple(sizes.get(axis) or int(axis) for axis in axes.split()), key
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from features.alphafold3.alignments import AlignmentLimits
-from features.alphafold3.inputs import SCHEMA, Sample, Settings, build_sample
+from features.alphafold3.inputs import Sample, Settings, build_sample
 from features.alphafold3.samples import load_sample, read_sample, sample_key, sample_path, write_sample
 from features.alphafold3.templates import TemplateRows
 from features.assembly.job import Job, Polymer
@@ -15,6 +15,7 @@ from features.assembly.job_json import job_of_json, job_to_json
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
 from msa.alignments.files import parse_alignment
+from msa.base.all_atom_inputs import SCHEMA
 from tests.features.alphafold3.query_jobs import read_jobs
 
 NAMES = ("paired_dimer", "glycoprotein", "ions", "modified_residues", "covalent_inhibitor")

@@ -13,10 +13,10 @@ from features.assembly.atoms import Atoms, build_atoms
 from features.assembly.job import Job, Ligand, Modification, OwnTemplate, Polymer
 from features.assembly.tokens import Tokens, build_tokens
 from features.chemistry.residue_classes import GAP, STANDARD_CODES, MoleculeKind
-from features.chemistry.residues import ATOM37
 from features.templates.library.structure_files import read_chains
 from features.templates.template_features import make_template_features
 from msa.base.errors import InputError
+from msa.base.residues import ATOM37
 
 FILE = Path(__file__).parents[1] / "templates" / "data" / "1a8o.cif.gz"
 GOLDEN = Path(__file__).parent / "data" / "laid_templates.npz"

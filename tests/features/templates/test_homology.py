@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from features.chemistry.residues import ATOM37, CA, CB
+from features.chemistry.residues import CA, CB
 from features.templates import homology
 from features.templates.homology import MAX_LOOP, copy_best_template, copy_template
 from features.templates.library.chains import TemplateChain
 from features.templates.library.library import StructureLibrary
 from features.templates.library.settings import TemplateSettings
 from features.templates.search import search_templates
+from msa.base.residues import ATOM37
 from msa.io.fasta import FastaRecord
 
 N, C = ATOM37.index("N"), ATOM37.index("C")

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import click
 import numpy as np
 
-from features.chemistry.residues import RESTYPES
 from foldcli.families.base import DeviceMemory, Estimate, Family, NetworkJob, PlanHeading, TargetState
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.queries import QuerySources
@@ -24,6 +23,7 @@ from foldcli.outputs.model_files import (
 from foldcli.pipeline.targets.alignment_request import chain_query
 from model.prediction import Prediction
 from msa.alignments.files import parse_alignment
+from msa.base.residues import RESTYPES
 from msa.io.fasta import FastaRecord
 
 SAMPLES = 3

@@ -10,6 +10,7 @@ from foldcli.outputs.layout import TargetFiles
 from model import residue_constants
 from model.output import Provenance, format_contacts, format_mmcif, format_pdb, format_scores
 from model.prediction import ComplexScores, InterfaceContacts, Prediction
+from msa.base.residues import ATOM_ORDER
 
 SEQUENCE = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQ"
 LETTERS = {
@@ -130,7 +131,7 @@ def write_complex(folder: Path, name: str = "target") -> Path:
     ca = np.concatenate([helix(length, 9.0 * i) for i, length in enumerate(lengths)])
     mask = residue_constants.atom37_mask()[aatype].astype(np.float32)
     offsets = np.random.default_rng(0).normal(0, 1, (37, 3))
-    offsets[residue_constants.ATOM_ORDER["CA"]] = 0
+    offsets[ATOM_ORDER["CA"]] = 0
     count, total = len(lengths), sum(lengths)
     rng = np.random.default_rng(0)
     pairs = np.round(rng.uniform(0.1, 0.9, (count, count)), 2)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from features.chemistry.residues import ATOM37
 from features.templates.library.chains import TemplateChain
 from features.templates.library.library import EMBEDDED, StructureLibrary
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.index import write_index
 from foldcli.report.make import make_report
+from msa.base.residues import ATOM37
 from tests.foldcli.report.results import (
     LETTERS,
     SEQUENCE,

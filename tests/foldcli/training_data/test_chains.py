@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.chemistry.residues import ATOM37, decode_query
+from features.chemistry.residues import decode_query
 from features.templates.library.build import write_library
 from features.templates.library.chains import TemplateChain
 from features.templates.library.library import StructureLibrary
@@ -16,6 +16,7 @@ from foldcli.training_data.chains import (
     select_chains,
     training_chain,
 )
+from msa.base.residues import ATOM37
 
 # atoms of cysteine, in atom14 order
 N, CA, C, OXYGEN, CB, SG = ATOMS = [ATOM37.index(name) for name in ("N", "CA", "C", "O", "CB", "SG")]

@@ -15,7 +15,7 @@ from model.alphafold2.modules.heads import (
 from model.chains import chain_names, chain_slices
 from model.confidence.complex_scores import MAX_CONTACTS, complex_scores
 from model.prediction import ComplexScores
-from model.residue_constants import ATOM_ORDER
+from msa.base.residues import ATOM_ORDER
 
 CENTERS = np.arange(64) * 0.5 + 0.25
 LENGTHS = (7, 30, 1, 12)

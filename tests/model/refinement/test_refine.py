@@ -19,8 +19,9 @@ from model.refinement.kernels import CA, FREEDOMS, Terms, Weights
 from model.refinement.refine import WEIGHTS, bonded_residues, make_terms, refine
 from model.residue_tables import residue_rows
 from model.training.alphafold2.violations import between_residue_clashes, peptide_bond_violations
+from msa.base.residues import RESTYPES
 
-PROLINE = residue_constants.RESTYPES.index("P")
+PROLINE = RESTYPES.index("P")
 
 
 def make_prediction(seed: int, residues: int = 40, noise: float = 0.5) -> Prediction:
@@ -75,7 +76,7 @@ def distances_within(prediction: Prediction) -> list[np.ndarray]:
     atoms = atoms14(prediction)
     lists = []
     for code, residue in zip(prediction.aatype, atoms, strict=True):
-        fixed = [0, 1, 2, 4] if code != residue_constants.RESTYPES.index("G") else [0, 1, 2]
+        fixed = [0, 1, 2, 4] if code != RESTYPES.index("G") else [0, 1, 2]
         points = residue[[0, 1, 2, 4, 5, 6]] if code == PROLINE else residue[fixed]
         lists.append(np.linalg.norm(points[:, None] - points[None], axis=-1))
     return lists

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from model import residue_constants
 from model.relax.violations import find_violations
 from model.training.alphafold2.violations import structural_violations
+from msa.base.residues import ATOM14_NAMES, RESTYPE_NAMES
 
 
 def fragment(root: Path, first: int = 20, count: int = 25) -> list[gemmi.Residue]:
@@ -22,10 +22,10 @@ def fragment(root: Path, first: int = 20, count: int = 25) -> list[gemmi.Residue
 
 
 def atom14(residues: list[gemmi.Residue]) -> tuple[torch.Tensor, torch.Tensor]:
-    aatype = [residue_constants.RESTYPE_NAMES.index(residue.name) for residue in residues]
+    aatype = [RESTYPE_NAMES.index(residue.name) for residue in residues]
     positions = np.zeros((len(residues), 14, 3), np.float32)
     for k, residue in enumerate(residues):
-        names = residue_constants.ATOM14_NAMES[residue.name]
+        names = ATOM14_NAMES[residue.name]
         for atom in residue:
             if atom.name in names:
                 positions[k, names.index(atom.name)] = atom.pos.tolist()

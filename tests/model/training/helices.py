@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from model.residue_constants import ATOM14_NAMES, RESTYPE_NAMES
 from model.training.data.data import ChainSet
+from msa.base.residues import ATOM14_NAMES, RESTYPE_NAMES
 
 
 def helix_atoms(aatype: np.ndarray) -> np.ndarray:

@@ -17,13 +17,13 @@ from model.alphafold2.modules.embedders import pseudo_beta
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import feature_tensors
 from model.checkpoints.deepmind import parameter_key
-from model.residue_constants import ATOM14_NAMES, ATOM_TYPES, RESTYPE_NAMES
 from model.training.alphafold2 import violations
 from model.training.alphafold2.features import Targets, make_targets, template_features
 from model.training.alphafold2.losses import LossWeights, total_loss
 from model.training.alphafold2.network import RecycledBatch, run_network
 from model.training.data.data import CENTI
 from model.training.runtime.execution import Execution
+from msa.base.residues import ATOM14_NAMES, ATOM37, RESTYPE_NAMES
 
 PASS = 1
 # gradients that are zero but for rounding, such as those of a constant that softmax removes, are smaller
@@ -117,7 +117,7 @@ def network_features(arrays: Arrays) -> dict[str, torch.Tensor]:
     if "template_mask" not in batch:
         return features
     slots = torch.tensor(
-        [[ATOM_TYPES.index(atom) for atom in ATOM14_NAMES[name]] + [0] * (14 - len(ATOM14_NAMES[name]))
+        [[ATOM37.index(atom) for atom in ATOM14_NAMES[name]] + [0] * (14 - len(ATOM14_NAMES[name]))
          for name in (*RESTYPE_NAMES, RESTYPE_NAMES[-1])]
     )  # fmt: skip
     chosen = slots[batch["template_aatype"].long()]  # [1, T, N, 14]

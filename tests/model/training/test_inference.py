@@ -9,7 +9,7 @@ import torch
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_iteration
-from features.chemistry.residues import RESTYPES, atom_maps
+from features.chemistry.residues import atom_maps
 from features.templates.library.chains import TemplateChain
 from features.templates.template_features import make_template_features
 from model.alphafold2.modules.config import ModelConfig
@@ -23,6 +23,7 @@ from model.training.data.data import CENTI, ChainSet, Split
 from model.training.data.sampling import Sampler, TrainingSampleSettings
 from model.training.runtime.execution import Execution
 from msa.alignments.files import Alignment
+from msa.base.residues import RESTYPES
 
 LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)
 PASSES = 3

@@ -9,7 +9,7 @@ import gemmi
 import numpy as np
 import pytest
 
-from features.chemistry.residues import ATOM37, CA
+from features.chemistry.residues import CA
 from features.templates.library.chains import TemplateChain, distinct_chains
 from features.templates.library.structure_files import (
     entry_id,
@@ -18,6 +18,7 @@ from features.templates.library.structure_files import (
     read_chains,
 )
 from msa.base.errors import InputError
+from msa.base.residues import ATOM37
 
 CASES = ["1A7G_E", "1A8O_A", "1AS5_A", "1GBT_A", "1LCD_A", "2OFG_X", "2XHE_B", "4CUP_A", "4ZHL_U", "4ZHL_P"]
 

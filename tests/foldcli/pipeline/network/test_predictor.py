@@ -12,7 +12,6 @@ from torch import distributed
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings
-from features.chemistry.residues import ATOM37
 from features.templates.candidates import TemplateHits
 from foldcli.families.alphafold2 import AlignmentInputs
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
@@ -26,6 +25,7 @@ from foldcli.pipeline.prepare.template_stage import TargetTemplates
 from model.alphafold2.modules.config import ModelConfig, model_config
 from model.alphafold2.parameters import random_parameters
 from msa.alignments.files import parse_alignment
+from msa.base.residues import ATOM37
 from tests.networks import tiny_network, tiny_parameters, write_packaged_network
 
 

@@ -34,6 +34,7 @@ from model.training.alphafold2.violations import (
     within_residue_loss,
 )
 from model.training.runtime.execution import Execution
+from msa.base.residues import RESTYPES
 
 Arrays = dict[str, torch.Tensor]
 
@@ -205,9 +206,7 @@ def test_bounds_of_distances_that_ideal_geometry_does_not_fix_equal_deepminds(re
     exists = residue_rows(residue_constants.atom14_mask, aatype)
     # atoms that are at least three bonds apart, except in proline, whose ring DeepMind bounds in full
     far = (lower > 0) & (exists[..., :, None] * exists[..., None, :] > 0) & (upper == NO_BOUND)
-    far &= (recorded["upper_bound"] > 100.0) & (aatype != residue_constants.RESTYPES.index("P"))[
-        ..., None, None
-    ]
+    far &= (recorded["upper_bound"] > 100.0) & (aatype != RESTYPES.index("P"))[..., None, None]
     assert far.any()
     assert torch.allclose(lower[far], recorded["lower_bound"][far], atol=1e-5)
 

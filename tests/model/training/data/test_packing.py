@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from model.errors import DataError
-from model.residue_constants import ATOM14_NAMES, RESTYPE_NAMES
 from model.training.data.data import CENTI, ChainSet, Split, read_split
 from model.training.data.homology import ChainHits, choose_held_out
 from model.training.data.packing import (
@@ -21,6 +20,7 @@ from model.training.data.packing import (
     write_held_out,
 )
 from model.training.data.prepare import HITS, SAME_AS_QUERY, prepare
+from msa.base.residues import ATOM14_NAMES, RESTYPE_NAMES
 from tests.model.training.helices import helix_atoms
 
 LENGTHS = {"1abc_A": 41, "model": 60, "model.2": 40}
