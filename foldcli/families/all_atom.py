@@ -209,6 +209,8 @@ class AllAtom(Family):
 
     def approximate_size(self, target: MoleculeJob) -> int:
         """Return the number of residues, and a guess of the atoms of ligands; see the base class."""
+        if not isinstance(target, MoleculeJob):  # `accepts` refuses it later
+            return super().approximate_size(target)
         return sum(
             len(entity.chains) * (len(entity.sequence) if isinstance(entity, Polymer) else 30)
             for entity in target.entities
