@@ -1,7 +1,7 @@
 """`foldcli params`: fetch, list and verify parameter files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -186,37 +186,23 @@ def list_files(folder: Path | None, as_json: bool) -> None:
     """
     import json
 
-    from foldcli.params import openfold3
-    from foldcli.params.manifest import read_manifest
-    from foldcli.params.parameters import default_folder, installed_parameters
+    from foldcli.families.registry import FAMILIES
+    from foldcli.params.parameters import default_folder
 
-    rows: list[dict[str, Any]] = []
-    sources = installed_parameters(folder or default_folder())
-    all_atom = openfold3.installed_parameters(folder or openfold3.openfold3_folder())
-    if not (sources or all_atom) and not as_json:
+    # in reverse, since AlphaFold2's networks are asked last and listed first
+    installed = [each for family in reversed(FAMILIES) for each in family.installed(folder)]
+    if not installed and not as_json:
         _show_fetchable(folder or default_folder())
         return
-    for source in sources:
-        assert source.file is not None
-        record = read_manifest(source.file.parent).files.get(source.file.name)
-        rows.append(
-            {
-                "model": source.number,
-                "network": source.config_name,
-                "bytes": source.file.stat().st_size,
-                "sha256": record.sha256 if record else None,
-                "file": str(source.file),
-            }
-        )
-    rows += [
+    rows = [
         {
-            "model": None,
-            "network": each.name,
+            "model": each.model,
+            "network": each.network,
             "bytes": each.file.stat().st_size,
-            "sha256": each.source_sha256,
+            "sha256": each.sha256,
             "file": str(each.file),
         }
-        for each in all_atom
+        for each in installed
     ]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -230,16 +216,10 @@ def list_files(folder: Path | None, as_json: bool) -> None:
 
 def _show_fetchable(folder: Path) -> None:
     """Print which networks `params fetch` can install into a folder that has none."""
+    from foldcli.families.registry import FAMILIES
+
     click.echo(f"no parameter files in {folder}; these can be fetched:\n")
-    rows = (
-        ("ptm", "five monomer networks with a PAE head"),
-        ("monomer", "five monomer networks without a PAE head"),
-        ("multimer", "five networks for complexes"),
-        ("all", "all fifteen networks"),
-        ("multimer_v2", "five networks for complexes, an older version; also multimer_v1"),
-        (OPENFOLD3, "an all-atom network: proteins, nucleic acids, ligands; also openfold3_p2"),
-    )
-    for which, networks in rows:
+    for which, networks in (item for family in reversed(FAMILIES) for item in family.fetchable.items()):
         default = " (default)" if which == "ptm" else ""
         click.echo(f"  foldcli params fetch --which {which:<11} {networks}{default}")
     click.echo(

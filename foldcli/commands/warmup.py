@@ -79,10 +79,9 @@ def command(
         raise click.UsageError("--device cpu needs no kernels.")
     if gpu_name is not None and capability is None:
         raise click.UsageError("--gpu-name needs --gpu-arch.")
+    from foldcli.families.registry import find_family
     from foldcli.logs import logger
-    from foldcli.params.parameters import network_folder
     from foldcli.pipeline.kernels.gpu_kernels import compile_for_gpu, compile_search_kernels, triton_version
-    from model.alphafold2.modules.config import model_config
     from msa.base.errors import MissingError
     from msa.gpu.device.devices import name_and_capability
     from msa.gpu.device.hardware import gpu_numbers
@@ -98,11 +97,9 @@ def command(
                 f"there is no GPU number {number}", "Name the architecture of another GPU: --gpu-arch sm_90."
             )
         gpus.append(gpu_identity)
-    networks = [model_config(f"model_{number}_ptm") for number in models]
-    if params is not None:
-        if (found := network_folder(params)) is None:
-            raise click.UsageError(f"--params {params}: neither `compact` nor the folder of a network.")
-        networks = [found[1].config]
+    networks = find_family(params).kernel_networks(params, models)
+    if not networks:
+        raise click.UsageError(f"--params {params}: neither `compact` nor the folder of a network.")
     for gpu in dict.fromkeys(gpus):
         compilation = compile_for_gpu(networks, precision, *gpu)
         if compilation is None:

@@ -6,16 +6,11 @@ from importlib.util import find_spec
 import torch
 
 from foldcli.doctor.result import REPORT_REQUEST, CheckContext, CheckResult, CheckStatus, describe_briefly
-from foldcli.params.parameters import download_instructions, installed_parameters, network_folder
-from foldcli.params.verify import find_problem
 from foldcli.pipeline.kernels.gpu_kernels import are_compiled
 from foldcli.pipeline.network.device import choose_kernels, choose_precision
 from model.alphafold2.modules.config import model_config
-from model.checkpoints.network_folder import read_weights_file
-from model.errors import ParametersError, ParametersMissing
 from model.layers.kernels import REFERENCE, Kernels, select_kernels, slower_kernels_warning
 from model.planning.kernel_check import differences_from_numpy, errors_against_float64
-from msa.base.errors import MissingError
 
 _GIB = 2**30
 _CPU_TOLERANCE = 1e-5
@@ -23,42 +18,6 @@ _CPU_TOLERANCE = 1e-5
 _NETWORK = model_config("model_3_ptm")
 # The kernels' own tests allow twice the error of plain PyTorch; a single random input needs more margin.
 _MAX_ERROR_RATIO = 4
-
-
-def check_parameters(context: CheckContext) -> list[CheckResult]:
-    """Check the keys and shapes of the parameter files that predictions would use."""
-    name, fetch = "parameters", f"foldcli params fetch --dest {context.params}"
-    try:
-        if (found := network_folder(str(context.params))) is not None:
-            read_weights_file(*found)
-            return [CheckResult(name, CheckStatus.OK, f"network {found[1].title} in {found[0]}")]
-    except ParametersError as error:
-        return [CheckResult(name, CheckStatus.BROKEN, str(error), "Write or install the network again.")]
-    except (ParametersMissing, MissingError) as error:
-        return [CheckResult(name, CheckStatus.BROKEN, error.reason, error.remedy)]
-    sources = installed_parameters(context.params)
-    if not sources:
-        remedy = download_instructions(context.params)
-        return [CheckResult(name, CheckStatus.WARNING, f"none in {context.params}", remedy)]
-    broken = []
-    for source in sources:
-        assert source.file is not None
-        if problem := find_problem(source.file, source.config):
-            finding = f"{source.file}: {problem}"
-            remedy = f"{fetch} --which {source.which} --overwrite"
-            broken.append(CheckResult(name, CheckStatus.BROKEN, finding, remedy))
-    if broken:
-        return broken
-    finding = f"{', '.join(source.config_name for source in sources)} in {context.params}"
-    monomers = {source.number for source in sources if not source.is_multimer}
-    if missing := {1, 2, 3, 4, 5} - monomers:
-        missing_numbers = ", ".join(map(str, sorted(missing)))
-        numbers = ",".join(map(str, sorted(monomers)))
-        remedy = f"{fetch}, or predict with --models {numbers}." if monomers else fetch
-        return [
-            CheckResult(name, CheckStatus.WARNING, f"{finding}; none for model {missing_numbers}", remedy)
-        ]
-    return [CheckResult(name, CheckStatus.OK, finding)]
 
 
 def check_network_gpu(context: CheckContext) -> list[CheckResult]:

@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus, describe_briefly
-from foldcli.doctor.system_checks import check_package, check_python, install_command, package_ranges
+from foldcli.doctor.system_checks import (
+    all_atom_libraries,
+    check_all_atom_library,
+    check_package,
+    check_python,
+    install_command,
+    package_ranges,
+)
 from foldcli.process_state import set_triton_cache_folder
 from msa.base.child_process import main_command
 
@@ -32,7 +39,8 @@ _CHECKS = {
     "machine": "system_checks.check_machine",
     "cache folder": "system_checks.check_cache",
     "temporary files": "system_checks.check_temporary",
-    "parameters": "network_checks.check_parameters",
+    "parameters": "parameter_checks.check_parameters",
+    "all-atom parameters": "parameter_checks.check_all_atom_parameters",
     "search on the CPU": "search_checks.check_cpu_search",
     "network on the CPU": "network_checks.check_cpu_network",
     "GPU": "system_checks.check_gpus",
@@ -43,14 +51,16 @@ _CHECKS = {
 
 
 def check_names() -> list[str]:
-    """Return the names of all checks: Python, each required package, and the rest."""
-    return ["Python", *package_ranges(), *_CHECKS]
+    """Return the names of all checks: Python, each package, and the rest."""
+    return ["Python", *package_ranges(), *all_atom_libraries(), *_CHECKS]
 
 
 def run_check(name: str, context: CheckContext) -> list[CheckResult]:
     """Run one check in this process; return no result if there is nothing to check."""
     if name == "Python":
         return [check_python()]
+    if name in all_atom_libraries():
+        return [check_all_atom_library(name)]
     if name not in _CHECKS:
         return [check_package(name)]
     module, _, function = _CHECKS[name].partition(".")
@@ -63,7 +73,7 @@ def run_check(name: str, context: CheckContext) -> list[CheckResult]:
 
 def remedy_for(name: str) -> str:
     """Return instructions for a check that did not complete."""
-    if name in package_ranges():
+    if name in (*package_ranges(), *all_atom_libraries()):
         return install_command(name)
     return "Fix the other problems first; if this one persists, report it with the whole output."
 

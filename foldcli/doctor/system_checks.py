@@ -14,14 +14,22 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
+from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus, describe_briefly
 from foldcli.options.common import available_cores
 from foldcli.paths import cache_dir, hiding_file
 from foldcli.report.viewer import PACKAGE, load_viewer
 
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 # modules that are not named like their package, by the package's normalized name
-_MODULES = {"biopython": "Bio", "numba-cuda": "numba.cuda", "pyyaml": "yaml"}
+_MODULES = {
+    "biopython": "Bio",
+    "biotite": "biotite.structure",
+    "numba-cuda": "numba.cuda",
+    "pyyaml": "yaml",
+    "rdkit": "rdkit.Chem",
+}
+# the extra with the libraries of all-atom networks, which only their predictions need
+_ALL_ATOM = "allatom"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _BOUND = re.compile(r"(>=|<)\s*([0-9][0-9.]*)")
 
@@ -30,20 +38,33 @@ _LOW_DISK_BYTES = 5 * _GIB
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
-def package_ranges() -> dict[str, str]:
-    """Return the required versions, such as ">=2.11,<2.14", by package, without extras.
+def package_ranges(extra: str | None = None) -> dict[str, str]:
+    """Return the required versions, such as ">=2.11,<2.14", by package: those of an extra, or without extras.
 
     They are read from pyproject.toml in a checkout, else from the installed metadata. Build tools write names
     differently there (PyYAML, pyyaml), so names are normalized as package indexes do (PEP 503).
     """
     if _PYPROJECT.is_file():
-        lines = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]
+        project = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]
+        lines = project["optional-dependencies"][extra] if extra else project["dependencies"]
     else:
-        lines = [line for line in importlib.metadata.requires("foldcli") or [] if ";" not in line]
+        lines = _required_by_metadata(extra)
     names = [(_NAME.match(line), line) for line in lines]
     return {
         _normalized(match.group()): _lower_bound_first(line[match.end() :]) for match, line in names if match
     }
+
+
+def _required_by_metadata(extra: str | None) -> list[str]:
+    """Return the requirements of the installed package, without markers: of an extra, or without extras."""
+    required = [line.partition(";") for line in importlib.metadata.requires("foldcli") or []]
+    marker = f"extra=={extra}" if extra else ""
+    return [line.strip() for line, _, found in required if re.sub(r"[\s'\"]", "", found) == marker]
+
+
+def all_atom_libraries() -> list[str]:
+    """Return the names of the packages that only all-atom networks need."""
+    return [*package_ranges(_ALL_ATOM)]
 
 
 def _normalized(name: str) -> str:
@@ -67,6 +88,8 @@ def _lower_bound_first(bounds: str) -> str:
 
 def install_command(name: str) -> str:
     """Return the command that installs a suitable version of a package."""
+    if name in all_atom_libraries():
+        return f"pip install 'foldcli[{_ALL_ATOM}]'"
     return f"pip install --force-reinstall '{name}{package_ranges()[name]}'"
 
 
@@ -98,6 +121,27 @@ def check_package(name: str) -> CheckResult:
     return CheckResult(name, status, _version_message(version, status, required), remedy)
 
 
+def check_all_atom_library(name: str) -> CheckResult:
+    """Check a package that only all-atom networks need; none is not a failure."""
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        finding = f"not installed, and only all-atom networks need it: {install_command(name)}"
+        return CheckResult(name, CheckStatus.OK, finding)
+    required = package_ranges(_ALL_ATOM)[name]
+    try:
+        importlib.import_module(_MODULES.get(name, name))
+    except Exception as error:  # anything that a library raises
+        problem = describe_briefly(error)
+    else:
+        status = _version_status(version, required)
+        problem = "" if status is CheckStatus.OK else _version_message(version, status, required)
+    if not problem:
+        return CheckResult(name, CheckStatus.OK, version)
+    finding = f"{problem}; only all-atom networks need it"
+    return CheckResult(name, CheckStatus.WARNING, finding, install_command(name))
+
+
 def _check_viewer(install: str) -> CheckResult:
     """Check the package with the viewer of reports, which is never imported."""
     viewer = load_viewer()
@@ -110,6 +154,9 @@ def _check_viewer(install: str) -> CheckResult:
 def _version_status(version: str, required: str) -> CheckStatus:
     """Return BROKEN for a version that is too old, and WARNING for one that is newer than those tested."""
     numbers = _version_numbers(version)
+    if required.startswith("=="):
+        release = _release(required.removeprefix("==").removesuffix(".*"))
+        return CheckStatus.OK if _release(version)[: len(release)] == release else CheckStatus.WARNING
     for bound, text in _BOUND.findall(required):
         if bound == ">=" and numbers < _version_numbers(text):
             return CheckStatus.BROKEN
@@ -124,10 +171,15 @@ def _version_message(version: str, status: CheckStatus, required: str) -> str:
 
 def _version_numbers(version: str) -> tuple[int, ...]:
     """Return (2, 13, 0, 0) for "2.13.0+cpu"; suffixes such as that of a release candidate are ignored."""
-    match = re.match(r"\d+(\.\d+)*", version)
-    numbers = tuple(map(int, match.group().split("."))) if match else ()
+    numbers = _release(version)
     # pad, since 2.14 and 2.14.0 are the same version
     return numbers + (0,) * (4 - len(numbers))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return (2, 13, 0) for "2.13.0+cpu"."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, match.group().split("."))) if match else ()
 
 
 def check_namespace(context: CheckContext) -> CheckResult:

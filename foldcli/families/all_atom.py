@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -14,7 +15,16 @@ from features.assembly.job import Job as MoleculeJob
 from features.assembly.job import Polymer
 from features.assembly.job_json import job_to_json
 from features.chemistry.residue_classes import MoleculeKind
-from foldcli.families.base import DeviceMemory, Estimate, Family, FeatureServices, PlanHeading, TargetState
+from foldcli.families.base import (
+    DeviceMemory,
+    Estimate,
+    Family,
+    FeatureServices,
+    InstalledParameters,
+    ParametersFinding,
+    PlanHeading,
+    TargetState,
+)
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.queries import QuerySources
 from foldcli.options.common import value_or_default
@@ -22,8 +32,10 @@ from foldcli.outputs.all_atom_models import ALL_ATOM_MODELS
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
 from foldcli.params.openfold3 import (
     OPENFOLD3,
+    REMEDY,
     AllAtomParameters,
     find_parameters,
+    installed_parameters,
     is_all_atom,
     openfold3_folder,
 )
@@ -123,6 +135,9 @@ class AllAtom(Family):
     size_unit: ClassVar[str] = "tokens"
     pairs_chains: ClassVar[bool] = True
     writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
+    fetchable: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {OPENFOLD3: "an all-atom network: proteins, nucleic acids, ligands; also openfold3_p2"}
+    )
 
     def claims(self, params: str | None) -> bool:
         """Return True for "openfold3", and for a file or a folder of such parameters."""
@@ -156,6 +171,23 @@ class AllAtom(Family):
             num_steps=value_or_default(options.num_diffusion_steps, default.num_steps),
             num_samples=value_or_default(options.num_diffusion_samples, default.num_samples),
         )
+
+    def installed(self, folder: Path | None) -> list[InstalledParameters]:
+        """Return the imported parameters in a folder; see `Family.installed`."""
+        return [
+            InstalledParameters(None, each.name, each.file, each.source_sha256)
+            for each in installed_parameters(folder or openfold3_folder())
+        ]
+
+    def check_installed(self, params: str) -> list[ParametersFinding]:
+        """Name the parameters that exist; `load` checks their tensors. See `Family.check_installed`."""
+        path = openfold3_folder() if params == OPENFOLD3 else Path(params)
+        if path.is_file():
+            return [ParametersFinding(f"all-atom parameters in {path}")]
+        names = [each.network for each in self.installed(path)]
+        if not names:
+            return [ParametersFinding(f"none in {path}", REMEDY)]
+        return [ParametersFinding(f"{', '.join(names)} in {path}")]
 
     def sources(self, options: NetworkOptions, kinds: Sequence[str]) -> list[AllAtomSource]:
         """Return the only model; see `foldcli.params.openfold3.find_parameters`."""

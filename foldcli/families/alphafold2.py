@@ -1,9 +1,10 @@
 """AlphaFold2's networks for single chains, and all that the kinds of networks of its architecture share."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,8 @@ from foldcli.families.base import (
     Estimate,
     Family,
     FeatureServices,
+    InstalledParameters,
+    ParametersFinding,
     PlanHeading,
     TargetState,
     Templates,
@@ -25,7 +28,16 @@ from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import is_complex
 from foldcli.outputs.model_files import ModelOrigin
-from foldcli.params.parameters import ParameterSource, find_parameters, network_kinds
+from foldcli.params.manifest import read_manifest
+from foldcli.params.parameters import (
+    ParameterSource,
+    default_folder,
+    download_instructions,
+    find_parameters,
+    installed_parameters,
+    network_kinds,
+)
+from model.alphafold2.modules.config import model_config
 from msa.base.digests import file_sha256
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
@@ -128,6 +140,16 @@ class AlphaFold2Kind(AlignmentFamily):
     def own_settings(self, settings: PredictSettings) -> PredictSettings:
         """Return the settings of this kind of network; see `Family.own_settings`."""
         return settings
+
+    def installed(self, folder: Path | None) -> list[InstalledParameters]:
+        """Return DeepMind's files of this kind of network; see `Family.installed`."""
+        found = []
+        for source in installed_parameters(folder or default_folder()):
+            if source.family == self.name and source.file is not None:
+                record = read_manifest(source.file.parent).files.get(source.file.name)
+                sha256 = record.sha256 if record else None
+                found.append(InstalledParameters(source.number, source.config_name, source.file, sha256))
+        return found
 
     def read_file(self, source: ParameterSource) -> Any:
         """Return the arrays of an npz file."""
@@ -240,6 +262,15 @@ class AlphaFold2(SingleChainKind):
     """AlphaFold2's networks for single chains; with them, the run may use those of AlphaFold-Multimer."""
 
     name: ClassVar[str] = "monomer"
+    fetchable: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "ptm": "five monomer networks with a PAE head",
+            "monomer": "five monomer networks without a PAE head",
+            "multimer": "five networks for complexes",
+            "all": "all fifteen networks",
+            "multimer_v2": "five networks for complexes, an older version; also multimer_v1",
+        }
+    )
 
     def claims(self, params: str | None) -> bool:
         """Return True for everything that no other family claims: folders of parameters, and the default."""
@@ -253,6 +284,34 @@ class AlphaFold2(SingleChainKind):
     def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
         """Return the parameter files of each kind; see `find_parameters`."""
         return find_parameters(options.params, options.models, options.model_type, kinds)
+
+    def check_installed(self, params: str) -> list[ParametersFinding]:
+        """Check keys and shapes of the files in a folder, of both kinds; see `Family.check_installed`."""
+        from foldcli.params.verify import find_problem  # imports torch
+
+        folder, fetch = Path(params), f"foldcli params fetch --dest {params}"
+        sources = installed_parameters(folder)
+        if not sources:
+            return [ParametersFinding(f"none in {folder}", download_instructions(folder))]
+        broken = []
+        for source in sources:
+            assert source.file is not None
+            if problem := find_problem(source.file, source.config):
+                remedy = f"{fetch} --which {source.which} --overwrite"
+                broken.append(ParametersFinding(f"{source.file}: {problem}", remedy, usable=False))
+        if broken:
+            return broken
+        finding = f"{', '.join(source.config_name for source in sources)} in {folder}"
+        found = {source.number for source in sources if source.family == self.name}
+        if missing := {1, 2, 3, 4, 5} - found:
+            numbers, absent = ",".join(map(str, sorted(found))), ", ".join(map(str, sorted(missing)))
+            remedy = f"{fetch}, or predict with --models {numbers}." if found else fetch
+            return [ParametersFinding(f"{finding}; none for model {absent}", remedy)]
+        return [ParametersFinding(finding)]
+
+    def kernel_networks(self, params: str | None, numbers: Sequence[int]) -> list[Any]:
+        """Return the networks with a PAE head, whatever is installed; see `Family.kernel_networks`."""
+        return [model_config(f"model_{number}_ptm") for number in numbers] if params is None else []
 
     def accepts(self, target: Any, source: ParameterSource) -> str | None:
         """Return None for single chains; see `Family.accepts`."""

@@ -19,7 +19,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import click
@@ -213,6 +215,38 @@ class PlanHeading:
     values: Any
 
 
+@dataclass(frozen=True)
+class InstalledParameters:
+    """A parameter file that predictions find.
+
+    Args:
+        model: number of the model; None for networks without one.
+        network: name of the network.
+        file: the file.
+        sha256: the recorded SHA-256 of the file or of its source, hex; None if none is recorded.
+    """
+
+    model: int | None
+    network: str
+    file: Path
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class ParametersFinding:
+    """The result of checking the parameters that a run would use.
+
+    Args:
+        finding: the result, in one line.
+        remedy: instructions for the user; "" if none are needed.
+        usable: False if predictions would fail.
+    """
+
+    finding: str
+    remedy: str = ""
+    usable: bool = True
+
+
 class Family(ABC):
     """A kind of network. The methods with a body suit most families; see the module for their order.
 
@@ -230,6 +264,7 @@ class Family(ABC):
         rank_score: value of --rank that "auto" means.
         pairs_chains: whether its targets have several protein chains, whose alignments are paired.
         writer: writes the files of its models.
+        fetchable: values of `params fetch --which` for its parameters, and the networks in words.
     """
 
     name: ClassVar[str]
@@ -242,6 +277,7 @@ class Family(ABC):
     rank_score: ClassVar[str] = "plddt"
     pairs_chains: ClassVar[bool] = False
     writer: ClassVar[ModelWriter] = RESIDUE_MODELS
+    fetchable: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     # options and parameters
 
@@ -293,6 +329,31 @@ class Family(ABC):
         Raises:
             MissingError: there are no parameters; the remedy says how to get them.
         """
+
+    def installed(self, folder: Path | None) -> list[InstalledParameters]:
+        """Return the parameter files in a folder, without reading them; None for the family's own folder.
+
+        Raises:
+            ParametersError: a manifest is damaged.
+        """
+        return []
+
+    def check_installed(self, params: str) -> list[ParametersFinding]:
+        """Check the parameters that a value of `--params` names, which this family claims; for `doctor`.
+
+        Raises:
+            MissingError, ParametersError: they cannot be used.
+        """
+        return [ParametersFinding(f"--params {params} needs none")]
+
+    def kernel_networks(self, params: str | None, numbers: Sequence[int]) -> list[Any]:
+        """Return the networks (`ModelConfig`) whose kernels `warmup` compiles; empty if it compiles none.
+
+        Args:
+            params: value of `--params`, which this family claims.
+            numbers: requested model numbers.
+        """
+        return []
 
     @abstractmethod
     def content(self, source: Any) -> str:

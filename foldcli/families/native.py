@@ -9,13 +9,13 @@ import numpy as np
 from features.alphafold2.alignment_depth import effective_sequences
 from features.templates.library.settings import TemplateSettings
 from foldcli.families.alphafold2 import AlignmentInputs, SingleChainKind
-from foldcli.families.base import Templates
+from foldcli.families.base import ParametersFinding, Templates
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.inputs.targets import is_complex
 from foldcli.options.common import value_or_default
 from foldcli.outputs.network_note import describe_network, network_facts
 from foldcli.params.parameters import ParameterSource, find_parameters, network_folder
-from model.checkpoints.network_folder import NetworkManifest
+from model.checkpoints.network_folder import NetworkManifest, read_weights_file
 
 
 class Native(SingleChainKind):
@@ -44,6 +44,18 @@ class Native(SingleChainKind):
     def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
         """Return the only model of a folder; see `find_parameters`."""
         return find_parameters(options.params, options.models, options.model_type)
+
+    def check_installed(self, params: str) -> list[ParametersFinding]:
+        """Check the file of weights; see `Family.check_installed`."""
+        found = network_folder(params)
+        assert found is not None
+        read_weights_file(*found)
+        return [ParametersFinding(f"network {found[1].title} in {found[0]}")]
+
+    def kernel_networks(self, params: str | None, numbers: Sequence[int]) -> list[Any]:
+        """Return the network of a folder; see `Family.kernel_networks`."""
+        found = network_folder(params)
+        return [found[1].config] if found is not None else []
 
     def accepts(self, target: Any, source: ParameterSource) -> str | None:
         """Return None for single chains; see `Family.accepts`."""

@@ -12,6 +12,7 @@ from foldcli.doctor.network_checks import compare_with_float64, compare_with_num
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus
 from foldcli.doctor.runner import check_names, remedy_for, run_check
 from foldcli.doctor.system_checks import package_ranges, python_range
+from foldcli.params.openfold3 import AllAtomParameters, write_manifest
 from model.checkpoints.network_folder import WEIGHTS_FILE
 from model.layers.kernels import REFERENCE, slower_kernels_warning
 from tests.foldcli.conftest import Npz
@@ -21,6 +22,14 @@ from tests.networks import tiny_network, write_packaged_network
 def check(name: str, device: str = "cpu", params: Path | str = "/nowhere") -> CheckResult:
     (result,) = run_check(name, CheckContext(device, Path(params)))
     return result
+
+
+def add_metadata(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, version: str) -> None:
+    """Give a package another version, which is read from the first folder of sys.path with its metadata."""
+    (folder / f"{name}-{version}.dist-info").mkdir()
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    (folder / f"{name}-{version}.dist-info" / "METADATA").write_text(metadata)
+    monkeypatch.syspath_prepend(folder)
 
 
 def test_requirements_are_read_from_pyproject() -> None:
@@ -50,14 +59,56 @@ def test_package_versions(
     status: CheckStatus,
     finding: str,
 ) -> None:
-    # the version is read from the first folder of sys.path that has metadata of the package
-    (tmp_path / f"{name}-{version}.dist-info").mkdir()
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    (tmp_path / f"{name}-{version}.dist-info" / "METADATA").write_text(metadata)
-    monkeypatch.syspath_prepend(tmp_path)
+    add_metadata(tmp_path, monkeypatch, name, version)
     result = check(name)
     assert (result.status, result.finding) == (status, finding)
     assert result.remedy == ("" if status is CheckStatus.OK else remedy_for(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "status", "finding"),
+    [
+        ("rdkit", "2025.9.1", CheckStatus.OK, "2025.9.1"),
+        ("rdkit", "2025.10.1", CheckStatus.WARNING, "2025.10.1, and foldcli requires ==2025.9.*"),
+        ("biotite", "1.5", CheckStatus.WARNING, "1.5, and foldcli requires >=1.6,<2"),
+    ],
+)
+def test_versions_of_all_atom_libraries(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    version: str,
+    status: CheckStatus,
+    finding: str,
+) -> None:
+    pytest.importorskip(name)
+    add_metadata(tmp_path, monkeypatch, name, version)
+    result = check(name)
+    assert (result.status, result.finding.partition(";")[0]) == (status, finding)
+    assert result.remedy == ("" if status is CheckStatus.OK else "pip install 'foldcli[allatom]'")
+
+
+@pytest.mark.parametrize("name", ["biotite", "rdkit"])
+def test_missing_all_atom_library_is_no_failure(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
+    result = check(name)
+    assert result.status is CheckStatus.OK and not result.remedy
+    assert "not installed" in result.finding and "pip install 'foldcli[allatom]'" in result.finding
+
+
+def test_all_atom_parameters_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOLDCLI_PARAMS", str(tmp_path))
+    result = check("all-atom parameters")
+    assert result.status is CheckStatus.OK and "params fetch --which openfold3" in result.finding
+    folder = tmp_path / "openfold3"
+    folder.mkdir()
+    file = folder / "of3.safetensors"
+    write_manifest(AllAtomParameters("of3", "p2", file, "of3.pt", "0" * 64))
+    result = check("all-atom parameters")
+    assert result.status is CheckStatus.WARNING and "of3.safetensors is missing" in result.finding
+    file.touch()
+    assert check("all-atom parameters").finding == "of3"
+    assert check("parameters", params=folder).finding == f"of3 in {folder}"
 
 
 @pytest.mark.parametrize("kind", ["package", "module"])
