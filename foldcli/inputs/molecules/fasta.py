@@ -66,7 +66,7 @@ def parse_fasta_jobs(data: bytes, path: str, name: str, refuse: Refuse = raise_e
         InputError: text before the first header, or an error in a file of one job; names the line.
     """
     records = _records(decode_utf8(data, path), path)
-    if _typed_header(records[0].header) is not None:
+    if any(_typed_header(record.header) is not None for record in records):
         entities = tuple(_typed_entity(record, path) for record in records)
         return [Job(name, entities, path=path, line=records[0].line)]
     return read_each(records, lambda record: _joined_job(record, path), refuse)

@@ -243,3 +243,12 @@ def test_folders_of_alignments_and_switches_of_templates_are_followed(
 def test_unusual_ligand_is_kept(tmp_path: Path, failures: Failures) -> None:
     ((_, job),) = read(tmp_path / "l.fasta", ">L|ccd\nhem\n", failures)
     assert job.entities == (Ligand(("L",), ("HEM",), line=1),)
+
+
+@pytest.mark.parametrize("header", ["g|glycan", "B|lignad", "chain B"])
+def test_first_record_of_no_kind_is_no_protein_among_records_of_kinds(
+    header: str, tmp_path: Path, failures: Failures
+) -> None:
+    assert not read(tmp_path / "job.fasta", f">{header}\nNAG\n>A|protein\nMKV\n", failures)
+    (message,) = messages(failures)
+    assert message.startswith(f"{tmp_path}/job.fasta:1: header '{header}' names no kind of chain")
