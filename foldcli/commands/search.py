@@ -1,7 +1,7 @@
 """`foldcli search`: search a target database with queries and write the hits."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,10 @@ from foldcli.options import search as search_options
 from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
 
 if TYPE_CHECKING:
+    from foldcli.inputs.queries import QuerySources
     from foldcli.pipeline.search.stage import Searcher
+    from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+    from foldcli.search_runs.split import PartSearchRun
 
 _input_and_result_options = options.combine(
     click.option(
@@ -144,18 +147,10 @@ def command(
     with without_collection():
         from foldcli.inputs.queries import QuerySources
         from foldcli.paths import default_feature_cache
-        from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
         from foldcli.search_runs.results import write_results
         from foldcli.search_runs.settings import SearchRun
-        from msa.alignments.m8 import DEFAULT_COLUMNS, parse_columns
-        from msa.engines.settings import AlignmentFilter
 
-    if format_output is not None and kind != "m8":
-        raise click.UsageError("--format-output is for --format m8 only.")
-    try:
-        columns = DEFAULT_COLUMNS if format_output is None else parse_columns(format_output)
-    except ValueError as error:
-        raise click.UsageError(f"--format-output: {error}") from error
+    columns = _table_columns(kind, format_output)
     if exact:
         unsupported = {
             "--format a3m or sto": kind != "m8",
@@ -165,31 +160,12 @@ def command(
             "--save-profile": save_profile is not None,
             "--num-iterations": option_values["num_iterations"] is not None,
         }
-        for option, is_given in unsupported.items():
-            if is_given:
-                raise click.UsageError(f"--exact cannot be combined with {option}.")
-        option_values = _without_limits(option_values)
-    settings = AlignmentSettings.from_options(option_values, threads, tables=kind == "m8")
-    if kind == "m8" and settings.row_filter != AlignmentFilter():
-        raise click.UsageError(
-            "--max-seq-id, --qid, --qsc, --cov, --diff and --filter-min-enable are for --format a3m and sto: "
-            "tables keep all hits."
-        )
+        option_values = _exact_options(unsupported, option_values)
+    settings = _alignment_settings(kind, option_values, threads)
     sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
-    if previous and not partial:
-        raise click.UsageError("--previous is for --partial.")
+    _check_partial(partial, previous, server, out, save_profile)
     if partial:
-        _check_partial(server, out, save_profile)
-        # imported here, because they import the search engines
-        from foldcli.pipeline.search.searcher import DatabaseSource
-        from foldcli.search_runs.split import PartSearchRun, ResultFormat
-
-        part = DatabaseSource(db, device)
-        result_format = ResultFormat(kind, tuple(columns))
-        part_run = PartSearchRun(
-            sources, settings, result_format, part.open_searcher, previous, shard, overwrite
-        )
-        part_run.to_file(Path(out))
+        _part_run(db, device, sources, settings, kind, columns, previous, shard, overwrite).to_file(Path(out))
         return
     open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device)
     cache = cache or default_feature_cache()
@@ -226,12 +202,89 @@ def _split_arguments(
     return inputs, db
 
 
-def _check_partial(server: Path | None, out: str, save_profile: str | None) -> None:
-    """Refuse options that --partial does not support.
+def _table_columns(kind: str, format_output: str | None) -> tuple[str, ...]:
+    """Return the columns of a table.
+
+    Raises:
+        click.UsageError: a column does not exist, or the result is no table.
+    """
+    from msa.alignments.m8 import DEFAULT_COLUMNS, parse_columns
+
+    if format_output is None:
+        return DEFAULT_COLUMNS
+    if kind != "m8":
+        raise click.UsageError("--format-output is for --format m8 only.")
+    try:
+        return parse_columns(format_output)
+    except ValueError as error:
+        raise click.UsageError(f"--format-output: {error}") from error
+
+
+def _exact_options(unsupported: dict[str, bool], option_values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of an exact search.
+
+    Args:
+        unsupported: whether each option that --exact does not support is given.
+        option_values: values of the options of searches.
+
+    Raises:
+        click.UsageError: names the first one.
+    """
+    if given := next((option for option, is_given in unsupported.items() if is_given), None):
+        raise click.UsageError(f"--exact cannot be combined with {given}.")
+    return _without_limits(option_values)
+
+
+def _alignment_settings(kind: str, option_values: dict[str, Any], threads: int) -> "AlignmentSettings":
+    """Return the settings of searches and alignments.
+
+    Raises:
+        click.UsageError: an option of alignments is given for a table.
+    """
+    from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+    from msa.engines.settings import AlignmentFilter
+
+    settings = AlignmentSettings.from_options(option_values, threads, tables=kind == "m8")
+    if kind == "m8" and settings.row_filter != AlignmentFilter():
+        raise click.UsageError(
+            "--max-seq-id, --qid, --qsc, --cov, --diff and --filter-min-enable are for --format a3m and sto: "
+            "tables keep all hits."
+        )
+    return settings
+
+
+def _part_run(
+    db: str,
+    device: str,
+    sources: "QuerySources",
+    settings: "AlignmentSettings",
+    kind: str,
+    columns: tuple[str, ...],
+    previous: Sequence[str],
+    shard: Shard,
+    overwrite: bool,
+) -> "PartSearchRun":
+    """Return the search of one part of a split database."""
+    from foldcli.pipeline.search.searcher import DatabaseSource
+    from foldcli.search_runs.split import PartSearchRun, ResultFormat
+
+    open_searcher = DatabaseSource(db, device).open_searcher
+    result_format = ResultFormat(kind, columns)
+    return PartSearchRun(sources, settings, result_format, open_searcher, previous, shard, overwrite)
+
+
+def _check_partial(
+    partial: bool, previous: Sequence[str], server: Path | None, out: str, save_profile: str | None
+) -> None:
+    """Refuse options that --partial does not support, and one that needs it.
 
     Raises:
         click.UsageError: one of them is set.
     """
+    if not partial:
+        if previous:
+            raise click.UsageError("--previous is for --partial.")
+        return
     if server is not None or save_profile is not None:
         raise click.UsageError("--partial cannot be combined with --server or --save-profile.")
     if out == "-":

@@ -28,7 +28,7 @@ from foldcli.families.base import (
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.queries import QuerySources
 from foldcli.options.common import value_or_default
-from foldcli.outputs.all_atom_models import ALL_ATOM_MODELS
+from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
 from foldcli.params.openfold3 import (
     OPENFOLD3,

@@ -36,6 +36,40 @@ class _IdentityLimits(click.ParamType):
             self.fail(f"{value!r} is not a list of numbers such as 0,0.5,1", parameter, context)
 
 
+_SCORE_OPTIONS = (
+    click.option(
+        "--matrix",
+        metavar="NAME",
+        default="CONTEXT",
+        show_default=True,
+        help="Scores: CONTEXT, which depend on a residue's neighbours, or a substitution matrix: "
+        "BLOSUM45, 50, 62, 80 or 90, VTML80, PAM30 or PAM70.",
+    ),
+    click.option(
+        "--gap-open",
+        type=click.IntRange(1),
+        metavar="N",
+        show_default="12 for CONTEXT, 11 for BLOSUM62; 10 for family profiles with either",
+        help="Cost of a gap's first residue.",
+    ),
+    click.option(
+        "--gap-extend",
+        type=click.IntRange(1),
+        metavar="N",
+        show_default="1 for CONTEXT and BLOSUM62",
+        help="Cost of each further residue of a gap.",
+    ),
+    click.option(
+        "--comp-bias-corr",
+        type=click.IntRange(0, 1),
+        metavar="N",
+        default=1,
+        show_default=True,
+        help="Correct scores for biased composition and repeats (1) or not (0).",
+    ),
+)
+
+
 def _hit_options(tables: bool) -> Callable[[Command], Command]:
     """Return the options of a search.
 
@@ -72,36 +106,7 @@ def _hit_options(tables: bool) -> Callable[[Command], Command]:
             show_default=True,
             help="Minimum score of a target that passes the gapless filter, in half-bits.",
         ),
-        click.option(
-            "--matrix",
-            metavar="NAME",
-            default="CONTEXT",
-            show_default=True,
-            help="Scores: CONTEXT, which depend on a residue's neighbours, or a substitution matrix: "
-            "BLOSUM45, 50, 62, 80 or 90, VTML80, PAM30 or PAM70.",
-        ),
-        click.option(
-            "--gap-open",
-            type=click.IntRange(1),
-            metavar="N",
-            show_default="12 for CONTEXT, 11 for BLOSUM62; 10 for family profiles with either",
-            help="Cost of a gap's first residue.",
-        ),
-        click.option(
-            "--gap-extend",
-            type=click.IntRange(1),
-            metavar="N",
-            show_default="1 for CONTEXT and BLOSUM62",
-            help="Cost of each further residue of a gap.",
-        ),
-        click.option(
-            "--comp-bias-corr",
-            type=click.IntRange(0, 1),
-            metavar="N",
-            default=1,
-            show_default=True,
-            help="Correct scores for biased composition and repeats (1) or not (0).",
-        ),
+        *_SCORE_OPTIONS,
         click.option(
             "--num-iterations",
             type=click.IntRange(1),

@@ -237,19 +237,36 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
         steps |= {"extra exchange": 3 * extra_msa + pair_columns, "MSA exchange": 2 * msa + pair_columns}
     for name in ("triangle multiplication", "triangle attention"):
         steps[f"extra {name}"] = steps[name] + extra_msa
-    if config.predicted_aligned_error:
-        steps["aligned error"] = 4 * squared + chunk(rows, 16 * length * PAE_BINS)
-        if config.multimer is not None:
-            # a second copy of the PAE, and the pair representation of all ranks
-            whole_pair = 0 if size.ranks == 1 else squared * stack.pair.channels * itemsize
-            steps["complex scores"] = 2 * 4 * squared + whole_pair + chunk(length, 16 * length * PAE_BINS)
+    steps |= _score_step_bytes(config, size, chunk)
     steps |= _template_step_bytes(config, size, chunk)
     if config.multimer is not None:
-        others = max(0, size.alignment_rows - size.msa_rows)
-        # codes and profiles of the sampled rows; int8 codes, deletions and masks of the others
-        steps["sampling"] = (4 * 2 * MASKED_CODES * size.msa_rows + 9 * others) * length
-        # all of it is float32
-        steps["sampling"] += chunk(others, 2 * (length + size.msa_rows)) * 4 // itemsize
+        steps["sampling"] = _sampling_bytes(size, chunk)
+    return steps
+
+
+def _sampling_bytes(size: PassSize, chunk: Callable[[int, int], int]) -> int:
+    """Return the bytes that a multimer network needs to sample rows; see `_template_step_bytes`."""
+    others = max(0, size.alignment_rows - size.msa_rows)
+    # codes and profiles of the sampled rows; int8 codes, deletions and masks of the others
+    rows_bytes = (4 * 2 * MASKED_CODES * size.msa_rows + 9 * others) * size.residues
+    # all of it is float32
+    return rows_bytes + chunk(others, 2 * (size.residues + size.msa_rows)) * 4 // size.element_bytes
+
+
+def _score_step_bytes(
+    config: ModelConfig, size: PassSize, chunk: Callable[[int, int], int]
+) -> dict[str, int]:
+    """Return the bytes of the steps that score pairs of residues; see `_template_step_bytes`."""
+    if not config.predicted_aligned_error:
+        return {}
+    length, squared = size.residues, size.residues**2
+    per_row = 16 * length * PAE_BINS
+    steps = {"aligned error": 4 * squared + chunk(size.per_rank(length), per_row)}
+    if config.multimer is not None:
+        # a second copy of the PAE, and the pair representation of all ranks
+        pair_bytes = squared * config.evoformer.pair.channels * size.element_bytes
+        whole_pair = 0 if size.ranks == 1 else pair_bytes
+        steps["complex scores"] = 2 * 4 * squared + whole_pair + chunk(length, per_row)
     return steps
 
 

@@ -1,7 +1,7 @@
 """The search stage of a run: its sequences are searched in batches, ahead of the other stages."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from foldcli.logs import log_time_since_start, logger
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchStage
@@ -36,65 +36,77 @@ def search_ahead(
         fail_target: called with each target that fails, and the error; must release the lock.
         show_status: called with descriptions of the progress.
     """
+    search = _Search(stage, store, locks, begin_target, fail_target, show_status)
     locked_elsewhere: list[TargetRun] = []
     batch: list[TargetRun] = []
     # each batch is twice as large as the one before
     size = FIRST_BATCH
-
-    def needs_search(target: TargetRun) -> bool:
-        """Return True if a locked target must be searched; otherwise release its lock."""
-        assert isinstance(target.input, FastaRecord)
-        try:
-            check_query(target.input)
-            if begin_target(target) is not None and not store.is_finished(target.name, target.input):
-                return True
-        except Exception as error:
-            fail_target(target, error)
-            return False
-        locks.release(target.files.lock_path)
-        return False
-
-    def search_batch() -> Iterator[TargetRun]:
-        queries = [(target.name, target.input) for target in batch if isinstance(target.input, FastaRecord)]
-        text = f"searching with {len(queries)} sequence{'s' if len(queries) > 1 else ''}"
-        logger.debug("%s", text)
-        show_status(text)
-
-        def progress(done: int, total: int | None) -> None:
-            show_status(f"{text}, {100 * done // total} %" if total else text)
-
-        with measured_stage("search") as costs:
-            results = list(stage.run(queries, store, progress=progress))
-        log_time_since_start(f"{len(queries)} sequences were searched")
-        cost = replace(costs[0], seconds=costs[0].seconds / len(batch))
-        for target, result in zip(batch, results, strict=True):
-            if result.error is not None:
-                fail_target(target, result.error)
-                continue
-            target.add_cost(cost)
-            locks.release(target.files.lock_path)
-            yield target
-        batch.clear()
-
     for target in targets:
         if not isinstance(target.input, FastaRecord):
             yield target
         elif not locks.try_acquire(target.files.lock_path):
             locked_elsewhere.append(target)
-        elif needs_search(target):
+        elif search.is_needed(target):
             batch.append(target)
             if len(batch) == size:
-                yield from search_batch()
-                size = min(2 * size, SEARCH_BATCH)
+                yield from search.run(batch)
+                batch, size = [], min(2 * size, SEARCH_BATCH)
         elif not target.failed:
             yield target
     if batch:
-        yield from search_batch()
+        yield from search.run(batch)
     for target in locked_elsewhere:
         if not locks.acquire(target.files.lock_path, target.name):
             return
-        if needs_search(target):
-            batch.append(target)
-            yield from search_batch()
+        if search.is_needed(target):
+            yield from search.run([target])
         elif not target.failed:
+            yield target
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The searches of locked targets; see `search_ahead` for the arguments."""
+
+    stage: SearchStage
+    store: TargetStore
+    locks: TargetLocks
+    begin_target: Callable[[TargetRun], TargetPlan | None]
+    fail_target: Callable[[TargetRun, BaseException], None]
+    show_status: Callable[[str], None]
+
+    def is_needed(self, target: TargetRun) -> bool:
+        """Return True if a locked target must be searched; otherwise release its lock."""
+        assert isinstance(target.input, FastaRecord)
+        try:
+            check_query(target.input)
+            is_planned = self.begin_target(target) is not None
+            if is_planned and not self.store.is_finished(target.name, target.input):
+                return True
+        except Exception as error:
+            self.fail_target(target, error)
+            return False
+        self.locks.release(target.files.lock_path)
+        return False
+
+    def run(self, batch: Sequence[TargetRun]) -> Iterator[TargetRun]:
+        """Search for all targets of a batch; yield those that do not fail, with their locks released."""
+        queries = [(target.name, target.input) for target in batch if isinstance(target.input, FastaRecord)]
+        text = f"searching with {len(queries)} sequence{'s' if len(queries) > 1 else ''}"
+        logger.debug("%s", text)
+        self.show_status(text)
+
+        def progress(done: int, total: int | None) -> None:
+            self.show_status(f"{text}, {100 * done // total} %" if total else text)
+
+        with measured_stage("search") as costs:
+            results = list(self.stage.run(queries, self.store, progress=progress))
+        log_time_since_start(f"{len(queries)} sequences were searched")
+        cost = replace(costs[0], seconds=costs[0].seconds / len(batch))
+        for target, result in zip(batch, results, strict=True):
+            if result.error is not None:
+                self.fail_target(target, result.error)
+                continue
+            target.add_cost(cost)
+            self.locks.release(target.files.lock_path)
             yield target

@@ -245,7 +245,40 @@ def _add_entities(block: gemmi.cif.Block, structure: Structure) -> None:
             for number, entity, chains, kind in rows
         ],
     )
-    polymers = [(number, entity, chains) for number, entity, chains, _ in rows if entity.kind.is_polymer]
+    _add_polymers(
+        block, [(number, entity, chains) for number, entity, chains, _ in rows if entity.kind.is_polymer]
+    )
+    _set(
+        block,
+        "_pdbx_entity_nonpoly",
+        ("entity_id", "name", "comp_id"),
+        [
+            (number, entity.description, entity.codes[0])
+            for number, entity, _, kind in rows
+            if kind == "non-polymer"
+        ],
+    )
+    _set(
+        block,
+        "_pdbx_entity_branch",
+        ("entity_id", "type"),
+        [(number, "oligosaccharide") for number, _, _, kind in rows if kind == "branched"],
+    )
+    _set(
+        block,
+        "_pdbx_entity_branch_list",
+        ("entity_id", "num", "comp_id", "hetero"),
+        [
+            (number, position, code, "n")
+            for number, entity, _, kind in rows
+            if kind == "branched"
+            for position, code in enumerate(entity.codes, 1)
+        ],
+    )
+
+
+def _add_polymers(block: gemmi.cif.Block, polymers: Sequence[tuple[int, Entity, Sequence[Chain]]]) -> None:
+    """Add the sequences of polymers, given the number, entity and chains of each."""
     _set(
         block,
         "_entity_poly",
@@ -278,33 +311,6 @@ def _add_entities(block: gemmi.cif.Block, structure: Structure) -> None:
         [
             (number, position, code, "n")
             for number, entity, _ in polymers
-            for position, code in enumerate(entity.codes, 1)
-        ],
-    )
-    _set(
-        block,
-        "_pdbx_entity_nonpoly",
-        ("entity_id", "name", "comp_id"),
-        [
-            (number, entity.description, entity.codes[0])
-            for number, entity, _, kind in rows
-            if kind == "non-polymer"
-        ],
-    )
-    _set(
-        block,
-        "_pdbx_entity_branch",
-        ("entity_id", "type"),
-        [(number, "oligosaccharide") for number, _, _, kind in rows if kind == "branched"],
-    )
-    _set(
-        block,
-        "_pdbx_entity_branch_list",
-        ("entity_id", "num", "comp_id", "hetero"),
-        [
-            (number, position, code, "n")
-            for number, entity, _, kind in rows
-            if kind == "branched"
             for position, code in enumerate(entity.codes, 1)
         ],
     )
@@ -530,19 +536,24 @@ def _add_protocol(
     _set(block, "_ma_model_group_link", ("group_id", "model_id"), [(1, 1)])
     _add_templates(block, structure, templates, first_template)
     if pairwise_file is not None:
-        columns = (
-            "id",
-            "entry_id",
-            "file_url",
-            "file_type",
-            "file_format",
-            "file_content",
-            "details",
-            "data_id",
-        )
-        details = "PAE and PDE of all pairs of tokens"
-        row = (1, provenance.name, pairwise_file, "file", "cif", "QA metrics", details, 1)
-        _set(block, "_ma_entry_associated_files", columns, [row])
+        _add_pairwise_file(block, provenance, pairwise_file)
+
+
+def _add_pairwise_file(block: gemmi.cif.Block, provenance: Provenance, pairwise_file: str) -> None:
+    """Add the name of the file with the scores of pairs."""
+    columns = (
+        "id",
+        "entry_id",
+        "file_url",
+        "file_type",
+        "file_format",
+        "file_content",
+        "details",
+        "data_id",
+    )
+    details = "PAE and PDE of all pairs of tokens"
+    row = (1, provenance.name, pairwise_file, "file", "cif", "QA metrics", details, 1)
+    _set(block, "_ma_entry_associated_files", columns, [row])
 
 
 def _add_templates(
