@@ -1,7 +1,7 @@
 """`foldcli search`: search a target database with queries and write the hits."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,9 +140,8 @@ def command(
 
     inputs, db = _split_arguments(context, queries, server, profiles, save_profile)
     if server is None and not exact:
-        from foldcli.pipeline.search.gpu_opening import open_gpu_ahead
+        from foldcli.pipeline.search.gpu_opening import open_gpu_ahead  # while everything else is imported
 
-        # while everything else is imported
         open_gpu_ahead(db, device, [*inputs, *profiles])
     with without_collection():
         from foldcli.inputs.queries import QuerySources
@@ -152,15 +151,7 @@ def command(
 
     columns = _table_columns(kind, format_output)
     if exact:
-        unsupported = {
-            "--format a3m or sto": kind != "m8",
-            "--server": server is not None,
-            "--partial": partial,
-            "--profile": bool(profiles),
-            "--save-profile": save_profile is not None,
-            "--num-iterations": option_values["num_iterations"] is not None,
-        }
-        option_values = _exact_options(unsupported, option_values)
+        option_values = _exact_options(context.params, option_values)
     settings = _alignment_settings(kind, option_values, threads)
     sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
     _check_partial(partial, previous, server, out, save_profile)
@@ -168,8 +159,8 @@ def command(
         _part_run(db, device, sources, settings, kind, columns, previous, shard, overwrite).to_file(Path(out))
         return
     open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device)
-    cache = cache or default_feature_cache()
-    run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, cache)
+    folder = cache or default_feature_cache()
+    run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, folder)
     write_results(run, out, kind, columns)
 
 
@@ -220,16 +211,24 @@ def _table_columns(kind: str, format_output: str | None) -> tuple[str, ...]:
         raise click.UsageError(f"--format-output: {error}") from error
 
 
-def _exact_options(unsupported: dict[str, bool], option_values: dict[str, Any]) -> dict[str, Any]:
+def _exact_options(values: Mapping[str, Any], option_values: dict[str, Any]) -> dict[str, Any]:
     """Return the options of an exact search.
 
     Args:
-        unsupported: whether each option that --exact does not support is given.
-        option_values: values of the options of searches.
+        values: values of all options.
+        option_values: those of the options of searches.
 
     Raises:
-        click.UsageError: names the first one.
+        click.UsageError: names the first one that --exact does not support.
     """
+    unsupported = {
+        "--format a3m or sto": values["kind"] != "m8",
+        "--server": values["server"] is not None,
+        "--partial": values["partial"],
+        "--profile": bool(values["profiles"]),
+        "--save-profile": values["save_profile"] is not None,
+        "--num-iterations": values["num_iterations"] is not None,
+    }
     if given := next((option for option, is_given in unsupported.items() if is_given), None):
         raise click.UsageError(f"--exact cannot be combined with {given}.")
     return _without_limits(option_values)
