@@ -57,7 +57,7 @@ def _search(engine: Engine) -> list[tuple[str | float, ...]]:
     """Search for ubiquitin in a database of three proteins.
 
     Returns:
-        Target, score, CIGAR, E-value, query start and target start of each hit.
+        Target, score, CIGAR, E-value, and the ends of the alignment of each hit.
     """
     with tempfile.TemporaryDirectory(prefix="foldcli-doctor-") as folder:
         fasta, database = Path(folder, "targets.fasta"), Path(folder, "db")
@@ -66,7 +66,10 @@ def _search(engine: Engine) -> list[tuple[str | float, ...]]:
         settings = SearchSettings(matrix="BLOSUM62", gap_open=11, comp_bias_corr=False, threads=1)
         query, targets = FastaRecord("query", UBIQUITIN), TargetDatabase.open(database)
         hits = search(query, targets, settings, engine=engine)
-        return [(hit.id, hit.evalue, *hit.alignment[:5], hit.alignment.cigar) for hit in hits]
+        return [
+            (hit.id, hit.alignment.score, hit.alignment.cigar, hit.evalue, *hit.alignment[1:5])
+            for hit in hits
+        ]
 
 
 def _compare_hits(name: str, hits: list, expected: list, reference: str) -> CheckResult:
