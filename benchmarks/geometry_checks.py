@@ -73,9 +73,9 @@ def write_ours(folder: Path) -> None:
     from features.chemistry.components import read_component
     from features.chemistry.molecules import build_molecule
     from features.chemistry.residue_classes import MoleculeKind
-    from foldcli.outputs.allatom.restraints import build_restraints
-    from foldcli.outputs.allatom.structure import build_structure
-    from model.allatom.checks import check_structure
+    from foldcli.outputs.all_atom.restraints import build_restraints
+    from foldcli.outputs.all_atom.structure import build_structure
+    from model.all_atom.checks import check_structure
 
     rng, rows = np.random.default_rng(7), []
     writer = Chem.SDWriter(str(folder / "deformed.sdf"))

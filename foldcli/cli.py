@@ -18,7 +18,7 @@ from foldcli.version import VERSION
 # The line that `foldcli --help` shows for each command, repeated here so that listing them imports nothing
 # heavy. tests/foldcli/commands/test_help.py compares it with the command's own help.
 COMMANDS = {
-    "fold": "Predict structures from protein sequences: search, cache-features, predict.",
+    "fold": "Predict structures of proteins and other molecules: search, cache-features, predict.",
     "screen": "Predict many complexes of the same chains, and rank them.",
     "createdb": "Build a target database from FASTA files, or a structure library.",
     "search": "Search a target database with protein queries.",
@@ -124,7 +124,7 @@ def _stdout_is_closed() -> bool:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, "--version", message="%(version)s")
 def cli() -> None:
-    """Predict protein structures from sequences, on your own machine.
+    """Predict structures of proteins and other molecules, on your own machine.
 
     \b
     foldcli search → foldcli cache-features → foldcli predict, chained by foldcli fold.

@@ -25,7 +25,6 @@ from typing import NoReturn
 from foldcli.errors import ExitCode, Terminated
 from foldcli.logs import logs_json
 from foldcli.paths import cache_dir
-from msa.base.child_process import end_with_parent
 
 # the signals that end a run: of schedulers (SIGUSR1 for Slurm's --signal), and of a terminal that is closed
 TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -137,6 +136,9 @@ def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, on_terminate)
     _repeat_lost_stop_signals()
+    # imported here, because the package msa may be hidden when the main process starts
+    from msa.base.child_process import end_with_parent
+
     end_with_parent()
     if os.getppid() != parent:
         os._exit(1)

@@ -10,7 +10,7 @@ from features.assembly.tokens import build_tokens
 from features.chemistry.conformers import ConformerGenerator
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.molecules.fasta import parse_fasta_jobs
-from foldcli.outputs.allatom.structure import build_structure
+from foldcli.outputs.all_atom.structure import build_structure
 from model.structure import AllAtomPrediction, Structure
 
 # a protein, a ligand of the dictionary, one drawn, DNA, RNA and an ion

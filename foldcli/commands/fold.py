@@ -59,14 +59,15 @@ def fold_options(function: options.Command) -> options.Command:
 @click.argument("queries", nargs=-1, type=options.InputType(), required=True, metavar="QUERY...")
 @fold_options
 def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
-    """Predict structures from protein sequences: search, cache-features, predict.
+    """Predict structures of proteins and other molecules: search, cache-features, predict.
 
     QUERY is a FASTA file (each record is a target), a ColabFold table, an AlphaFold 3 JSON or Boltz YAML
     file, an alignment, profiles or an MMseqs2 database (as for `search`), a folder of such files, or - for
     standard input; see docs/inputs.md. It can also be the name of a target in the feature cache, for which
     nothing is searched.
 
-    Chains of a complex are joined by ":" in FASTA; AlphaFold-Multimer predicts it (docs/complexes.md).
+    Chains of a complex are joined by ":" in FASTA; AlphaFold-Multimer predicts it (docs/complexes.md). With
+    --params openfold3, targets may contain nucleic acids, ligands and modified residues (docs/all-atom.md).
 
     \b
     Each target gets a folder OUT/NAME (see docs/outputs.md) with
@@ -93,6 +94,7 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
     Examples:
       foldcli fold proteins.fasta --db uniref50 -o out
       foldcli fold proteins.fasta --db uniref50 -o out --num-models 1 --dry-run
+      foldcli fold job.json --params openfold3 --db uniref50 -o out
     """
     from foldcli.families.registry import find_family
     from foldcli.inputs.targets import find_fold_targets

@@ -53,11 +53,11 @@ def check_gpu_search(context: CheckContext) -> list[CheckResult]:
     return [_compare_hits(name, _search(engine), _search(CpuEngine()), "the CPU's hits")]
 
 
-def _search(engine: Engine) -> list[tuple[str, int, str, float, int, int]]:
+def _search(engine: Engine) -> list[tuple[str | float, ...]]:
     """Search for ubiquitin in a database of three proteins.
 
     Returns:
-        Target, score, CIGAR, E-value, query start and target start of each hit.
+        Target, score, CIGAR, E-value, and the ends of the alignment of each hit.
     """
     with tempfile.TemporaryDirectory(prefix="foldcli-doctor-") as folder:
         fasta, database = Path(folder, "targets.fasta"), Path(folder, "db")
@@ -67,14 +67,7 @@ def _search(engine: Engine) -> list[tuple[str, int, str, float, int, int]]:
         query, targets = FastaRecord("query", UBIQUITIN), TargetDatabase.open(database)
         hits = search(query, targets, settings, engine=engine)
         return [
-            (
-                hit.id,
-                hit.alignment.score,
-                hit.alignment.cigar,
-                hit.evalue,
-                hit.alignment.query_start,
-                hit.alignment.target_start,
-            )
+            (hit.id, hit.alignment.score, hit.alignment.cigar, hit.evalue, *hit.alignment[1:5])
             for hit in hits
         ]
 

@@ -28,7 +28,7 @@ from foldcli.families.base import (
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.queries import QuerySources
 from foldcli.options.common import value_or_default
-from foldcli.outputs.all_atom_models import ALL_ATOM_MODELS
+from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
 from foldcli.params.openfold3 import (
     OPENFOLD3,
@@ -45,6 +45,18 @@ from msa.io.fasta import FastaRecord
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
 
+CITATIONS = """\
+@article{Abramson2024,
+author = {Abramson, Josh and Adler, Jonas and Dunger, Jack and others},
+doi = {10.1038/s41586-024-07487-w},
+journal = {Nature},
+pages = {493--500},
+title = {{Accurate structure prediction of biomolecular interactions with AlphaFold 3}},
+volume = {630},
+year = {2024},
+comment = {AlphaFold 3, whose network OpenFold3's is a form of}
+}
+"""
 # rows of a searched alignment that plans assume
 MAX_ROWS = 16384
 # of the extra `allatom`
@@ -135,6 +147,7 @@ class AllAtom(Family):
     size_unit: ClassVar[str] = "tokens"
     pairs_chains: ClassVar[bool] = True
     writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
+    citations: ClassVar[str] = CITATIONS
     fetchable: ClassVar[Mapping[str, str]] = MappingProxyType(
         {OPENFOLD3: "an all-atom network: proteins, nucleic acids, ligands; also openfold3_p2"}
     )
@@ -241,6 +254,8 @@ class AllAtom(Family):
 
     def approximate_size(self, target: MoleculeJob) -> int:
         """Return the number of residues, and a guess of the atoms of ligands; see the base class."""
+        if not isinstance(target, MoleculeJob):  # `accepts` refuses it later
+            return super().approximate_size(target)
         return sum(
             len(entity.chains) * (len(entity.sequence) if isinstance(entity, Polymer) else 30)
             for entity in target.entities

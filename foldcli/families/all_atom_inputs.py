@@ -22,10 +22,10 @@ from features.templates.table import write_complex_template_table
 from foldcli.families.base import FeatureServices, TargetState
 from foldcli.inputs.complexes import chain_query
 from foldcli.logs import logger
-from foldcli.outputs.allatom.restraints import build_restraints
-from foldcli.outputs.allatom.structure import build_structure
-from model.allatom.checks import Restraints
-from model.allatom.mmcif import UsedTemplate
+from foldcli.outputs.all_atom.restraints import build_restraints
+from foldcli.outputs.all_atom.structure import build_structure
+from model.all_atom.checks import Restraints
+from model.all_atom.mmcif import UsedTemplate
 from model.structure import Structure
 from msa.alignments.files import parse_alignment
 from msa.base.atomic import atomic_write

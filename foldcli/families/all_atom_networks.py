@@ -13,8 +13,8 @@ from features.assembly.tokens import JobSize
 from foldcli.families.base import DeviceMemory, NetworkJob
 from foldcli.families.estimates import interpolate_seconds, measure_matrix_products
 from foldcli.logs import logger
-from foldcli.outputs.all_atom_models import AllAtomModel
-from foldcli.outputs.allatom.prediction import build_predictions
+from foldcli.outputs.all_atom.models import AllAtomModel
+from foldcli.outputs.all_atom.prediction import build_predictions
 from model.alphafold3.config import OPENBIND, P2
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3, Prediction
@@ -24,7 +24,7 @@ from model.errors import OutOfMemory
 from model.planning.alphafold3 import estimate_memory
 
 # GPU → tokens, seconds of a cycle and of a denoising step of five samples in bfloat16, with 1,024 rows and
-# 8 atoms per token, as measured by benchmarks/allatom_gpu.py
+# 8 atoms per token, as measured by benchmarks/all_atom_gpu.py
 MEASURED_SECONDS = {
     "NVIDIA H200": ((256, (0.143, 0.0084)), (512, (0.242, 0.0110)), (1024, (0.597, 0.0241))),
 }

@@ -28,8 +28,17 @@ def parse_table(data: bytes, path: str) -> list[FastaRecord]:
         One record per row, see `make_record`; whitespace in an id becomes `_`.
 
     Raises:
-        InputError: a column is missing or repeated, an id or a sequence is missing, a character is not a
-            residue, or a row names a file (`a3mpath`, `templatepath`); names the line.
+        InputError: see `table_rows`; or an id or a sequence is missing, a character is not a residue, or a
+            row names a file (`a3mpath`, `templatepath`); names the line.
+    """
+    return [_table_record(row, path, line) for line, row in table_rows(data, path)]
+
+
+def table_rows(data: bytes, path: str) -> list[tuple[int, dict[str, str]]]:
+    """Return the line and the values by column of each row of a ColabFold table.
+
+    Raises:
+        InputError: a column is missing or repeated, or a row has another number of fields; names the line.
     """
     text = decode_utf8(data, path)
     if not text.strip():
@@ -43,7 +52,7 @@ def parse_table(data: bytes, path: str) -> list[FastaRecord]:
         raise InputError(f"no column {missing[0]!r}: the first line must name `id` and `sequence`", path, 1)
     # strict, so that an unclosed quotation mark is an error instead of quoting the rest of the file
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    records = []
+    rows = []
     next_line, header_seen = 1, False
     try:
         for row in reader:
@@ -54,13 +63,13 @@ def parse_table(data: bytes, path: str) -> list[FastaRecord]:
                 if len(row) != len(names):
                     reason = f"{len(row)} fields, but the first line has {len(names)}"
                     raise InputError(reason, path, line)
-                records.append(_table_record(dict(zip(names, row, strict=True)), path, line))
+                rows.append((line, dict(zip(names, row, strict=True))))
             header_seen = True
     except csv.Error as error:
         raise InputError(f"not a table: {error}", path, next_line) from None
-    if not records:
+    if not rows:
         raise InputError("no row after the column names", path)
-    return records
+    return rows
 
 
 def _read_column_names(text: bytes) -> tuple[str, list[str]]:

@@ -93,8 +93,9 @@ result_options = combine(
         type=click.Choice(["auto", "plddt", "ptm", "multimer", "iptm"]),
         default="auto",
         show_default=True,
-        help="Score that ranks the models; multimer is 0.8 ipTM + 0.2 pTM. auto is multimer for complexes "
-        "and plddt for single chains. With multimer and iptm, single chains are ranked by plddt.",
+        help="Score that ranks the models; multimer is 0.8 ipTM + 0.2 pTM. auto is multimer for complexes, "
+        "plddt for single chains, and the ranking score of all-atom networks. With multimer and iptm, single "
+        "chains are ranked by plddt.",
     ),
     common.report_options,
     click.option(
@@ -117,7 +118,8 @@ result_options = combine(
     click.option(
         "--save-all",
         is_flag=True,
-        help="Save representations and all heads' outputs: NAME_all_rank_*.npz, gigabytes for long targets.",
+        help="Save representations and all heads' outputs: NAME_all_rank_*.npz, gigabytes for long targets; "
+        "with all-atom networks, confidences of all pairs.",
     ),
     click.option(
         "--zip",

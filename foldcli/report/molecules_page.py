@@ -20,7 +20,7 @@ from foldcli.report.data.page_data import (
 from foldcli.report.data.result import PAE_STEP, link_from_page
 from foldcli.report.rendering import render_page
 from foldcli.report.viewer import Viewer
-from model.allatom.checks import CHECKS
+from model.all_atom.checks import CHECKS
 
 SCRIPTS = ("state.js", "plot.js", "pae.js", "molecules.js", "tables.js")
 MAX_ROWS = 200

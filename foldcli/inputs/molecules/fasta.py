@@ -1,6 +1,7 @@
 """Jobs in FASTA: headers `>A|protein` of Boltz, `>protein|name=A` of Chai, and ColabFold's `SEQ:ccd|ATP`."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from features.assembly.job import Entity, Job, Ligand, Polymer
@@ -66,9 +67,21 @@ def parse_fasta_jobs(data: bytes, path: str, name: str, refuse: Refuse = raise_e
         InputError: text before the first header, or an error in a file of one job; names the line.
     """
     records = _records(decode_utf8(data, path), path)
-    if _typed_header(records[0].header) is not None:
+    if any(_typed_header(record.header) is not None for record in records):
         entities = tuple(_typed_entity(record, path) for record in records)
         return [Job(name, entities, path=path, line=records[0].line)]
+    return read_each(records, lambda record: _joined_job(record, path), refuse)
+
+
+def parse_table_jobs(rows: Sequence[tuple[int, dict[str, str]]], path: str, refuse: Refuse) -> list[Job]:
+    """Return one job for each row of a ColabFold table whose sequences name kinds of molecules.
+
+    Args:
+        rows: see `foldcli.inputs.tables.table_rows`.
+        path: file name for errors.
+        refuse: called with the error of each row that is no job.
+    """
+    records = [_Record(row["id"], "".join(row["sequence"].split()), line) for line, row in rows]
     return read_each(records, lambda record: _joined_job(record, path), refuse)
 
 

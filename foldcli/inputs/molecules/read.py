@@ -18,7 +18,7 @@ from foldcli.inputs.failures import Failures
 from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines
 from foldcli.inputs.molecules.alphafold3 import alphafold3_jobs
 from foldcli.inputs.molecules.boltz import parse_boltz_job
-from foldcli.inputs.molecules.fasta import names_molecules, parse_fasta_jobs
+from foldcli.inputs.molecules.fasta import names_molecules, parse_fasta_jobs, parse_table_jobs
 from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.molecules.openfold3 import openfold3_jobs
 from foldcli.inputs.names import FASTA_SUFFIXES, list_files, list_query_files
@@ -33,7 +33,7 @@ from foldcli.inputs.queries import (
     split_complexes,
     warn_queries,
 )
-from foldcli.inputs.tables import make_identifier, parse_table
+from foldcli.inputs.tables import make_identifier, parse_table, table_rows
 from model.chains import chain_names
 from msa.alignments.complex_a3m import ComplexAlignment, is_complex_a3m, parse_complex_a3m
 from msa.alignments.files import Alignment, check_protein, without_separator
@@ -110,6 +110,9 @@ def read_job_file(path: str | os.PathLike[str], refuse: Refuse) -> list[Job]:
     text = data.lstrip()
     file_format = job_format(text, name)
     if file_format == "table":
+        rows = table_rows(data, name)
+        if any("|" in row["sequence"] for _, row in rows):
+            return parse_table_jobs(rows, name, refuse)
         return _jobs_of_queries(split_complexes(parse_table(data, name)), name, refuse)
     if file_format is not None and not text:
         raise InputError("empty file", name)

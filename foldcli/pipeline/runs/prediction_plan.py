@@ -60,8 +60,8 @@ def inspect_target(
         OSError: a file cannot be read.
     """
     files = output.files(name)
-    residues = identities.family.size(target_input)
     identities.sources_of(target_input)
+    residues = identities.family.size(target_input)
     unfinished = RESUMED if files.work_folder.is_dir() else TO_DO
     if identities.request is None and identities.family.is_searched(target_input):
         # the database does not exist yet, so no fingerprint is known

@@ -57,7 +57,7 @@ def test_completions_of_each_shell(environment: dict[str, str], shell: str) -> N
     ):
         assert complete(shell, line, environment) == ["file:ex"]
     # parameters also have names
-    names = {"": ["alphafold2", "compact", "template"], "com": ["compact"]}
+    names = {"": ["alphafold2", "compact", "openfold3", "template"], "com": ["compact"]}
     for start, expected in names.items():
         completions = complete(shell, f"foldcli predict --params {start}", environment)
         assert completions == [f"file:{start}", *(f"plain:{name}" for name in expected)]

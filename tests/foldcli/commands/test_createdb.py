@@ -160,7 +160,7 @@ def test_no_mask_leaves_repeats_unmasked(tmp_path: Path) -> None:
     assert TargetDatabase.open(tmp_path / "masked").manifest.masked_residues > 100
     plain = TargetDatabase.open(tmp_path / "plain")
     assert plain.manifest.masking is None
-    assert plain.codes(0).max() < 32
+    assert plain.arrays.codes(0).max() < 32
     assert "masking         none" in createdb("--info", tmp_path / "plain").stdout
 
 

@@ -13,6 +13,7 @@ pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
 from foldcli.cli import cli
+from foldcli.errors import ExitCode, TargetFailed
 from foldcli.params.openfold3_import import import_parameters
 from tests.model.alphafold3.goldens import checkpoint
 from tests.model.alphafold3.test_parity import shallow_names
@@ -113,6 +114,18 @@ def test_dry_run_counts_tokens(run: Run, tmp_path: Path) -> None:
     assert result.exit_code == 0 and "tokens" in result.stdout
     (row,) = (line for line in result.stdout.splitlines() if line.startswith("job"))
     assert " 21 " in row and " GiB " in row and "unknown" not in row
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_predict_refuses_alignments_and_names_fold(
+    parameters: Path, tmp_path: Path, dry_run: tuple[str, ...]
+) -> None:
+    (tmp_path / "q.a3m").write_text(">q\nMKVSGA\n")
+    arguments = ["predict", str(tmp_path / "q.a3m"), "-o", str(tmp_path / "out"), "--device", "cpu"]
+    result = CliRunner().invoke(cli, [*arguments, "--params", str(parameters), *dry_run])
+    assert isinstance(result.exception, TargetFailed) and result.exception.code == ExitCode.BAD_INPUT
+    failures = tmp_path / "out/failures.jsonl"
+    assert "use `foldcli fold`" in (result.stdout if dry_run else failures.read_text())
 
 
 @pytest.mark.parametrize("option", [("--num-relax", "1"), ("--models", "1"), ("--max-msa", "64:64")])

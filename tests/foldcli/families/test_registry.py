@@ -37,3 +37,7 @@ def test_targets_are_predicted_by_the_first_family_that_accepts_them() -> None:
 def test_families_can_be_pickled_for_workers() -> None:
     assert [type(pickle.loads(pickle.dumps(family))) for family in FAMILIES] == [*map(type, FAMILIES)]
     assert family_of(pickle.loads(pickle.dumps(TEMPLATE_COPY))).name == TEMPLATE
+
+
+def test_every_family_names_the_paper_of_its_network() -> None:
+    assert [family.name for family in FAMILIES if "doi = {10." not in family.citations] == []

@@ -71,7 +71,7 @@ def test_checkpoints_are_recognised_converted_once_and_found(
     assert sorted(path.name for path in folder.iterdir()) == [
         "mine.json", "mine.safetensors", "old_one.json", "old_one.safetensors",
     ]  # fmt: skip
-    with pytest.raises(MissingError, match=r"no parameters of3-ob.* only mine, old_one\nGet of3-ob"):
+    with pytest.raises(MissingError, match=r"no parameters of3-ob.* only mine, old_one\nGet them"):
         find_parameters(folder)
     assert find_parameters(checkpoints["p2"]).file == checkpoints["p2"]
 

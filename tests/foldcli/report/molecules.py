@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from foldcli.outputs.allatom.restraints import build_restraints
+from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.layout import TargetFiles
-from model.allatom.files import format_all_atom_files
+from model.all_atom.files import format_all_atom_files
 from model.output import Provenance
 from model.structure import Structure
 from tests.molecules import molecules, random_prediction

@@ -180,6 +180,13 @@ def test_tables_of_boltz_have_the_species_of_their_keys(tmp_path: Path, failures
     assert messages(failures) == [f"{tmp_path}/a.csv:1: expected the columns key and sequence"]
 
 
+def test_rows_of_a_table_name_molecules(tmp_path: Path, failures: Failures) -> None:
+    text = "id,sequence\nfirst,MKVSG:ccd|ATP\nsecond,MKV:rna|ACGU\nthird,MKV:glycan|X\n"
+    jobs = read(tmp_path / "table.csv", text, failures)
+    assert [(name, len(job.entities)) for name, job in jobs] == [("first", 2), ("second", 2)]
+    assert len(messages(failures)) == 1 and f"{tmp_path}/table.csv:4: " in messages(failures)[0]
+
+
 def test_templates_of_boltz_and_openfold3_are_aligned(tmp_path: Path, failures: Failures) -> None:
     file = min(STRUCTURES.glob("*.cif.gz"), key=lambda path: path.stat().st_size)
     chain = read_chains(file)[0]
@@ -243,3 +250,12 @@ def test_folders_of_alignments_and_switches_of_templates_are_followed(
 def test_unusual_ligand_is_kept(tmp_path: Path, failures: Failures) -> None:
     ((_, job),) = read(tmp_path / "l.fasta", ">L|ccd\nhem\n", failures)
     assert job.entities == (Ligand(("L",), ("HEM",), line=1),)
+
+
+@pytest.mark.parametrize("header", ["g|glycan", "B|lignad", "chain B"])
+def test_first_record_of_no_kind_is_no_protein_among_records_of_kinds(
+    header: str, tmp_path: Path, failures: Failures
+) -> None:
+    assert not read(tmp_path / "job.fasta", f">{header}\nNAG\n>A|protein\nMKV\n", failures)
+    (message,) = messages(failures)
+    assert message.startswith(f"{tmp_path}/job.fasta:1: header '{header}' names no kind of chain")

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from model.allatom.checks import Checks, Restraints, check_structure
-from model.allatom.contacts import contacts_as_dict, format_all_atom_contacts
-from model.allatom.mmcif import UsedTemplate, format_all_atom_mmcif, format_pairwise_scores
-from model.allatom.pdb import format_all_atom_pdb, reason_against_pdb
-from model.allatom.scores import format_all_atom_scores, format_confidences, format_summary_confidences
+from model.all_atom.checks import Checks, Restraints, check_structure
+from model.all_atom.contacts import contacts_as_dict, format_all_atom_contacts
+from model.all_atom.mmcif import UsedTemplate, format_all_atom_mmcif, format_pairwise_scores
+from model.all_atom.pdb import format_all_atom_pdb, reason_against_pdb
+from model.all_atom.scores import format_all_atom_scores, format_confidences, format_summary_confidences
 from model.output import Provenance
 from model.structure import AllAtomPrediction
 

@@ -11,7 +11,7 @@ from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
 
 if TYPE_CHECKING:
-    from model.allatom.files import AllAtomFiles
+    from model.all_atom.files import AllAtomFiles
     from model.output import Provenance
 
 _KINDS: tuple[ModelKind, ...] = ("pdb", "cif", "scores", "contacts", "summary_confidences")
@@ -27,8 +27,8 @@ class AllAtomModel:
         prediction: the structure and its confidence (`model.structure.AllAtomPrediction`).
         num_recycles: number of cycles after the first.
         extras: additional results to save.
-        restraints: the geometry that it should have (`model.allatom.checks.Restraints`).
-        templates: templates of the input (`model.allatom.mmcif.UsedTemplate`).
+        restraints: the geometry that it should have (`model.all_atom.checks.Restraints`).
+        templates: templates of the input (`model.all_atom.mmcif.UsedTemplate`).
     """
 
     prediction: Any
@@ -73,7 +73,7 @@ class AllAtomModels:
 
     def files(self, model: PredictedModel) -> dict[ModelKind, WriteFile]:
         """Return a function for each kind of file, which writes its content."""
-        from model.allatom.mmcif import format_pairwise_scores
+        from model.all_atom.mmcif import format_pairwise_scores
 
         files: dict[ModelKind, WriteFile] = {
             kind: partial(_write, text) for kind, text in _format(model).texts.items()
@@ -90,7 +90,7 @@ ALL_ATOM_MODELS = AllAtomModels()
 @lru_cache(maxsize=1)
 def _format(model: PredictedModel) -> "AllAtomFiles":
     """Return the content of the files of a model, which both methods of the writer need."""
-    from model.allatom.files import format_all_atom_files  # imports gemmi
+    from model.all_atom.files import format_all_atom_files  # imports gemmi
 
     content, provenance = model.prediction, _provenance(model)
     untrained = {"untrained": True, "warning": UNTRAINED} if model.origin.is_untrained else {}

@@ -14,7 +14,7 @@ from features.assembly.atoms import Atoms
 from features.chemistry.components import Component
 from features.chemistry.errors import InvalidMolecule
 from features.chemistry.molecules import build_molecule, without_hydrogens
-from model.allatom.checks import Restraints
+from model.all_atom.checks import Restraints
 from model.structure import EntityKind, Structure
 
 _CHIRAL_TAGS = {
@@ -56,7 +56,7 @@ def build_restraints(atoms: Atoms, structure: Structure) -> Restraints:
 
     Args:
         atoms: the atoms of the job.
-        structure: its tables; see `foldcli.outputs.allatom.structure.build_structure`.
+        structure: its tables; see `foldcli.outputs.all_atom.structure.build_structure`.
     """
     known: dict[int, _Geometry] = {}
     rows: dict[str, list[Any]] = {}

@@ -16,7 +16,7 @@ def build_predictions(
     """Return the samples of a prediction, in the order in which they were drawn.
 
     Args:
-        structure: the molecules; see `foldcli.outputs.allatom.structure.build_structure`.
+        structure: the molecules; see `foldcli.outputs.all_atom.structure.build_structure`.
         chain_numbers: the network's number (`asym_id`) of each token, such as `Tokens.chain`.
         prediction: what the network returned.
     """

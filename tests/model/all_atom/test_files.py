@@ -13,9 +13,9 @@ pytest.importorskip("biotite")
 
 from biotite.structure.io import pdbx
 
-from model.allatom.mmcif import UsedTemplate, format_all_atom_mmcif, format_pairwise_scores
-from model.allatom.pdb import format_all_atom_pdb, reason_against_pdb
-from model.allatom.scores import format_all_atom_scores, format_confidences, format_summary_confidences
+from model.all_atom.mmcif import UsedTemplate, format_all_atom_mmcif, format_pairwise_scores
+from model.all_atom.pdb import format_all_atom_pdb, reason_against_pdb
+from model.all_atom.scores import format_all_atom_scores, format_confidences, format_summary_confidences
 from model.output import Provenance
 from model.structure import AllAtomPrediction
 from tests.molecules import GLYCAN, random_prediction

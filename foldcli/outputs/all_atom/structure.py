@@ -1,4 +1,4 @@
-"""The tables of a job's molecules, as the writers and checks of `model.allatom` take them."""
+"""The tables of a job's molecules, as the writers and checks of `model.all_atom` take them."""
 
 import numpy as np
 from rdkit import Chem, rdBase

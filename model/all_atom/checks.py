@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from model.allatom.neighbours import close_pairs
+from model.all_atom.neighbours import close_pairs
 from model.structure import Structure
 
 # relative excess over the bounds of bond lengths, angles and contacts within a molecule

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from model.allatom.neighbours import close_pairs
+from model.all_atom.neighbours import close_pairs
 from model.structure import AllAtomPrediction
 
 # Å between heavy atoms: contacts that are listed, and close ones

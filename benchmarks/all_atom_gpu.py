@@ -1,6 +1,6 @@
 """Time and peak memory of the all-atom network on a GPU, with random parameters and a made-up protein.
 
-    python benchmarks/allatom_gpu.py [--tokens 512,1024,2048] [--precision bf16] [--kernels fused] [--profile]
+    python benchmarks/all_atom_gpu.py [--tokens 512,1024] [--precision bf16] [--kernels fused] [--profile N]
 
 Prints seconds of one cycle of the trunk, one denoising step of five samples, the confidence heads of one
 sample, and of the whole prediction that follows from them (4 cycles, 200 steps, 5 samples), with 1,024 rows

@@ -12,10 +12,10 @@ pytest.importorskip("biotite")
 
 from features.alphafold3.inputs import Settings, build_sample
 from foldcli.inputs.molecules.fasta import parse_fasta_jobs
-from foldcli.outputs.allatom.prediction import build_predictions
-from foldcli.outputs.allatom.restraints import build_restraints
-from foldcli.outputs.allatom.structure import build_structure
-from model.allatom.files import format_all_atom_files
+from foldcli.outputs.all_atom.prediction import build_predictions
+from foldcli.outputs.all_atom.restraints import build_restraints
+from foldcli.outputs.all_atom.structure import build_structure
+from model.all_atom.files import format_all_atom_files
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.sampling import SeededDraws
 from model.output import Provenance

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
-from model.allatom.contacts import (
+from model.all_atom.contacts import (
     CONTACT_COLUMNS,
     format_all_atom_contacts,
     interfaces,

@@ -8,9 +8,9 @@ pytest.importorskip("biotite")
 
 from features.assembly.job import Job, Ligand
 from features.chemistry.conformers import ConformerGenerator
-from foldcli.outputs.allatom.restraints import build_restraints
-from model.allatom.checks import CHECKS, Checks, _plane_distance, check_structure
-from model.allatom.neighbours import close_pairs
+from foldcli.outputs.all_atom.restraints import build_restraints
+from model.all_atom.checks import CHECKS, Checks, _plane_distance, check_structure
+from model.all_atom.neighbours import close_pairs
 from tests.molecules import GLYCAN, MIXTURE, molecules, reference_positions
 
 
