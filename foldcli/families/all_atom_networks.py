@@ -30,7 +30,7 @@ MEASURED_SECONDS = {
 }
 MEASURED_SAMPLES = 5
 # share of the speed of matrix products that the network reaches on a CPU
-_CPU_EFFICIENCY = 0.3
+_CPU_EFFICIENCY = 0.8
 # elements of intermediates held at once on a GPU; then, if memory runs out
 _CHUNKS = (2**28, 2**24)
 
