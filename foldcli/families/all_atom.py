@@ -39,7 +39,7 @@ from foldcli.params.openfold3 import (
     is_all_atom,
     openfold3_folder,
 )
-from msa.base.errors import MissingError
+from msa.base.errors import InputError, MissingError
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ year = {2024},
 comment = {AlphaFold 3, whose network OpenFold3's is a form of}
 }
 """
+# AlphaFold 3's largest; the pair features of more would not fit into most machines
+MAX_TOKENS = 5120
 # rows of a searched alignment that plans assume
 MAX_ROWS = 16384
 # of the extra `allatom`
@@ -250,7 +252,11 @@ class AllAtom(Family):
         """Return the number of tokens; see `Family.size`."""
         from features.assembly.tokens import job_size  # imports the dictionary of components
 
-        return job_size(target).tokens
+        tokens = job_size(target).tokens
+        if tokens > MAX_TOKENS:
+            reason = f"{tokens:,} tokens; all-atom networks predict at most {MAX_TOKENS:,}"
+            raise InputError(reason, target.path, target.line)
+        return tokens
 
     def approximate_size(self, target: MoleculeJob) -> int:
         """Return the number of residues, and a guess of the atoms of ligands; see the base class."""
@@ -359,6 +365,7 @@ class AllAtom(Family):
             estimate_bytes(variant, molecules, rows, settings, memory),
             None if seconds is None else seeds * seconds,
             is_rough=memory.device == "cpu",
+            atoms=molecules.atoms,
         )
 
 

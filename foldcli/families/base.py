@@ -193,11 +193,13 @@ class Estimate:
         memory_bytes: peak memory of the device, parameters included; None is unknown.
         seconds: time of the network's passes, an upper bound for shallow alignments; None is unknown.
         is_rough: whether both are rough estimates, as on a CPU.
+        atoms: number of atoms; None for families that count residues only.
     """
 
     memory_bytes: int | None
     seconds: float | None
     is_rough: bool = False
+    atoms: int | None = None
 
 
 @dataclass(frozen=True)

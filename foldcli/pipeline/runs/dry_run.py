@@ -52,6 +52,11 @@ class PlannedTarget:
             return "done"
         return "invalid" if self.action.startswith(INVALID) else "other_shard"
 
+    @property
+    def atoms(self) -> int | None:
+        """The number of atoms; None if it is not known."""
+        return None if self.estimate is None else self.estimate.atoms
+
     def as_json(self) -> dict[str, Any]:
         """Return the target's entry in the plan's JSON form; unknown values are None."""
         return {
@@ -62,7 +67,7 @@ class PlannedTarget:
             "memory_bytes": None if self.estimate is None else self.estimate.memory_bytes,
             "seconds": None if self.estimate is None else self.estimate.seconds,
             "rough": None if self.estimate is None else self.estimate.is_rough,
-        }
+        } | ({} if self.atoms is None else {"atoms": self.atoms})
 
 
 def plan_targets(
@@ -159,7 +164,8 @@ def _line(target: PlannedTarget, width: int) -> str:
     memory = seconds = ""
     if target.estimate is not None:
         memory, seconds = _gibibytes(target.estimate.memory_bytes), _duration(target.estimate.seconds)
-    return f"{target.name:<{width}}  {residues:>8} {memory:>9} {seconds:>11}  {target.action}"
+    action = target.action if target.atoms is None else f"{target.action}, {target.atoms:,} atoms"
+    return f"{target.name:<{width}}  {residues:>8} {memory:>9} {seconds:>11}  {action}"
 
 
 def totals(planned: list[PlannedTarget]) -> list[str]:

@@ -113,7 +113,23 @@ def test_dry_run_counts_tokens(run: Run, tmp_path: Path) -> None:
     result = run("fold", tmp_path / "job.fasta", "--dry-run")
     assert result.exit_code == 0 and "tokens" in result.stdout
     (row,) = (line for line in result.stdout.splitlines() if line.startswith("job"))
-    assert " 21 " in row and " GiB " in row and "unknown" not in row
+    assert " 21 " in row and " GiB " in row and "unknown" not in row and row.endswith(" atoms")
+
+
+def test_target_that_is_too_large_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "large.fasta").write_text(f">A|protein\n{'MKVLS' * 2000}\n")
+    result = run("fold", tmp_path / "large.fasta", tmp_path / "job.fasta", "--dry-run")
+    assert "large.fasta:1: 10,000 tokens; all-atom networks predict at most 5,120" in result.stdout
+
+
+def test_plain_proteins_and_their_complexes_are_jobs(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "proteins.fasta").write_text(">one\nMKVSGA\n>two\nMKVS:MKVS\n")
+    assert run("fold", tmp_path / "proteins.fasta", samples=1).exit_code == 0
+    chains = {
+        name: json.loads((tmp_path / f"out/{name}/{name}.done.json").read_text())["facts"]["chains"]
+        for name in ("one", "two")
+    }
+    assert chains == {"one": 1, "two": 2}
 
 
 @pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
