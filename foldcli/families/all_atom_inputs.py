@@ -1,5 +1,6 @@
 """The inputs of jobs of any molecules: alignments and templates of their proteins, and cached samples."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ from model.structure import Structure
 from msa.alignments.files import parse_alignment
 from msa.base.atomic import atomic_write
 from msa.io.fasta import FastaRecord
+
+_PDB_CODE = re.compile(r"[0-9][A-Za-z0-9]{3}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +199,15 @@ def _find_templates(
             logger.warning("%s: template %s of chain %s not used: %s", target.name, template, name, reason)
     templates = {sequence: templates_of_hits(each.hits) for sequence, (_, each) in found.items()}
     used = tuple(
-        UsedTemplate(name, None, candidate.id, f"{candidate.id}, identity {candidate.identity:.2f}")
+        _used_template(name, candidate.id, candidate.identity)
         for name, each in named
         for candidate in each.hits.templates[:4]
     )
     return templates, used
+
+
+def _used_template(chain: str, name: str, identity: float) -> UsedTemplate:
+    """Describe a template; names of chains of the Protein Data Bank are like 1FCC_A."""
+    entry, _, template_chain = name.rpartition("_")
+    code = entry.upper() if _PDB_CODE.fullmatch(entry) else None
+    return UsedTemplate(chain, code, template_chain, f"{name}, identity {identity:.2f}")
