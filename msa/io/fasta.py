@@ -13,7 +13,10 @@ from msa.base.errors import InputError
 from msa.io.compression import open_input
 from msa.io.molecules import PROTEIN, declared_molecule, is_annotation, other_molecule
 
-SUPPORTED = "only protein chains are supported, without ligands, nucleic acids or modifications"
+SUPPORTED = (
+    "only protein chains are supported, without ligands, nucleic acids or modifications; "
+    "`fold --params openfold3` predicts those too"
+)
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _CHAIN_BREAK = b":"
 _STOP, _UNKNOWN = b"*", b"X"
