@@ -63,7 +63,7 @@ MAX_TOKENS = 5120
 MAX_ROWS = 16384
 # of the extra `allatom`
 _LIBRARIES = ("biotite", "rdkit")
-# options that these networks do not have, and the values that stand for their absence
+# options that these networks do not have, by parameter name
 _ABSENT_OPTIONS = {
     "models": "--models",
     "num_models": "--num-models",
@@ -120,7 +120,6 @@ class AllAtomSettings(JobSettings):
         num_recycles: number of cycles of the trunk after the first one.
         num_steps: number of denoising steps.
         num_samples: number of structures for each seed.
-        pairing: pairing of the rows of different chains; part of the target's identity.
     """
 
     num_recycles: int = 3
