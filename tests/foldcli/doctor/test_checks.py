@@ -1,5 +1,6 @@
 """Checks of `foldcli doctor`: each finds its problem and suggests a remedy."""
 
+import importlib.metadata
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +91,14 @@ def test_versions_of_all_atom_libraries(
 
 @pytest.mark.parametrize("name", ["biotite", "rdkit"])
 def test_missing_all_atom_library_is_no_failure(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
+    installed_version = importlib.metadata.version
+
+    def version(package: str) -> str:
+        if package == name:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return installed_version(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
     result = check(name)
     assert result.status is CheckStatus.OK and not result.remedy
     assert "not installed" in result.finding and "pip install 'foldcli[allatom]'" in result.finding
