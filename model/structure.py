@@ -21,7 +21,7 @@ class EntityKind(StrEnum):
 
     @property
     def is_polymer(self) -> bool:
-        """Whether a sequence describes it."""
+        """True if a sequence describes it."""
         return self in (EntityKind.PROTEIN, EntityKind.RNA, EntityKind.DNA)
 
 
@@ -151,18 +151,18 @@ class Structure:
 
     @cached_property
     def chain_is_polymer(self) -> np.ndarray:
-        """Whether each chain is a polymer, bool [C]."""
+        """Mask of the chains that are polymers, bool [C]."""
         return np.array([self.kind(index).is_polymer for index in range(len(self.chains))], bool)
 
     @cached_property
     def atom_is_metal(self) -> np.ndarray:
-        """Whether each atom is a metal, bool [A]."""
+        """Mask of the atoms that are metals, bool [A]."""
         metals = {str(x): gemmi.Element(str(x)).is_metal for x in set(self.atom_element)}
         return np.array([metals[str(element)] for element in self.atom_element], bool)
 
     @cached_property
     def is_link(self) -> np.ndarray:
-        """Whether a bond joins two residues that are not neighbours in a sequence, bool [B]."""
+        """Mask of the bonds between two residues that are not neighbours in a sequence, bool [B]."""
         first, second = self.atom_residue[self.bonds[:, :2]].T
         names = np.sort(self.atom_name[self.bonds[:, :2]].astype(str), axis=1)
         sequential = (self.residue_chain[first] == self.residue_chain[second]) & (

@@ -19,12 +19,12 @@ from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.a3m import write_paired_a3m
-from features.templates.table import write_complex_template_table
 from foldcli.families.base import FeatureServices, TargetState
 from foldcli.inputs.complexes import chain_query
 from foldcli.logs import logger
 from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.all_atom.structure import build_structure
+from foldcli.outputs.templates import record_templates
 from model.all_atom.checks import Restraints
 from model.all_atom.mmcif import UsedTemplate
 from model.structure import Structure
@@ -191,12 +191,7 @@ def _find_templates(
                 stage.find(f"{target.name}_{chain}", make_features([alignment]), len(found)),
             )
     named = list(found.values())
-    with atomic_write(target.files.staged_path("templates")) as stream:
-        write_complex_template_table(stream, [(name, each.hits, each.unusable) for name, each in named])
-    target.facts["templates"] = [{"chain": name} | fact for name, each in named for fact in each.facts()]
-    for name, each in named:
-        for template, reason in each.unusable:
-            logger.warning("%s: template %s of chain %s not used: %s", target.name, template, name, reason)
+    record_templates(target, named)
     templates = {sequence: templates_of_hits(each.hits) for sequence, (_, each) in found.items()}
     used = tuple(
         _used_template(name, candidate.id, candidate.identity)

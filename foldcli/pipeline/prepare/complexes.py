@@ -1,7 +1,7 @@
 """The feature stage of complexes: from an A3M file, the feature cache, or the searches of the chains."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +12,11 @@ from features.complexes.a3m import write_paired_a3m
 from features.complexes.entities import AlignedRows
 from features.complexes.features import features_of_rows, in_input_order
 from features.complexes.rows import ComplexRows, pair_chains
-from features.templates.table import write_complex_template_table
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.names import ENTRY_SUFFIX
-from foldcli.logs import logger
+from foldcli.outputs.templates import record_templates
 from foldcli.pipeline.prepare.features import record_alignment_size, warn_of_missing_residues
 from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage
 from foldcli.pipeline.search.chains import ChainStore
@@ -118,7 +117,7 @@ class ComplexStage:
                 zip(names, rows.sequences, rows.unpaired, strict=True)
             )
         ]
-        _record_templates(target, templates)
+        record_templates(target, templates)
         return [chain_templates.features for _, chain_templates in templates]
 
     def _from_searches(
@@ -147,7 +146,7 @@ class ComplexStage:
             if chain.templates is None or self._has_hit_file:
                 chain.templates = self._find_for_chain(target, name, chain.features, index)
             templates.append((name, chain.templates))
-        _record_templates(target, templates)
+        record_templates(target, templates)
         return rows, [chain_templates.features for _, chain_templates in templates]
 
     def _load_chain(self, query: FastaRecord) -> _CachedChain:
@@ -182,22 +181,3 @@ def _first_chain_names(rows: ComplexRows) -> list[str]:
 def _profile_features(sequence: str, rows: AlignedRows) -> dict[str, np.ndarray]:
     """Return the features that a template search needs."""
     return {"msa": rows.codes, "sequence": np.array([sequence.encode("ascii")], object)}
-
-
-def _record_templates(target: TargetRun, named_templates: Sequence[tuple[str, TargetTemplates]]) -> None:
-    """Stage NAME_templates.tsv, and add the templates to the target's facts.
-
-    Args:
-        target: the target.
-        named_templates: name and templates of each distinct chain.
-    """
-    with atomic_write(target.files.staged_path("templates")) as stream:
-        write_complex_template_table(
-            stream, [(name, templates.hits, templates.unusable) for name, templates in named_templates]
-        )
-    target.facts["templates"] = [
-        {"chain": name} | fact for name, templates in named_templates for fact in templates.facts()
-    ]
-    for name, templates in named_templates:
-        for template, reason in templates.unusable:
-            logger.warning("%s: template %s of chain %s not used: %s", target.name, template, name, reason)
