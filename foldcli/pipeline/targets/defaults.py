@@ -8,6 +8,7 @@ from features.templates.library.library import EMBEDDED, SEQUENCES
 from foldcli.families.registry import with_params
 from foldcli.families.settings import NetworkOptions
 from foldcli.logs import logger
+from foldcli.params.openfold3 import openfold3_folder
 from foldcli.params.parameters import TEMPLATE, default_folder, default_method
 from foldcli.pipeline.targets.settings import TemplateOptions
 from model.checkpoints.network_folder import COMPACT
@@ -42,7 +43,7 @@ def with_default_method(
     method = default_method()
     can_copy = templates is not None and network.gpus_per_target == 1
     is_possible = "monomer" in kinds and (can_copy or method != TEMPLATE)
-    if requested or not is_possible or default_folder().is_dir():
+    if requested or not is_possible or _has_alphafold2_folder():
         return network
     logger.warning(
         "no network parameters are installed, so %s (--params %s); "
@@ -51,3 +52,9 @@ def with_default_method(
         method,
     )
     return with_params(network, method)
+
+
+def _has_alphafold2_folder() -> bool:
+    """Return True if the default folder exists, and not only because OpenFold3's parameters are in it."""
+    folder = default_folder()
+    return folder.is_dir() and list(folder.iterdir()) != [openfold3_folder()]

@@ -49,6 +49,14 @@ def test_requested_recycles_of_the_compact_network_are_kept() -> None:
 
 
 @pytest.mark.usefixtures("compact")
+def test_parameters_of_openfold3_alone_are_none_of_alphafold2(empty_cache: Path) -> None:
+    (empty_cache / "params/openfold3").mkdir(parents=True)
+    assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params == COMPACT
+    (empty_cache / "params/params_model_1.npz").touch()
+    assert with_default_method(NETWORK, TEMPLATES, ("monomer",)).params is None
+
+
+@pytest.mark.usefixtures("compact")
 def test_complexes_need_other_parameters() -> None:
     assert with_default_method(NETWORK, TEMPLATES, ("multimer",)).params is None
 
