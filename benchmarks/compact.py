@@ -59,8 +59,8 @@ from model import residue_constants
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.modules.embedders import pseudo_beta
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import load_folder
 from model.alphafold2.recycling import RecyclingSettings, predict
+from model.checkpoints.alphafold2 import build_network, load_folder
 from model.checkpoints.network_folder import (
     MAX_EVALUE,
     MIN_COVERAGE,
@@ -330,7 +330,7 @@ def load(params: str, device: torch.device, dtype: torch.dtype) -> tuple[Network
             compile_kernels(manifest.config, device)
         arrays = load_folder(folder, manifest)
     shift = manifest.plddt_shift
-    return manifest, AlphaFold.from_parameters(manifest.config, arrays, device, dtype, "auto", shift)
+    return manifest, build_network(manifest.config, arrays, device, dtype, "auto", shift)
 
 
 def compile_kernels(config: ModelConfig, device: torch.device) -> None:

@@ -35,8 +35,8 @@ from model.alphafold2.modules.structure_module import (
 from model.alphafold2.multimer.draws import MsaDraws
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import feature_tensors
+from model.checkpoints.alphafold2 import random_parameters
 from model.confidence.complex_scores import complex_scores
 from model.layers.rigid import Rigid
 
@@ -59,7 +59,7 @@ ACTIVATIONS = {
     "preprocess_msa": "evoformer.input_embedding.preprocess_msa",
     "left_single": "evoformer.input_embedding.left_single",
     "right_single": "evoformer.input_embedding.right_single",
-    "pair_activiations": "evoformer.input_embedding.pair_activiations",
+    "relative_position": "evoformer.input_embedding.relative_position",
     "relative_encoding": "evoformer.input_embedding.relative_encoding",
     "prev_pos_linear": "evoformer.recycling_embedding.prev_pos_linear",
     "prev_msa_first_row_norm": "evoformer.recycling_embedding.prev_msa_first_row_norm",
@@ -192,13 +192,13 @@ def build_network(name: str, **options: Any) -> AlphaFold:
 
     Args:
         name: network and Evoformer blocks, as in `model_1_ptm_2_blocks`.
-        options: arguments of `AlphaFold.from_parameters`.
+        options: arguments of `build_network`.
     """
     network, _, blocks = name.removesuffix("_blocks").rpartition("_")
     config = model_config(network).with_blocks(int(blocks), 4 if blocks == "48" else 1)
     if config.multimer is not None:
         config = replace(config, multimer=MULTIMER)
-    return AlphaFold.from_parameters(config, random_parameters(config, seed=0), **options)
+    return build_network(config, random_parameters(config, seed=0), **options)
 
 
 def run_iterations(

@@ -14,7 +14,7 @@ import pytest
 
 from foldcli.doctor.system_checks import package_ranges
 from foldcli.version import VERSION
-from model.alphafold2.parameters import load_folder
+from model.checkpoints.alphafold2 import load_folder
 from model.checkpoints.network_folder import COMPACT_FOLDER, MANIFEST_FILE, WEIGHTS_FILE, read_manifest
 from tests.networks import tiny_network, write_packaged_network
 

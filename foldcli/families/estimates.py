@@ -19,7 +19,7 @@ from foldcli.families.settings import PredictSettings
 from foldcli.params.parameters import ParameterSource
 from foldcli.units import format_count
 from model.alphafold2.modules.config import ModelConfig, StackConfig
-from model.alphafold2.parameters import expected_shapes
+from model.checkpoints.alphafold2 import expected_shapes
 from model.planning.memory_plan import CPU_CHUNK_ELEMENTS, PassSize, estimate_peak_bytes, plan_memory
 
 # GPU → (residues, seconds) of one pass of 48 blocks in bfloat16 with fused kernels and 508 + 5,120 rows, as

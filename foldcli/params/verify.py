@@ -14,7 +14,7 @@ from foldcli.params.manifest import FileRecord, read_manifest
 from foldcli.params.parameters import ParameterSource
 from foldcli.progress import Progress
 from model.alphafold2.modules.config import ModelConfig, model_config
-from model.alphafold2.parameters import check_npz, expected_shapes
+from model.checkpoints.alphafold2 import check_npz, expected_shapes
 from model.checkpoints.deepmind import foreign_bytes, parameter_errors
 from model.checkpoints.network_folder import read_weights_file
 from model.errors import ParametersError

@@ -22,7 +22,7 @@ class EndingAttention(TriangleAttention):
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Update pair [N, N, C] in place and return it; mask is [N, N]."""
         norm = self.query_norm
-        bias = self.kernels.pair_bias(pair, norm.scale, norm.offset, self.feat_2d_weights)  # [H, N, N]
+        bias = self.kernels.pair_bias(pair, norm.scale, norm.offset, self.pair_bias)  # [H, N, N]
         self.kernels.add_attention(
             pair.transpose(0, 1), self.operands, None if mask is None else mask.T, bias
         )

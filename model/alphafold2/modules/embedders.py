@@ -135,8 +135,7 @@ class InputEmbedding(nn.Module):
         self.preprocess_msa = Linear(MSA_FEATURES, msa)
         self.left_single = Linear(TARGET_FEATURES, pair)
         self.right_single = Linear(TARGET_FEATURES, pair)
-        # misspelt in the published parameters
-        self.pair_activiations = OneHotLinear(2 * MAX_RELATIVE_POSITION + 1, pair)
+        self.relative_position = OneHotLinear(2 * MAX_RELATIVE_POSITION + 1, pair)
 
     def forward(
         self, features: Features, rows: slice = ALL, sequences: slice = ALL
@@ -147,7 +146,7 @@ class InputEmbedding(nn.Module):
         msa += self.preprocess_1d(target)
         offset = features["residue_index"][rows, None] - features["residue_index"][None]  # [n, N]
         offset = offset.clip(-MAX_RELATIVE_POSITION, MAX_RELATIVE_POSITION) + MAX_RELATIVE_POSITION
-        pair = self.pair_activiations(offset.long())  # [n, N, Z]
+        pair = self.relative_position(offset.long())  # [n, N, Z]
         pair += self.left_single(target[rows])[:, None]
         pair += self.right_single(target)[None]
         return msa, pair

@@ -42,14 +42,14 @@ class PlddtHead(nn.Module):
     def __init__(self, channels: int, kernels: Kernels) -> None:
         super().__init__()
         self.input_layer_norm = LayerNorm(channels, kernels)
-        self.act_0 = Linear(channels, PLDDT_CHANNELS)
-        self.act_1 = Linear(PLDDT_CHANNELS, PLDDT_CHANNELS)
+        self.hidden_0 = Linear(channels, PLDDT_CHANNELS)
+        self.hidden_1 = Linear(PLDDT_CHANNELS, PLDDT_CHANNELS)
         self.logits = Linear(PLDDT_CHANNELS, PLDDT_BINS)
 
     def forward(self, single: torch.Tensor) -> torch.Tensor:
         """Compute logits [N, 50] from the structure module's single representation [N, C]."""
-        act = torch.relu(self.act_0(self.input_layer_norm(single)))
-        return self.logits(torch.relu(self.act_1(act)))
+        act = torch.relu(self.hidden_0(self.input_layer_norm(single)))
+        return self.logits(torch.relu(self.hidden_1(act)))
 
 
 class DistogramHead(nn.Module):
@@ -84,7 +84,7 @@ def aligned_error_edges(device: torch.device | None = None) -> torch.Tensor:
 
 
 def make_heads(config: ModelConfig, kernels: Kernels) -> nn.ModuleDict:
-    """Create the network's heads, keyed by their scope in the published parameters."""
+    """Create the network's heads by name."""
     msa, pair = config.evoformer.msa.channels, config.evoformer.pair.channels
     single = config.structure.channels
     heads: dict[str, nn.Module] = {

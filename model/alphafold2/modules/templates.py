@@ -82,7 +82,7 @@ class SingleTemplateEmbedding(nn.Module):
 
     def __init__(self, config: TemplateConfig, kernels: Kernels) -> None:
         super().__init__()
-        self.embedding2d = Linear(PAIR_FEATURES, config.pair.channels)
+        self.pair_embedding = Linear(PAIR_FEATURES, config.pair.channels)
         self.template_pair_stack = nn.ModuleList(
             TemplatePairBlock(config.pair, kernels) for _ in range(config.blocks)
         )
@@ -100,7 +100,7 @@ class SingleTemplateEmbedding(nn.Module):
         _, length, channels = out.shape
         for chunk, residues in residue_slices(out, length * embedding_elements(channels), rows):
             features = _template_pair_features(template, residues)
-            out[chunk] = self.embedding2d(features.to(out.dtype))
+            out[chunk] = self.pair_embedding(features.to(out.dtype))
 
 
 def embedding_elements(channels: int) -> int:
@@ -144,11 +144,11 @@ class TemplatePointwiseAttention(nn.Module):
     def __init__(self, config: TemplateConfig, channels: int) -> None:
         super().__init__()
         heads, width, inputs = config.attention_heads, config.attention_channels, config.pair.channels
-        self.query_w = parameter(channels, heads, width)
-        self.key_w = parameter(inputs, heads, width)
-        self.value_w = parameter(inputs, heads, width)
-        self.output_w = parameter(heads, width, channels)
-        self.output_b = parameter(channels)
+        self.query = parameter(channels, heads, width)
+        self.key = parameter(inputs, heads, width)
+        self.value = parameter(inputs, heads, width)
+        self.output = parameter(heads, width, channels)
+        self.output_bias = parameter(channels)
 
     def forward(self, pair: torch.Tensor, templates: torch.Tensor, budget: int | None = None) -> torch.Tensor:
         """Compute the update of the pair representation.
@@ -162,21 +162,19 @@ class TemplatePointwiseAttention(nn.Module):
             The update, in the shape of `pair`.
         """
         _, length, channels = pair.shape
-        heads, width = self.query_w.shape[1:]
+        heads, width = self.query.shape[1:]
         result = torch.empty_like(pair)
         per_row = length * attention_elements(templates.shape[0], templates.shape[-1], heads * width)
         for rows in row_slices(pair, per_row, budget):
-            query = pair[rows].reshape(-1, channels) @ self.query_w.flatten(1)  # [P, H*D]
+            query = pair[rows].reshape(-1, channels) @ self.query.flatten(1)  # [P, H*D]
             query = query.unflatten(-1, (heads, 1, width)) * width**-0.5  # [P, H, 1, D]
             # contiguous, because matrix products do not support strides of 2³¹ and more
             inputs = templates[:, rows].flatten(1, 2).transpose(0, 1).contiguous()  # [P, T, C]
-            key = (
-                (inputs @ self.key_w.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)
-            )  # [P, H, T, D]
-            value = (inputs @ self.value_w.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)
+            key = (inputs @ self.key.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)  # [P, H, T, D]
+            value = (inputs @ self.value.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)
             weights = torch.softmax((query * key).sum(dim=-1), dim=-1)  # [P, H, T]
             attended = (weights[..., None] * value).sum(dim=-2).flatten(1)  # [P, H*D]
-            update = torch.addmm(self.output_b, attended, self.output_w.flatten(0, 1))  # [P, Z]
+            update = torch.addmm(self.output_bias, attended, self.output.flatten(0, 1))  # [P, Z]
             result[rows] = update.view(-1, length, channels)
         return result
 
@@ -230,7 +228,7 @@ class TemplateEmbedding(nn.Module):
         """
         # masked templates get no attention weight, so they are not embedded
         unmasked = torch.nonzero(templates["template_mask"]).flatten().tolist()
-        channels = self.single_template_embedding.embedding2d.bias.shape[0]
+        channels = self.single_template_embedding.pair_embedding.bias.shape[0]
         embedded = pair.new_empty(len(unmasked), *pair.shape[:2], channels)
         for index, out in zip(unmasked, embedded, strict=True):
             embed(one_template(templates, index), out)

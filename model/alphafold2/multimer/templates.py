@@ -45,15 +45,15 @@ class MultimerSingleTemplateEmbedding(nn.Module):
         super().__init__()
         inner = config.pair.channels
         self.query_embedding_norm = LayerNorm(channels, kernels)
-        self.template_pair_embedding_0 = Linear(TEMPLATE_BINS[2], inner)
-        self.template_pair_embedding_1 = ScalarLinear(inner)
-        self.template_pair_embedding_2 = OneHotLinear(RESIDUE_TYPES, inner)
-        self.template_pair_embedding_3 = OneHotLinear(RESIDUE_TYPES, inner)
-        self.template_pair_embedding_4 = ScalarLinear(inner)
-        self.template_pair_embedding_5 = ScalarLinear(inner)
-        self.template_pair_embedding_6 = ScalarLinear(inner)
-        self.template_pair_embedding_7 = ScalarLinear(inner)
-        self.template_pair_embedding_8 = Linear(channels, inner)
+        self.distances = Linear(TEMPLATE_BINS[2], inner)
+        self.beta_mask = ScalarLinear(inner)
+        self.column_types = OneHotLinear(RESIDUE_TYPES, inner)
+        self.row_types = OneHotLinear(RESIDUE_TYPES, inner)
+        self.direction_x = ScalarLinear(inner)
+        self.direction_y = ScalarLinear(inner)
+        self.direction_z = ScalarLinear(inner)
+        self.backbone_mask = ScalarLinear(inner)
+        self.query_pair = Linear(channels, inner)
         self.template_embedding_iteration = nn.ModuleList(
             TemplatePairBlock(config.pair, kernels, multiplication_first=config.multiplication_first)
             for _ in range(config.blocks)
@@ -71,14 +71,14 @@ class MultimerSingleTemplateEmbedding(nn.Module):
         """Return rows [n, N, C] of the stack's input, given those of pair [n, N, Z]."""
         aatype = template["template_aatype"]
         geometry_weights, bias = self._geometry_layer()
-        types_of_columns = self.template_pair_embedding_2(aatype) + bias  # [N, C]
-        types_of_rows = self.template_pair_embedding_3(aatype)
+        types_of_columns = self.column_types(aatype) + bias  # [N, C]
+        types_of_rows = self.row_types(aatype)
         length, channels = types_of_columns.shape
         result = types_of_columns.new_empty(pair.shape[0], length, channels)
         elements = 3 * channels + 2 * pair.shape[-1] + 6 * GEOMETRY_FEATURES
         for chunk, residues in residue_slices(pair, length * elements, rows):
             geometry = template_geometry(template, residues).to(types_of_columns.dtype)  # [n, N, 44]
-            act = self.template_pair_embedding_8(self.query_embedding_norm(pair[chunk]))
+            act = self.query_pair(self.query_embedding_norm(pair[chunk]))
             act += geometry @ geometry_weights
             act += types_of_rows[residues, None]
             result[chunk] = act.add_(types_of_columns)
@@ -86,12 +86,10 @@ class MultimerSingleTemplateEmbedding(nn.Module):
 
     def _geometry_layer(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return weights [44, C] and bias [C] of the layers for geometric features, as one."""
-        scalars = [self.template_pair_embedding_1]
-        scalars += [self.template_pair_embedding_4, self.template_pair_embedding_5]
-        scalars += [self.template_pair_embedding_6, self.template_pair_embedding_7]
-        distances = self.template_pair_embedding_0
-        weights = torch.cat([distances.weights, torch.stack([layer.weights for layer in scalars])])
-        return weights, torch.stack([distances.bias, *(layer.bias for layer in scalars)]).sum(dim=0)
+        directions = self.direction_x, self.direction_y, self.direction_z
+        scalars = self.beta_mask, *directions, self.backbone_mask
+        weights = torch.cat([self.distances.weights, torch.stack([layer.weights for layer in scalars])])
+        return weights, torch.stack([self.distances.bias, *(layer.bias for layer in scalars)]).sum(dim=0)
 
 
 def template_geometry(template: Features, rows: slice = slice(None)) -> torch.Tensor:

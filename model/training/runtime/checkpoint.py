@@ -22,10 +22,11 @@ from safetensors.torch import load_file, save_file
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
+from model.checkpoints.alphafold2 import parameter_arrays
 from model.dataclass_mapping import from_mapping
 from model.errors import DataError
 from model.replaced_files import replaced_file
-from model.training.runtime.parameters import FlatParameters, parameter_arrays
+from model.training.runtime.parameters import FlatParameters
 
 FULL_NAME = "checkpoint.safetensors"
 # subfolder of a run for its portable checkpoint

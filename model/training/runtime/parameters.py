@@ -3,12 +3,10 @@
 import contextlib
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch import nn
 
 from model.alphafold2.network import AlphaFold
-from model.checkpoints.deepmind import parameter_key
 
 # every parameter starts at a multiple of this number of elements, so that kernels may read whole vectors
 ALIGNMENT = 64
@@ -65,15 +63,3 @@ class FlatParameters:
         for elements, shape in self.slices.values():
             buffer[elements] = packed[start : start + shape.numel()].to(buffer.device, buffer.dtype)
             start += shape.numel()
-
-
-def parameter_arrays(network: AlphaFold) -> dict[str, np.ndarray]:
-    """Return the parameters by DeepMind's names, as `AlphaFold.from_parameters` reads them, float32."""
-    blocks: dict[str, list[np.ndarray]] = {}
-    stacked = set()
-    for name, parameter in network.named_parameters():
-        key, block, _ = parameter_key(name)
-        blocks.setdefault(key, []).append(parameter.detach().float().cpu().numpy())
-        if block is not None:
-            stacked.add(key)
-    return {key: np.stack(arrays) if key in stacked else arrays[0] for key, arrays in blocks.items()}

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from foldcli.commands.train import command
-from model.alphafold2.parameters import load_folder
+from model.checkpoints.alphafold2 import load_folder
 from model.checkpoints.network_folder import read_manifest
 from model.training.runtime.checkpoint import stored_progress
 from model.training.runtime.settings import available_workers

@@ -9,7 +9,6 @@ import torch
 
 from model.alphafold2.modules.heads import AlignedError, expected_errors, expected_plddt
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import (
     RecyclingSettings,
     ca_distance_change,
@@ -17,6 +16,7 @@ from model.alphafold2.recycling import (
     predict,
     start_prediction,
 )
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.prediction import EXTRAS
 
 
@@ -112,9 +112,7 @@ def test_predictions_are_reproducible(tiny: AlphaFold, make_features: Any) -> No
     features = make_features(residues=13, iterations=2)
     config = tiny.config
     predictions = [
-        predict(
-            AlphaFold.from_parameters(config, random_parameters(config, seed)), features, RecyclingSettings(1)
-        )
+        predict(build_network(config, random_parameters(config, seed)), features, RecyclingSettings(1))
         for seed in (0, 0, 1)
     ]
     first, second, other = (p.atom_positions.tobytes() + p.plddt.tobytes() for p in predictions)

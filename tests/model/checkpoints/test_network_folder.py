@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.alphafold2.parameters import load_folder
+from model.checkpoints.alphafold2 import load_folder
 from model.checkpoints.network_folder import (
     MANIFEST_FILE,
     WEIGHTS_FILE,

@@ -9,8 +9,7 @@ import torch
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.multimer.draws import PhiloxMsaDraws
 from model.alphafold2.multimer.inputs import MultimerInputs
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from tests.model.gpu_passes import check_peak_memory, synchronisation_fails
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")]
@@ -34,7 +33,7 @@ def inputs_on(device: torch.device, features: Arrays) -> MultimerInputs:
 def test_passes_and_samples_do_not_synchronise_with_the_gpu(
     parameters: Arrays, complex_features: Arrays, kernels: str
 ) -> None:
-    network = AlphaFold.from_parameters(CONFIG, parameters, GPU, torch.bfloat16, kernels)
+    network = build_network(CONFIG, parameters, GPU, torch.bfloat16, kernels)
     with torch.inference_mode():
         inputs = inputs_on(GPU, complex_features)
         output = network.run_pass(inputs(0), network.initial_state(inputs(0)))
@@ -49,9 +48,9 @@ def test_fused_kernels_give_the_results_of_the_reference(
     parameters: Arrays, complex_features: Arrays
 ) -> None:
     with torch.inference_mode():
-        reference = AlphaFold.from_parameters(CONFIG, parameters)
+        reference = build_network(CONFIG, parameters)
         expected = reference(inputs_on(torch.device("cpu"), complex_features)(0))
-        fused = AlphaFold.from_parameters(CONFIG, parameters, GPU, kernels="fused")
+        fused = build_network(CONFIG, parameters, GPU, kernels="fused")
         results = fused(inputs_on(GPU, complex_features)(0))
     for name in ("representations/pair", "representations/single", "predicted_aligned_error/logits"):
         difference = (results[name].cpu() - expected[name]).norm()
@@ -59,7 +58,7 @@ def test_fused_kernels_give_the_results_of_the_reference(
 
 
 def test_peak_memory_is_within_the_plan(parameters: Arrays, complex_features: Arrays) -> None:
-    network = AlphaFold.from_parameters(CONFIG, parameters, GPU, torch.bfloat16, "fused")
+    network = build_network(CONFIG, parameters, GPU, torch.bfloat16, "fused")
     # 704 residues and 1,500 rows
     features = {name: np.repeat(x, 64, axis=_residue_axis(name)) for name, x in complex_features.items()}
     features |= {name: np.tile(features[name], (100, 1)) for name in ("msa", "deletion_matrix")}

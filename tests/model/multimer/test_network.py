@@ -14,8 +14,8 @@ from model.alphafold2.multimer.draws import PhiloxMsaDraws
 from model.alphafold2.multimer.embedders import RelativeEncoding
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import MULTIMER_RECYCLING, RecyclingSettings, ca_distance_change, predict
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.planning.memory_plan import PassSize, plan_memory
 from msa.alignments.complex_a3m import parse_complex_a3m
 
@@ -150,7 +150,7 @@ def test_templates_of_two_chains_have_no_common_frame(
 
 def test_bf16_trunk_is_close_to_float32(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
     config = tiny_multimer.config
-    half = AlphaFold.from_parameters(config, random_parameters(config), dtype=torch.bfloat16)
+    half = build_network(config, random_parameters(config), dtype=torch.bfloat16)
     with torch.inference_mode():
         inputs = inputs_of(tiny_multimer, complex_features)(0)
         exact, rounded = tiny_multimer(inputs), half(inputs)

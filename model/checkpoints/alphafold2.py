@@ -1,4 +1,4 @@
-"""Parameters of a network: loading of DeepMind's files, checks of their keys and shapes, and random draws."""
+"""Parameters of AlphaFold2's networks by DeepMind's names: files, checks, random draws, networks."""
 
 import os
 import pathlib
@@ -22,6 +22,7 @@ from model.checkpoints.deepmind import (
 )
 from model.checkpoints.network_folder import WEIGHTS_FILE, NetworkManifest, read_weights_file
 from model.errors import ParametersError
+from model.layers.kernels import Kernels
 
 Path = str | os.PathLike[str]
 
@@ -127,6 +128,59 @@ def _check_headers(headers: ArrayHeaders, config: ModelConfig, path: Path) -> No
     ]
     if misshapen:
         raise ParametersError(f"does not fit {config.name}: {format_keys('wrong shape', misshapen)}", path)
+
+
+def build_network(
+    config: ModelConfig,
+    arrays: Mapping[str, np.ndarray],
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    kernels: str | Kernels = "reference",
+    plddt_shift: float = 0.0,
+) -> AlphaFold:
+    """Build a network with the given parameters, in evaluation mode.
+
+    On the CPU in float32 the network shares the arrays' memory.
+
+    Args:
+        config: the network's architecture.
+        arrays: checked float32 parameters by key, as `load_npz` returns them.
+        device: the device that the network runs on.
+        dtype: dtype of the trunk's parameters and activations; structure module and heads use float32.
+        kernels: implementation of the heavy operations, or its name.
+        plddt_shift: number that is added to the log odds of pLDDT / 100.
+
+    Returns:
+        The network; its parameters do not require gradients.
+    """
+    with torch.device("meta"):
+        network = AlphaFold(config, kernels, device)
+    tensors: dict[str, torch.Tensor] = {}
+    state = {}
+    for name, _ in network.named_parameters():
+        key, block, half = parameter_key(name, config.multimer)
+        if key not in tensors:
+            key_dtype = dtype if name.startswith("evoformer.") else torch.float32
+            tensors[key] = torch.from_numpy(np.ascontiguousarray(arrays[key])).to(device, key_dtype)
+        value = tensors[key] if block is None else tensors[key][block]
+        if half is not None:
+            value = value.chunk(2, dim=-1)[half].clone(memory_format=torch.contiguous_format)
+        state[name] = value
+    network.load_state_dict(state, assign=True)
+    network.plddt_shift = plddt_shift
+    return network.eval()
+
+
+def parameter_arrays(network: AlphaFold) -> dict[str, np.ndarray]:
+    """Return the parameters of a monomer network by DeepMind's names, float32."""
+    blocks: dict[str, list[np.ndarray]] = {}
+    stacked = set()
+    for name, parameter in network.named_parameters():
+        key, block, _ = parameter_key(name)
+        blocks.setdefault(key, []).append(parameter.detach().float().cpu().numpy())
+        if block is not None:
+            stacked.add(key)
+    return {key: np.stack(arrays) if key in stacked else arrays[0] for key, arrays in blocks.items()}
 
 
 def random_parameters(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarray]:

@@ -19,8 +19,13 @@ from model.alphafold2.modules.config import (
     MultimerConfig,
     model_config,
 )
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import check_npz, expected_shapes, load_npz, random_parameters
+from model.checkpoints.alphafold2 import (
+    build_network,
+    check_npz,
+    expected_shapes,
+    load_npz,
+    random_parameters,
+)
 from model.checkpoints.deepmind import foreign_bytes, parameter_key, read_arrays
 from model.errors import ParametersError, ParametersMissing
 
@@ -291,7 +296,7 @@ def test_multimer_parameter_keys() -> None:
 
 def test_halves_of_fused_arrays_become_layers(tiny_multimer_config: ModelConfig) -> None:
     arrays = random_parameters(tiny_multimer_config)
-    network = AlphaFold.from_parameters(tiny_multimer_config, arrays)
+    network = build_network(tiny_multimer_config, arrays)
     scope = f"{ROOT}/evoformer/evoformer_iteration/triangle_multiplication_outgoing"
     layer = network.get_submodule("evoformer.evoformer_iteration.1.triangle_multiplication_outgoing")
     for published in ("projection", "gate"):
@@ -320,8 +325,8 @@ def test_older_multimer_files_have_the_same_layers(tiny_multimer_config: ModelCo
     multimer = replace(tiny_multimer_config.multimer, joined_projections=False)
     config = replace(tiny_multimer_config, multimer=multimer)
     assert {key: array.shape for key, array in older.items()} == dict(expected_shapes(config))
-    expected = AlphaFold.from_parameters(tiny_multimer_config, arrays).state_dict()
-    found = AlphaFold.from_parameters(config, older).state_dict()
+    expected = build_network(tiny_multimer_config, arrays).state_dict()
+    found = build_network(config, older).state_dict()
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
