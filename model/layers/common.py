@@ -1,7 +1,7 @@
 """Layers shared by all parts of the network.
 
-A linear layer has `weights` [in, out], the transpose of torch's. A module that calls a fused operation gathers
-its parameters in `operands`, once, on first use. `model.checkpoints` translates the names of files.
+A linear layer has `weights` [in, out], the transpose of those of torch. A module that calls a fused operation
+gathers its parameters in `operands`, once, on first use. `model.checkpoints` translates the names of files.
 """
 
 from functools import cached_property
