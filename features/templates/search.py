@@ -6,7 +6,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from features.chemistry.residues import GAP as MSA_GAP
 from features.templates.candidates import TemplateHits
 from features.templates.library.library import StructureLibrary
 from features.templates.library.settings import TemplateSettings
@@ -14,6 +13,7 @@ from features.templates.selection import select_templates
 from features.templates.template_features import make_template_features
 from msa.alignments.files import Alignment
 from msa.alphabet import GAP, encode
+from msa.base.residues import GAP as MSA_GAP
 from msa.engines.engine import Engine
 from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings

@@ -12,6 +12,7 @@ from cuda.fused.chunking import row_slices
 from model.alphafold2.modules.config import ModelConfig
 from model.layers.common import LayerNorm, Linear
 from model.layers.kernels import Kernels
+from msa.base.residues import NUM_CODES, NUM_MASKED_CODES
 
 PLDDT_BINS = 50
 PLDDT_CHANNELS = 128
@@ -19,8 +20,6 @@ PAE_BINS = 64
 PAE_LAST_EDGE = 31.0  # Å
 DISTOGRAM_BINS = 64
 DISTOGRAM_EDGES = (2.3125, 21.6875)  # first and last inner edge, Å
-MSA_TYPES = 23
-MULTIMER_MSA_TYPES = 22  # without the mask
 ATOM_TYPES = 37
 
 
@@ -90,7 +89,7 @@ def make_heads(config: ModelConfig, kernels: Kernels) -> nn.ModuleDict:
     heads: dict[str, nn.Module] = {
         "predicted_lddt_head": PlddtHead(single, kernels),
         "distogram_head": DistogramHead(pair),
-        "masked_msa_head": LinearHead(msa, MSA_TYPES if config.multimer is None else MULTIMER_MSA_TYPES),
+        "masked_msa_head": LinearHead(msa, NUM_MASKED_CODES if config.multimer is None else NUM_CODES),
         "experimentally_resolved_head": LinearHead(single, ATOM_TYPES),
     }
     if config.predicted_aligned_error:

@@ -17,31 +17,25 @@ from model.layers.common import LayerNorm, Linear, Transition, parameter
 from model.layers.kernels import Kernels
 from model.layers.rigid import frame_from_points
 from model.residue_tables import residue_rows
+from msa.base.residues import NUM_CODES
 
 # bins of the CB distances in a template: first and last lower edge in Å, and their number
 TEMPLATE_BINS = (3.25, 50.75, 39)
-RESIDUE_TYPES = 22  # 20 amino acids, unknown, gap
 # distance bins, CB mask, residue types of both residues, backbone direction, backbone mask
-PAIR_FEATURES = TEMPLATE_BINS[2] + 1 + 2 * RESIDUE_TYPES + 3 + 1
+PAIR_FEATURES = TEMPLATE_BINS[2] + 1 + 2 * NUM_CODES + 3 + 1
 # residue type, sine and cosine of 7 torsion angles, the same for the alternative angles, and their mask
-TORSION_FEATURES = RESIDUE_TYPES + 14 + 14 + 7
+TORSION_FEATURES = NUM_CODES + 14 + 14 + 7
 PSI = 2  # index of psi among the torsion angles
-TEMPLATE_FEATURES = frozenset(
-    {"template_aatype", "template_all_atom_positions", "template_all_atom_masks", "template_mask"}
-)
-# further features of AlphaFold-Multimer, which also embeds empty template slots
-MULTIMER_TEMPLATE_FEATURES = frozenset({"template_chains", "template_weights"})
 
 
 def active_templates(features: Features) -> Features | None:
     """Return the features of all templates, or None if there is no template to embed."""
     if "template_mask" not in features:
         return None
+    # AlphaFold-Multimer also embeds empty template slots
     if "template_weights" not in features and not bool(features["template_mask"].any()):
         return None
-    return {
-        name: features[name] for name in (TEMPLATE_FEATURES | MULTIMER_TEMPLATE_FEATURES) & features.keys()
-    }
+    return {name: x for name, x in features.items() if name.startswith("template_")}
 
 
 def one_template(templates: Features, index: int) -> Features:
@@ -121,7 +115,7 @@ def _template_pair_features(template: Features, rows: slice = ALL) -> torch.Tens
     beta_mask = pseudo_beta(aatype, atoms[..., None])  # [N, 1]
     backbone = atoms[:, residue_constants.N] * atoms[:, residue_constants.CA] * atoms[:, residue_constants.C]
     backbone_mask = (backbone[rows, None] * backbone[None])[..., None]  # [n, N, 1]
-    types = F.one_hot(aatype, RESIDUE_TYPES).to(beta.dtype)  # [N, 22]
+    types = F.one_hot(aatype, NUM_CODES).to(beta.dtype)  # [N, 22]
     count = len(backbone_mask)
     features = torch.cat(
         [
@@ -253,7 +247,7 @@ class TemplateTorsionEmbedding(nn.Module):
         )
         features = torch.cat(
             [
-                F.one_hot(aatype, RESIDUE_TYPES).to(torsions.mask.dtype),
+                F.one_hot(aatype, NUM_CODES).to(torsions.mask.dtype),
                 torsions.sin_cos.flatten(-2),
                 torsions.alternative_sin_cos.flatten(-2),
                 torsions.mask,

@@ -12,7 +12,6 @@ from model.alphafold2.modules.config import ModelConfig, TemplateConfig
 from model.alphafold2.modules.embedders import ALL, Features, distance_bins, pseudo_beta
 from model.alphafold2.modules.evoformer import Mask
 from model.alphafold2.modules.templates import (
-    RESIDUE_TYPES,
     TEMPLATE_BINS,
     TemplatePairBlock,
     one_template,
@@ -21,10 +20,11 @@ from model.alphafold2.modules.templates import (
 from model.layers.common import LayerNorm, Linear, OneHotLinear, parameter
 from model.layers.kernels import Kernels
 from model.layers.rigid import rotate
+from msa.base.residues import NUM_CODES
 
 CHI = 3  # index of chi1 among the torsion angles
 # residue type, sines and cosines of the four chi angles, and their mask
-CHI_FEATURES = RESIDUE_TYPES + 3 * 4
+CHI_FEATURES = NUM_CODES + 3 * 4
 # CB distance bins, CB mask, backbone direction, backbone mask
 GEOMETRY_FEATURES = TEMPLATE_BINS[2] + 1 + 3 + 1
 
@@ -47,8 +47,8 @@ class MultimerSingleTemplateEmbedding(nn.Module):
         self.query_embedding_norm = LayerNorm(channels, kernels)
         self.distances = Linear(TEMPLATE_BINS[2], inner)
         self.beta_mask = ScalarLinear(inner)
-        self.column_types = OneHotLinear(RESIDUE_TYPES, inner)
-        self.row_types = OneHotLinear(RESIDUE_TYPES, inner)
+        self.column_types = OneHotLinear(NUM_CODES, inner)
+        self.row_types = OneHotLinear(NUM_CODES, inner)
         self.direction_x = ScalarLinear(inner)
         self.direction_y = ScalarLinear(inner)
         self.direction_z = ScalarLinear(inner)
@@ -180,6 +180,6 @@ class MultimerTorsionEmbedding(nn.Module):
         torsions = torsion_angles(aatype, positions, templates["template_all_atom_masks"][:filled])
         mask = torsions.mask[..., CHI:]  # [T, N, 4]
         sine, cosine = (torsions.sin_cos[..., CHI:, :] * mask[..., None]).unbind(dim=-1)
-        features = torch.cat([F.one_hot(aatype, RESIDUE_TYPES).to(mask.dtype), sine, cosine, mask], dim=-1)
+        features = torch.cat([F.one_hot(aatype, NUM_CODES).to(mask.dtype), sine, cosine, mask], dim=-1)
         rows = self.template_single_embedding(features.to(self.template_projection.bias.dtype))
         return self.template_projection(torch.relu(rows)), mask[..., 0]

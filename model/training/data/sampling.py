@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from model.training.data.data import ChainSet, Split
 from msa.base.child_process import end_with_parent
+from msa.base.residues import GAP, MASK
 
-GAP, MASK = 21, 22
 # bits of N, CA, C, O and CB in `ChainSet.atom_bits`
 BACKBONE_BITS = 0b11111
 # cumulative probabilities of the replacements of a masked position: the mask code, a residue of its column, a
