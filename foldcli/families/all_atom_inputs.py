@@ -26,7 +26,7 @@ from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.all_atom.structure import build_structure
 from foldcli.outputs.templates import record_templates
 from model.all_atom.checks import Restraints
-from model.all_atom.mmcif import UsedTemplate
+from model.output.modelcif import UsedTemplate
 from model.structure import Structure
 from msa.alignments.files import parse_alignment
 from msa.base.atomic import atomic_write

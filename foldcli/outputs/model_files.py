@@ -21,6 +21,7 @@ from foldcli.logs import logger
 from foldcli.outputs.layout import TAG, ModelKind, TargetFiles, is_model_kind, model_kinds, unranked_name
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
+from model.output.provenance import Provenance
 from model.prediction import EXTRAS, Extra, complex_confidence
 from msa.base.atomic import atomic_write
 from msa.base.json_files import read_json
@@ -52,6 +53,20 @@ class ModelOrigin:
     is_untrained: bool
     copied_from: str | None = None
     note: str | None = None
+
+    @property
+    def provenance(self) -> Provenance:
+        """The origin as the writers of structures take it."""
+        warning = UNTRAINED if self.is_untrained else None
+        program = f"foldcli {VERSION}"
+        return Provenance(self.target, program, self.network, warning, self.copied_from, self.note)
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """The keys of score files that tell the origin."""
+        scores: dict[str, Any] = {"untrained": True, "warning": UNTRAINED} if self.is_untrained else {}
+        more = {"copied_from": self.copied_from, "network": self.note}
+        return scores | {key: value for key, value in more.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -268,26 +283,14 @@ def write_model(model: PredictedModel) -> ModelResult:
 def _formatters(model: PredictedModel) -> dict[ModelKind, Callable[[], str]]:
     """Return a function for each kind of text file of a model, which returns the file's content."""
     # imports gemmi, which runs without predictions do not need
-    from model.output import Provenance, format_contacts, format_mmcif, format_pdb, format_scores
+    from model.output.residues import format_contacts, format_mmcif, format_pdb
+    from model.output.scores import format_scores
 
-    prediction, origin = model.prediction, model.origin
-    provenance = Provenance(
-        name=origin.target,
-        program=f"foldcli {VERSION}",
-        network=origin.network,
-        warning=UNTRAINED if origin.is_untrained else None,
-        copied_from=origin.copied_from,
-        note=origin.note,
-    )
-    more_scores: dict[str, Any] = {"untrained": True, "warning": UNTRAINED} if origin.is_untrained else {}
-    if origin.copied_from is not None:
-        more_scores["copied_from"] = origin.copied_from
-    if origin.note is not None:
-        more_scores["network"] = origin.note
+    prediction, provenance = model.prediction, model.origin.provenance
     formatters: dict[ModelKind, Callable[[], str]] = {
         "pdb": partial(format_pdb, prediction, provenance),
         "cif": partial(format_mmcif, prediction, provenance),
-        "scores": partial(format_scores, prediction, more_scores),
+        "scores": partial(format_scores, prediction, model.origin.scores),
         "contacts": partial(format_contacts, prediction),
     }
     for index in range(len(prediction.passes)):

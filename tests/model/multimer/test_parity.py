@@ -21,7 +21,7 @@ Arrays = dict[str, np.ndarray]
 @pytest.fixture(scope="module")
 def network(parity: ModuleType) -> object:
     """Return the network with two Evoformer blocks and one extra MSA block."""
-    return parity.build_network("model_1_multimer_v3_2_blocks")
+    return parity.parity_network("model_1_multimer_v3_2_blocks")
 
 
 def recorded(parity: ModuleType, parity_data: ModuleType, name: str) -> tuple[Arrays, list[Arrays]]:
@@ -59,7 +59,7 @@ def test_sampled_tensors_match_deepmind(
 
 @pytest.mark.slow
 def test_sampled_tensors_of_48_blocks_match_deepmind(parity: ModuleType, parity_data: ModuleType) -> None:
-    network = parity.build_network("model_1_multimer_v3_48_blocks")
+    network = parity.parity_network("model_1_multimer_v3_48_blocks")
     check_sampled(parity, parity_data, network, "heterodimer_48_blocks")
 
 

@@ -15,10 +15,10 @@ from foldcli.inputs.molecules.fasta import parse_fasta_jobs
 from foldcli.outputs.all_atom.prediction import build_predictions
 from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.all_atom.structure import build_structure
-from model.all_atom.files import format_all_atom_files
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.sampling import SeededDraws
-from model.output import Provenance
+from model.output.files import format_all_atom_files
+from model.output.provenance import Provenance
 from model.structure import rank_samples
 from tests.model.alphafold3.test_parity import network
 

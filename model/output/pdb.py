@@ -6,7 +6,7 @@ import gemmi
 import numpy as np
 
 from model.chains import MAX_PDB_CHAINS
-from model.output import Provenance, pdb_remarks
+from model.output.provenance import Provenance
 from model.structure import AllAtomPrediction, EntityKind, Structure
 
 MAX_PDB_ATOMS, MAX_PDB_RESIDUES = 99_999, 9_999
@@ -51,10 +51,14 @@ def reason_against_pdb(prediction: AllAtomPrediction) -> str | None:
         return f"{len(structure.atom_name):,} atoms; the PDB format can number {MAX_PDB_ATOMS:,}"
     if int(structure.residue_number.max()) > MAX_PDB_RESIDUES:
         return f"a chain of more than {MAX_PDB_RESIDUES:,} residues"
-    positions = prediction.positions
-    if not (np.isfinite(positions).all() and positions.min() > -999 and positions.max() < 9999):
+    if not fit_pdb(prediction.positions):
         return "coordinates that are not finite or do not fit the format's columns"
     return None
+
+
+def fit_pdb(positions: np.ndarray) -> bool:
+    """Return whether coordinates, Å, are finite and fit the format's eight columns."""
+    return bool(np.isfinite(positions).all() and ((positions > -999) & (positions < 9999)).all())
 
 
 def format_all_atom_pdb(prediction: AllAtomPrediction, provenance: Provenance) -> str:
@@ -65,37 +69,51 @@ def format_all_atom_pdb(prediction: AllAtomPrediction, provenance: Provenance) -
     """
     if (reason := reason_against_pdb(prediction)) is not None:
         raise ValueError(f"{reason}; use the mmCIF file")
-    structure = _make_structure(prediction, provenance.name)
-    renamed = [f"{new} is {old}" for old, new in pdb_codes(prediction.structure).items() if new != old]
-    structure.raw_remarks = pdb_remarks(provenance, "predicted lDDT of each atom, 0 to 100", renamed)
+    tables, codes = prediction.structure, pdb_codes(prediction.structure)
+    structure = make_structure(tables, prediction.positions, prediction.plddt, provenance.name, codes)
+    _add_bonds(structure, tables)
+    renamed = [f"{new} is {old}" for old, new in codes.items() if new != old]
+    structure.raw_remarks = provenance.pdb_remarks("predicted lDDT of each atom, 0 to 100", renamed)
     options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=True)
     options.conect_records = True
     return str(structure.make_pdb_string(options))
 
 
-def _make_structure(prediction: AllAtomPrediction, name: str) -> gemmi.Structure:
-    tables = prediction.structure
+def make_structure(
+    tables: Structure, positions: np.ndarray, plddt: np.ndarray, name: str, codes: Mapping[str, str]
+) -> gemmi.Structure:
+    """Return gemmi's structure of molecules; residues without atoms are only in its sequences.
+
+    Args:
+        tables: the molecules.
+        positions: [A, 3], Å.
+        plddt: [A], the B-factors.
+        name: name of the structure.
+        codes: names of components, where they differ from the tables.
+    """
     structure, model = gemmi.Structure(), gemmi.Model(1)
-    codes = pdb_codes(tables)
     structure.name = name
     starts = np.searchsorted(tables.atom_residue, np.arange(len(tables.residue_code) + 1))
     for index, chain_row in enumerate(tables.chains):
-        chain = gemmi.Chain(chain_row.name)
-        for residue in np.flatnonzero(tables.residue_chain == index):
-            atoms = slice(*starts[residue : residue + 2])
-            chain.add_residue(_make_residue(prediction, int(residue), atoms, codes))
+        chain, kind = gemmi.Chain(chain_row.name), tables.kind(index)
+        for row in np.flatnonzero(tables.residue_chain == index):
+            code = str(tables.residue_code[row])
+            residue = _make_residue(codes.get(code, code), int(tables.residue_number[row]), chain.name, kind)
+            for atom in range(*starts[row : row + 2]):
+                residue.add_atom(_make_atom(tables, atom, positions[atom], plddt[atom]))
+            if len(residue):
+                chain.add_residue(residue)
         model.add_chain(chain)
     structure.add_model(model)
-    for number, row in enumerate(tables.entities):
+    for number, entity_row in enumerate(tables.entities):
         entity = gemmi.Entity(str(number + 1))
-        entity.entity_type = _entity_type(row.kind)
-        if row.kind.is_polymer:
-            entity.polymer_type = _POLYMER_TYPES[row.kind]
-            entity.full_sequence = list(row.codes)
+        entity.entity_type = _entity_type(entity_row.kind)
+        if entity_row.kind.is_polymer:
+            entity.polymer_type = _POLYMER_TYPES[entity_row.kind]
+            entity.full_sequence = list(entity_row.codes)
         entity.subchains = [chain.name for chain in tables.chains if chain.entity == number]
         structure.entities.append(entity)
     structure.assign_serial_numbers()
-    _add_bonds(structure, tables)
     return structure
 
 
@@ -105,32 +123,28 @@ def _entity_type(kind: EntityKind) -> gemmi.EntityType:
     return gemmi.EntityType.Branched if kind == EntityKind.BRANCHED else gemmi.EntityType.NonPolymer
 
 
-def _make_residue(
-    prediction: AllAtomPrediction, index: int, atoms: slice, codes: Mapping[str, str]
-) -> gemmi.Residue:
-    tables = prediction.structure
-    chain = int(tables.residue_chain[index])
-    kind = tables.kind(chain)
+def _make_residue(name: str, number: int, chain: str, kind: EntityKind) -> gemmi.Residue:
     residue = gemmi.Residue()
-    residue.name = codes[str(tables.residue_code[index])]
-    residue.seqid = gemmi.SeqId(int(tables.residue_number[index]), " ")
-    residue.subchain = tables.chains[chain].name
+    residue.name = name
+    residue.seqid = gemmi.SeqId(number, " ")
+    residue.subchain = chain
     residue.entity_type = _entity_type(kind)
-    residue.het_flag = (
-        "A" if kind.is_polymer and gemmi.find_tabulated_residue(residue.name).is_standard() else "H"
-    )
+    residue.het_flag = "A" if kind.is_polymer and gemmi.find_tabulated_residue(name).is_standard() else "H"
     if kind.is_polymer:
-        residue.label_seq = residue.seqid.num
-    for row in range(atoms.start, atoms.stop):
-        atom = gemmi.Atom()
-        atom.name = str(tables.atom_name[row])
-        atom.element = gemmi.Element(str(tables.atom_element[row]))
-        atom.charge = int(tables.atom_charge[row])
-        atom.pos = gemmi.Position(*(round(float(x), 3) for x in prediction.positions[row]))
-        atom.b_iso = round(float(prediction.plddt[row]), 2)
-        atom.occ = 1.0
-        residue.add_atom(atom)
+        residue.label_seq = number
     return residue
+
+
+def _make_atom(tables: Structure, index: int, position: np.ndarray, plddt: float) -> gemmi.Atom:
+    atom = gemmi.Atom()
+    atom.name = str(tables.atom_name[index])
+    atom.element = gemmi.Element(str(tables.atom_element[index]))
+    atom.charge = int(tables.atom_charge[index])
+    # three decimals, so that PDB and mmCIF have the same numbers
+    atom.pos = gemmi.Position(*(round(float(x), 3) for x in position))
+    atom.b_iso = round(float(plddt), 2)
+    atom.occ = 1.0
+    return atom
 
 
 def _add_bonds(structure: gemmi.Structure, tables: Structure) -> None:

@@ -11,14 +11,9 @@ import pytest
 from Bio.PDB import MMCIFParser, PDBParser
 
 from model import residue_constants
-from model.output import (
-    CONTACT_COLUMNS,
-    Provenance,
-    format_contacts,
-    format_mmcif,
-    format_pdb,
-    format_scores,
-)
+from model.output.provenance import Provenance
+from model.output.residues import CONTACT_COLUMNS, format_contacts, format_mmcif, format_pdb
+from model.output.scores import format_scores
 from model.prediction import ComplexScores, InterfaceContacts, Prediction
 from msa.base.residues import ATOM37, RESTYPE_NAMES
 

@@ -13,10 +13,11 @@ pytest.importorskip("biotite")
 
 from biotite.structure.io import pdbx
 
-from model.all_atom.mmcif import UsedTemplate, format_all_atom_mmcif, format_pairwise_scores
-from model.all_atom.pdb import format_all_atom_pdb, reason_against_pdb
-from model.all_atom.scores import format_all_atom_scores, format_confidences, format_summary_confidences
-from model.output import Provenance
+from model.output.mmcif import format_all_atom_mmcif
+from model.output.modelcif import UsedTemplate, format_pairwise_scores
+from model.output.pdb import format_all_atom_pdb, reason_against_pdb
+from model.output.provenance import Provenance
+from model.output.scores import format_all_atom_scores, format_confidences, format_summary_confidences
 from model.structure import AllAtomPrediction
 from tests.molecules import GLYCAN, random_prediction
 

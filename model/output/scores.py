@@ -1,12 +1,45 @@
-"""Scores of predictions of any molecules as JSON: with ColabFold's keys, and as AlphaFold 3 writes them."""
+"""Scores of predictions as JSON: with ColabFold's keys, and as AlphaFold 3 writes them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from model.chains import chain_names
+from model.prediction import Prediction
 from model.structure import AllAtomPrediction, Structure
+
+
+def format_scores(prediction: Prediction, extra: dict[str, Any] | None = None) -> str:
+    """Format the scores of a prediction as JSON, with ColabFold's keys, order and rounding.
+
+    Keys: plddt [N]; for networks with a PAE head max_pae, pae [N, N] (Å) and ptm; for complexes also iptm,
+    actifptm, per_chain_ptm by name of the chain ("A"), pairwise_iptm, pairwise_actifptm and pdockq by pairs
+    of names ("A-B"), and ipsae and pdockq2 in both directions.
+
+    Args:
+        prediction: one network's prediction.
+        extra: further keys and values, such as a warning that the network is untrained.
+    """
+    scores: dict[str, Any] = {"plddt": _round(prediction.plddt)}
+    if prediction.pae is not None:
+        scores["max_pae"] = float(prediction.pae.max())
+        scores["pae"] = _round(prediction.pae)
+    if (pairs := prediction.scores) is not None:
+        names = chain_names(len(pairs.per_chain_ptm))
+        scores["pairwise_actifptm"] = _by_pair(names, pairs.pairwise_actifptm, 3)
+        scores["pairwise_iptm"] = _by_pair(names, pairs.pairwise_iptm, 3)
+        scores["per_chain_ptm"] = _by_chain(names, pairs.per_chain_ptm, 3)
+        scores["actifptm"] = round(pairs.actifptm, 3)
+    if prediction.ptm is not None:
+        scores["ptm"] = round(float(prediction.ptm), 2)
+    if pairs is not None:
+        scores["iptm"] = round(pairs.iptm, 2)
+        scores["ipsae"] = _by_pair(names, pairs.ipsae, 6, both_directions=True)
+        scores["pdockq"] = _by_pair(names, pairs.pdockq, 4)
+        scores["pdockq2"] = _by_pair(names, pairs.pdockq2, 4, both_directions=True)
+    return json.dumps(scores | (extra or {}))
 
 
 def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, Any] | None = None) -> str:
@@ -26,7 +59,6 @@ def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, An
     """
     structure = prediction.structure
     names = structure.chain_names
-    count = len(names)
     scores: dict[str, Any] = {
         "plddt": _round(prediction.token_plddt),
         "max_pae": round(float(prediction.pae.max()), 2),
@@ -36,17 +68,8 @@ def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, An
     }
     if prediction.iptm is not None:
         scores["iptm"] = round(prediction.iptm, 2)
-        scores["pairwise_iptm"] = {
-            f"{names[a]}-{names[b]}": round(float(prediction.chain_pair_iptm[a, b]), 3)
-            for a in range(count)
-            for b in range(a + 1, count)
-        }
-        scores["pairwise_pae_min"] = {
-            f"{names[a]}-{names[b]}": round(float(prediction.chain_pair_pae_min[a, b]), 2)
-            for a in range(count)
-            for b in range(count)
-            if a != b
-        }
+        scores["pairwise_iptm"] = _by_pair(names, prediction.chain_pair_iptm, 3)
+        scores["pairwise_pae_min"] = _by_pair(names, prediction.chain_pair_pae_min, 2, both_directions=True)
     scores |= {
         "ranking_score": round(prediction.ranking_score, 4),
         "has_clash": prediction.has_clash,
@@ -113,8 +136,20 @@ def _tokens(structure: Structure) -> dict[str, list[Any]]:
     }
 
 
-def _by_chain(names: tuple[str, ...], values: np.ndarray, digits: int) -> dict[str, float]:
+def _by_chain(names: Sequence[str], values: np.ndarray, digits: int) -> dict[str, float]:
     return {name: round(float(value), digits) for name, value in zip(names, values, strict=True)}
+
+
+def _by_pair(
+    names: Sequence[str], values: np.ndarray, digits: int, both_directions: bool = False
+) -> dict[str, float]:
+    """Return scores [C, C] of pairs of chains, keyed by their names, such as "A-B"."""
+    return {
+        f"{names[a]}-{names[b]}": round(float(values[a, b]), digits)
+        for a in range(len(names))
+        for b in range(len(names))
+        if a < b or (both_directions and a != b)
+    }
 
 
 def _dump(content: dict[str, Any]) -> str:
