@@ -9,22 +9,21 @@ import numpy as np
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report.data.molecules import MoleculeModel, MoleculeResult, chain_kinds, token_chains
 from foldcli.report.data.page_data import (
-    CHAIN_COLOURS,
-    CONFIDENCE_CLASSES,
-    IDENTITY_COLOURS,
-    MAX_PAE,
-    PAE_COLOURS,
+    PALETTES,
+    coordinate_step,
     pack_array,
+    pack_plddt,
+    pae_data,
+    pae_values,
     superpositions,
 )
 from foldcli.report.data.result import PAE_STEP, link_from_page
-from foldcli.report.rendering import render_page
+from foldcli.report.rendering import render_page, viewer_values
 from foldcli.report.viewer import Viewer
 from model.all_atom.checks import CHECKS
 
 SCRIPTS = ("state.js", "plot.js", "pae.js", "molecules.js", "tables.js")
 MAX_ROWS = 200
-_CLASS_RANGES = ("over 90", "70 to 90", "50 to 70", "under 50")
 
 
 def molecules_page(result: MoleculeResult, viewer: Viewer, viewer_script: str = "") -> str:
@@ -39,7 +38,7 @@ def molecules_page(result: MoleculeResult, viewer: Viewer, viewer_script: str = 
     return render_page(
         "molecules.html",
         SCRIPTS,
-        loads_viewer=bool(viewer_script),
+        **viewer_values(viewer, viewer_script),
         name=result.files.name,
         tiles=_tiles(result),
         untrained=any(model.scores.get("untrained") for model in result.models),
@@ -47,14 +46,8 @@ def molecules_page(result: MoleculeResult, viewer: Viewer, viewer_script: str = 
         models=[_model_row(model) for model in result.models],
         model_count=result.model_count,
         num_chains=len(kinds),
-        viewer_script=quote(viewer_script),
-        viewer_missing=viewer.missing,
-        viewer_version=viewer.version,
-        confidence_classes=[
-            (name, bounds) for (_, name, _), bounds in zip(CONFIDENCE_CLASSES, _CLASS_RANGES, strict=True)
-        ],
         chains=_chain_rows(result),
-        pae={"mean": f"{best.pae.mean:.1f}", "block": best.pae.block, "step": PAE_STEP, "maximum": MAX_PAE},
+        pae=pae_values(best.pae),
         check_names=CHECKS,
         checks=[_check_rows(model) for model in result.models],
         interfaces=_interface_rows(best),
@@ -192,7 +185,7 @@ def _page_data(result: MoleculeResult) -> dict[str, Any]:
     moved = [
         transform.apply(model.positions) for transform, model in zip(transforms, result.models, strict=True)
     ]
-    step = max(max(float(np.abs(positions).max(initial=0.0)) for positions in moved) / 32767, 0.001)
+    step = coordinate_step(moved)
     return {
         "name": result.files.name,
         "sequence": _token_labels(tokens),
@@ -215,26 +208,15 @@ def _page_data(result: MoleculeResult) -> dict[str, Any]:
                 "rank": model.rank,
                 "tag": model.tag,
                 "atoms": pack_array(np.rint(positions / step), "i2"),
-                "plddt": pack_array(np.rint(np.clip(model.scores["plddt"], 0, 100) * 100), "u2"),
-                "atomPlddt": pack_array(np.rint(np.clip(model.atom_plddt, 0, 100) * 100), "u2"),
+                "plddt": pack_plddt(model.scores["plddt"]),
+                "atomPlddt": pack_plddt(model.atom_plddt),
                 "mean": round(statistics.fmean(model.scores["plddt"]), 1),
-                "pae": {
-                    "side": len(model.pae.cells),
-                    "block": model.pae.block,
-                    "mean": round(model.pae.mean, 2),
-                    "cells": pack_array(model.pae.cells, "u1"),
-                },
+                "pae": pae_data(model.pae),
             }
             for model, positions in zip(result.models, moved, strict=True)
         ],
         "paeStep": PAE_STEP,
-        "palettes": {
-            "confidence": list(map(list, CONFIDENCE_CLASSES)),
-            "pae": PAE_COLOURS,
-            "maxPae": MAX_PAE,
-            "identity": IDENTITY_COLOURS,
-            "chains": CHAIN_COLOURS,
-        },
+        "palettes": PALETTES,
     }
 
 

@@ -10,10 +10,10 @@ from urllib.parse import quote
 from foldcli.outputs.layout import FileKind
 from foldcli.report.data.alignment import AlignmentSummary, HitRow
 from foldcli.report.data.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
-from foldcli.report.data.page_data import CONFIDENCE_CLASSES, MAX_PAE, confidence_class, page_data
-from foldcli.report.data.result import PAE_STEP, RankedModel, TargetResult, link_from_page
+from foldcli.report.data.page_data import CONFIDENCE_CLASSES, confidence_class, pae_values, page_data
+from foldcli.report.data.result import RankedModel, TargetResult, link_from_page
 from foldcli.report.data.template_rows import MAX_TEMPLATE_ROWS, read_template_rows
-from foldcli.report.rendering import render_page
+from foldcli.report.rendering import render_page, viewer_values
 from foldcli.report.viewer import Viewer
 from foldcli.units import format_bytes, format_duration
 
@@ -21,7 +21,6 @@ SCRIPTS = (
     "state.js", "atoms.js", "plot.js", "tube.js", "cartoon.js", "structure.js", "pae.js", "plddt.js",
     "coverage.js", "page.js", "tables.js",
 )  # fmt: skip
-_CLASS_RANGES = ("over 90", "70 to 90", "50 to 70", "under 50")
 # alignment columns per line
 _LINE_WIDTH = 60
 _TAG = re.compile(r"(?P<network>.+)_seed_(?P<seed>\d+)")
@@ -80,7 +79,7 @@ def target_page(
     return render_page(
         "target.html",
         SCRIPTS,
-        loads_viewer=bool(viewer_script),
+        **viewer_values(viewer, viewer_script),
         name=result.name,
         header=header if header != result.name else None,
         length=len(result.sequence),
@@ -94,18 +93,12 @@ def target_page(
         models=_model_rows(result),
         model_columns=_model_columns(result),
         model_count=result.model_count,
-        viewer_script=quote(viewer_script),
-        viewer_missing=viewer.missing,
-        viewer_version=viewer.version,
-        confidence_classes=[
-            (name, bounds) for (_, name, _), bounds in zip(CONFIDENCE_CLASSES, _CLASS_RANGES, strict=True)
-        ],
         shares=_confidence_shares(best),
         plddt_label=(
             f"{result.confidence} along the chain; best model: median {statistics.median(best.plddt):.1f}, "
             f"lowest {best.plddt.min():.1f} at residue {_residue_label(result, int(best.plddt.argmin()))}"
         ),
-        pae=_pae_values(best),
+        pae=None if best.pae is None else pae_values(best.pae),
         sequence=result.sequence,
         secondary=data["models"][0]["secondary"],
         no_alignment=missing,
@@ -116,18 +109,6 @@ def target_page(
         **_record_values(done),
         data=data,
     )
-
-
-def _pae_values(model: RankedModel) -> dict[str, Any] | None:
-    """Return the template's values about the PAE of a model; None without a PAE."""
-    if model.pae is None:
-        return None
-    return {
-        "mean": f"{model.pae.mean:.1f}",
-        "block": model.pae.block,
-        "step": PAE_STEP,
-        "maximum": MAX_PAE,
-    }
 
 
 def _record_values(done: dict[str, Any]) -> dict[str, Any]:
