@@ -222,20 +222,6 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def check_sha256(path: Path, expected: str) -> None:
-    """Compare the SHA-256 of a file.
-
-    Raises:
-        ParametersMissing: the file does not exist.
-        ParametersError: the file differs from the published one.
-    """
-    if not path.exists():
-        raise ParametersMissing(f"{path}: no such file", _REMEDY)
-    found = sha256_of(path)
-    if found != expected.lower():
-        raise ParametersError(f"its SHA-256 is {found} instead of {expected}", path)
-
-
 def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read tensors by OpenFold3's names, without duplicates."""
     try:
