@@ -17,7 +17,7 @@ from foldcli.outputs.model_files import (
     read_staged_results,
     write_model,
 )
-from tests.model.test_output import complex_of
+from tests.model.output.test_residues import complex_of
 
 TAG = "alphafold2_multimer_v3_model_1_seed_000"
 
