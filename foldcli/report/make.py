@@ -1,7 +1,7 @@
 """Reports of finished targets. A target whose report fails keeps its structures, and the run says so."""
 
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from foldcli.report.data.result import link_from_page, read_result
 from foldcli.report.index import write_index
 from foldcli.report.molecules_page import molecules_page
 from foldcli.report.target_page import target_page
-from foldcli.report.viewer import FOLDER, Viewer, copy_viewer, load_viewer
+from foldcli.report.viewer import FOLDER, copy_viewer, load_viewer
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 
@@ -38,9 +38,7 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
     if not (settings.page or settings.plots):
         return []
     if files.has_molecules:
-        if not settings.page:
-            return []  # there are no plots of molecules
-        return _write_page(files, partial(molecules_page, read_molecules(files, done)))
+        return _make_molecules_report(files, done, settings)
     result = read_result(files, done)
     alignment, missing = _read_alignment(files, done, result.chain_sequences)
     written_files = []
@@ -51,17 +49,26 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         written_files += write_plots(result, alignment)
     if settings.page:
         # written last, because the page lists the files of the target
-        written_files += _write_page(files, partial(target_page, result, alignment, missing))
+        viewer = load_viewer()
+        copy = copy_viewer(viewer, viewer_folder(files))
+        script = "" if copy is None else link_from_page(files, copy)
+        page = files.path("report")
+        with atomic_write(page) as stream:
+            stream.write(target_page(result, alignment, missing, viewer, script))
+        written_files.append(page)
     return written_files
 
 
-def _write_page(files: TargetFiles, page_of: Callable[[Viewer, str], str]) -> list[Path]:
-    """Write the page of a target, given a function of the viewer and of the link to its script."""
+def _make_molecules_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettings) -> list[Path]:
+    """Write the page of a target of any molecules; it has no plots."""
+    if not settings.page:
+        return []
+    result = read_molecules(files, done)
     viewer = load_viewer()
     copy = copy_viewer(viewer, viewer_folder(files))
     page = files.path("report")
     with atomic_write(page) as stream:
-        stream.write(page_of(viewer, "" if copy is None else link_from_page(files, copy)))
+        stream.write(molecules_page(result, viewer, "" if copy is None else link_from_page(files, copy)))
     return [page]
 
 
