@@ -1,6 +1,7 @@
 """Tests of parameter files, errors about unusable ones, and random parameters."""
 
 import ast
+import re
 import runpy
 import sys
 import zipfile
@@ -262,6 +263,15 @@ def test_keys_and_shapes_of_published_networks(shared_dir: Path) -> None:
         lines = [line.split("\t") for line in file.read_text().splitlines() if line and line[0] != "#"]
         published = {key: ast.literal_eval(shape) for key, shape in lines}
         assert expected_shapes(model_config(file.stem.removeprefix("params_"))) == published
+
+
+def test_only_readers_know_the_names_in_the_files(root: Path) -> None:
+    published = re.compile(
+        r"alphafold_iteration|//weights|\b(query|key|value|gating|output)_[wb]\b|feat_2d|activiations"
+    )
+    files = [path for path in (root / "model").rglob("*.py") if "checkpoints" not in path.parts]
+    assert len(files) > 50
+    assert [path.name for path in files if published.search(path.read_text())] == []
 
 
 def test_parameter_keys() -> None:
