@@ -116,16 +116,15 @@ def _first_rows(alignment: AlignedRows, rows: int) -> AlignedRows:
 def _merge_templates(entities: Sequence[Entity]) -> dict[str, np.ndarray]:
     """Return the templates of all chains: template k of each chain is in slot k, and unused slots are 0."""
     merged = {}
-    for name in ("template_aatype", "template_all_atom_positions", "template_all_atom_masks"):
+    for name in ("template_aatype", "template_all_atom_positions", "template_all_atom_mask"):
+        source = "template_all_atom_masks" if name == "template_all_atom_mask" else name
         chains = []
         for entity in entities:
-            values = entity.templates[name][:MAX_TEMPLATES]
-            slots = np.zeros((MAX_TEMPLATES, *values.shape[1:]), values.dtype)
+            values = entity.templates[source][:MAX_TEMPLATES]
+            slots = np.zeros((MAX_TEMPLATES, *values.shape[1:]), COMPLEX[name].dtype)
             slots[: len(values)] = values
             chains += [slots] * entity.copies
         merged[name] = np.concatenate(chains, axis=1)
-    merged["template_aatype"] = merged["template_aatype"].astype(COMPLEX["template_aatype"].dtype)
-    merged["template_all_atom_mask"] = merged.pop("template_all_atom_masks")
     # DeepMind's pipeline has the number of the first chain here; the network does not read it
     templates = min(len(entities[0].templates["template_aatype"]), MAX_TEMPLATES)
     return merged | {"num_templates": np.array(templates, np.int32)}
