@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from foldcli.search_runs.split import PartSearchRun
 
+# the keys of foldcli.exports.run.FORMATS
+_JOB_FORMATS = ("af3", "boltz", "openfold3", "protenix", "chai")
+
 _input_and_result_options = options.combine(
     click.option(
         "-o",
@@ -25,15 +28,21 @@ _input_and_result_options = options.combine(
         required=True,
         type=options.PathType(),
         metavar="OUT",
-        help="m8: a file; a3m, sto: a folder with one file per query. - is standard output.",
+        help="m8: a file; otherwise a folder with one file per query or job. - is standard output.",
     ),
     click.option(
         "--format",
         "kind",
-        type=click.Choice(["m8", "a3m", "sto"]),
+        type=click.Choice(["m8", "a3m", "sto", *_JOB_FORMATS]),
         default="m8",
         show_default=True,
-        help="Table of hits, A3M or Stockholm alignments.",
+        help="Table of hits, A3M or Stockholm alignments; or jobs of AlphaFold 3, Boltz, OpenFold3, Protenix "
+        "or Chai, which get alignments.",
+    ),
+    click.option(
+        "--msa-files",
+        is_flag=True,
+        help="af3: write the alignments to files that the job names, not into the job.",
     ),
     click.option(
         "--format-output",
@@ -87,8 +96,8 @@ _input_and_result_options = options.combine(
 @click.argument("queries", nargs=-1, type=options.PathType(), metavar="[QUERY...] [DB]")
 @grouped("Input and results", _input_and_result_options)
 @grouped("Search", search_options.search_options)
-@grouped("Rows of the alignment, for --format a3m and sto", search_options.alignment_options)
-@grouped("Complexes, for --format a3m", search_options.pairing_options, options.cache_option)
+@grouped("Rows of the alignment, for all formats but m8", search_options.alignment_options)
+@grouped("Complexes, for --format a3m and jobs", search_options.pairing_options, options.cache_option)
 @grouped("Device", options.device_option("the search"), options.threads_option)
 @grouped("Run", options.shard_option, options.logging_options)
 @click.pass_context
@@ -97,6 +106,7 @@ def command(
     queries: tuple[str, ...],
     out: str,
     kind: str,
+    msa_files: bool,
     format_output: str | None,
     server: Path | None,
     profiles: tuple[str, ...],
@@ -131,10 +141,14 @@ def command(
     The defaults suit structure prediction: three iterations, up to 10,000 hits, ColabFold's filter. --fast
     searches once.
 
+    With the other formats, QUERY is a job file of that program, and OUT a folder with the same job and
+    alignments of its proteins; see docs/search.md.
+
     \b
     Examples:
       foldcli search proteins.fasta uniref50 -o hits.m8
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
+      foldcli search jobs/ uniref50 -o filled --format boltz
     """
     from msa.gpu.device.process_state import without_collection
 
@@ -155,12 +169,18 @@ def command(
     settings = _alignment_settings(kind, option_values, threads)
     sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
     _check_partial(partial, previous, server, out, save_profile)
+    _check_jobs(context.params)
     if partial:
         _part_run(db, device, sources, settings, kind, columns, previous, shard, overwrite).to_file(Path(out))
         return
     open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device)
     folder = cache or default_feature_cache()
     run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, folder)
+    if kind in _JOB_FORMATS:
+        from foldcli.exports.run import ExportRun, export_jobs
+
+        export_jobs(ExportRun(inputs, kind, run, msa_files), Path(out))
+        return
     write_results(run, out, kind, columns)
 
 
@@ -222,7 +242,7 @@ def _exact_options(values: Mapping[str, Any], option_values: dict[str, Any]) -> 
         click.UsageError: names the first one that --exact does not support.
     """
     unsupported = {
-        "--format a3m or sto": values["kind"] != "m8",
+        "--format " + values["kind"]: values["kind"] != "m8",
         "--server": values["server"] is not None,
         "--partial": values["partial"],
         "--profile": bool(values["profiles"]),
@@ -288,6 +308,27 @@ def _check_partial(
         raise click.UsageError("--partial cannot be combined with --server or --save-profile.")
     if out == "-":
         raise click.UsageError("--partial writes a file: name it with -o.")
+
+
+def _check_jobs(values: Mapping[str, Any]) -> None:
+    """Refuse options that cannot be combined with jobs of other programs, and one that needs them.
+
+    Raises:
+        click.UsageError: one of them is set.
+    """
+    kind = values["kind"]
+    if values["msa_files"] and kind != "af3":
+        raise click.UsageError("--msa-files is for --format af3.")
+    if kind not in _JOB_FORMATS:
+        return
+    unsupported = {
+        "--partial": values["partial"],
+        "--profile": bool(values["profiles"]),
+        "--save-profile": values["save_profile"] is not None,
+        "-o -": values["out"] == "-",
+    }
+    if given := next((option for option, is_given in unsupported.items() if is_given), None):
+        raise click.UsageError(f"--format {kind} cannot be combined with {given}.")
 
 
 def _without_limits(option_values: dict[str, Any]) -> dict[str, Any]:
