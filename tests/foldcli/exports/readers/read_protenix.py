@@ -1,6 +1,7 @@
 """What Protenix reads of its jobs: run by a Python that has it, with the path of a file of jobs."""
 
 import json
+import pathlib
 import sys
 
 import numpy as np
@@ -25,8 +26,7 @@ def atoms_of(entities):
 
 
 def main():
-    with open(sys.argv[1]) as stream:
-        jobs = json.load(stream)
+    jobs = json.loads(pathlib.Path(sys.argv[1]).read_text())
     result = []
     for job in jobs:
         entities = [
