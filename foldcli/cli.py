@@ -22,6 +22,7 @@ COMMANDS = {
     "screen": "Predict many complexes of the same chains, and rank them.",
     "createdb": "Build a target database from FASTA files, or a structure library.",
     "search": "Search a target database with protein queries.",
+    "templates": "Search a structure library for templates, and write tables or AlphaFold 3's entries.",
     "merge-hits": "Merge the hits of searches of all parts of a split database.",
     "library": "Describe, list and verify structure libraries.",
     "serve": "Keep a target database loaded for searches by other processes.",

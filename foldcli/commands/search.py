@@ -11,9 +11,11 @@ from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import search as search_options
 from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
+from foldcli.options.templates import LibraryType
 
 if TYPE_CHECKING:
     from foldcli.inputs.queries import QuerySources
+    from foldcli.pipeline.prepare.template_stage import TemplateStage
     from foldcli.pipeline.search.stage import Searcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from foldcli.search_runs.split import PartSearchRun
@@ -43,6 +45,15 @@ _input_and_result_options = options.combine(
         "--msa-files",
         is_flag=True,
         help="af3: write the alignments to files that the job names, not into the job.",
+    ),
+    click.option(
+        "--templates",
+        type=LibraryType(exists=True, path_type=Path),
+        is_flag=False,
+        flag_value="",
+        metavar="[LIBRARY]",
+        help="af3: also search this structure library, or without LIBRARY the one that comes with foldcli, "
+        "and write templates into the job; a chain that has templates keeps them.",
     ),
     click.option(
         "--format-output",
@@ -107,6 +118,7 @@ def command(
     out: str,
     kind: str,
     msa_files: bool,
+    templates: Path | None,
     format_output: str | None,
     server: Path | None,
     profiles: tuple[str, ...],
@@ -169,7 +181,7 @@ def command(
     settings = _alignment_settings(kind, option_values, threads)
     sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
     _check_partial(partial, previous, server, out, save_profile)
-    _check_jobs(context.params)
+    _check_jobs(context)
     if partial:
         _part_run(db, device, sources, settings, kind, columns, previous, shard, overwrite).to_file(Path(out))
         return
@@ -179,7 +191,9 @@ def command(
     if kind in _JOB_FORMATS:
         from foldcli.exports.run import ExportRun, export_jobs
 
-        export_jobs(ExportRun(inputs, kind, run, msa_files), Path(out))
+        has_templates = "templates" in _given(context)
+        find_templates = _template_stage(templates, threads) if has_templates else None
+        export_jobs(ExportRun(inputs, kind, run, msa_files, find_templates), Path(out))
         return
     write_results(run, out, kind, columns)
 
@@ -310,15 +324,33 @@ def _check_partial(
         raise click.UsageError("--partial writes a file: name it with -o.")
 
 
-def _check_jobs(values: Mapping[str, Any]) -> None:
+def _given(context: click.Context) -> set[str]:
+    """Return the names of the options that the user gave."""
+    default = click.core.ParameterSource.DEFAULT
+    return {name for name in context.params if context.get_parameter_source(name) is not default}
+
+
+def _template_stage(library: Path | None, threads: int) -> "TemplateStage":
+    """Open a structure library; None is the one that comes with foldcli."""
+    from features.templates.library.settings import TemplateSettings
+    from foldcli.paths import cache_dir
+    from foldcli.pipeline.prepare.template_stage import TemplateStage
+    from foldcli.pipeline.targets.settings import TemplateOptions
+
+    search = TemplateSettings(threads=threads)
+    return TemplateStage.open(TemplateOptions(library, None, None, None, search), cache_dir())
+
+
+def _check_jobs(context: click.Context) -> None:
     """Refuse options that cannot be combined with jobs of other programs, and one that needs them.
 
     Raises:
         click.UsageError: one of them is set.
     """
-    kind = values["kind"]
-    if values["msa_files"] and kind != "af3":
-        raise click.UsageError("--msa-files is for --format af3.")
+    values, kind = context.params, context.params["kind"]
+    for name in {"msa_files", "templates"} & _given(context):
+        if kind != "af3":
+            raise click.UsageError(f"--{name.replace('_', '-')} is for --format af3.")
     if kind not in _JOB_FORMATS:
         return
     unsupported = {

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from features.chemistry.residue_classes import MoleculeKind
 from features.chemistry.residues import check_foldable
+from features.templates.candidates import TemplateHits
 from foldcli.inputs.json_with_lines import MappingWithLines
 from foldcli.inputs.molecules.fields import clean_polymer
 from foldcli.inputs.names import file_safe_name
@@ -28,6 +29,7 @@ class Protein:
         place: where it stands in the document; its meaning is the format's.
         line: 1-based line of its sequence.
         own_alignment: the key of the alignment that the file gives it, which is kept; None without.
+        kept: keys of its own that are not filled in.
     """
 
     sequence: str
@@ -35,6 +37,7 @@ class Protein:
     place: int
     line: int
     own_alignment: str | None = None
+    kept: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,12 @@ class ChainRows:
         unpaired: its rows, the query first.
         paired: its part of the paired rows after the query: row k belongs to row k of the job's other
             sequences, and is None for a sequence without a partner. Empty if the job has a single sequence.
+        templates: its templates; None if none are searched.
     """
 
     unpaired: Sequence[A3mRow] = field(repr=False)
     paired: Sequence[A3mRow | None] = field(repr=False)
+    templates: TemplateHits | None = None
 
     @property
     def query(self) -> A3mRow:

@@ -4,6 +4,7 @@ import codecs
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from foldcli.exports.document import (
@@ -17,6 +18,7 @@ from foldcli.exports.document import (
     read_protein,
 )
 from foldcli.exports.json_text import JsonText
+from foldcli.exports.templates import template_entries
 from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_json_with_lines
 from foldcli.inputs.molecules import alphafold3, openfold3
 from foldcli.inputs.molecules.fields import Refuse, as_mapping, read_chains, read_entities, required_text
@@ -70,7 +72,8 @@ class JsonDocument:
             for sequence, name in job.sequences().items()
         }
         for protein in job.unaligned():
-            self._text.set(protein.place, values[protein.sequence])
+            added = values[protein.sequence]
+            self._text.set(protein.place, {key: added[key] for key in added if key not in protein.kept})
 
     def _split(self, content: Any) -> list[tuple[str | None, Any, int]]:
         """Return the name, if the job has none of its own, the content and the offset of each job."""
@@ -135,7 +138,9 @@ class AlphaFold3Document(JsonDocument):
             chain = read_chains(entity, "id", self.path)[0]
             line, own = entity.line_of("sequence"), self._own_alignment(entity, _ALIGNMENT_KEYS)
             text = required_text(entity, "sequence", self.path)
-            proteins.append(read_protein(text, chain, place, self.path, line, own))
+            kept = frozenset(["templates"] if entity.get("templates") is not None else ())
+            protein = read_protein(text, chain, place, self.path, line, own)
+            proteins.append(replace(protein, kept=kept))
         return ExportJob(required_text(job, "name", self.path), tuple(proteins), job.line)
 
     def _log_relative_paths(self, entity: MappingWithLines) -> None:
@@ -152,9 +157,11 @@ class AlphaFold3Document(JsonDocument):
 
     def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
         texts = {"unpairedMsa": a3m_text(rows.unpaired), "pairedMsa": _pairs_by_name(rows)}
+        values: dict[str, Any] = {}
+        if rows.templates is not None:
+            values["templates"] = template_entries(rows.templates)
         if not self._in_files:
-            return texts
-        values = {}
+            return texts | values
         for key, text in texts.items():
             if text:
                 path = files.write(f"{name}_{key.removesuffix('Msa')}.a3m", text)

@@ -9,10 +9,13 @@ from pathlib import Path
 from threading import Event
 
 from features.complexes.a3m import pair_a3m
+from features.templates.candidates import TemplateHits
+from features.templates.search import alignment_query, search_templates
 from foldcli.exports.boltz import BoltzDocument
 from foldcli.exports.chai import ChaiDocument
 from foldcli.exports.document import AlignmentFiles, ChainRows, Document, ExportJob
 from foldcli.exports.json_documents import AlphaFold3Document, OpenFold3Document, ProtenixDocument
+from foldcli.exports.templates import log_unknown_dates
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.molecules.fields import Refuse
@@ -20,11 +23,13 @@ from foldcli.inputs.names import FASTA_SUFFIXES, file_safe_name, list_files
 from foldcli.inputs.queries import name_of_file
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
+from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.chains import ChainSearchResult, ChainStore, search_chains_ahead
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest, chain_query
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.search_runs.settings import SearchRun
+from msa.alignments.files import parse_alignment
 from msa.base.atomic import atomic_write
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError
@@ -66,12 +71,14 @@ class ExportRun:
         format_name: a key of FORMATS.
         run: the search.
         in_files: for af3, write alignments into files instead of into the job.
+        templates: for af3, the library that is searched for templates; None for none.
     """
 
     inputs: Sequence[str]
     format_name: str
     run: SearchRun
     in_files: bool = False
+    templates: TemplateStage | None = None
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,7 @@ def _fingerprint(export: ExportRun, target: _Target, request: AlignmentRequest) 
     return fingerprint(
         {
             "format": [export.format_name, export.in_files],
+            "templates": export.templates and export.templates.identity(),
             "input": target.digest,
             # files next to a job are named by their absolute paths
             "path": target.path.absolute(),
@@ -209,7 +217,7 @@ def _write_targets(
         error = result.error
         if error is None:
             try:
-                found = _rows_of_job(job, store)
+                found = _rows_of_job(job, store, export.templates)
                 target.document.fill(job, found, files[key])
                 _log_job(job, found)
             except Exception as failure:
@@ -225,8 +233,8 @@ def _write_targets(
                 failures.record(target.document.path, failure)
 
 
-def _rows_of_job(job: ExportJob, store: ChainStore) -> dict[str, ChainRows]:
-    """Return the alignment of each distinct sequence of a job, which have been searched."""
+def _rows_of_job(job: ExportJob, store: ChainStore, library: TemplateStage | None) -> dict[str, ChainRows]:
+    """Return alignment and templates of each distinct sequence of a job, which have been searched."""
     sequences = list(job.sequences())
     if not sequences:
         return {}
@@ -234,9 +242,17 @@ def _rows_of_job(job: ExportJob, store: ChainStore) -> dict[str, ChainRows]:
     # copies of a sequence count once, so that every pair has rows of different proteins
     paired, unpaired = pair_a3m(texts, [1] * len(texts), store.store.request.settings.pairing)
     return {
-        sequence: ChainRows(rows, [pair[number] for pair in paired])
-        for number, (sequence, rows) in enumerate(zip(sequences, unpaired, strict=True))
+        sequence: ChainRows(
+            rows, [pair[number] for pair in paired], None if library is None else _templates(text, library)
+        )
+        for number, (sequence, rows, text) in enumerate(zip(sequences, unpaired, texts, strict=True))
     }
+
+
+def _templates(alignment: bytes, stage: TemplateStage) -> TemplateHits:
+    """Return the templates that the profile of an alignment finds."""
+    assert stage.library is not None
+    return search_templates(alignment_query(parse_alignment(alignment)), stage.library, stage.settings)
 
 
 def _log_job(job: ExportJob, found: Mapping[str, ChainRows]) -> None:
@@ -245,6 +261,9 @@ def _log_job(job: ExportJob, found: Mapping[str, ChainRows]) -> None:
     for sequence, name in job.sequences().items():
         paired = sum(1 for _ in found[sequence].pairs())
         rows.append(f"{name} {len(found[sequence].unpaired) - 1:,} rows and {paired:,} paired")
+        if (templates := found[sequence].templates) is not None:
+            rows[-1] += f" and {len(templates.templates)} templates"
+            log_unknown_dates(f"{job.name}: {name}", templates)
     logger.info("%s: %s", job.name, "; ".join(rows) or "no protein without an alignment")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from msa.base.residues import RESTYPE_NAMES, RESTYPES
 from tests.command_process import run_foldcli
 
 UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
@@ -84,3 +85,23 @@ def export(
         return tmp_path / "out" / name
 
     return run
+
+
+@pytest.fixture(scope="session")
+def structures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a backbone of ubiquitin, whose last three residues have no coordinates."""
+    names = dict(zip(RESTYPES, RESTYPE_NAMES[:20], strict=True))
+    lines, serial = [], 0
+    for start in range(0, len(UBIQUITIN), 13):
+        listed = " ".join(names[letter] for letter in UBIQUITIN[start : start + 13])
+        lines.append(f"SEQRES {start // 13 + 1:3} A {len(UBIQUITIN):4}  {listed}")
+    for number, letter in enumerate(UBIQUITIN[:73], 1):
+        for offset, atom in enumerate(("N", "CA", "C", "O", "CB")[: 4 if letter == "G" else 5]):
+            serial += 1
+            lines.append(
+                f"ATOM  {serial:5}  {atom:3} {names[letter]} A{number:4}    "
+                f"{number * 3.6 + offset:8.3f}{offset % 2:8.3f}{0:8.3f}  1.00 10.00           {atom[0]}"
+            )
+    folder = tmp_path_factory.mktemp("structures")
+    (folder / "1ubq.pdb").write_text("\n".join([*lines, "TER", "END", ""]))
+    return folder

@@ -65,6 +65,17 @@ def test_alphafold3_reads_alignments_and_pairs(
     assert job["paired"]["A"] == job["paired"]["B"]
 
 
+def test_alphafold3_reads_templates(export: Export, structures: Path) -> None:
+    path = export("af3", "complex.json", "--templates", str(structures))
+    text = path.read_text().replace('"project": "unknown field",', "")
+    path.write_text(text.replace('"laboratory": {"note": 1.50, "empty": []},', ""))
+    (job,) = read("alphafold3", path)
+    ((sequence, atoms),) = job["templates"]["A"]
+    # the last three residues have no coordinates
+    assert sequence == UBIQUITIN[:73] + "---" and atoms == 73 * 4 - sequence.count("G") + 73
+    assert job["templates"]["B"] == job["templates"]["A"]
+
+
 def test_boltz_reads_alignments_and_pairs(export: Export, family: Family, tmp_path: Path) -> None:
     path = export("boltz", "complex.yaml", without="laboratory")
     components = tmp_path / "components.pickle"

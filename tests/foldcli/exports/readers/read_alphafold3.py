@@ -4,8 +4,9 @@ import json
 import pathlib
 import sys
 
+from alphafold3 import structure
 from alphafold3.common import folding_input
-from alphafold3.data import msa
+from alphafold3.data import msa, templates
 from alphafold3.model import msa_pairing
 
 
@@ -34,6 +35,23 @@ def rows_of(chains):
     return depths, {each["chain_id"]: each["msa_all_seq"].tolist() for each in features}
 
 
+def templates_of(chain):
+    """Return the sequences of a chain's templates as AlphaFold 3 lays them over the query."""
+    found = []
+    for template in chain.templates or ():
+        read = structure.from_mmcif(
+            template.mmcif, fix_mse_residues=True, fix_arginines=True, include_bonds=False,
+            include_water=False, include_other=True,
+        )  # fmt: skip
+        features = templates.get_polymer_features(
+            chain=read, chain_poly_type="polypeptide(L)", query_sequence_length=len(chain.sequence),
+            query_to_hit_mapping=dict(template.query_to_template_map),
+        )  # fmt: skip
+        atoms = int(features["template_all_atom_masks"].sum())
+        found.append([features["template_sequence"].decode(), atoms])
+    return found
+
+
 def main():
     result = []
     for path in map(pathlib.Path, sys.argv[1:]):
@@ -43,6 +61,7 @@ def main():
             result.append(
                 {
                     "name": job.name, "seeds": list(job.rng_seeds), "depths": depths, "paired": paired,
+                    "templates": {chain.id: templates_of(chain) for chain in job.protein_chains},
                     "chains": [chain.id for chain in job.chains], "bonds": job.bonded_atom_pairs,
                 }
             )  # fmt: skip
