@@ -42,6 +42,15 @@ _input_and_result_options = options.combine(
         "or Chai, which get alignments.",
     ),
     click.option(
+        "--db",
+        "databases",
+        type=options.PathType(),
+        multiple=True,
+        metavar="DB",
+        help="Target database; all arguments are then queries. Repeat the option to search further databases "
+        "with the profiles of the first.",
+    ),
+    click.option(
         "--msa-files",
         is_flag=True,
         help="af3: write the alignments to files that the job names, not into the job.",
@@ -117,6 +126,7 @@ def command(
     queries: tuple[str, ...],
     out: str,
     kind: str,
+    databases: tuple[str, ...],
     msa_files: bool,
     templates: Path | None,
     format_output: str | None,
@@ -164,7 +174,7 @@ def command(
     """
     from msa.gpu.device.process_state import without_collection
 
-    inputs, db = _split_arguments(context, queries, server, profiles, save_profile)
+    inputs, db = _split_arguments(context, queries, databases[:1], server, profiles, save_profile)
     if server is None and not exact:
         from foldcli.pipeline.search.gpu_opening import open_gpu_ahead  # while everything else is imported
 
@@ -182,10 +192,13 @@ def command(
     sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
     _check_partial(partial, previous, server, out, save_profile)
     _check_jobs(context)
+    further = databases[1:]
+    if further and (partial or exact):
+        raise click.UsageError(f"--{'partial' if partial else 'exact'} takes one database.")
     if partial:
         _part_run(db, device, sources, settings, kind, columns, previous, shard, overwrite).to_file(Path(out))
         return
-    open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device)
+    open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device, further)
     folder = cache or default_feature_cache()
     run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, folder)
     if kind in _JOB_FORMATS:
@@ -201,6 +214,7 @@ def command(
 def _split_arguments(
     context: click.Context,
     arguments: tuple[str, ...],
+    database: tuple[str, ...],
     server: Path | None,
     profiles: tuple[str, ...],
     save_profile: str | None,
@@ -214,6 +228,8 @@ def _split_arguments(
     if server is not None:
         inputs, db = list(arguments), ""
         _refuse_local_options(context, save_profile)
+    elif database:
+        inputs, (db,) = list(arguments), database
     elif not arguments or len(arguments) + len(profiles) < 2:
         raise click.UsageError("Missing argument 'DB': give one or more queries, then the database.")
     else:
@@ -223,6 +239,7 @@ def _split_arguments(
     for path in inputs:
         if options.is_database(path):
             place = "comes last, after the queries" if server is None else "is the server's"
+            place = "is named with --db" if database else place
             raise click.UsageError(f"{path} is a database, not a query: the database {place}.")
     return inputs, db
 
@@ -382,7 +399,9 @@ def _exact_opener(db: str) -> "Callable[[], Searcher]":
     return open_database
 
 
-def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[], Searcher]":
+def _searcher_opener(
+    server: Path | None, db: str, device: str, further: tuple[str, ...]
+) -> "Callable[[], Searcher]":
     """Return a function that opens the database, or connects to a server."""
 
     def connect() -> "Searcher":
@@ -398,7 +417,7 @@ def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[],
         with without_collection():
             from foldcli.pipeline.search.searcher import DatabaseSource
 
-        return DatabaseSource(db, device).open_searcher()
+        return DatabaseSource(db, device, further).open_joined()
 
     return open_database if server is None else connect
 
@@ -409,8 +428,9 @@ def _refuse_local_options(context: click.Context, save_profile: str | None) -> N
     Raises:
         click.UsageError: one of these options is set.
     """
-    for name in ("device", "threads"):
+    for name in ("device", "threads", "databases"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            name = name.replace("databases", "db")
             raise click.UsageError(f"--{name} cannot be combined with --server: give it to `foldcli serve`.")
     if save_profile is not None:
         raise click.UsageError("--save-profile: the profiles stay in the server; search without --server.")
