@@ -134,11 +134,11 @@ def _pair(alignments: Sequence[Alignment], settings: PairingSettings) -> list[Al
     pairs, species = pair_entities(features, [1] * len(features), settings)
     result = []
     for alignment, rows in zip(alignments, pairs.T, strict=True):
-        kept = rows_of_species(alignment, rows, species)
+        kept, headers = rows_of_species(alignment, rows, species)
         absent = (kept < 0)[:, None]
         result.append(
             Alignment(
-                tuple("" if index < 0 else alignment.names[index] for index in kept),
+                tuple("" if index < 0 else alignment.names[index] for index in headers),
                 np.where(absent, np.uint8(ord("-")), alignment.letters[kept]),
                 np.where(absent, alignment.deletions.dtype.type(0), alignment.deletions[kept]),
                 alignment.source,

@@ -59,8 +59,13 @@ def pair_a3m(
     columns, unpaired = [], []
     for data, alignment, numbers in zip(entities, parsed, pairs.T, strict=True):
         rows = a3m_rows(data)
-        indices = rows_of_species(alignment, numbers, species).tolist()
-        columns.append([None if index < 0 else rows[index] for index in indices[1:]])
+        indices, headers = (each.tolist() for each in rows_of_species(alignment, numbers, species))
+        columns.append(
+            [
+                None if index < 0 else A3mRow(rows[header].header, rows[index].text)
+                for index, header in zip(indices[1:], headers[1:], strict=True)
+            ]
+        )
         distinct = [0] if settings.mode == "paired" else distinct_rows(alignment).tolist()
         unpaired.append([rows[index] for index in distinct])
     return [list(pair) for pair in zip(*columns, strict=True)], unpaired

@@ -100,8 +100,10 @@ def aligned_rows(features: Mapping[str, np.ndarray]) -> AlignedRows:
     return AlignedRows(features["msa"], features["deletion_matrix"])
 
 
-def rows_of_species(alignment: Alignment, rows: np.ndarray, species: Sequence[bytes]) -> np.ndarray:
-    """Return the index in an alignment of each paired row.
+def rows_of_species(
+    alignment: Alignment, rows: np.ndarray, species: Sequence[bytes]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices in an alignment of each paired row, and of its header.
 
     Of rows with equal residues, only the first is among the distinct rows that are paired, but the headers
     of the others may name further species. A paired row gets the header that names the species of the pair.
@@ -112,20 +114,18 @@ def rows_of_species(alignment: Alignment, rows: np.ndarray, species: Sequence[by
         species: the species of each paired row.
 
     Returns:
-        int64, as many as rows; -1 where these are.
+        Two arrays int64, as many as rows; -1 where these are.
     """
     of_row = distinct_numbers(alignment)
     named: dict[tuple[int, str], int] = {}
     for index, pair in enumerate(zip(of_row.tolist(), alignment.species, strict=True)):
         named.setdefault(pair, index)
-    first = distinct_rows(alignment)
-    return np.array(
-        [
-            -1 if row < 0 else named.get((row, name.decode()), first[row])
-            for row, name in zip(rows.tolist(), species, strict=True)
-        ],
-        np.int64,
-    )
+    first = np.where(rows < 0, -1, distinct_rows(alignment)[rows])
+    headers = [
+        -1 if row < 0 else named.get((row, name.decode()), index)
+        for row, name, index in zip(rows.tolist(), species, first.tolist(), strict=True)
+    ]
+    return first, np.array(headers, np.int64)
 
 
 def pair_entities(
