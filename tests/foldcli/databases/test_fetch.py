@@ -1,4 +1,5 @@
 """Databases fetched from a local server that drops connections, and from copies of files."""
+# ruff: noqa: F811
 
 import gzip
 import hashlib
@@ -32,7 +33,7 @@ def fasta() -> bytes:
 
 
 @pytest.fixture
-def checksums(mirror: Mirror, keys: tuple[Path, Path]) -> Iterator[Mirror]:  # noqa: F811
+def checksums(mirror: Mirror, keys: tuple[Path, Path]) -> Iterator[Mirror]:
     """Start a second server, for a Metalink."""
     second = Mirror()
     server = start(second, keys)
@@ -103,7 +104,7 @@ def test_wrong_content_is_removed(
     assert not (tmp_path / "db").exists() and not (tmp_path / "db.fetch").exists()
 
 
-def test_unreachable_checksums_are_said(mirror: Mirror, fasta: bytes, tmp_path: Path) -> None:  # noqa: F811
+def test_unreachable_checksums_are_said(mirror: Mirror, fasta: bytes, tmp_path: Path) -> None:
     mirror.content = fasta
     table(tmp_path, url=mirror.url, checksums="https://localhost:1/RELEASE.metalink")
     code, log = fetch(tmp_path)
