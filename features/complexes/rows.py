@@ -122,7 +122,7 @@ def rows_of_species(
         named.setdefault(pair, index)
     first = np.where(rows < 0, -1, distinct_rows(alignment)[rows])
     headers = [
-        -1 if row < 0 else named.get((row, name.decode()), index)
+        named.get((row, name.decode()), index) if name else index
         for row, name, index in zip(rows.tolist(), species, first.tolist(), strict=True)
     ]
     return first, np.array(headers, np.int64)

@@ -5,9 +5,14 @@ import re
 from collections.abc import Mapping
 from io import BytesIO
 
-import gemmi
-
-from foldcli.exports.document import AlignmentFiles, ChainRows, ExportJob, Protein, read_protein
+from foldcli.exports.document import (
+    AlignmentFiles,
+    ChainRows,
+    ExportJob,
+    Protein,
+    parent_letter,
+    read_protein,
+)
 from foldcli.inputs.json_with_lines import decode_utf8
 from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.queries import name_of_file
@@ -103,7 +108,7 @@ def _one_letter(text: str, path: str, line: int) -> str:
         if "(" not in text and ")" not in text:
             return text  # is refused with the letter
         raise InputError("expected letters, and modified residues such as (SEP)", path, line)
-    letters = (part[2] or gemmi.find_tabulated_residue(part[1]).one_letter_code.upper() for part in parts)
+    letters = (part[2] or parent_letter(part[1]) for part in parts)
     return "".join(letter if letter in _LETTERS else "X" for letter in letters)
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import gemmi
+
 from features.chemistry.residue_classes import MoleculeKind
 from features.chemistry.residues import check_foldable
 from features.templates.candidates import TemplateHits
@@ -17,6 +19,8 @@ from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
+
+_LETTERS = frozenset("ACDEFGHIKLMNPQRSTVWY")
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,12 @@ def read_protein(
     except InputError as error:
         raise InputError(error.reason, path, line) from None
     return Protein(sequence, chain, place, line)
+
+
+def parent_letter(code: str) -> str:
+    """Return the letter of the standard residue that a component is made from; empty if it is not known."""
+    letter = gemmi.find_tabulated_residue(code).one_letter_code.upper()
+    return letter if letter in _LETTERS else ""
 
 
 def log_unknown_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:

@@ -15,6 +15,7 @@ from foldcli.exports.document import (
     a3m_text,
     distinct_names,
     log_unknown_keys,
+    parent_letter,
     read_protein,
 )
 from foldcli.exports.json_text import JsonText
@@ -137,11 +138,29 @@ class AlphaFold3Document(JsonDocument):
             log_unknown_keys(entity, alphafold3.POLYMER_KEYS, self.path)
             chain = read_chains(entity, "id", self.path)[0]
             line, own = entity.line_of("sequence"), self._own_alignment(entity, _ALIGNMENT_KEYS)
-            text = required_text(entity, "sequence", self.path)
+            text = self._with_parents(required_text(entity, "sequence", self.path), entity)
             kept = frozenset(["templates"] if entity.get("templates") is not None else ())
             protein = read_protein(text, chain, place, self.path, line, own)
             proteins.append(replace(protein, kept=kept))
         return ExportJob(required_text(job, "name", self.path), tuple(proteins), job.line)
+
+    def _with_parents(self, sequence: str, entity: MappingWithLines) -> str:
+        """Return a sequence with the parents of modified residues, which AlphaFold 3 expects in the query."""
+        letters = list(sequence)
+        items = entity.get("modifications")
+        for item in items if isinstance(items, list) else ():
+            code, position = (
+                (item.get("ptmType"), item.get("ptmPosition")) if isinstance(item, dict) else ("", 0)
+            )
+            if not isinstance(code, str) or not isinstance(position, int) or not 0 < position <= len(letters):
+                continue  # AlphaFold 3 refuses it
+            if (letter := parent_letter(code)) and letter != letters[position - 1].upper():
+                logger.info(
+                    "%s:%d: residue %d is searched as %s, the parent of %s, not as %s",
+                    self.path, entity.line_of("modifications"), position, letter, code, letters[position - 1],
+                )  # fmt: skip
+                letters[position - 1] = letter
+        return "".join(letters)
 
     def _log_relative_paths(self, entity: MappingWithLines) -> None:
         """Warn of files that AlphaFold 3 looks for in the folder of the job."""

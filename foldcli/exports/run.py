@@ -29,6 +29,7 @@ from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest, chain_query
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.search_runs.settings import SearchRun
+from foldcli.version import VERSION
 from msa.alignments.files import parse_alignment
 from msa.base.atomic import atomic_write
 from msa.base.digests import file_sha256
@@ -172,7 +173,7 @@ def _fingerprint(export: ExportRun, target: _Target, request: AlignmentRequest) 
     chains = [chain_query(query) for job in target.document.jobs for query in _queries(job)]
     return fingerprint(
         {
-            "format": [export.format_name, export.in_files],
+            "format": [VERSION, export.format_name, export.in_files],
             "templates": export.templates and export.templates.identity(),
             "input": target.digest,
             # files next to a job are named by their absolute paths

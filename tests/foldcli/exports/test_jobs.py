@@ -205,6 +205,21 @@ def test_own_alignments_are_kept(family: Family, export_cache: Path, tmp_path: P
     assert second["protein"]["unpairedMsa"].count(">") == 7
 
 
+def test_alphafold3_query_has_the_parents_of_modified_residues(
+    family: Family, export_cache: Path, tmp_path: Path
+) -> None:
+    modifications = [{"ptmType": "MSE", "ptmPosition": 6}, {"ptmType": "P1L", "ptmPosition": 7}]
+    protein = {"id": "A", "sequence": UBIQUITIN, "modifications": modifications}
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({"name": "job", "sequences": [{"protein": protein}]}))
+    arguments = ["search", path, family.path, "-o", tmp_path / "out", "--format", "af3", "-e", "1e-6"]
+    result = run_foldcli(arguments, env={"FOLDCLI_CACHE": str(export_cache), "PATH": ""})
+    assert "residue 6 is searched as M, the parent of MSE, not as K" in result.stderr
+    written = json.loads((tmp_path / "out" / "job.json").read_text())["sequences"][0]["protein"]
+    assert written["sequence"] == UBIQUITIN
+    assert written["unpairedMsa"].splitlines()[1] == f"{UBIQUITIN[:5]}M{UBIQUITIN[6:]}"
+
+
 def test_a_job_is_never_overwritten(family: Family, export_cache: Path, tmp_path: Path) -> None:
     path = tmp_path / "list.json"
     path.write_text((JOBS / "af3" / "list.json").read_text())
