@@ -220,6 +220,27 @@ def test_alphafold3_query_has_the_parents_of_modified_residues(
     assert written["unpairedMsa"].splitlines()[1] == f"{UBIQUITIN[:5]}M{UBIQUITIN[6:]}"
 
 
+def test_templates_of_a_job_are_kept(
+    family: Family, export_cache: Path, structures: Path, tmp_path: Path
+) -> None:
+    proteins = [
+        {"protein": {"id": "A", "sequence": UBIQUITIN, "templates": []}},
+        {"protein": {"id": "B", "sequence": UBIQUITIN, "templates": None}},
+    ]
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({"name": "job", "sequences": proteins}))
+    arguments = ["search", path, family.path, "-o", tmp_path / "out", "--format", "af3", "-e", "1e-6"]
+    environment = {"FOLDCLI_CACHE": str(export_cache), "PATH": ""}
+    result = run_foldcli([*arguments, "--templates", structures], env=environment)
+    assert result.returncode == 0, result.stderr
+    first, second = json.loads((tmp_path / "out" / "job.json").read_text())["sequences"]
+    assert first["protein"]["templates"] == []
+    (template,) = second["protein"]["templates"]
+    assert template["queryIndices"] == template["templateIndices"] == list(range(73))
+    assert "already done" in run_foldcli([*arguments, "--templates", structures], env=environment).stderr
+    assert "already done" not in run_foldcli(arguments, env=environment).stderr
+
+
 def test_a_job_is_never_overwritten(family: Family, export_cache: Path, tmp_path: Path) -> None:
     path = tmp_path / "list.json"
     path.write_text((JOBS / "af3" / "list.json").read_text())
