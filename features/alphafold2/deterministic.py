@@ -111,6 +111,11 @@ def distinct_rows(alignment: Alignment) -> np.ndarray:
     return _first_occurrences([alignment])[0][0]
 
 
+def distinct_numbers(alignment: Alignment) -> np.ndarray:
+    """Return the index of each row among the rows that `make_features` keeps: int64."""
+    return _first_occurrences([alignment])[1][0]
+
+
 def _species_rows(
     alignments: Sequence[Alignment], positions: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:

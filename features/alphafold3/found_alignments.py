@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from features.alphafold2.deterministic import distinct_rows, make_features
+from features.alphafold2.deterministic import make_features
 from features.assembly.job import Job, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
-from features.complexes.rows import pair_entities
+from features.complexes.rows import pair_entities, rows_of_species
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 
@@ -131,16 +131,14 @@ def _pair(alignments: Sequence[Alignment], settings: PairingSettings) -> list[Al
     """Return each chain's part of the paired rows, the query first."""
     features = [make_features([each]) for each in alignments]
     # copies of a chain are one, as in OpenFold3, so that every pair has rows of different proteins
-    pairs = pair_entities(features, [1] * len(features), settings)
+    pairs, species = pair_entities(features, [1] * len(features), settings)
     result = []
     for alignment, rows in zip(alignments, pairs.T, strict=True):
-        kept = np.array(distinct_rows(alignment), np.int64)[rows]
-        absent = (rows < 0)[:, None]
+        kept, headers = rows_of_species(alignment, rows, species)
+        absent = (kept < 0)[:, None]
         result.append(
             Alignment(
-                tuple(
-                    "" if row < 0 else alignment.names[index] for row, index in zip(rows, kept, strict=True)
-                ),
+                tuple("" if index < 0 else alignment.names[index] for index in headers),
                 np.where(absent, np.uint8(ord("-")), alignment.letters[kept]),
                 np.where(absent, alignment.deletions.dtype.type(0), alignment.deletions[kept]),
                 alignment.source,

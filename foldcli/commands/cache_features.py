@@ -17,8 +17,10 @@ from foldcli.options.command import CACHE_REPLACEMENTS, GroupedCommand, grouped
     "Input and results",
     click.option(
         "--db",
+        "databases",
         type=options.PathType(),
-        help="Target database for input sequences, as for `fold`; alignments need none.",
+        multiple=True,
+        help="Target database for input sequences, or several, as for `fold`; alignments need none.",
     ),
     options.cache_option,
     options.no_verify_option,
@@ -52,7 +54,7 @@ from foldcli.options.command import CACHE_REPLACEMENTS, GroupedCommand, grouped
 def command(
     inputs: tuple[str, ...],
     cache: Path | None,
-    db: str | None,
+    databases: tuple[str, ...],
     workers: int,
     threads: int,
     shard: Shard,
@@ -101,18 +103,18 @@ def command(
     if as_json and not dry_run:
         raise click.UsageError("--json needs --dry-run.")
     database = None
-    if db is not None:
+    if databases:
         # imports numba, which alignments do not need
         from foldcli.pipeline.search.searcher import DatabaseSource
 
-        database = DatabaseSource(db, device)
+        database = DatabaseSource(databases[0], device, databases[1:])
     alignment = AlignmentSettings.from_options(option_values, threads)
     run = CacheRun(FeatureSettings(cache, overwrite, verify), alignment, database, workers)
     failures = Failures(cache, shard)
     if dry_run:
-        run.print_plan(find_feature_targets(inputs, db is not None, failures), shard, failures, as_json)
+        run.print_plan(find_feature_targets(inputs, bool(databases), failures), shard, failures, as_json)
         return
     check_writable_folder(cache)
     remove_abandoned(cache)
-    run.run(shard.select(find_feature_targets(inputs, db is not None, failures)), failures)
+    run.run(shard.select(find_feature_targets(inputs, bool(databases), failures)), failures)
     failures.finish()

@@ -211,6 +211,15 @@ database_option = click.option(
     help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted "
     "once into $FOLDCLI_CACHE.",
 )
+databases_option = click.option(
+    "--db",
+    "databases",
+    type=PathType(),
+    multiple=True,
+    show_default="the chains of known structure in the package",
+    help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted "
+    "once into $FOLDCLI_CACHE. Repeat the option to search further databases with the profiles of the first.",
+)
 report_options = combine(
     click.option("--no-report", is_flag=True, help="Do not write HTML pages (NAME.html, index.html)."),
     click.option("--no-plots", is_flag=True, help="Do not write PNG plots (NAME_coverage, _plddt, _pae)."),

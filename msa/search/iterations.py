@@ -159,7 +159,8 @@ class IteratedSearch:
         settings = self.settings
         count = min(settings.threads // 2, _MAX_FAMILY_PROCESSES)
         worthwhile = settings.num_iterations > 1 and queries >= _MIN_PROCESS_QUERIES and count > 0
-        if not worthwhile or not self.engine.drives_gpus:
+        # a process opens the database alone, without companions
+        if not worthwhile or not self.engine.drives_gpus or self.database.companions:
             return contextlib.nullcontext()
         return family_processes(self.database, replace(settings, threads=1), count)
 

@@ -32,7 +32,7 @@ from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 
-_JOB_KEYS = (
+JOB_KEYS = (
     "name", "modelSeeds", "sequences", "bondedAtomPairs", "userCCD", "userCCDPath", "dialect", "version",
 )  # fmt: skip
 _VERSIONS = {"alphafold3": (1, 2, 3, 4), "alphafoldserver": (1,)}
@@ -41,7 +41,7 @@ _POLYMERS = {
     "rna": MoleculeKind.RNA, "rnaSequence": MoleculeKind.RNA,
     "dna": MoleculeKind.DNA, "dnaSequence": MoleculeKind.DNA,
 }  # fmt: skip
-_POLYMER_KEYS = (
+POLYMER_KEYS = (
     "id", "count", "sequence", "modifications", "description", "unpairedMsa", "unpairedMsaPath", "pairedMsa",
     "pairedMsaPath", "templates", "glycans", "useStructureTemplate", "maxTemplateDate",
 )  # fmt: skip
@@ -69,7 +69,7 @@ def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> li
 
 def _job(content: MappingWithLines, path: str) -> Job:
     """Return a job."""
-    check_keys(content, _JOB_KEYS, path)
+    check_keys(content, JOB_KEYS, path)
     dialect = content.get("dialect", "alphafold3")
     if dialect not in _VERSIONS:
         reason = f"unknown dialect {dialect!r}: expected {' or '.join(_VERSIONS)}"
@@ -122,7 +122,7 @@ def _chains(entity: MappingWithLines, free_names: Iterator[str], path: str) -> t
 
 def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Polymer:
     """Return a polymer."""
-    check_keys(entity, _POLYMER_KEYS, path)
+    check_keys(entity, POLYMER_KEYS, path)
     line = entity.line_of("sequence")
     sequence = clean_polymer(required_text(entity, "sequence", path), kind, path, line)
     is_protein = kind == MoleculeKind.PROTEIN

@@ -146,7 +146,7 @@ class CacheRun:
                 unsearched.append((name, query))
         if not unsearched and not complexes:
             return
-        stage = SearchStage(self.database.make_searcher(database), self.alignment, show_progress=False)
+        stage = SearchStage(self.database.make_joined(database), self.alignment, show_progress=False)
         with TargetLocks(Event()) as locks:
             results = chain(
                 stage.run(unsearched, store),

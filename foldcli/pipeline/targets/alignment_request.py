@@ -29,7 +29,7 @@ class AlignmentRequest:
     @classmethod
     def to_database(cls, database: TargetDatabase, settings: AlignmentSettings) -> "AlignmentRequest":
         """Make a request to an opened database."""
-        return cls(database.manifest.checksums, settings)
+        return cls(database.checksums, settings)
 
     def identity(self, query: FastaRecord | Complex) -> dict[str, Any]:
         """Return everything that the alignment of a query or a complex depends on."""
