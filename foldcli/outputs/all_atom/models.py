@@ -9,6 +9,7 @@ from foldcli.outputs.layout import ModelKind
 from foldcli.outputs.model_files import ModelResult, PredictedModel, WriteFile
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
+from model.prediction import Extra
 
 if TYPE_CHECKING:
     from model.all_atom.files import AllAtomFiles
@@ -33,7 +34,7 @@ class AllAtomModel:
 
     prediction: Any
     num_recycles: int
-    extras: tuple[str, ...]
+    extras: tuple[Extra, ...]
     restraints: Any = field(repr=False)
     templates: tuple[Any, ...] = ()
 
@@ -63,7 +64,7 @@ class AllAtomModels:
             num_recycles=content.num_recycles,
             seconds=round(model.seconds, 3),
             fingerprint=model.fingerprint,
-            extras=tuple(content.extras),
+            extras=content.extras,
             iptm=prediction.iptm,
             num_chains=prediction.num_chains,
             ranking_score=round(prediction.ranking_score, 4),
