@@ -271,10 +271,6 @@ class PartialFile:
             raise
         return stream
 
-    def resume(self) -> IO[bytes]:
-        """Open the file for appending."""
-        return self.path.open("ab", buffering=0)
-
     def remove(self) -> None:
         """Delete the file and its record."""
         for path in (self.path, self._record):
@@ -358,7 +354,7 @@ class Download:
                 stream = self.partial_file.start(remote)
             elif remote is not None and _continues(response, remote, offset):
                 self._check_space_for(remote)
-                stream = self.partial_file.resume()
+                stream = self.partial_file.path.open("ab", buffering=0)
             elif validator is None:
                 raise TransientError(f"{self.url}: the server answers {response.status}")
             else:

@@ -9,11 +9,9 @@ import numpy as np
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report.data.molecules import MoleculeModel, MoleculeResult, chain_kinds, token_chains
 from foldcli.report.data.page_data import (
-    CHAIN_COLOURS,
-    CONFIDENCE_CLASSES,
-    IDENTITY_COLOURS,
+    CONFIDENCE_LEGEND,
     MAX_PAE,
-    PAE_COLOURS,
+    PALETTES,
     pack_array,
     superpositions,
 )
@@ -24,7 +22,6 @@ from model.all_atom.checks import CHECKS
 
 SCRIPTS = ("state.js", "plot.js", "pae.js", "drawing.js", "viewer.js", "molecules.js", "tables.js")
 MAX_ROWS = 200
-_CLASS_RANGES = ("over 90", "70 to 90", "50 to 70", "under 50")
 
 
 def molecules_page(result: MoleculeResult, viewer: Viewer, viewer_script: str = "") -> str:
@@ -50,9 +47,7 @@ def molecules_page(result: MoleculeResult, viewer: Viewer, viewer_script: str = 
         viewer_script=quote(viewer_script),
         viewer_missing=viewer.missing,
         viewer_version=viewer.version,
-        confidence_classes=[
-            (name, bounds) for (_, name, _), bounds in zip(CONFIDENCE_CLASSES, _CLASS_RANGES, strict=True)
-        ],
+        confidence_classes=CONFIDENCE_LEGEND,
         chains=_chain_rows(result),
         pae={"mean": f"{best.pae.mean:.1f}", "block": best.pae.block, "step": PAE_STEP, "maximum": MAX_PAE},
         check_names=CHECKS,
@@ -228,13 +223,7 @@ def _page_data(result: MoleculeResult) -> dict[str, Any]:
             for model, positions in zip(result.models, moved, strict=True)
         ],
         "paeStep": PAE_STEP,
-        "palettes": {
-            "confidence": list(map(list, CONFIDENCE_CLASSES)),
-            "pae": PAE_COLOURS,
-            "maxPae": MAX_PAE,
-            "identity": IDENTITY_COLOURS,
-            "chains": CHAIN_COLOURS,
-        },
+        "palettes": PALETTES,
     }
 
 

@@ -10,7 +10,13 @@ from urllib.parse import quote
 from foldcli.outputs.layout import FileKind
 from foldcli.report.data.alignment import AlignmentSummary, HitRow
 from foldcli.report.data.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
-from foldcli.report.data.page_data import CONFIDENCE_CLASSES, MAX_PAE, confidence_class, page_data
+from foldcli.report.data.page_data import (
+    CONFIDENCE_CLASSES,
+    CONFIDENCE_LEGEND,
+    MAX_PAE,
+    confidence_class,
+    page_data,
+)
 from foldcli.report.data.result import PAE_STEP, RankedModel, TargetResult, link_from_page
 from foldcli.report.data.template_rows import MAX_TEMPLATE_ROWS, read_template_rows
 from foldcli.report.rendering import render_page
@@ -21,7 +27,6 @@ SCRIPTS = (
     "state.js", "atoms.js", "plot.js", "drawing.js", "tube.js", "viewer.js", "cartoon.js", "structure.js",
     "pae.js", "plddt.js", "coverage.js", "page.js", "tables.js",
 )  # fmt: skip
-_CLASS_RANGES = ("over 90", "70 to 90", "50 to 70", "under 50")
 # alignment columns per line
 _LINE_WIDTH = 60
 _TAG = re.compile(r"(?P<network>.+)_seed_(?P<seed>\d+)")
@@ -97,9 +102,7 @@ def target_page(
         viewer_script=quote(viewer_script),
         viewer_missing=viewer.missing,
         viewer_version=viewer.version,
-        confidence_classes=[
-            (name, bounds) for (_, name, _), bounds in zip(CONFIDENCE_CLASSES, _CLASS_RANGES, strict=True)
-        ],
+        confidence_classes=CONFIDENCE_LEGEND,
         shares=_confidence_shares(best),
         plddt_label=(
             f"{result.confidence} along the chain; best model: median {statistics.median(best.plddt):.1f}, "

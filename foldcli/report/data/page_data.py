@@ -32,6 +32,21 @@ MAX_PAE = 31.75
 IDENTITY_COLOURS = ("#f0a43a", "#b9ad8a", "#56a8dc", "#1668b8")
 # colours of consecutive chains, by Okabe and Ito (2008), distinguishable with any kind of colour vision
 CHAIN_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8a8f98")
+# the colours by the names that the page's scripts give them
+PALETTES = {
+    "confidence": list(map(list, CONFIDENCE_CLASSES)),
+    "pae": PAE_COLOURS,
+    "maxPae": MAX_PAE,
+    "identity": IDENTITY_COLOURS,
+    "chains": CHAIN_COLOURS,
+}
+# name and range of each class
+CONFIDENCE_LEGEND = [
+    (name, bounds)
+    for (_, name, _), bounds in zip(
+        CONFIDENCE_CLASSES, ("over 90", "70 to 90", "50 to 70", "under 50"), strict=True
+    )
+]
 
 
 def confidence_class(plddt: float) -> int:
@@ -74,13 +89,7 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
         "models": models,
         "paeStep": PAE_STEP,
         "coverage": None if coverage is None else _coverage_data(coverage),
-        "palettes": {
-            "confidence": list(map(list, CONFIDENCE_CLASSES)),
-            "pae": PAE_COLOURS,
-            "maxPae": MAX_PAE,
-            "identity": IDENTITY_COLOURS,
-            "chains": CHAIN_COLOURS,
-        },
+        "palettes": PALETTES,
     }
 
 
