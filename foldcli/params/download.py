@@ -223,14 +223,15 @@ class RemoteFile:
     md5: str | None
 
     @classmethod
-    def from_headers(cls, url: str, length: int | None, headers: Message) -> "RemoteFile":
-        """Read a response's headers; `length` is that of the whole file, also in a partial response."""
+    def from_headers(cls, url: str, headers: Message, length: str | None = None) -> "RemoteFile":
+        """Read a response's headers; `length` is that of the whole file if the response is partial."""
         etag = headers.get("ETag")
         # x-goog-hash: crc32c=AAAAAA==,md5=…; the header may be repeated, once for each hash
         hashes = ",".join(headers.get_all("x-goog-hash", [])).split(",")
         md5 = next((entry.strip()[4:] for entry in hashes if entry.strip().startswith("md5=")), None)
         strong_etag = etag if etag and not etag.startswith("W/") else None
-        return cls(url, length, strong_etag, headers.get("Last-Modified"), md5)
+        size = _parse_number(headers.get("Content-Length") if length is None else length)
+        return cls(url, size, strong_etag, headers.get("Last-Modified"), md5)
 
     @property
     def validator(self) -> str | None:
@@ -349,7 +350,7 @@ class Download:
                 if offset:
                     reason = _reason_to_restart(remote, response)
                     self.notify(f"{self.url}: {reason}; starting from the beginning")
-                remote, offset = _describe_whole_file(self.url, response), 0
+                remote, offset = RemoteFile.from_headers(self.url, response.headers), 0
                 self._check_space_for(remote)
                 stream = self.partial_file.start(remote)
             elif remote is not None and _continues(response, remote, offset):
@@ -415,12 +416,6 @@ class Download:
             raise
 
 
-def _describe_whole_file(url: str, response: HTTPResponse) -> RemoteFile:
-    """Return the version of a file that a response has in full."""
-    length = _parse_number(response.headers.get("Content-Length"))
-    return RemoteFile.from_headers(url, length, response.headers)
-
-
 def _continues(response: HTTPResponse, remote: RemoteFile, offset: int) -> bool:
     """Return True if a response has the rest of a file from an offset on.
 
@@ -429,7 +424,7 @@ def _continues(response: HTTPResponse, remote: RemoteFile, offset: int) -> bool:
     unit, _, content_range = response.headers.get("Content-Range", "").partition(" ")
     extent, _, total = content_range.partition("/")
     first = extent.partition("-")[0]
-    answered = RemoteFile.from_headers(remote.url, _parse_number(total), response.headers)
+    answered = RemoteFile.from_headers(remote.url, response.headers, total)
     return (
         (response.status, unit, _parse_number(first)) == (206, "bytes", offset)
         and answered.length in (remote.length, None)
@@ -443,7 +438,7 @@ def _reason_to_restart(remote: RemoteFile | None, response: HTTPResponse) -> str
         return "the existing bytes are from another download"
     if remote.validator is None:
         return "the server did not identify the version of the existing bytes"
-    unchanged = _describe_whole_file(remote.url, response) == remote
+    unchanged = RemoteFile.from_headers(remote.url, response.headers) == remote
     return "the server cannot resume downloads" if unchanged else "the file on the server has changed"
 
 
