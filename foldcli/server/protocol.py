@@ -230,7 +230,7 @@ class SearchRequest:
         try:
             request = to_record(message, _Request)
         except ValueError as error:
-            raise InputError(f"not a request: {error}") from None
+            raise InputError(f"not a request: {error!s:.200}") from None
         settings = SearchSettings(threads=threads, **msgspec.structs.asdict(request.settings))
         return cls([_parse_query(query) for query in request.queries], settings)
 
