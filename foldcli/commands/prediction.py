@@ -72,7 +72,7 @@ class SearchOptions:
 
         assert self.database is not None
         database = DatabaseSource(self.database, device, self.further).open_existing()
-        request = None if database is None else AlignmentRequest.to_database(database, self.alignment)
+        request = None if database is None else AlignmentRequest(database.checksums, self.alignment)
         return request, database_heading(self.database, database)
 
     def start_process(self, device: str) -> "SearchProcess":

@@ -1,12 +1,11 @@
 """Reports of finished targets. A target whose report fails keeps its structures, and the run says so."""
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from foldcli.errors import describe, log_bug
-from foldcli.logs import logger
+from foldcli.logs import logger, warn_once
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.data.alignment import AlignmentSummary, read_alignment_summary
@@ -117,12 +116,6 @@ def try_report(files: TargetFiles, done: dict[str, Any], settings: ReportSetting
     return None
 
 
-@cache
-def _warn_of_missing_viewer(reason: str) -> None:
-    """Log why reports have no cartoon, once for all folders."""
-    logger.warning("the reports have no cartoon: %s", reason)
-
-
 def make_index(out: Path, settings: ReportSettings) -> None:
     """Write or update the index of a folder.
 
@@ -134,7 +127,7 @@ def make_index(out: Path, settings: ReportSettings) -> None:
     if not settings.page:
         return
     if missing := load_viewer().missing:
-        _warn_of_missing_viewer(missing)
+        warn_once(f"the reports have no cartoon: {missing}")
     write_index(out)
 
 

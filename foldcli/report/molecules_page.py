@@ -22,7 +22,7 @@ from foldcli.report.rendering import render_page, viewer_values
 from foldcli.report.viewer import Viewer
 from model.all_atom.checks import CHECKS
 
-SCRIPTS = ("state.js", "plot.js", "pae.js", "molecules.js", "tables.js")
+SCRIPTS = ("state.js", "plot.js", "pae.js", "drawing.js", "viewer.js", "molecules.js", "tables.js")
 MAX_ROWS = 200
 
 

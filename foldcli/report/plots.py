@@ -117,10 +117,6 @@ def _add_scale(figure: Figure, scale: ScalarMappable, label: str, top: float) ->
     figure.colorbar(scale, cax=figure.add_axes(box), label=label)
 
 
-def _colormap(name: str, stops: tuple[str, ...]) -> LinearSegmentedColormap:
-    return LinearSegmentedColormap.from_list(name, stops)
-
-
 def _title_pad(chains: Chains) -> float:
     """Return the space between axes and title in points, with room for the names of several chains."""
     return float(matplotlib.rcParams["axes.titlepad"]) if len(chains) == 1 else 18.0
@@ -178,7 +174,7 @@ def _coverage(coverage: Coverage, chains: Chains) -> Figure:
     top = _top_margin(chains, title)
     figure = _figure(8, 5)
     (axes,) = _panels(figure, _SCALE_MARGIN, top)
-    colormap = _colormap("identity", IDENTITY_COLOURS)
+    colormap = LinearSegmentedColormap.from_list("identity", IDENTITY_COLOURS)
     image = np.empty((*coverage.occupancy.shape, 4))
     image[...] = colormap(coverage.identity)[:, None]
     image[..., 3] = coverage.occupancy
@@ -249,7 +245,7 @@ def _pae(result: TargetResult) -> Figure:
     figure = _figure(3 * columns + 1.2, 3.3 * rows)
     panels = _panels(figure, _SCALE_MARGIN, top, rows, columns)
     length = len(result.sequence)
-    norm, colormap = Normalize(0, MAX_PAE), _colormap("pae", PAE_COLOURS)
+    norm, colormap = Normalize(0, MAX_PAE), LinearSegmentedColormap.from_list("pae", PAE_COLOURS)
     for axes, (rank, pae) in zip(panels, ranks_and_maps, strict=False):
         # the last cell may cover fewer residues than the others
         end = len(pae.cells) * pae.block + 0.5

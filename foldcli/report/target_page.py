@@ -18,8 +18,8 @@ from foldcli.report.viewer import Viewer
 from foldcli.units import format_bytes, format_duration
 
 SCRIPTS = (
-    "state.js", "atoms.js", "plot.js", "tube.js", "cartoon.js", "structure.js", "pae.js", "plddt.js",
-    "coverage.js", "page.js", "tables.js",
+    "state.js", "atoms.js", "plot.js", "drawing.js", "tube.js", "viewer.js", "cartoon.js", "structure.js",
+    "pae.js", "plddt.js", "coverage.js", "page.js", "tables.js",
 )  # fmt: skip
 # alignment columns per line
 _LINE_WIDTH = 60

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from model.alphafold2.modules.config import ModelConfig
-from model.dataclass_mapping import from_mapping
+from msa.base.json_files import parse_json
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,7 @@ class KernelRequest:
     @classmethod
     def from_json(cls, line: str) -> "KernelRequest":
         """Read a request from a line of `to_json`."""
-        values = json.loads(line)
-        values["capability"] = tuple(values["capability"])
-        values["networks"] = tuple(from_mapping(ModelConfig, network) for network in values["networks"])
-        return cls(**values)
+        return parse_json(line, cls)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 from foldcli.logs import logger
 from foldcli.outputs.layout import ModelKind
 from foldcli.outputs.model_files import ModelResult, PredictedModel, WriteFile
+from model.prediction import Extra
 
 if TYPE_CHECKING:
     from model.output.files import AllAtomFiles
@@ -30,7 +31,7 @@ class AllAtomModel:
 
     prediction: Any
     num_recycles: int
-    extras: tuple[str, ...]
+    extras: tuple[Extra, ...]
     restraints: Any = field(repr=False)
     templates: tuple[Any, ...] = ()
 
@@ -60,7 +61,7 @@ class AllAtomModels:
             num_recycles=content.num_recycles,
             seconds=round(model.seconds, 3),
             fingerprint=model.fingerprint,
-            extras=tuple(content.extras),
+            extras=content.extras,
             iptm=prediction.iptm,
             num_chains=prediction.num_chains,
             ranking_score=round(prediction.ranking_score, 4),

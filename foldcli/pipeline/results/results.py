@@ -29,7 +29,7 @@ from foldcli.outputs.model_files import (
 )
 from foldcli.outputs.network_note import plddt_warning
 from foldcli.pipeline.processes.worker_pool import WorkerPool
-from foldcli.pipeline.results.relaxation import RelaxStage, relax_model
+from foldcli.pipeline.results.relaxation import RelaxStage, RelaxTask, relax_model
 from foldcli.pipeline.search.stores import SEARCH_FILES
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.plan import TargetPlan
@@ -383,7 +383,7 @@ class ResultStage:
                 self._submit(self.pool, finish_target, task, partial(self._on_target_finished, target))
 
         for result in [result for result in best if result.tag in pending]:
-            relax_task = stage.make_task(target.name, folder, result)
+            relax_task = RelaxTask(target.name, folder, result, stage.settings)
             self._submit(stage.pool, relax_model, relax_task, partial(on_relaxed, result.tag))
 
     def _on_target_finished(self, target: TargetRun, future: "Future[DoneRecord]") -> None:

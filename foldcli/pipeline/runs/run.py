@@ -45,14 +45,19 @@ from foldcli.pipeline.results.relaxation import RelaxStage
 from foldcli.pipeline.results.results import ResultStage, load_libraries
 from foldcli.pipeline.runs.jobs import JobPreparation, PreparedTarget, TargetStep
 from foldcli.pipeline.runs.network_stage import NetworkStage
-from foldcli.pipeline.runs.queue import SharedIterator, SharedTargets, no_usable_worker, share_targets
+from foldcli.pipeline.runs.queue import (
+    SharedIterator,
+    SharedTargets,
+    in_run_order,
+    no_usable_worker,
+    share_targets,
+)
 from foldcli.pipeline.runs.state import RunSettings, RunState
 from foldcli.pipeline.search.ahead import search_ahead
 from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
 from foldcli.pipeline.targets.layouts import layout_of
-from foldcli.pipeline.targets.order import in_run_order
 from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import MissingError
 from msa.gpu.device.process_state import short_switch_interval

@@ -33,7 +33,6 @@ MAX_PAE = 31.75
 IDENTITY_COLOURS = ("#f0a43a", "#b9ad8a", "#56a8dc", "#1668b8")
 # colours of consecutive chains, by Okabe and Ito (2008), distinguishable with any kind of colour vision
 CHAIN_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8a8f98")
-
 # the colours as the pages' scripts read them
 PALETTES: Mapping[str, Any] = {
     "confidence": list(map(list, CONFIDENCE_CLASSES)),
