@@ -193,6 +193,13 @@ def representative_atoms(inputs: AlphaFold3Inputs) -> torch.Tensor:
     return torch.where(inputs.is_atomized, inputs.start_atom_index, standard)
 
 
+def has_representative(inputs: AlphaFold3Inputs) -> torch.Tensor:
+    """Return the tokens that have a representative atom, bool [N]."""
+    polymer = inputs.is_protein | inputs.is_rna | inputs.is_dna
+    known = polymer & (by_residue_type(inputs, _REPRESENTATIVES) >= 0)
+    return (inputs.is_atomized | known) & inputs.token_mask.bool()
+
+
 def by_residue_type(inputs: AlphaFold3Inputs, table: Sequence) -> torch.Tensor:
     """Look up a table of residue types for each token, [N, ...]."""
     return torch.tensor(table, device=inputs.restype.device)[inputs.restype.argmax(dim=-1)]
