@@ -76,9 +76,9 @@ class Crop:
 
     Args:
         molecules: its molecules.
-        symmetries: equivalent orders of the atoms of a residue or ligand, int64 [P, n]: for each of its n atoms
-            in the crop, the index among all its atoms in the experiment; by entity, copy and component. Those
-            without an entry are whole and have one order.
+        symmetries: equivalent orders of the atoms of a residue or ligand, int64 [P, n]: for each of its n
+            atoms in the crop, the index among all its atoms in the experiment; by entity, copy and component.
+            Those without an entry are whole and have one order.
     """
 
     molecules: Molecules
