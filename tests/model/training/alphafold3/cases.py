@@ -109,3 +109,22 @@ def make_case(
         "resolved": draw(atoms, 2),
     }
     return Case(features, positions * known[:, None], known, outputs)
+
+
+def gradient_case() -> tuple[Case, np.ndarray]:
+    """Return the case on which gradients were recorded, and noised copies of its structure."""
+    features = read_features()
+    generator = np.random.default_rng(14)
+    case = make_case(features, 12, resolved=generator.random(len(features["atom_mask"])) < 0.9)
+    noise = generator.standard_normal((COPIES, len(case.positions), 3))
+    noisy = case.positions + case.outputs["sigmas"][:, None, None] * noise
+    return case, noisy * case.resolved[:, None]
+
+
+def sketch(name: str, gradient: np.ndarray, products: int = 4) -> np.ndarray:
+    """Return the norm of a gradient, and its products with random vectors that depend on its name."""
+    generator = np.random.default_rng(list(name.encode()))
+    flat = gradient.astype(np.float64).ravel()
+    return np.array(
+        [np.linalg.norm(flat), *(flat @ generator.standard_normal(len(flat)) for _ in range(products))]
+    )

@@ -1,14 +1,13 @@
 """Record the losses of OpenFold3's code, and their gradients' norms, for test_losses.py.
 
-Run it in an environment with openfold3 0.5.0:
+Run it from the root of the repository in an environment with openfold3 0.5.0:
 
-    python tests/model/training/alphafold3/record_losses.py
+    PYTHONPATH=. python tests/model/training/alphafold3/record_losses.py
 
 It writes data/losses.json next to this file.
 """
 
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -16,8 +15,7 @@ from openfold3.core.loss import diffusion
 from openfold3.core.loss.loss_module import OpenFold3Loss
 from openfold3.projects.of3_all_atom.config.model_config import model_config
 
-sys.path.insert(0, str(Path(__file__).parent))
-from cases import Case, cases
+from tests.model.training.alphafold3.cases import Case, cases
 
 OUTPUTS = {
     "denoised": "atom_positions_diffusion",

@@ -1,21 +1,25 @@
 """Record OpenFold3's assignment of experimental atoms to predicted ones, for test_permutation.py.
 
-Run it in an environment with openfold3 0.5.0:
+Run it from the root of the repository in an environment with openfold3 0.5.0:
 
-    python tests/model/training/alphafold3/record_permutation.py
+    PYTHONPATH=. python tests/model/training/alphafold3/record_permutation.py
 
 It writes data/permutation.json next to this file.
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 from openfold3.core.utils.permutation_alignment import single_batch_multi_chain_permutation_alignment
 
-sys.path.insert(0, str(Path(__file__).parent))
-from symmetric_cases import CASES, RESIDUE_ATOMS, SymmetricCase, Table, make_case
+from tests.model.training.alphafold3.symmetric_cases import (
+    CASES,
+    RESIDUE_ATOMS,
+    SymmetricCase,
+    Table,
+    make_case,
+)
 
 
 def features(table: Table) -> dict[str, torch.Tensor]:
