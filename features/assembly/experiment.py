@@ -196,8 +196,8 @@ def _residue_numbers(span: gemmi.ResidueSpan, entity: Entity) -> dict[str, int]:
     """Return the 1-based number in the job of each residue of a chain, by name and number in the file."""
     numbers = {}
     for order, residue in enumerate(span, 1):
-        by_label = isinstance(entity, Polymer) and residue.label_seq is not None
-        numbers[f"{residue.seqid} {residue.name}"] = residue.label_seq if by_label else order
+        number = residue.label_seq if isinstance(entity, Polymer) else None
+        numbers[f"{residue.seqid} {residue.name}"] = order if number is None else number
     return numbers
 
 
@@ -220,24 +220,21 @@ def _bonds(
             names = {copy.chain: copy.name for copy in copies if copy.operator == operator}
             if any(chain not in names or residue not in numbers[chain] for chain, residue, _ in places):
                 continue
-            atoms = [
+            first, second = (
                 BondedAtom(names[chain], numbers[chain][residue], name) for chain, residue, name in places
-            ]
-            if frozenset(atoms) not in seen and not _in_polymer(atoms, structure, places):
-                seen.add(frozenset(atoms))
-                yield Bond(*atoms)
+            )
+            pair = frozenset((first, second))
+            if pair not in seen and not _in_polymer(first, second, structure, places[0][0]):
+                seen.add(pair)
+                yield Bond(first, second)
 
 
-def _in_polymer(
-    atoms: list[BondedAtom], structure: gemmi.Structure, places: list[tuple[str, str, str]]
-) -> bool:
+def _in_polymer(first: BondedAtom, second: BondedAtom, structure: gemmi.Structure, chain: str) -> bool:
     """Return whether a bond joins neighbours of one polymer, as its sequence implies."""
-    first, second = atoms
-    entity = structure.get_entity_of(structure[0].get_subchain(places[0][0]))
+    entity = structure.get_entity_of(structure[0].get_subchain(chain))
     is_polymer = entity is not None and entity.entity_type == gemmi.EntityType.Polymer
-    names = {first.atom, second.atom}
     neighbours = first.chain == second.chain and abs(first.residue - second.residue) == 1
-    return is_polymer and neighbours and (names == {"C", "N"} or names == {"O3'", "P"})
+    return is_polymer and neighbours and {first.atom, second.atom} in ({"C", "N"}, {"O3'", "P"})
 
 
 def _coordinates(span: gemmi.ResidueSpan, numbers: dict[str, int], copy: _Copy) -> Coordinates:
