@@ -90,6 +90,8 @@ def read_structure(path: str | os.PathLike[str], keep_modified: bool = False) ->
             remarks += _divide_molecules(structure, names)
         else:
             raise InputError("neither an mmCIF nor a PDB file", path)
+    except InputError:
+        raise
     except (ValueError, RuntimeError, IndexError) as error:
         line, reason = None, " ".join(str(error).split())
         if match := _GEMMI_LOCATION.match(reason):

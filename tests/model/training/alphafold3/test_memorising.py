@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from features.alphafold3.crops import CropKind, TokenPlaces, choose_tokens, crop_features
 from features.alphafold3.inputs import Settings, build_sample
-from features.alphafold3.labels import MoleculeTable, molecule_table
-from features.assembly.experiment import read_complex
+from features.training.crops import CropKind, TokenPlaces, choose_tokens, crop_features
+from features.training.experiment import read_complex
+from features.training.labels import MoleculeTable, molecule_table
 from model.alphafold2.modules.config import PairConfig
 from model.alphafold3.config import OPENBIND, AlphaFold3Config, AtomConfig, ConfidenceConfig, MsaModuleConfig
 from model.alphafold3.inputs import AlphaFold3Inputs

@@ -7,11 +7,11 @@ import gemmi
 import numpy as np
 import pytest
 
-from features.assembly.experiment import ExperimentalComplex, read_complex
 from features.assembly.job import Bond, BondedAtom, Ligand, Modification, Polymer
 from features.assembly.tokens import build_tokens
 from features.chemistry.errors import UnknownAtom
 from features.chemistry.residue_classes import MoleculeKind
+from features.training.experiment import ExperimentalComplex, read_complex
 from msa.base.errors import InputError
 
 ENTRIES = Path(__file__).parents[1] / "templates" / "data"

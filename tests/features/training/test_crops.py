@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from features.alphafold3.crops import (
+from features.alphafold3.inputs import Settings, build_sample
+from features.assembly.atoms import build_atoms
+from features.assembly.job import Bond, BondedAtom, Job, Ligand, Polymer
+from features.assembly.tokens import build_tokens
+from features.chemistry.residue_classes import MoleculeKind
+from features.training.crops import (
     INTERFACE_DISTANCE,
     CropKind,
     CropWeights,
@@ -16,13 +21,8 @@ from features.alphafold3.crops import (
     choose_tokens,
     crop_features,
 )
-from features.alphafold3.inputs import Settings, build_sample
-from features.alphafold3.labels import MoleculeTable, molecule_table
-from features.assembly.atoms import build_atoms
-from features.assembly.experiment import ExperimentalComplex, read_complex
-from features.assembly.job import Bond, BondedAtom, Job, Ligand, Polymer
-from features.assembly.tokens import build_tokens
-from features.chemistry.residue_classes import MoleculeKind
+from features.training.experiment import ExperimentalComplex, read_complex
+from features.training.labels import MoleculeTable, molecule_table
 
 ENTRIES = Path(__file__).parents[1] / "templates" / "data"
 
