@@ -24,7 +24,8 @@ def alignment(mobile: torch.Tensor, target: torch.Tensor, weights: torch.Tensor)
     total = weights.sum(dim=-2, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
     mobile_centre, target_centre = ((weights * x).sum(dim=-2, keepdim=True) / total for x in (mobile, target))
     covariance = (weights * (target - target_centre)).transpose(-1, -2) @ (mobile - mobile_centre)
-    left, _, right = torch.linalg.svd(covariance)
+    # a network that diverged makes the translation, and so the losses, not finite instead of an error here
+    left, _, right = torch.linalg.svd(covariance.nan_to_num(0.0, 0.0, 0.0))
     # the last axis is reversed where the closest orthogonal matrix is a reflection
     proper = torch.ones_like(covariance[..., 0])
     proper[..., -1] = torch.where(torch.linalg.det(left @ right) < 0, -1.0, 1.0)

@@ -1,6 +1,7 @@
 """A tiny all-atom network, trained from the beginning on parts of two real complexes."""
 
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,12 @@ from model.alphafold2.modules.config import PairConfig
 from model.alphafold3.config import OPENBIND, AlphaFold3Config, AtomConfig, ConfidenceConfig, MsaModuleConfig
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
+from model.errors import ConfigError, TrainingDiverged
 from model.training.alphafold3.initialization import initialize
-from model.training.alphafold3.losses import LossWeights, total_loss
-from model.training.alphafold3.network import PassSettings, run_pass, trained_parameters
-from model.training.alphafold3.noise import SeededTrainingDraws
-from model.training.alphafold3.permutation import Crop, Experiment, Molecules, best_targets
+from model.training.alphafold3.losses import LossWeights
+from model.training.alphafold3.network import PassSettings, trained_parameters
+from model.training.alphafold3.permutation import Crop, Experiment, Molecules
+from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
 
 ENTRIES = Path(__file__).parents[3] / "features" / "templates" / "data"
 SETTINGS = PassSettings(copies=8, rollout_steps=2, most_cycles=1, dropout=False)
@@ -55,7 +57,8 @@ def molecules(table: MoleculeTable) -> Molecules:
     return Molecules(**{name: torch.as_tensor(x) for name, x in columns.items()})
 
 
-def sample(name: str) -> tuple[AlphaFold3Inputs, Crop, Experiment]:
+@cache
+def sample(name: str) -> AllAtomSample:
     """Return a crop of an entry with its experimental structure."""
     known = read_complex(ENTRIES / f"{name}.cif.gz")
     whole = build_sample(known.job, Settings(templates=1))
@@ -64,7 +67,7 @@ def sample(name: str) -> tuple[AlphaFold3Inputs, Crop, Experiment]:
     tokens = choose_tokens(places, TOKENS, CropKind.INTERFACE, np.random.default_rng(1))
     cropped = table.crop(tokens)
     symmetries = {key: torch.as_tensor(x) for key, x in cropped.symmetries.items()}
-    return (
+    return AllAtomSample(
         AlphaFold3Inputs.from_arrays(crop_features(whole.features, tokens)),
         Crop(molecules(cropped), symmetries),
         Experiment(molecules(table), torch.as_tensor(known.positions), torch.as_tensor(known.resolved)),
@@ -94,39 +97,72 @@ def test_blocks_start_without_effect() -> None:
     assert torch.equal(updated[1], pair)
 
 
+def make_trainer(samples: list[AllAtomSample], **changes: object) -> AllAtomTrainer:
+    """Return a run that takes the samples in turn."""
+    network = AlphaFold3(tiny_config(), "reference")
+    initialize(network, seed=1)
+    weights = replace(LossWeights(), distogram=0.3, plddt=0.01, pae=0.01, pde=0.01, resolved=0.01)
+    settings = AllAtomSettings(learning_rate=3e-3, warmup_steps=1, losses=weights, passes=SETTINGS)
+    return AllAtomTrainer(
+        network, lambda number: samples[number % len(samples)], replace(settings, **changes)
+    )
+
+
 @pytest.mark.slow
 def test_a_tiny_network_memorises_two_complexes() -> None:
-    samples = [sample("1lcd"), sample("4cup")]  # a protein with DNA, and one with a ligand
-    config = tiny_config()
-    network = AlphaFold3(config, "reference")
-    initialize(network, seed=1)
-    network.requires_grad_(False)
-    parameters = list(trained_parameters(network).values())
-    for parameter in parameters:
-        parameter.requires_grad_(True)
-    optimizer = torch.optim.Adam(parameters, lr=3e-3, betas=(0.9, 0.95))
-    weights = replace(LossWeights(), distogram=0.3, plddt=0.01, pae=0.01, pde=0.01, resolved=0.01)
-    history: list[dict[str, float]] = []
-    for step in range(120):
-        inputs, crop, experiment = samples[step % 2]
-        output, targets = run_pass(
-            network,
-            inputs,
-            lambda positions, crop=crop, experiment=experiment: best_targets(crop, experiment, positions),
-            SeededTrainingDraws(step),
-            SETTINGS,
-        )
-        total, terms = total_loss(output, inputs, targets, weights, config.diffusion.sigma_data)
-        optimizer.zero_grad()
-        total.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 10.0)
-        optimizer.step()
-        history.append({"total": total.item()} | {name: term.item() for name, term in terms.items()})
+    trainer = make_trainer([sample("1lcd"), sample("4cup")])  # a protein with DNA, and one with a ligand
+    history = [trainer.step().terms for _ in range(120)]
     first, last = (
         {name: float(np.mean([x[name] for x in part])) for name in history[0]}
         for part in (history[:20], history[-20:])
     )
     assert all(np.isfinite(list(x.values())).all() for x in history)
     assert last["distogram"] < 0.6 * first["distogram"]
-    assert last["total"] < 0.7 * first["total"]
-    assert asdict(weights).keys() - {"bond"} <= last.keys()
+    assert last["loss"] < 0.7 * first["loss"]
+    assert asdict(LossWeights()).keys() - {"bond"} <= last.keys()
+
+
+def test_a_run_continues_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
+    samples = [sample("4cup")]
+    dropout = replace(SETTINGS, copies=2, dropout=True)
+    whole = make_trainer(samples, passes=dropout)
+    expected = [whole.step() for _ in range(4)]
+    first = make_trainer(samples, passes=dropout)
+    for _ in range(2):
+        first.step()
+    first.save(tmp_path)
+    second = make_trainer(samples, passes=dropout)
+    second.load(tmp_path)
+    assert [second.step() for _ in range(2)] == expected[2:]
+    for name in ("values", "average"):
+        assert torch.equal(getattr(second.flat, name), getattr(whole.flat, name))
+    assert expected[0].terms["loss"] != expected[1].terms["loss"]
+
+
+def test_frozen_parameters_and_biases_that_openfold3_lacks_do_not_change() -> None:
+    trainer = make_trainer([sample("4cup")], frozen=("diffusion_module.atom_attn_enc.", "aux_heads."))
+    before = {name: x.detach().clone() for name, x in trainer.network.named_parameters()}
+    for _ in range(3):
+        trainer.step()
+    changed = {name for name, x in trainer.network.named_parameters() if not torch.equal(x, before[name])}
+    assert any(name.startswith("diffusion_module.atom_attn_dec.") for name in changed)
+    assert not any(name.startswith(trainer.settings.frozen) for name in changed)
+    assert changed <= trained_parameters(trainer.network).keys()
+    with pytest.raises(ConfigError, match="frozen: no parameter begins with 'msa_modul_'"):
+        make_trainer([], frozen=("msa_modul_",))
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
+    good = sample("4cup")
+    broken = replace(good.inputs, ref_pos=good.inputs.ref_pos * torch.nan)
+    trainer = make_trainer([replace(good, inputs=broken)], max_skipped=1)
+    values = trainer.flat.values.clone()
+    assert trainer.step().skipped
+    assert torch.equal(trainer.flat.values, values)
+    with pytest.raises(TrainingDiverged, match="2 steps in a row"):
+        trainer.step()
+
+
+def test_the_learning_rate_rises_and_decays_in_steps() -> None:
+    settings = AllAtomSettings(learning_rate=1.0, warmup_steps=10, decay_every=100, decay_factor=0.5)
+    assert [settings.rate(step) for step in (0, 4, 9, 99, 100, 250)] == [0.1, 0.5, 1.0, 1.0, 0.5, 0.25]
