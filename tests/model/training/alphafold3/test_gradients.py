@@ -10,7 +10,7 @@ import torch
 from model.alphafold3.embedding import RelativePositions
 from model.alphafold3.network import AlphaFold3, Trunk
 from model.alphafold3.sampling import SeededDraws
-from model.checkpoints.openfold3 import source_of
+from model.checkpoints.openfold3 import openfold3_tensors
 from model.training.alphafold3.losses import TrainingOutput, total_loss
 from model.training.alphafold3.network import (
     PassSettings,
@@ -69,15 +69,11 @@ def recorded_sketches() -> dict[str, np.ndarray]:
 
 def gradients(network: AlphaFold3) -> dict[str, np.ndarray]:
     """Return the gradients by OpenFold3's names, in its shapes."""
-    found = {}
-    for name, parameter in trained_parameters(network).items():
-        source = source_of(name, tuple(parameter.shape))
-        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        if source.transposed:
-            gradient = gradient.reshape(source.shape[::-1]).T
-        assert source.name is not None
-        found[source.name] = gradient.contiguous().numpy()
-    return found
+    found = {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        for name, parameter in trained_parameters(network).items()
+    }
+    return {name: gradient.contiguous().numpy() for name, gradient in openfold3_tensors(found).items()}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
