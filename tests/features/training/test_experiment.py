@@ -122,6 +122,23 @@ def test_the_assembly_has_moved_copies(tmp_path: Path) -> None:
     assert second == pytest.approx(first * [-1, -1, 1] + [10, 20, 30], abs=1e-3)
 
 
+@pytest.mark.parametrize(("first", "second", "x"), [("0.50", "0.50", 23.908), ("0.40", "0.60", 30.0)])
+def test_the_alternative_location_with_the_highest_occupancy_counts(
+    tmp_path: Path, first: str, second: str, x: float
+) -> None:
+    path = changed(tmp_path, "4cup", "")
+    line = next(line for line in path.read_text().splitlines() if line.startswith("ATOM 127 N N . CYS"))
+    fields = line.split()
+    alternatives = []
+    for letter, occupancy, place in (("A", first, fields[10]), ("B", second, "30.000")):
+        changes = {4: letter, 10: place, 13: occupancy}
+        alternatives.append(" ".join(changes.get(k, field) for k, field in enumerate(fields)))
+    path.write_text(path.read_text().replace(line, "\n".join(alternatives)))
+    known = read_complex(path)
+    atom = (known.atoms.residue == 18) & (known.atoms.name == "N") & (known.atoms.chain == 0)
+    assert known.positions[atom][0, 0] == pytest.approx(x)
+
+
 CONNECTION = """
 loop_
 _struct_conn.id

@@ -18,9 +18,10 @@ from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.errors import ConfigError, TrainingDiverged
 from model.training.alphafold3.initialization import initialize
-from model.training.alphafold3.losses import LossWeights
-from model.training.alphafold3.network import PassSettings, trained_parameters
-from model.training.alphafold3.permutation import Crop, Experiment, Molecules
+from model.training.alphafold3.losses import LossWeights, total_loss
+from model.training.alphafold3.network import PassSettings, run_pass, trained_parameters
+from model.training.alphafold3.noise import SeededTrainingDraws
+from model.training.alphafold3.permutation import Crop, Experiment, Molecules, best_targets
 from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
 
 ENTRIES = Path(__file__).parents[3] / "features" / "templates" / "data"
@@ -137,6 +138,42 @@ def test_a_run_continues_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
     for name in ("values", "average"):
         assert torch.equal(getattr(second.flat, name), getattr(whole.flat, name))
     assert expected[0].terms["loss"] != expected[1].terms["loss"]
+
+
+def test_steps_are_those_of_adam_with_clipped_gradients_of_samples() -> None:
+    samples = [sample("1lcd"), sample("4cup")]
+    trainer = make_trainer(samples, batch=2, clip_norm=0.5)
+    twin = make_trainer(samples)
+    network, settings = twin.network, trainer.settings
+    parameters = list(trained_parameters(network).values())
+    optimizer = torch.optim.Adam(parameters, 3e-3, (settings.beta1, settings.beta2), settings.epsilon)
+    for step in range(3):
+        report = trainer.step()
+        gradients, losses = [torch.zeros_like(x) for x in parameters], []
+        for number in (2 * step, 2 * step + 1):
+            case = samples[number % 2]
+            optimizer.zero_grad()
+            output, targets = run_pass(
+                network,
+                case.inputs,
+                lambda x, case=case: best_targets(case.crop, case.experiment, x),
+                SeededTrainingDraws(number),
+                SETTINGS,
+            )
+            loss, _ = total_loss(output, case.inputs, targets, settings.losses, 16.0)
+            loss.backward()
+            losses.append(loss.item())
+            torch.nn.utils.clip_grad_norm_(parameters, 0.5)
+            for gradient, parameter in zip(gradients, parameters, strict=True):
+                if parameter.grad is not None:
+                    gradient += parameter.grad / 2
+        for gradient, parameter in zip(gradients, parameters, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        assert report.terms["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
+        assert report.gradient_norm > 0.5
+    for ours, theirs in zip(trained_parameters(trainer.network).values(), parameters, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-3)
 
 
 def test_frozen_parameters_and_biases_that_openfold3_lacks_do_not_change() -> None:
