@@ -7,7 +7,7 @@ the seed and its number alone, so a run can go on at any sample, and processes c
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,10 +15,11 @@ import numpy as np
 
 from features.alphafold3.inputs import Sample, Settings, build_sample
 from features.alphafold3.samples import read_sample, sample_key, sample_path, write_sample
+from features.chemistry.residue_classes import MoleculeKind
 from features.training.crops import CropWeights, TokenPlaces, choose_tokens, crop_features
 from features.training.experiment import ExperimentalComplex, read_complex
 from features.training.labels import MoleculeTable, molecule_table
-from features.training.weights import Place, places_of, sample_probabilities
+from features.training.weights import ChainContacts, Place, sample_probabilities
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 
@@ -91,7 +92,15 @@ def write_complexes(
                 left_out[str(path)] = f"released {known.release_date or 'at an unknown date'}"
                 continue
             sample, coordinates = _write_complex(known, folder, settings)
-            entries.append({"name": path.name, "sample": sample, "coordinates": coordinates})
+            contacts = ChainContacts.of(known.atoms, known.positions, known.resolved)
+            entries.append(
+                {
+                    "name": path.name,
+                    "sample": sample,
+                    "coordinates": coordinates,
+                    "contacts": asdict(contacts),
+                }
+            )
         except InputError as error:
             left_out[str(path)] = error.reason
     if not entries:
@@ -120,12 +129,22 @@ def _coordinate_path(folder: Path, key: str) -> Path:
     return folder / _COORDINATES / f"{key}.npz"
 
 
+def _contacts(stored: Mapping[str, list]) -> ChainContacts:
+    """Return the chains of a complex from the index."""
+    return ChainContacts(
+        tuple(stored["chains"]),
+        tuple(MoleculeKind(kind) for kind in stored["kinds"]),
+        tuple(stored["molecules"]),
+        tuple((first, second) for first, second in stored["contacts"]),
+    )
+
+
 class ComplexSet:
     """The complexes of a folder.
 
     Args:
         folder: a folder that `write_complexes` wrote.
-        clusters: clusters of protein sequences; see `features.training.weights.chain_cluster`.
+        clusters: clusters of protein sequences; see `features.training.weights.ChainContacts.places`.
 
     Raises:
         InputError: the folder contains no complexes, or is of another version.
@@ -144,9 +163,8 @@ class ComplexSet:
         self._read = lru_cache(maxsize=_KEPT)(self._read_complex)
         self.places: Sequence[Place] = [
             place
-            for number in range(len(self.names))
-            for known in (self._read(number),)
-            for place in places_of(number, known.sample.atoms, known.positions, known.resolved, clusters)
+            for number, entry in enumerate(index["complexes"])
+            for place in _contacts(entry["contacts"]).places(number, clusters or {})
         ]
         self.probabilities = sample_probabilities(self.places)
 

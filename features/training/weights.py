@@ -6,13 +6,14 @@ cluster, n the numbers of its chains of each kind, and β 1/2 for chains and 1 f
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 
 from features.assembly.atoms import Atoms
-from features.assembly.job import Ligand, Polymer
+from features.assembly.job import Ligand
 from features.chemistry.residue_classes import MoleculeKind
 
 # chains whose atoms come closer have an interface, Å
@@ -24,8 +25,6 @@ KIND_WEIGHTS = {
     MoleculeKind.DNA: 3.0,
     MoleculeKind.LIGAND: 1.0,
 }
-# A cluster of a chain. An interface's is the pair of its chains' clusters, whatever their order.
-Cluster = Hashable
 
 
 @dataclass(frozen=True)
@@ -36,57 +35,66 @@ class Place:
         entry: index of the complex.
         chains: index of the chain, or of both chains of an interface.
         kinds: their kinds.
-        cluster: its cluster.
+        cluster: the clusters of its chains, in the order of their names.
     """
 
     entry: int
     chains: tuple[int, ...]
     kinds: tuple[MoleculeKind, ...]
-    cluster: Cluster = field(repr=False)
+    cluster: tuple[tuple[str, str], ...] = field(repr=False)
 
 
-def chain_cluster(entity: Polymer | Ligand, clusters: Mapping[str, str]) -> Cluster:
-    """Return the cluster of a chain.
+@dataclass(frozen=True)
+class ChainContacts:
+    """The chains of a complex that have resolved atoms, and which of them touch.
 
-    Args:
-        entity: its molecule.
-        clusters: clusters of protein sequences; others are clusters of their own, and so are nucleic acids
-            and kinds of ligands.
+    Attributes:
+        chains: index of each chain.
+        kinds: its kind.
+        molecules: its sequence, or its component codes joined by "-".
+        contacts: pairs of chains that have an interface, by their indices.
     """
-    if isinstance(entity, Ligand):
-        return ("ligand", *entity.codes)
-    if entity.kind == MoleculeKind.PROTEIN and entity.sequence in clusters:
-        return ("protein", clusters[entity.sequence])
-    return (entity.kind.name, entity.sequence)
 
+    chains: tuple[int, ...]
+    kinds: tuple[MoleculeKind, ...]
+    molecules: tuple[str, ...] = field(repr=False)
+    contacts: tuple[tuple[int, int], ...] = field(repr=False)
 
-def places_of(
-    entry: int,
-    atoms: Atoms,
-    positions: np.ndarray,
-    resolved: np.ndarray,
-    clusters: Mapping[str, str] | None = None,
-) -> list[Place]:
-    """Return the chains of a complex with resolved atoms, and their interfaces.
+    @classmethod
+    def of(cls, atoms: Atoms, positions: np.ndarray, resolved: np.ndarray) -> "ChainContacts":
+        """Return the chains of a complex with positions [A, 3], Å, and resolved, bool [A]."""
+        points = [positions[(atoms.chain == number) & resolved] for number in range(len(atoms.chains))]
+        present = [number for number in range(len(points)) if len(points[number])]
+        contacts = [pair for pair in combinations(present, 2) if _touch(points[pair[0]], points[pair[1]])]
+        chains = [atoms.chains[number] for number in present]
+        molecules = [
+            "-".join(chain.entity.codes) if isinstance(chain.entity, Ligand) else chain.entity.sequence
+            for chain in chains
+        ]
+        return cls(tuple(present), tuple(chain.kind for chain in chains), tuple(molecules), tuple(contacts))
 
-    Args:
-        entry: index of the complex.
-        atoms: its atoms.
-        positions: [A, 3], Å.
-        resolved: bool [A].
-        clusters: see `chain_cluster`.
-    """
-    own = [chain_cluster(chain.entity, clusters or {}) for chain in atoms.chains]
-    members = [positions[(atoms.chain == number) & resolved] for number in range(len(atoms.chains))]
-    present = [number for number, points in enumerate(members) if len(points)]
-    places = [Place(entry, (number,), (atoms.chains[number].kind,), (own[number],)) for number in present]
-    for rank, first in enumerate(present):
-        for second in present[rank + 1 :]:
-            if _touch(members[first], members[second]):
-                kinds = atoms.chains[first].kind, atoms.chains[second].kind
-                cluster = tuple(sorted((own[first], own[second]), key=repr))
-                places.append(Place(entry, (first, second), kinds, cluster))
-    return places
+    def places(self, entry: int, clusters: Mapping[str, str]) -> list[Place]:
+        """Return the chains and interfaces that samples are drawn for.
+
+        Args:
+            entry: index of the complex.
+            clusters: clusters of protein sequences. Others are clusters of their own, and so are nucleic
+                acids and kinds of ligands.
+        """
+        own: dict[int, tuple[MoleculeKind, tuple[str, str]]] = {}
+        for chain, kind, molecule in zip(self.chains, self.kinds, self.molecules, strict=True):
+            known = clusters.get(molecule) if kind == MoleculeKind.PROTEIN else None
+            own[chain] = kind, (kind.name, molecule) if known is None else ("cluster", known)
+        groups = [(chain,) for chain in self.chains] + list(self.contacts)
+        return [
+            Place(
+                entry,
+                group,
+                tuple(own[chain][0] for chain in group),
+                tuple(sorted(own[chain][1] for chain in group)),
+            )
+            for group in groups
+        ]
 
 
 def _touch(first: np.ndarray, second: np.ndarray) -> bool:

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from features.alphafold3.inputs import Settings
-from features.assembly.job import Ligand, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.training.complexes import ComplexSet, write_complexes
 from features.training.crops import CropWeights
-from features.training.weights import Place, chain_cluster, sample_probabilities
+from features.training.weights import ChainContacts, Place, sample_probabilities
 from msa.base.errors import InputError
 
 ENTRIES = Path(__file__).parents[1] / "templates" / "data"
@@ -69,23 +68,27 @@ def test_chains_and_interfaces_are_drawn_by_their_weights(folder: Path) -> None:
 def test_weights_are_those_of_alphafold3() -> None:
     protein, dna, ligand = MoleculeKind.PROTEIN, MoleculeKind.DNA, MoleculeKind.LIGAND
     places = [
-        Place(0, (0,), (protein,), ("a",)),
-        Place(1, (0,), (protein,), ("a",)),
-        Place(1, (1,), (ligand,), ("b",)),
-        Place(1, (0, 1), (protein, ligand), ("a", "b")),
-        Place(2, (0, 1), (protein, dna), ("a", "c")),
+        Place(0, (0,), (protein,), (("x", "a"),)),
+        Place(1, (0,), (protein,), (("x", "a"),)),
+        Place(1, (1,), (ligand,), (("x", "b"),)),
+        Place(1, (0, 1), (protein, ligand), (("x", "a"), ("x", "b"))),
+        Place(2, (0, 1), (protein, dna), (("x", "a"), ("x", "c"))),
     ]
     weights = np.array([0.5 / 2 * 3, 0.5 / 2 * 3, 0.5, 4, 6])
     assert sample_probabilities(places) == pytest.approx(weights / weights.sum())
 
 
 def test_clusters_of_chains() -> None:
-    protein = Polymer(MoleculeKind.PROTEIN, "GA", ("A",))
-    assert chain_cluster(protein, {"GA": "c1"}) == chain_cluster(
-        Polymer(MoleculeKind.PROTEIN, "GV", ("B",)), {"GV": "c1"}
+    protein, dna, ligand = MoleculeKind.PROTEIN, MoleculeKind.DNA, MoleculeKind.LIGAND
+    contacts = ChainContacts(
+        (0, 1, 2, 4), (protein, protein, dna, ligand), ("GA", "GV", "GA", "ATP"), ((0, 4), (1, 4), (0, 2))
     )
-    assert chain_cluster(protein, {}) != chain_cluster(Polymer(MoleculeKind.DNA, "GA", ("A",)), {})
-    assert chain_cluster(Ligand(("A",), ("ATP",)), {}) == chain_cluster(Ligand(("Z",), ("ATP",)), {})
+    *chains, first, second, third = contacts.places(3, {"GA": "c1", "GV": "c1"})
+    assert [place.chains for place in chains] == [(0,), (1,), (2,), (4,)]
+    assert len({place.cluster for place in chains}) == 3
+    assert first.cluster == second.cluster != third.cluster
+    assert (first.entry, first.chains, first.kinds) == (3, (0, 4), (protein, ligand))
+    assert len({place.cluster for place in contacts.places(3, {})}) == 7
 
 
 def test_broken_and_late_files_are_named_and_left_out(tmp_path: Path) -> None:
