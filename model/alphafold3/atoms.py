@@ -21,6 +21,7 @@ from model.alphafold3.layers import (
     GatedAttention,
     Modulation,
     linear,
+    run_block,
     scale_norm,
 )
 
@@ -161,7 +162,7 @@ class AtomTransformer(nn.Module):
     ) -> torch.Tensor:
         """Return the updated atoms x [S, A, C]; mask is [A]."""
         for block, block_conditions in zip(self.blocks, conditions, strict=True):
-            x = block(x, block_conditions, windows, mask)
+            x = run_block(block, x, block_conditions, windows, mask)
         return x
 
 

@@ -162,6 +162,19 @@ def translate(
     return config, tensors
 
 
+def openfold3_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors by OpenFold3's names and in its shapes, given those by ours; the inverse of `translate`.
+
+    Tensors that OpenFold3's layers do not have are left out; parameters among them are zeros.
+    """
+    result = {}
+    for name, tensor in tensors.items():
+        source = source_of(name, tuple(tensor.shape))
+        if source.name is not None:
+            result[source.name] = tensor.reshape(source.shape[::-1]).T if source.transposed else tensor
+    return result
+
+
 def recognise(names: Iterable[str]) -> AlphaFold3Config:
     """Return the network whose tensors have these names; the numbers of blocks are those that occur."""
     names = list(names)

@@ -12,9 +12,11 @@ from model.alphafold3.config import OPENBIND, P2, AlphaFold3Config
 from model.alphafold3.network import AlphaFold3
 from model.checkpoints.openfold3 import (
     convert_checkpoint,
+    openfold3_tensors,
     read_checkpoint,
     recognise,
     sha256_of,
+    translate,
 )
 from model.errors import ParametersError, ParametersMissing
 from tests.model.alphafold3.depths import shallow
@@ -42,6 +44,14 @@ def test_network_and_depths_are_recognised_by_their_tensors(
 ) -> None:
     assert recognise(tensors) == config
     assert config.transposed_ending_bias == (config.name == P2.name)
+
+
+def test_tensors_are_translated_to_and_fro(tensors: Tensors) -> None:
+    generator = torch.Generator().manual_seed(1)
+    theirs = {name: torch.rand(x.shape, generator=generator) for name, x in tensors.items()}
+    again = openfold3_tensors(translate(theirs)[1])
+    assert again.keys() == theirs.keys()
+    assert all(torch.equal(again[name], x) for name, x in theirs.items())
 
 
 def test_checkpoint_is_read_and_loaded(config: AlphaFold3Config, tensors: Tensors, path: Path) -> None:
