@@ -9,11 +9,12 @@ import click
 
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
+from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
 
 if TYPE_CHECKING:
-    from foldcli.inputs.queries import QuerySources
+    from foldcli.inputs.queries import QueryReaders, QuerySources
     from foldcli.pipeline.search.stage import Searcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from foldcli.search_runs.split import PartSearchRun
@@ -88,7 +89,12 @@ _input_and_result_options = options.combine(
 @grouped("Input and results", _input_and_result_options)
 @grouped("Search", search_options.search_options)
 @grouped("Rows of the alignment, for --format a3m and sto", search_options.alignment_options)
-@grouped("Complexes, for --format a3m", search_options.pairing_options, options.cache_option)
+@grouped(
+    "Complexes, for --format a3m",
+    search_options.pairing_options,
+    options.cache_option,
+    predict_options.jobs_option,
+)
 @grouped("Device", options.device_option("the search"), options.threads_option)
 @grouped("Run", options.shard_option, options.logging_options)
 @click.pass_context
@@ -105,6 +111,7 @@ def command(
     partial: bool,
     previous: tuple[str, ...],
     cache: Path | None,
+    params: str | None,
     threads: int,
     shard: Shard,
     overwrite: bool,
@@ -131,10 +138,14 @@ def command(
     The defaults suit structure prediction: three iterations, up to 10,000 hits, ColabFold's filter. --fast
     searches once.
 
+    With --format a3m --params openfold3, QUERY are jobs of molecules, as for `fold`. Their proteins are
+    searched as complexes are, and `fold` and `cache-features` find the alignments in the feature cache.
+
     \b
     Examples:
       foldcli search proteins.fasta uniref50 -o hits.m8
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
+      foldcli search job.json uniref50 -o alignments --format a3m --params openfold3
     """
     from msa.gpu.device.process_state import without_collection
 
@@ -155,12 +166,19 @@ def command(
     settings = _alignment_settings(kind, option_values, threads)
     sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
     _check_partial(partial, previous, server, out, save_profile)
+    if params is not None:
+        _check_jobs(params, kind, profiles, partial)
     if partial:
         _part_run(db, device, sources, settings, kind, columns, previous, shard, overwrite).to_file(Path(out))
         return
+    readers: QueryReaders = sources
+    if params is not None:
+        from foldcli.inputs.molecules.searches import JobSources  # imports the dictionary of components
+
+        readers = JobSources(inputs)
     open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device)
     folder = cache or default_feature_cache()
-    run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, folder)
+    run = SearchRun(readers, settings, open_searcher, shard, save_profile, overwrite, folder)
     write_results(run, out, kind, columns)
 
 
@@ -270,6 +288,24 @@ def _part_run(
     open_searcher = DatabaseSource(db, device).open_searcher
     result_format = ResultFormat(kind, columns)
     return PartSearchRun(sources, settings, result_format, open_searcher, previous, shard, overwrite)
+
+
+def _check_jobs(params: str, kind: str, profiles: Sequence[str], partial: bool) -> None:
+    """Check that jobs of molecules can be searched.
+
+    Raises:
+        click.UsageError: the network has none, or the search is of another kind.
+    """
+    from foldcli.families.registry import find_family
+
+    family = find_family(params)
+    if not family.prepares_jobs:
+        raise click.UsageError("--params: only all-atom networks have jobs of molecules; leave it out")
+    if kind != "a3m" or profiles or partial:
+        raise click.UsageError(
+            "--params: jobs are searched with --format a3m, and without profiles or parts."
+        )
+    family.check_options({}, ())
 
 
 def _check_partial(

@@ -15,7 +15,6 @@ import click
 from features.assembly.job import Job as MoleculeJob
 from features.assembly.job import Polymer
 from features.assembly.job_json import job_to_json
-from features.chemistry.residue_classes import MoleculeKind
 from foldcli.families.base import (
     DeviceMemory,
     Estimate,
@@ -282,12 +281,8 @@ class AllAtom(Family):
         if isinstance(target, PreparedJob):
             return ()
         return tuple(
-            FastaRecord(f"{target.name}_{entity.chains[0]}", entity.sequence)
-            for entity in target.entities
-            if isinstance(entity, Polymer)
-            and entity.kind == MoleculeKind.PROTEIN
-            and entity.alignment is None
-            and entity.paired is None
+            FastaRecord(f"{target.name}_{polymer.chains[0]}", polymer.sequence)
+            for polymer in target.proteins_to_search()
         )
 
     def target_identity(self, target: MoleculeJob | PreparedJob, request: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from features.assembly.job import Job, Polymer
 from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
-from features.complexes.a3m import write_paired_a3m
+from features.complexes.a3m import write_job_a3m
 from foldcli.families.base import FeatureServices, TargetState
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob
@@ -241,11 +241,7 @@ def _stage_search(
         for _ in entity.chains
     ]
     with atomic_write(target.files.staged_path("alignment")) as stream:
-        if len(copies) == 1:
-            _, _, rows = copies[0].decode().partition("\n")
-            stream.write(f">{target.name}\n{rows}")
-        else:
-            write_paired_a3m(stream, copies, store.store.request.settings.pairing)
+        write_job_a3m(stream, target.name, copies, store.store.request.settings.pairing)
     tables = [
         store.read_hits(chain_query(chain), chain.id) for chain in {c.sequence: c for c in chains}.values()
     ]
