@@ -70,6 +70,8 @@ class AllAtomParameters:
         source: name of the checkpoint that was imported; empty without a manifest.
         source_sha256: its SHA-256, hex; empty without a manifest.
         checked: what its SHA-256 was compared with; empty if with nothing.
+        bytes: size of the safetensors; 0 if not recorded.
+        sha256: SHA-256 of the safetensors, hex; empty if not recorded, as by earlier versions.
     """
 
     name: str
@@ -78,6 +80,8 @@ class AllAtomParameters:
     source: str = ""
     source_sha256: str = ""
     checked: str = ""
+    bytes: int = 0
+    sha256: str = ""
 
 
 def openfold3_folder() -> Path:
@@ -154,7 +158,9 @@ def _read_manifest(path: Path) -> AllAtomParameters | None:
     if (version := content.pop("format_version", None)) != _FORMAT_VERSION:
         raise ParametersError(f"format version {version!r}; this foldcli reads {_FORMAT_VERSION}", path)
     fields = ("name", "variant", "file", "source", "source_sha256", "checked")
-    if set(content) != set(fields) or not all(isinstance(content[key], str) for key in fields):
+    recorded = {"bytes": 0, "sha256": ""} | content
+    types = dict.fromkeys(fields, str) | {"bytes": int, "sha256": str}
+    if recorded.keys() != types.keys() or not all(isinstance(recorded[key], types[key]) for key in types):
         raise ParametersError("damaged manifest", path)
     if "/" in content["file"] or not (file := path.with_name(content["file"])).is_file():
         raise ParametersError(f"its file {content['file']:.100} is missing", path)
