@@ -140,8 +140,8 @@ def _check_rows(model: MoleculeModel) -> dict[str, Any] | None:
         for chain in checks["chains"]
     ]
     failures = [
-        (CHECKS.get(item["check"], item["check"]), " – ".join(item["atoms"]), f"{item['value']:.2f}",
-         f"{item['limit']:.2f}")
+        (CHECKS.get(item["check"], item["check"]), " – ".join(item["atoms"]), f"{item['value']:.3g}",
+         f"{item['limit']:.3g}")
         for item in checks["failures"][:MAX_ROWS]
     ]  # fmt: skip
     return {"rank": model.rank, "columns": [CHECKS[key] for key in used], "rows": rows, "failures": failures}

@@ -40,7 +40,7 @@ CHECKS: Mapping[str, str] = {
     "ring_pucker": "rings that must not be flat",
     "double_bond_flatness": "flatness of double bonds",
     "clashes": "clashes with other molecules",
-    "volume_overlap": "volume of ligands shared with other molecules",
+    "volume_overlap": "volume shared with others",
 }
 
 
