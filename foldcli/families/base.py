@@ -8,6 +8,7 @@ methods of `Family` in this order:
     accepts, check, chains_to_search      each target, before its search
     target_identity, identity             the fingerprint of its results
     inputs, sampling, sample              in background threads
+    is_prepared, prepare                  instead, in `cache-features`
     load, Network.start                   on the device
     writer                                in the processes that write files
 
