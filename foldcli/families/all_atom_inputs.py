@@ -212,8 +212,16 @@ def prepare_job(
     """
     overwrite = features.settings.overwrite
     if not overwrite and preparation.has(seeds):
-        target.facts |= preparation.read()["facts"]
-        return True
+        try:
+            target.facts |= preparation.read()["facts"]
+            for seed in seeds if features.settings.verify else ():
+                PreparedInputs(preparation, ()).load(seed)
+        except InputError:
+            logger.warning(
+                "%s: computed again, because its entry in the feature cache is damaged", target.name
+            )
+        else:
+            return True
     inputs = load_inputs(target, features, chains, with_templates=True)
     samples = {seed: inputs.load_or_build(seed, overwrite)[0] for seed in seeds}
     used = [astuple(template) for template in inputs.used]

@@ -18,6 +18,7 @@ from features.assembly.job_json import job_of_json
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.cached_targets import looks_like_name
 from foldcli.inputs.names import check_unique_names
+from foldcli.logs import logger
 from foldcli.outputs.layout import FileKind, TargetFiles
 from msa.base.atomic import atomic_write, writing_cache
 from msa.base.errors import InputError, MissingError
@@ -216,12 +217,17 @@ def find_prepared_targets(
     from foldcli.inputs.molecules.read import read_jobs  # imports the dictionary of components
 
     prepared = _PreparedJobs(cache, failures)
+    for path, error in prepared.unreadable:
+        if all_cached:
+            failures.add(str(path), error)
+        else:
+            logger.warning("%s", error)
     if all_cached:
-        if not prepared.names:
+        if not prepared.names and not prepared.unreadable:
             raise InputError("no prepared jobs: `foldcli cache-features --params openfold3` adds them", cache)
         return list(prepared.find_all(prepared.names))
     names = [text for text in inputs if looks_like_name(text)]
-    jobs = read_jobs([text for text in inputs if text not in names], failures) if names != inputs else []
+    jobs = read_jobs([text for text in inputs if text not in names], failures)
     found: list[tuple[str, Job | PreparedJob]] = []
     for name, job in jobs:
         try:
@@ -249,11 +255,16 @@ class _PreparedJobs:
 
     Args:
         cache: folder of the cache.
-        failures: receives damaged entries, and names that are not found.
+        failures: receives names that are not found, or are ambiguous.
+
+    Attributes:
+        names: their names.
+        unreadable: paths of damaged ones, with the error.
     """
 
     def __init__(self, cache: Path, failures: "Failures") -> None:
         self._cache, self._failures = cache, failures
+        self.unreadable: list[tuple[Path, InputError]] = []
         # by name and identity without templates
         self._found: dict[str, dict[str, list[Preparation]]] = {}
         for preparation in self._read_all():
@@ -270,7 +281,7 @@ class _PreparedJobs:
                 job_of_json(content["identity"]["molecules"])
                 yield Preparation(self._cache, content["name"], content["identity"], content["templates"])
             except (OSError, ValueError, LookupError, TypeError) as error:
-                self._failures.add(str(path), InputError(f"damaged prepared job: {error}", path))
+                self.unreadable.append((path, InputError(f"damaged prepared job: {error}", path)))
 
     def find_all(self, names: Iterable[str]) -> Iterator[tuple[str, PreparedJob]]:
         """Yield the jobs of these names; add those that are missing or ambiguous to the failures."""

@@ -152,13 +152,19 @@ def test_damaged_entry_is_named(run: Run, tmp_path: Path) -> None:
     (entry,) = (tmp_path / "shared/jobs").rglob("job.json")
     entry.write_text(entry.read_text()[:-20])
     failures = Failures(tmp_path, Shard(1, 1))
-    assert find_prepared_targets(["job"], False, tmp_path / "shared", failures, lambda _: {}, bool) == []
+    shared = tmp_path / "shared"
+    assert find_prepared_targets([], True, shared, failures, lambda _: {}, bool) == []
     assert f"{entry}: damaged" in str(failures.failed[0][1])
-    assert prepare(tmp_path, tmp_path / "job.fasta", "--overwrite").exit_code == 0
+    # `cache-features` makes it again, and samples too
+    assert prepare(tmp_path, tmp_path / "job.fasta").exit_code == 0
+    assert code(run("predict", "job", "--cache", shared, templates=(), samples=1)) == 0
     (sample,) = (tmp_path / "shared/samples").rglob("*.safetensors")
-    sample.write_bytes(sample.read_bytes()[:-10])
-    assert code(run("predict", "job", "--cache", tmp_path / "shared", templates=())) == 3
-    assert "run `foldcli cache-features` again" in (tmp_path / "out/failures.jsonl").read_text()
+    whole = sample.read_bytes()
+    sample.write_bytes(whole[:-10])
+    assert code(run("predict", "job", "--cache", shared, templates=(), out="other")) == 3
+    assert "run `foldcli cache-features` again" in (tmp_path / "other/failures.jsonl").read_text()
+    assert prepare(tmp_path, tmp_path / "job.fasta").exit_code == 0
+    assert sample.read_bytes() == whole
 
 
 def test_options_of_jobs_and_searches_without_a_database_are_refused(tmp_path: Path) -> None:
