@@ -38,11 +38,6 @@ class AlignedJob:
     paired_rows: int
 
 
-def sequences_to_search(job: Job) -> tuple[str, ...]:
-    """Return the distinct sequences of the proteins that have no alignment of their own."""
-    return tuple(dict.fromkeys(polymer.sequence for polymer in _proteins(job) if not _has_rows(polymer)))
-
-
 def add_alignments(
     job: Job, found: Mapping[str, bytes], settings: PairingSettings = DEFAULT_PAIRING
 ) -> AlignedJob:
@@ -52,7 +47,7 @@ def add_alignments(
 
     Args:
         job: the job.
-        found: decompressed A3M by sequence; see `sequences_to_search`.
+        found: decompressed A3M by sequence; see `Job.proteins_to_search`.
         settings: which rows are paired.
 
     Raises:
@@ -104,14 +99,9 @@ def _chains(polymer: Polymer) -> str:
     return f"chain{'s' if len(polymer.chains) > 1 else ''} {', '.join(polymer.chains)}"
 
 
-def _has_rows(polymer: Polymer) -> bool:
-    """Return whether the job gives a polymer an alignment."""
-    return polymer.alignment is not None or polymer.paired is not None
-
-
 def _with_alignment(job: Job, polymer: Polymer, found: Mapping[str, bytes], notes: list[str]) -> Polymer:
     """Return a polymer with its alignment; add a note if it has none."""
-    if _has_rows(polymer) or polymer.kind == MoleculeKind.DNA:
+    if polymer.has_rows or polymer.kind == MoleculeKind.DNA:
         return polymer
     chains = _chains(polymer)
     if polymer.kind == MoleculeKind.RNA:

@@ -11,6 +11,20 @@ from msa.alignments.complex_a3m import A3mRow, a3m_rows, write_complex_a3m
 from msa.alignments.files import parse_alignment
 
 
+def write_job_a3m(
+    stream: IO[str], name: str, chains: Sequence[bytes], settings: PairingSettings = DEFAULT_PAIRING
+) -> int:
+    """Write the A3M file of a job, whose query is called `name` if there is a single chain.
+
+    Same other arguments and result as `write_paired_a3m`.
+    """
+    if len(chains) > 1:
+        return write_paired_a3m(stream, chains, settings)
+    _, _, rows = chains[0].decode().partition("\n")
+    stream.write(f">{name}\n{rows}")
+    return rows.count("\n>")
+
+
 def write_paired_a3m(
     stream: IO[str], chains: Sequence[bytes], settings: PairingSettings = DEFAULT_PAIRING
 ) -> int:

@@ -9,12 +9,13 @@ import click
 
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
+from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
 from foldcli.options.templates import LibraryType
 
 if TYPE_CHECKING:
-    from foldcli.inputs.queries import QuerySources
+    from foldcli.inputs.queries import QueryReaders, QuerySources
     from foldcli.pipeline.prepare.template_stage import TemplateStage
     from foldcli.pipeline.search.stage import Searcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
@@ -117,7 +118,12 @@ _input_and_result_options = options.combine(
 @grouped("Input and results", _input_and_result_options)
 @grouped("Search", search_options.search_options)
 @grouped("Rows of the alignment, for all formats but m8", search_options.alignment_options)
-@grouped("Complexes, for --format a3m and jobs", search_options.pairing_options, options.cache_option)
+@grouped(
+    "Complexes, for --format a3m and jobs",
+    search_options.pairing_options,
+    options.cache_option,
+    predict_options.jobs_option,
+)
 @grouped("Device", options.device_option("the search"), options.threads_option)
 @grouped("Run", options.shard_option, options.logging_options)
 @click.pass_context
@@ -137,6 +143,7 @@ def command(
     partial: bool,
     previous: tuple[str, ...],
     cache: Path | None,
+    params: str | None,
     threads: int,
     shard: Shard,
     overwrite: bool,
@@ -163,13 +170,17 @@ def command(
     The defaults suit structure prediction: three iterations, up to 10,000 hits, ColabFold's filter. --fast
     searches once.
 
-    With the other formats, QUERY is a job file of that program, and OUT a folder with the same job and
-    alignments of its proteins; see docs/search.md.
+    With --format a3m --params openfold3, QUERY are jobs of molecules, as for `fold`. Their proteins are
+    searched as complexes are, and `fold` and `cache-features` find the alignments in the feature cache.
+
+    With the formats of other programs, QUERY is a job file of that program, and OUT a folder with the same
+    job and alignments of its proteins; see docs/search.md.
 
     \b
     Examples:
       foldcli search proteins.fasta uniref50 -o hits.m8
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
+      foldcli search job.json uniref50 -o alignments --format a3m --params openfold3
       foldcli search jobs/ uniref50 -o filled --format boltz
     """
     from msa.gpu.device.process_state import without_collection
@@ -192,15 +203,22 @@ def command(
     sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
     _check_partial(partial, previous, server, out, save_profile)
     _check_jobs(context)
+    if params is not None:
+        _check_molecules(params, kind, profiles, partial)
     further = databases[1:]
     if further and (partial or exact):
         raise click.UsageError(f"--{'partial' if partial else 'exact'} takes one database.")
     if partial:
         _part_run(db, device, sources, settings, kind, columns, previous, shard, overwrite).to_file(Path(out))
         return
+    readers: QueryReaders = sources
+    if params is not None:
+        from foldcli.inputs.molecules.searches import JobSources  # imports the dictionary of components
+
+        readers = JobSources(inputs)
     open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device, further)
     folder = cache or default_feature_cache()
-    run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, folder)
+    run = SearchRun(readers, settings, open_searcher, shard, save_profile, overwrite, folder)
     if kind in _JOB_FORMATS:
         from foldcli.exports.run import ExportRun, export_jobs
 
@@ -321,6 +339,24 @@ def _part_run(
     open_searcher = DatabaseSource(db, device).open_searcher
     result_format = ResultFormat(kind, columns)
     return PartSearchRun(sources, settings, result_format, open_searcher, previous, shard, overwrite)
+
+
+def _check_molecules(params: str, kind: str, profiles: Sequence[str], partial: bool) -> None:
+    """Check that jobs of molecules can be searched.
+
+    Raises:
+        click.UsageError: the network has none, or the search is of another kind.
+    """
+    from foldcli.families.registry import find_family
+
+    family = find_family(params)
+    if not family.prepares_jobs:
+        raise click.UsageError("--params: only all-atom networks have jobs of molecules; leave it out")
+    if kind != "a3m" or profiles or partial:
+        raise click.UsageError(
+            "--params: jobs are searched with --format a3m, and without profiles or parts."
+        )
+    family.check_options({}, ())
 
 
 def _check_partial(

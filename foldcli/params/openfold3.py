@@ -71,6 +71,8 @@ class AllAtomParameters:
         source: name of the checkpoint that was imported; empty without a manifest.
         source_sha256: its SHA-256, hex; empty without a manifest.
         checked: what its SHA-256 was compared with; empty if with nothing.
+        bytes: size of the safetensors; 0 if not recorded.
+        sha256: SHA-256 of the safetensors, hex; empty if not recorded, as by earlier versions.
     """
 
     name: str
@@ -79,6 +81,8 @@ class AllAtomParameters:
     source: str = ""
     source_sha256: str = ""
     checked: str = ""
+    bytes: int = 0
+    sha256: str = ""
 
 
 def openfold3_folder() -> Path:

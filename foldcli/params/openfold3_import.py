@@ -113,6 +113,7 @@ def _convert(path: Path, source: str, folder: Path, name: str, sha256: str | Non
     config = convert_checkpoint(path, target)
     variant = "openbind" if config.diffusion.shared_pair_norm else "p2"
     checked = "" if expected is None else "SHA-256 given" if sha256 else "SHA-256 published"
-    result = AllAtomParameters(name, variant, target, source, found, checked)
+    size, sha256_of_target = target.stat().st_size, sha256_of(target)
+    result = AllAtomParameters(name, variant, target, source, found, checked, size, sha256_of_target)
     write_manifest(result)
     return result

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from foldcli.outputs.layout import TargetFiles
+from foldcli.report.data.file_rows import file_rows, file_type
 from foldcli.report.data.molecules import MoleculeModel, MoleculeResult, chain_kinds, token_chains
 from foldcli.report.data.page_data import (
     PALETTES,
@@ -17,7 +17,7 @@ from foldcli.report.data.page_data import (
     pae_values,
     superpositions,
 )
-from foldcli.report.data.result import PAE_STEP, link_from_page
+from foldcli.report.data.result import PAE_STEP
 from foldcli.report.rendering import render_page, viewer_values
 from foldcli.report.viewer import Viewer
 from model.all_atom.checks import CHECKS
@@ -41,7 +41,7 @@ def molecules_page(result: MoleculeResult, viewer: Viewer, viewer_script: str = 
         **viewer_values(viewer, viewer_script),
         name=result.files.name,
         tiles=_tiles(result),
-        untrained=any(model.scores.get("untrained") for model in result.models),
+        untrained=result.is_untrained,
         warnings=result.done.get("warnings", []),
         models=[_model_row(model) for model in result.models],
         model_count=result.model_count,
@@ -54,7 +54,7 @@ def molecules_page(result: MoleculeResult, viewer: Viewer, viewer_script: str = 
         contacts=_contact_rows(best),
         contact_count=len(best.scores.get("ligand_contacts", [])),
         max_rows=MAX_ROWS,
-        files=_file_rows(result),
+        files=file_rows(result.files, result.models, bool(result.done)),
         data=_page_data(result),
     )
 
@@ -89,7 +89,7 @@ def _model_row(model: MoleculeModel) -> dict[str, Any]:
         "checks": model.scores["checks"]["summary"] if "checks" in model.scores else "not made",
         "passed": "checks" in model.scores and not model.scores["checks"]["failed"],
         "made_by": model.tag,
-        "links": [(file.rpartition(".")[2].upper(), quote(file)) for file in model.files],
+        "links": [(file_type(file), quote(file)) for file in model.files],
     }
 
 
@@ -133,8 +133,8 @@ def _check_rows(model: MoleculeModel) -> dict[str, Any] | None:
         for chain in checks["chains"]
     ]
     failures = [
-        (CHECKS.get(item["check"], item["check"]), " – ".join(item["atoms"]), f"{item['value']:.2f}",
-         f"{item['limit']:.2f}")
+        (CHECKS.get(item["check"], item["check"]), " – ".join(item["atoms"]), f"{item['value']:.3g}",
+         f"{item['limit']:.3g}")
         for item in checks["failures"][:MAX_ROWS]
     ]  # fmt: skip
     return {"rank": model.rank, "columns": [CHECKS[key] for key in used], "rows": rows, "failures": failures}
@@ -165,17 +165,6 @@ def _interface_rows(model: MoleculeModel) -> list[dict[str, str]]:
 def _contact_rows(model: MoleculeModel) -> list[tuple[str, ...]]:
     rows = model.scores.get("ligand_contacts", [])[:MAX_ROWS]
     return [(*map(str, row[:4]), f"{row[4]:.2f} Å") for row in rows]
-
-
-def _file_rows(result: MoleculeResult) -> list[dict[str, str]]:
-    links = [(file, f"of rank {model.rank}") for model in result.models for file in model.files]
-    links += [(link_from_page(result.files, path), "record of the run") for path in _records(result.files)]
-    return [{"link": quote(link), "name": link.rpartition("/")[2], "content": text} for link, text in links]
-
-
-def _records(files: TargetFiles) -> list[Any]:
-    path = files.path("done")
-    return [path] if path.is_file() else []
 
 
 def _page_data(result: MoleculeResult) -> dict[str, Any]:

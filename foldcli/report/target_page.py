@@ -4,14 +4,14 @@ import re
 import statistics
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import quote
 
-from foldcli.outputs.layout import FileKind
 from foldcli.report.data.alignment import AlignmentSummary, HitRow
+from foldcli.report.data.file_rows import file_rows, file_type
 from foldcli.report.data.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
 from foldcli.report.data.page_data import CONFIDENCE_CLASSES, confidence_class, pae_values, page_data
-from foldcli.report.data.result import RankedModel, TargetResult, link_from_page
+from foldcli.report.data.result import RankedModel, TargetResult
 from foldcli.report.data.template_rows import MAX_TEMPLATE_ROWS, read_template_rows
 from foldcli.report.rendering import render_page, viewer_values
 from foldcli.report.viewer import Viewer
@@ -43,18 +43,6 @@ _FACT_NAMES = {
     "peak_gpu_memory_bytes": "most GPU memory used",
     "alignment": "alignment file",
 }
-_FILE_CONTENTS: dict[FileKind, str] = {
-    "alignment": "alignment",
-    "hits": "table of hits",
-    "templates": "templates, used and rejected",
-    "coverage": "plot of the alignment",
-    "plddt": "plot of pLDDT",
-    "pae": "plot of the predicted aligned error",
-    "aligned_error": "predicted aligned error of the best model",
-    "done": "settings, versions, times and checksums",
-    "archive": "all files in one archive",
-}
-_MODEL_CONTENTS = {"PDB": "structure, PDB", "CIF": "structure, mmCIF", "JSON": "scores", "TSV": "contacts"}
 
 
 def target_page(
@@ -105,7 +93,7 @@ def target_page(
         **_alignment_values(alignment),
         **_template_values(result),
         **_interface_values(best),
-        files=_file_rows(result),
+        files=file_rows(result.files, result.models, bool(result.done)),
         **_record_values(done),
         data=data,
     )
@@ -176,7 +164,7 @@ def _model_rows(result: TargetResult) -> list[dict[str, Any]]:
                 "made_by": _describe_tag(model.tag),
                 "recycles": record.get("num_recycles", "–"),
                 "time": format_duration(record["seconds"]) if "seconds" in record else "–",
-                "links": [(_file_type(file), quote(file)) for file in model.files],
+                "links": [(file_type(file), quote(file)) for file in model.files],
             }
         )
     return rows
@@ -191,10 +179,6 @@ def _describe_tag(tag: str) -> str:
     """Return the network and seed of a model; tags without a seed are returned unchanged."""
     match = _TAG.fullmatch(tag)
     return f"{match['network']}, seed {int(match['seed'])}" if match else tag
-
-
-def _file_type(name: str) -> str:
-    return name.rpartition(".")[2].upper()
 
 
 def _alignment_values(alignment: AlignmentSummary | None) -> dict[str, Any]:
@@ -308,26 +292,6 @@ def _residue_label(result: TargetResult, index: int) -> str:
     start = max(start for start in result.models[0].atoms.chain_starts if start <= index)
     name = result.chains[result.models[0].atoms.chain_starts.index(start)][0]
     return f"{name}:{index - start + 1}" if len(result.chains) > 1 else f"{index + 1}"
-
-
-def _file_rows(result: TargetResult) -> list[dict[str, str]]:
-    """Return the existing files of a target: link from its page, name, content in plain words, size."""
-    files = result.files
-    links_and_contents = [
-        (file, f"{_MODEL_CONTENTS.get(_file_type(file), 'file')} of rank {model.rank}")
-        for model in result.models
-        for file in model.files
-    ]
-    for kind in get_args(FileKind):
-        path = files.path(kind)
-        if kind in _FILE_CONTENTS and (path.is_file() or (kind == "done" and result.done)):
-            links_and_contents.append((link_from_page(files, path), _FILE_CONTENTS[kind]))
-    rows = []
-    for link, content in links_and_contents:
-        path = files.folder / link
-        size = format_bytes(path.stat().st_size) if path.is_file() else ""
-        rows.append({"link": quote(link), "name": path.name, "content": content, "size": size})
-    return rows
 
 
 def _fact_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
-from features.complexes.a3m import write_paired_a3m
+from features.complexes.a3m import write_job_a3m
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.names import PROFILE_SUFFIXES
@@ -97,7 +97,7 @@ class FolderStore:
         """Write the alignment of a complex, then its record; see `ComplexStore`."""
 
         def write_rows(stream: IO[str]) -> int:
-            return write_paired_a3m(stream, chain_alignments, self.request.settings.pairing)
+            return write_job_a3m(stream, name, chain_alignments, self.request.settings.pairing)
 
         self._write(name, target, write_rows, {"pairing": asdict(self.request.settings.pairing)})
 
@@ -270,7 +270,7 @@ def _print_complex(run: SearchRun, target: Complex) -> None:
         write_alignment(text, query, hits, run.settings)
         texts[query.sequence] = text.getvalue().encode()
     alignments = [texts[chain.sequence] for chain in target.chains]
-    write_paired_a3m(sys.stdout, alignments, run.settings.pairing)
+    write_job_a3m(sys.stdout, target.name, alignments, run.settings.pairing)
 
 
 def _check_complex(run: SearchRun, target: Complex, file_format: str) -> None:

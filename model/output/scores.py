@@ -47,8 +47,12 @@ def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, An
 
     Keys of ColabFold, of tokens instead of residues: plddt, max_pae, pae, ptm, iptm, per_chain_ptm and
     pairwise_iptm. Further keys: ranking_score, pde, has_clash, fraction_disordered, atom_plddt,
-    per_chain_plddt, pairwise_pae_min in both directions, the kinds of
-    chains, and tokens with chain, residue, component and atom ("" for whole residues).
+    per_chain_plddt, pairwise_pae_min in both directions, the kinds of chains, and tokens with chain, residue,
+    component and atom ("" for whole residues).
+
+    The pairs of pairwise_iptm and pairwise_pae_min are named like "A-B"; they are left out if the name of a
+    chain has "-", because "A-B-C" could be two pairs. chain_pair_iptm and chain_pair_pae_min, AlphaFold 3's
+    matrices in the order of chain_ids, are always there.
 
     Args:
         prediction: the prediction.
@@ -60,6 +64,7 @@ def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, An
     structure = prediction.structure
     names = structure.chain_names
     scores: dict[str, Any] = {
+        "chain_ids": list(names),
         "plddt": _round(prediction.token_plddt),
         "max_pae": round(float(prediction.pae.max()), 2),
         "pae": prediction.pae,
@@ -68,8 +73,14 @@ def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, An
     }
     if prediction.iptm is not None:
         scores["iptm"] = round(prediction.iptm, 2)
-        scores["pairwise_iptm"] = _by_pair(names, prediction.chain_pair_iptm, 3)
-        scores["pairwise_pae_min"] = _by_pair(names, prediction.chain_pair_pae_min, 2, both_directions=True)
+        scores |= {
+            "chain_pair_iptm": np.round(_chain_pair_iptm(prediction), 3).tolist(),
+            "chain_pair_pae_min": _round(prediction.chain_pair_pae_min),
+        }
+        if not any("-" in name for name in names):
+            pae_min = prediction.chain_pair_pae_min
+            scores["pairwise_iptm"] = _by_pair(names, prediction.chain_pair_iptm, 3)
+            scores["pairwise_pae_min"] = _by_pair(names, pae_min, 2, both_directions=True)
     scores |= {
         "ranking_score": round(prediction.ranking_score, 4),
         "has_clash": prediction.has_clash,
@@ -87,12 +98,9 @@ def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, An
 
 def format_summary_confidences(prediction: AllAtomPrediction) -> str:
     """Format the scores with the keys of AlphaFold 3's `summary_confidences.json`, rounded as it does."""
-    pairs = prediction.chain_pair_iptm.copy()
-    # as AlphaFold 3: on the diagonal, pTM of the chain
-    np.fill_diagonal(pairs, prediction.chain_ptm)
     summary = {
         "chain_iptm": [None if value is None else round(value, 2) for value in prediction.chain_iptm],
-        "chain_pair_iptm": _round(pairs),
+        "chain_pair_iptm": _round(_chain_pair_iptm(prediction)),
         "chain_pair_pae_min": _round(prediction.chain_pair_pae_min),
         "chain_ptm": _round(prediction.chain_ptm),
         "fraction_disordered": round(prediction.fraction_disordered, 2),
@@ -102,6 +110,13 @@ def format_summary_confidences(prediction: AllAtomPrediction) -> str:
         "ranking_score": round(prediction.ranking_score, 2),
     }
     return json.dumps(summary, indent=1)
+
+
+def _chain_pair_iptm(prediction: AllAtomPrediction) -> np.ndarray:
+    """Return the ipTM of each pair of chains [C, C]; as AlphaFold 3, the chain's pTM on the diagonal."""
+    pairs = prediction.chain_pair_iptm.copy()
+    np.fill_diagonal(pairs, prediction.chain_ptm)
+    return pairs
 
 
 def format_confidences(prediction: AllAtomPrediction) -> str:

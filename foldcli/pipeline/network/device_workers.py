@@ -50,11 +50,13 @@ class JobResult:
         models: the job's models, one for each of its tags.
         cost: time and memory of the process that made it.
         facts: facts about the device for done.json.
+        passes: number of passes that were counted; see `JobSettings.num_passes`.
     """
 
     models: tuple[PredictedSample, ...]
     cost: StageCost
     facts: dict[str, str | int]
+    passes: int
 
 
 class JobRunner(Protocol):
@@ -109,17 +111,23 @@ class JobStarter:
         Raises:
             OutOfMemory: the target does not fit into memory.
         """
-        predictor = self.predictor
+        predictor, passes = self.predictor, 0
+
+        def count(done: int, total: int | None) -> None:
+            nonlocal passes
+            passes = done
+            progress(done, total)
+
         predictor.memory.reset_peak()
         try:
             measured = measure_stage(family_of(job.source).stage)
-            collect = predictor.start(name, job, sample, progress)
+            collect = predictor.start(name, job, sample, count)
             facts = predictor.memory.facts()
         except torch.OutOfMemoryError as error:
             # only the text: the error's traceback would keep tensors
             message = str(error)
         else:
-            return lambda: self._finish(JobResult(collect(), measured(), facts))
+            return lambda: self._finish(JobResult(collect(), measured(), facts, passes))
         raise OutOfMemory(predictor.memory.describe_shortage(message))
 
     def _finish(self, result: JobResult) -> JobResult:
@@ -390,7 +398,7 @@ class DeviceWorker:
             self._wait(pools, results)
             result = results[0].result()
             assert result is not None
-            progress.add_passes(target.name, result.models[0].prediction.num_recycles + 1)
+            progress.add_passes(target.name, result.passes)
             return result
 
         return collect

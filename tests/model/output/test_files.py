@@ -205,6 +205,23 @@ def test_scores_have_colabfolds_keys_by_token(prediction: AllAtomPrediction) -> 
     assert scores["warning"] == "x"
 
 
+def test_scores_of_chain_pairs_are_not_ambiguous(prediction: AllAtomPrediction) -> None:
+    tables = prediction.structure
+    # "A-B" and "C", "A" and "B-C" would have the same key
+    names = ("A-B", "C", "A", "B-C", "E", "F")
+    chains = tuple(replace(chain, name=name) for chain, name in zip(tables.chains, names, strict=True))
+    renamed = replace(prediction, structure=replace(tables, chains=chains))
+    for changed, expected in ((prediction, list("ABCDEF")), (renamed, list(names))):
+        scores = json.loads(format_all_atom_scores(changed))
+        assert scores["chain_ids"] == list(scores["chains"]) == expected
+        pairs = np.array(scores["chain_pair_iptm"])
+        assert pairs[0, 3] == pytest.approx(prediction.chain_pair_iptm[0, 3], abs=6e-4)
+        minima = np.array(scores["chain_pair_pae_min"])
+        assert minima == pytest.approx(prediction.chain_pair_pae_min, abs=6e-3)
+        keys = {"pairwise_iptm", "pairwise_pae_min"} & scores.keys()
+        assert len(keys) == (2 if changed is prediction else 0)
+
+
 def test_summary_has_alphafold3s_keys(prediction: AllAtomPrediction) -> None:
     summary = json.loads(format_summary_confidences(prediction))
     assert list(summary) == [
