@@ -1,5 +1,7 @@
 """`foldcli compare`: compare models of proteins with a structure."""
 
+from typing import Any
+
 import click
 
 from foldcli.options import common as options
@@ -25,7 +27,8 @@ def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, ov
     """Compare models of proteins with a structure.
 
     Residues are paired by sequence and chains by superposition. The table has lDDT, TM-score, GDT, RMSD and
-    the mean DockQ of interfaces for each MODEL, a PDB or mmCIF file. Ligands and nucleic acids are not compared.
+    the mean DockQ of interfaces for each MODEL, a PDB or mmCIF file. Ligands and nucleic acids are not
+    compared.
 
     \b
     Example:
@@ -46,7 +49,8 @@ def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, ov
     if out != "-" and Path(out).exists() and not overwrite:
         raise click.UsageError(f"{out} exists; --overwrite replaces it.")
     expected = read_chains(reference)
-    rows, failed = [], 0
+    rows: list[dict[str, Any]] = []
+    failed = 0
     for path in models:
         try:
             result = compare(read_chains(path), expected)

@@ -83,7 +83,8 @@ class _Atoms:
 def _all_atoms(pairs: list[ChainPair], reference: list[ProteinChain]) -> _Atoms:
     """Return all atoms of the reference; those that the model lacks are NaN in it."""
     partners = {(p.reference.name, int(j)): p.model.residues[i] for p in pairs for i, j in p.residues}
-    model, expected, owners, names, swaps = [], [], [], [], []
+    names: list[str] = []
+    model, expected, owners, swaps = [], [], [], []
     number = 0
     for chain in reference:
         for index, (letter, residue) in enumerate(zip(chain.sequence, chain.residues, strict=True)):

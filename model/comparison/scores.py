@@ -84,7 +84,7 @@ def gdt(model: np.ndarray, reference: np.ndarray, length: int, cutoffs: tuple[fl
 
 
 def _superpositions(model: np.ndarray, reference: np.ndarray, cutoff: float) -> list[np.ndarray]:
-    """Return distances (N,) after superpositions that start from fragments and grow to pairs within a cutoff."""
+    """Return distances (N,) after superpositions of fragments that grow to the pairs within a cutoff."""
     found: list[np.ndarray] = []
     count = len(model)
     if count < 3:
@@ -92,8 +92,7 @@ def _superpositions(model: np.ndarray, reference: np.ndarray, cutoff: float) -> 
     size = count
     while size >= min(_MIN_FRAGMENT, count):
         for start in range(0, count - size + 1, max(1, size // 2)):
-            selected = np.arange(count)
-            selected = selected[start : start + size]
+            selected = np.arange(start, start + size)
             for _ in range(_MAX_ROUNDS):
                 rotation, shift = superpose(model[selected], reference[selected])
                 distances = np.linalg.norm(model @ rotation + shift - reference, axis=-1)
