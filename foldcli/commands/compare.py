@@ -39,8 +39,8 @@ def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, ov
     import sys
     from pathlib import Path
 
+    from foldcli.comparison.chains import read_chains
     from foldcli.errors import SomeTargetsFailed
-    from foldcli.inputs.compared_chains import read_chains
     from foldcli.logs import logger
     from model.comparison.compare import compare
     from msa.base.atomic import atomic_write

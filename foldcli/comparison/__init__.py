@@ -1,0 +1,1 @@
+"""Input of comparisons with experiment."""
