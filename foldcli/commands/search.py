@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foldcli.pipeline.search.stage import Searcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from foldcli.search_runs.split import PartSearchRun
+    from msa.gpu.worker.process_start import GpuProcess
 
 _input_and_result_options = options.combine(
     click.option(
@@ -139,10 +140,11 @@ def command(
     from msa.gpu.device.process_state import without_collection
 
     inputs, db = _split_arguments(context, queries, server, profiles, save_profile)
+    started = None
     if server is None and not exact:
         from foldcli.pipeline.search.gpu_opening import open_gpu_ahead  # while everything else is imported
 
-        open_gpu_ahead(db, device, [*inputs, *profiles])
+        started = open_gpu_ahead(db, device, [*inputs, *profiles])
     with without_collection():
         from foldcli.inputs.queries import QuerySources
         from foldcli.paths import default_feature_cache
@@ -156,12 +158,13 @@ def command(
     sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
     _check_partial(partial, previous, server, out, save_profile)
     if partial:
-        _part_run(db, device, sources, settings, kind, columns, previous, shard, overwrite).to_file(Path(out))
+        run = _part_run(db, device, started, sources, settings, kind, columns, previous, shard, overwrite)
+        run.to_file(Path(out))
         return
-    open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device)
+    open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device, started)
     folder = cache or default_feature_cache()
-    run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, folder)
-    write_results(run, out, kind, columns)
+    search = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, folder)
+    write_results(search, out, kind, columns)
 
 
 def _split_arguments(
@@ -255,6 +258,7 @@ def _alignment_settings(kind: str, option_values: dict[str, Any], threads: int) 
 def _part_run(
     db: str,
     device: str,
+    started: "GpuProcess | None",
     sources: "QuerySources",
     settings: "AlignmentSettings",
     kind: str,
@@ -267,7 +271,7 @@ def _part_run(
     from foldcli.pipeline.search.searcher import DatabaseSource
     from foldcli.search_runs.split import PartSearchRun, ResultFormat
 
-    open_searcher = DatabaseSource(db, device).open_searcher
+    open_searcher = DatabaseSource(db, device, started).open_searcher
     result_format = ResultFormat(kind, columns)
     return PartSearchRun(sources, settings, result_format, open_searcher, previous, shard, overwrite)
 
@@ -309,7 +313,9 @@ def _exact_opener(db: str) -> "Callable[[], Searcher]":
     return open_database
 
 
-def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[], Searcher]":
+def _searcher_opener(
+    server: Path | None, db: str, device: str, started: "GpuProcess | None"
+) -> "Callable[[], Searcher]":
     """Return a function that opens the database, or connects to a server."""
 
     def connect() -> "Searcher":
@@ -325,7 +331,7 @@ def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[],
         with without_collection():
             from foldcli.pipeline.search.searcher import DatabaseSource
 
-        return DatabaseSource(db, device).open_searcher()
+        return DatabaseSource(db, device, started).open_searcher()
 
     return open_database if server is None else connect
 

@@ -145,6 +145,15 @@ class Requests:
             while True:
                 self._handle(*self._channel.receive())
 
+    def receive_in_background(self, name: str) -> None:
+        """Handle answers in a thread of this name, and fail the pending requests at the end."""
+
+        def work() -> None:
+            self.receive()
+            self.fail_pending()
+
+        threading.Thread(target=work, name=name, daemon=True).start()
+
     def fail_pending(self) -> None:
         """Fail the pending requests and all later ones."""
         error = self._ended()
