@@ -163,8 +163,9 @@ class _Run:
             finally:
                 self._state.stop.set()
                 # the workers may have been started for targets that then failed
-                for pool in (self._pool, *self._settings.worker_pools):
-                    pool.terminate()
+                self._pool.terminate()
+                for service in self._settings.worker_services:
+                    service.close()
                 if self._settings.sampling is not None:
                     self._settings.sampling.terminate()
 
@@ -218,9 +219,9 @@ class _Run:
             self._settings.device_groups()[: len(state.targets)],
             predictor.family.unshared is None,
         )
-        pools = iter(self._settings.worker_pools)
+        services = iter(self._settings.worker_services)
         workers = [
-            DeviceWorker(group, predictor.wait_for_kernels, can_join, list(islice(pools, len(group))))
+            DeviceWorker(group, predictor.wait_for_kernels, can_join, list(islice(services, len(group))))
             for group in groups
         ]
         # threads of this process hand the jobs to the workers

@@ -76,8 +76,8 @@ class Service:
         logger: gets the messages that the process sends to the logger of the same name.
         environment: variables that the process gets in addition to those of this one.
         pass_fds: file descriptors that the process inherits.
-        output: file for its standard output and error; by default there is no output, and errors go where
-            those of this process do.
+        output: for its standard output and error, see `subprocess`; by default there is no output, and
+            errors go where those of this process do.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Service:
         logger: logging.Logger | None = None,
         environment: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
-        output: IO[bytes] | None = None,
+        output: IO[bytes] | int | None = None,
     ) -> None:
         own, other = socket.socketpair()
         start = partial(
@@ -97,7 +97,7 @@ class Service:
             _command(other.fileno()),
             env=None if environment is None else os.environ | environment,
             stdin=subprocess.DEVNULL,
-            stdout=output or subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if output is None else output,
             stderr=output,
             pass_fds=[other.fileno(), *pass_fds],
             # interrupts from the terminal are handled by this process alone
