@@ -112,7 +112,7 @@ def _exceeds(targets: SequenceArrays | None, max_bytes: int | None) -> bool:
 
 def _process_engine(process: GpuProcess, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
     """Create the engine for one GPU in a process of its own."""
-    from msa.gpu.remote_worker import start_remote_workers  # not needed by most searches
+    from msa.gpu.remote_worker import RemoteScoring, start_remote_workers  # not needed by most searches
 
     workers, scoring = start_remote_workers([process], settings, compile_progress), process.scoring
     try:
@@ -121,11 +121,7 @@ def _process_engine(process: GpuProcess, settings: GpuSettings, compile_progress
     except GpuUnavailable:
         process.close()
         raise
-    if scoring is None:
-        return GpuEngine(workers)
-    from msa.gpu.scoring_process import RemoteScoring
-
-    return GpuEngine(workers, scoring_process=RemoteScoring(scoring))
+    return GpuEngine(workers, scoring_process=None if scoring is None else RemoteScoring(scoring))
 
 
 def _resident_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:

@@ -8,7 +8,7 @@ Targets that do not fit into the memory of one device are predicted at the end b
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,7 +25,7 @@ from foldcli.outputs.done import StageCost
 from foldcli.pipeline.network.device import NetworkMemory, choose_device
 from foldcli.pipeline.network.predictor import PredictedSample, Predictor, RankPredictor
 from foldcli.pipeline.network.preloading import take_parameters
-from foldcli.pipeline.processes.background import CallQueue, run_in_background
+from foldcli.pipeline.processes.background import run_in_background
 from foldcli.pipeline.processes.shared_arrays import SharedArrays
 from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
 from foldcli.pipeline.targets.target import TargetRun, measure_stage
@@ -41,8 +41,6 @@ from msa.base.services.service import Service
 _MAX_ENDS = 2
 # seconds in which several processes that predict together notice that one of them has failed
 _BLAME_SECONDS = 2.0
-# results that a worker collects before it starts another job
-_MAX_UNFINISHED = 2
 _HOST = "127.0.0.1"
 
 
@@ -263,7 +261,7 @@ class _Worker:
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.starter = JobStarter(settings.open())
-        self.results = CallQueue(_MAX_UNFINISHED).__enter__()
+        self.results = ThreadPoolExecutor(1)
         # the result of the job that was started last
         self.result: Future[JobResult | None] | None = None
 

@@ -19,7 +19,7 @@ _MANY_QUERY_BYTES = 50_000
 def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> GpuProcess | None:
     """Open the only GPU of a device: in this process, or in another if that is faster.
 
-    For many queries, a further process scores candidates (`msa.gpu.scoring_process`).
+    For many queries, a further process scores candidates (`msa.gpu.remote_worker`).
 
     Another is faster for a database that is streamed, and for many queries: it works while this process holds
     the interpreter's lock. For a few queries, its start would take longer than the search.

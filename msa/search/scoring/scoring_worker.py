@@ -1,4 +1,4 @@
-"""The process that scores candidates; see msa.gpu.scoring_process."""
+"""The process that scores candidates; see msa.gpu.remote_worker."""
 
 import socket
 import sys

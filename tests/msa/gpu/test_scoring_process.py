@@ -16,7 +16,7 @@ from msa.engines.settings import SearchSettings
 from msa.gpu import engine
 from msa.gpu.device.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
-from msa.gpu.scoring_process import RemoteScoring
+from msa.gpu.remote_worker import RemoteScoring
 from msa.gpu.worker.process_start import GpuProcess
 from msa.search import profile_search
 from msa.search.engine_selection import EngineSettings, create_engine
