@@ -35,7 +35,7 @@ from model.parallel.communication import RankGroup
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import open_group
 from msa.base.services.pool import CALLS
-from msa.base.services.service import Service
+from msa.base.services.service import Service, close_all
 
 # a worker that ends so often is not started again
 _MAX_ENDS = 2
@@ -464,7 +464,4 @@ class DeviceWorker:
 
     def close(self) -> None:
         """End the processes."""
-        for service in self._services:
-            service.hang_up()
-        for service in self._services:
-            service.close()
+        close_all(self._services)

@@ -55,6 +55,7 @@ from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.order import in_run_order
 from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import MissingError
+from msa.base.services.service import close_all
 from msa.gpu.device.process_state import short_switch_interval
 from msa.io.fasta import FastaRecord
 
@@ -164,8 +165,7 @@ class _Run:
                 self._state.stop.set()
                 # the workers may have been started for targets that then failed
                 self._pool.terminate()
-                for service in self._settings.worker_services:
-                    service.close()
+                close_all(self._settings.worker_services)
                 if self._settings.sampling is not None:
                     self._settings.sampling.terminate()
 

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from msa.base.services.requests import dump_request
-from msa.base.services.service import Service
+from msa.base.services.service import Service, close_all
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -93,10 +93,7 @@ class ServicePool:
         """End the processes at once; they remove their temporary files, and all calls fail."""
         with self._lock:
             self._terminated, services = True, list(self._services.values())
-        for service in services:
-            service.hang_up()
-        for service in services:
-            service.wait()
+        close_all(services)
 
     def _work(self, index: int) -> None:
         """Make calls in a process of its own; runs in a thread."""
