@@ -5,8 +5,7 @@ that launch kernels for the interpreter lock, and so does the import of numba. T
 search, and import numba during its first iteration.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -70,18 +69,6 @@ class FamilyProcesses:
         from msa.search.families.families import FamilyBuilder  # imports numba
 
         return FamilyBuilder(self._database, self._settings)
-
-
-@contextlib.contextmanager
-def family_processes(
-    database: TargetDatabase, settings: SearchSettings, count: int
-) -> Iterator[FamilyProcesses]:
-    """Start processes, which end when the block does."""
-    processes = FamilyProcesses(database, settings, count)
-    try:
-        yield processes
-    finally:
-        processes.close()
 
 
 class RemoteBuilder:
