@@ -332,7 +332,7 @@ def _run_settings(
     workers = worker_settings(network, predictor, request.threads) if in_workers else ()
     return RunSettings(
         request.output, request.features, predictor, identities, stage, templates, description, workers,
-        ranks, startup.worker_pools, startup.sampling,
+        ranks, startup.worker_services, startup.sampling,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from msa.engines.engine import Engine, ProfileCallback
 from msa.engines.hits import Hits
 from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
+from msa.gpu.worker.process_start import GpuProcess
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.engine_selection import EngineSettings, create_engine
@@ -216,11 +217,13 @@ class DatabaseSource:
         db: a database from `foldcli createdb`, or a FASTA file or an MMseqs2 database.
         device: value of `--device`.
         others: further databases, which are searched with the profiles of the search of the first.
+        started: see `open_search_engine`.
     """
 
     db: str
     device: str
     others: tuple[str, ...] = ()
+    started: GpuProcess | None = None
 
     def open_searcher(self) -> LocalSearcher:
         """Open the database and the search engine; first the engine if the database has to be converted.
@@ -232,7 +235,7 @@ class DatabaseSource:
         if self._is_database:
             return self.make_searcher(self.open())
         # a conversion may take long
-        engine = open_search_engine(self.device)
+        engine = open_search_engine(self.device, started=self.started)
         return LocalSearcher(self.open(), engine)
 
     def open(self) -> TargetDatabase:
@@ -300,7 +303,7 @@ class DatabaseSource:
         Raises:
             GpuUnavailable: the requested GPU cannot be used.
         """
-        return LocalSearcher(database, open_search_engine(self.device, gpu_share, database))
+        return LocalSearcher(database, open_search_engine(self.device, gpu_share, database, self.started))
 
     def open_joined(self) -> LocalSearcher | JoinedSearcher:
         """Open all databases and their search engines; see `open_searcher`."""
@@ -323,7 +326,12 @@ class DatabaseSource:
         )
 
 
-def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetDatabase | None = None) -> Engine:
+def open_search_engine(
+    device: str,
+    gpu_share: float = 0.9,
+    database: TargetDatabase | None = None,
+    started: GpuProcess | None = None,
+) -> Engine:
     """Open the search engine for `--device`; "auto" is the first GPU that works, else the CPU.
 
     If "auto" finds a GPU that cannot be used, one log line gives the reason. $FOLDCLI_GPU_MEMORY, such as 2G,
@@ -333,6 +341,7 @@ def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetData
         device: value of `--device`.
         gpu_share: largest share of the GPU's free memory to use.
         database: the database that will be searched, if it is known.
+        started: the process that `open_gpu_ahead` has returned.
 
     Raises:
         GpuUnavailable: the requested GPU cannot be used.
@@ -340,7 +349,9 @@ def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetData
     """
     settings = EngineSettings(device, cache_dir() / "kernels", gpu_share, max_gpu_bytes())
     targets = None if database is None else database.representative_arrays
-    engine = create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress(), targets)
+    engine = create_engine(
+        settings, lambda line: logger.info("%s", line), CompilationProgress(), targets, started
+    )
     on_cpu = type(engine).__module__ == "msa.cpu.engine"  # importing it would load numba
     if on_cpu and next(set_numba_cache_folder().glob("*/gapless.*.nbi"), None) is None:
         logger.info("compiling the search for this machine (once), which takes up to a minute")

@@ -21,7 +21,7 @@ from msa.gpu.remote_worker import RemoteWorker
 from msa.gpu.worker import alignment, filtering
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.local_worker import LocalWorker
-from msa.gpu.worker.process_start import is_started_ahead, start_ahead
+from msa.gpu.worker.process_start import GpuProcess
 from msa.io.fasta import FastaRecord
 from msa.search import gapless_limit, windows
 from msa.search.engine_selection import EngineSettings, create_engine
@@ -184,12 +184,10 @@ def test_process_of_a_streamed_database_or_started_ahead_is_used() -> None:
         assert isinstance(gpu_engine, GpuEngine)
         assert [type(worker) for worker in gpu_engine.workers] == [kind]
         gpu_engine.close()
-    start_ahead(0)
-    gpu_engine = create_engine(EngineSettings("cuda", kernels), print)
+    gpu_engine = create_engine(EngineSettings("cuda", kernels), print, started=GpuProcess(0))
     assert isinstance(gpu_engine, GpuEngine)
     assert [type(worker) for worker in gpu_engine.workers] == [RemoteWorker]
     gpu_engine.close()
-    assert not is_started_ahead(0)
     # the simulator has a single GPU
     messages: list[str] = []
     missing = EngineSettings("cuda:1", kernels, max_database_bytes=150)

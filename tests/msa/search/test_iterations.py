@@ -21,8 +21,9 @@ from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search import iterations
-from msa.search.families import families, family_processes
+from msa.search.families import families
 from msa.search.families.family import initial_profile
+from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch
 from msa.search.search import search, search_many
 
@@ -353,30 +354,31 @@ def test_families_of_processes_equal_those_of_threads(
         (tmp_path / "other.fasta").write_text(">other\nMKTAYIAKQR\n")
         build_database([tmp_path / "other.fasta"], tmp_path / "db", BuildSettings(mask=False, threads=1))
         database = replace(database, path=tmp_path / "db")
-    started: list[family_processes.FamilyProcesses] = []
-    requests: list[bool] = []
+    started: list[FamilyProcesses] = []
+    updates: list[bool] = []
 
-    class Processes(family_processes.FamilyProcesses):
+    class Processes(FamilyProcesses):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             started.append(self)
             if fault == "killed":
-                self._processes[0]._process.kill()
+                self.services[0].process.kill()
+            request = self.services[0].request
 
-    class Process(family_processes._Process):
-        def request(self, *arguments: Any) -> Any:
-            result = super().request(*arguments)
-            requests.append(True)
-            return result
+            def counted(*arguments: Any) -> Any:
+                answer = request(*arguments)
+                updates.append(answer.exception() is None)
+                return answer
 
-    monkeypatch.setattr(family_processes, "FamilyProcesses", Processes)
-    monkeypatch.setattr(family_processes, "_Process", Process)
+            self.services[0].request = counted  # type: ignore[assignment]
+
+    monkeypatch.setattr(iterations, "FamilyProcesses", Processes)
     monkeypatch.setattr(iterations, "_MIN_PROCESS_QUERIES", 2)
     settings = SearchSettings(num_iterations=3, threads=2)
     records = [query, FastaRecord("half", query.sequence[:60]), FastaRecord("other", query.sequence[60:])]
     found = list(search_many(records, database, settings, GpuLikeEngine()))
-    assert len(started) == 1 and bool(requests) == (fault == "")
-    assert started[0]._processes[0]._process.returncode is not None
+    assert len(started) == 1 and updates and all(updates) == (fault == "")
+    assert started[0].services[0].process.returncode is not None
     expected = list(search_many(records, database, settings))
     for (record, hits), (other, other_hits) in zip(found, expected, strict=True):
         assert record is other and hits.evalues.tolist() == other_hits.evalues.tolist()
