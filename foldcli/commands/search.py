@@ -181,7 +181,7 @@ def command(
     Examples:
       foldcli search proteins.fasta uniref50 -o hits.m8
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
-      foldcli search job.json uniref50 -o alignments --format a3m --params openfold3
+      foldcli search job.json uniref50 -o out --format a3m --params openfold3
       foldcli search jobs/ uniref50 -o filled --format boltz
     """
     from msa.gpu.device.process_state import without_collection

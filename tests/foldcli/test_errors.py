@@ -45,7 +45,7 @@ def example(kind: type[BaseException]) -> BaseException:
         return kind("reason")
     values = {"code": ExitCode.MISSING, "reason": "reason " * 100, "line": 3, "column": 4, "row": 5}
     values |= {"length": 6, "expected": 7, "written": 8, "needed": 9, "requested_bytes": 10}
-    values |= {"number": errno.ENOSPC, "path": "folder/file"}
+    values |= {"number": errno.ENOSPC, "path": "folder/file", "exit_code": -9}
     return kind(*[values.get(name, name) for name in inspect.signature(kind).parameters])
 
 
