@@ -48,6 +48,7 @@ _input_and_result_options = options.combine(
         "databases",
         type=options.PathType(),
         multiple=True,
+        callback=options.distinct_databases,
         metavar="DB",
         help="Target database; all arguments are then queries. Repeat the option to search further databases "
         "with the profiles of the first.",

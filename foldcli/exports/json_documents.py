@@ -13,6 +13,7 @@ from foldcli.exports.document import (
     ExportJob,
     Protein,
     a3m_text,
+    check_entities,
     distinct_names,
     log_unknown_keys,
     parent_letter,
@@ -28,6 +29,9 @@ from msa.alignments.complex_a3m import A3mRow
 from msa.base.errors import InputError
 
 _ALIGNMENT_KEYS = ("unpairedMsa", "unpairedMsaPath", "pairedMsa", "pairedMsaPath")
+_ALPHAFOLD3_KEYS = dict.fromkeys(("protein", "rna", "dna"), alphafold3.POLYMER_KEYS) | {
+    "ligand": alphafold3.LIGAND_KEYS
+}
 _PROTENIX_JOB_KEYS = ("name", "sequences", "modelSeeds", "covalent_bonds", "constraint", "assembly_id")
 _PROTENIX_PROTEIN_KEYS = (
     "sequence", "count", "id", "modifications", "msa", "templatesPath", *_ALIGNMENT_KEYS,
@@ -48,6 +52,8 @@ class JsonDocument:
 
     def __init__(self, data: bytes, path: str, refuse: Refuse) -> None:
         self.path = path
+        if path.endswith((".yaml", ".yml")):
+            raise InputError("YAML: a job of Boltz has --format boltz", path)
         content = parse_json_with_lines(data, path)
         self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         self._text = JsonText(decode_utf8(data, path))
@@ -129,13 +135,14 @@ class AlphaFold3Document(JsonDocument):
         log_unknown_keys(job, alphafold3.JOB_KEYS, self.path)
         proteins = []
         self._log_relative_paths(job)
-        for kind, entity in read_entities(job, self.path):
+        entities = read_entities(job, self.path)
+        check_entities(entities, _ALPHAFOLD3_KEYS, self.path)
+        for kind, entity in entities:
             if kind == "proteinChain":
                 reason = "proteinChain: a job of AlphaFold Server or Protenix, not of AlphaFold 3's program"
                 raise InputError(reason, self.path, entity.line)
             self._log_relative_paths(entity)
         for entity, place in self._proteins(job, start, "protein"):
-            log_unknown_keys(entity, alphafold3.POLYMER_KEYS, self.path)
             chain = read_chains(entity, "id", self.path)[0]
             line, own = entity.line_of("sequence"), self._own_alignment(entity, _ALIGNMENT_KEYS)
             text = self._with_parents(required_text(entity, "sequence", self.path), entity)

@@ -70,6 +70,17 @@ def test_full_disk_states_the_size_of_the_file() -> None:
     assert exit_code_of(error) is ExitCode.MISSING and ends_run(error)
 
 
+def test_denied_access_is_something_missing_unless_a_file_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "input.fasta").touch()
+    for name, code in (
+        ("out/x.m8", ExitCode.MISSING),
+        (".", ExitCode.MISSING),
+        ("input.fasta", ExitCode.BAD_INPUT),
+    ):
+        error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / name))
+        assert exit_code_of(error) is code
+
+
 def test_limits_of_a_process_are_named() -> None:
     opened, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     error = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "db/residues.u8")
