@@ -29,8 +29,9 @@ def search(
     query: FastaRecord,
     database: TargetDatabase,
     settings: SearchSettings | None = None,
-    progress: Progress | None = None,
+    *,
     engine: Engine | None = None,
+    progress: Progress | None = None,
 ) -> Hits:
     """Find the targets that are similar to a query.
 
@@ -38,8 +39,8 @@ def search(
         query: at least 2 residues, letters A–Z.
         database: the database to search; E-values refer to all of its sequences.
         settings: see SearchSettings.
-        progress: called with the number of targets filtered so far, and the number of all targets.
         engine: filters and aligns; by default the CPU engine. Does not affect the result.
+        progress: called with the number of targets filtered so far, and the number of all targets.
 
     Returns:
         At most one hit for each target, by E-value, then descending score, then database order.
@@ -47,7 +48,7 @@ def search(
     Raises:
         InputError: the query is too short.
     """
-    ((_, hits),) = search_many([query], database, settings, engine, progress)
+    ((_, hits),) = search_many([query], database, settings, engine=engine, progress=progress)
     return hits
 
 
@@ -55,6 +56,7 @@ def search_many(
     queries: Sequence[FastaRecord],
     database: TargetDatabase,
     settings: SearchSettings | None = None,
+    *,
     engine: Engine | None = None,
     progress: Progress | None = None,
     on_profile: ProfileCallback | None = None,

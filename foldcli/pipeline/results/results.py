@@ -232,7 +232,7 @@ class ResultStage:
     Args:
         pool: the workers.
         num_workers: number of workers.
-        rank_by: see `PredictSettings.rank`.
+        rank_by: see `JobSettings.rank`.
         report: pages and plots to make.
         archive: whether to write NAME.result.zip.
         relaxation: relaxes the best models before their target is finished; None if none are to be relaxed.

@@ -63,7 +63,9 @@ class LocalSearcher:
         Raises:
             InputError: a query is too short, or a file of the database has changed since it was opened.
         """
-        results = search_many(queries, self.database, settings, self.engine, progress, on_profile)
+        results = search_many(
+            queries, self.database, settings, engine=self.engine, progress=progress, on_profile=on_profile
+        )
         yield from self._check_database(results)
 
     def search_part(
