@@ -210,7 +210,18 @@ def command(
     if further and (partial or exact):
         raise click.UsageError(f"--{'partial' if partial else 'exact'} takes one database.")
     if partial:
-        run = _part_run(db, device, started, sources, settings, kind, columns, previous, shard, overwrite)
+        run = _part_run(
+            db=db,
+            device=device,
+            started=started,
+            sources=sources,
+            settings=settings,
+            kind=kind,
+            columns=columns,
+            previous=previous,
+            shard=shard,
+            overwrite=overwrite,
+        )
         run.to_file(Path(out))
         return
     readers: QueryReaders = sources

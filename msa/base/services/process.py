@@ -75,7 +75,7 @@ class _Server:
         self._cancelled: set[int] = set()
         self._handler: Any = None
         self._closed = False
-        # that of the request that is being answered
+        # number of the request that is being answered
         self._number = 0
 
     def run(self) -> None:
