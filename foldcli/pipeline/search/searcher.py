@@ -354,7 +354,6 @@ def open_search_engine(
     engine = create_engine(
         settings, lambda line: logger.info("%s", line), CompilationProgress(), targets, started
     )
-    on_cpu = type(engine).__module__ == "msa.cpu.engine"  # importing it would load numba
-    if on_cpu and next(set_numba_cache_folder().glob("*/gapless.*.nbi"), None) is None:
+    if not engine.drives_gpus and next(set_numba_cache_folder().glob("*/gapless.*.nbi"), None) is None:
         logger.info("compiling the search for this machine (once), which takes up to a minute")
     return engine
