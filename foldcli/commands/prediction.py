@@ -92,6 +92,7 @@ class SearchOptions:
         Raises:
             InputError, MissingError: see `DatabaseSource.open`.
         """
+        from foldcli.pipeline.search.joined import make_joined
         from foldcli.pipeline.search.searcher import DatabaseSource
         from foldcli.pipeline.search.stage import SearchStage
 
@@ -100,7 +101,7 @@ class SearchOptions:
         database = source.open()
         searcher: Searcher | ProcessSearcher
         if process is None:
-            searcher = source.make_joined(database, _GPU_SHARE)
+            searcher = make_joined(source, database, _GPU_SHARE)
         else:
             searcher = process.open(database, partial(source.make_searcher, database, _GPU_SHARE))
         names = ", ".join((self.database, *self.further))

@@ -465,9 +465,10 @@ def _searcher_opener(
         from msa.gpu.device.process_state import without_collection
 
         with without_collection():
+            from foldcli.pipeline.search.joined import open_joined
             from foldcli.pipeline.search.searcher import DatabaseSource
 
-        return DatabaseSource(db, device, further, started).open_joined()
+        return open_joined(DatabaseSource(db, device, further, started))
 
     return open_database if server is None else connect
 
