@@ -211,7 +211,18 @@ def command(
     if further and (partial or exact):
         raise click.UsageError(f"--{'partial' if partial else 'exact'} takes one database.")
     if partial:
-        run = _part_run(db, device, started, sources, settings, kind, columns, previous, shard, overwrite)
+        run = _part_run(
+            db=db,
+            device=device,
+            started=started,
+            sources=sources,
+            settings=settings,
+            kind=kind,
+            columns=columns,
+            previous=previous,
+            shard=shard,
+            overwrite=overwrite,
+        )
         run.to_file(Path(out))
         return
     readers: QueryReaders = sources
@@ -455,9 +466,10 @@ def _searcher_opener(
         from msa.gpu.device.process_state import without_collection
 
         with without_collection():
+            from foldcli.pipeline.search.joined import open_joined
             from foldcli.pipeline.search.searcher import DatabaseSource
 
-        return DatabaseSource(db, device, further, started).open_joined()
+        return open_joined(DatabaseSource(db, device, further, started))
 
     return open_database if server is None else connect
 

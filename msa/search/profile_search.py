@@ -92,9 +92,9 @@ class ProfileSearch:
         # identity and coverage are known only after the alignment, so that candidates which fail these
         # thresholds would take the place of others; so is the composition of the aligned regions
         self._limits_early = not (settings.has_thresholds or self._corrects_alignments)
-        # of the queries that the engine has taken so far
+        # statistics of the queries that the engine has taken so far
         self._queries: list[QueryStatistics] = []
-        # those of them whose alignments are corrected for their composition, until their hits are known
+        # queries whose alignments are corrected for their composition, until their hits are known
         self._uncorrected: dict[int, QueryProfile] = {}
 
     def run(

@@ -36,7 +36,8 @@ from foldcli.options.common import available_cores
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.summary import RunSummary, remove_run_leftovers
-from foldcli.pipeline.network.device_workers import DeviceWorker, LocalRunner
+from foldcli.pipeline.network.device_workers import DeviceWorker
+from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.processes.background import run_ahead, run_in_background
 from foldcli.pipeline.processes.shared_arrays import SharedArrays, share_arrays

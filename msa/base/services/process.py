@@ -72,16 +72,19 @@ class _Server:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._requests: SimpleQueue[tuple[int, bytearray]] = SimpleQueue()
-        self._cancelled: set[int] = set()
+        # numbers of the requests that are neither answered nor given up
+        self._open: set[int] = set()
         self._handler: Any = None
         self._closed = False
-        # that of the request that is being answered
+        # number of the request that is being answered
         self._number = 0
 
     def run(self) -> None:
         """Answer the requests of the process that has started this one; the main thread calls this."""
         threading.Thread(target=self._receive, name="requests", daemon=True).start()
-        entry, arguments, name, level = pickle.loads(self._requests.get()[1])
+        number, entry_frame = self._requests.get()
+        self._open.discard(number)
+        entry, arguments, name, level = pickle.loads(entry_frame)
         if name:
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [_Relay(self)], False
@@ -98,6 +101,7 @@ class _Server:
         with contextlib.suppress(EOFError):
             while True:
                 number, _, request = self._channel.receive()
+                self._open.add(number)
                 self._answer(number, request)
 
     def report(self, *values: object) -> None:
@@ -119,8 +123,9 @@ class _Server:
             while True:
                 number, kind, payload = self._channel.receive()
                 if kind == Kind.CANCEL:
-                    self._cancelled.add(number)
+                    self._open.discard(number)
                 else:
+                    self._open.add(number)
                     self._requests.put((number, payload))
                 del payload
         self._closed = True
@@ -144,19 +149,19 @@ class _Server:
                 self.send(number, Kind.RESULT, value)
         except Exception as error:
             self._fail(number, error)
+        self._open.discard(number)
         self._number = 0
 
     def _send_items(self, number: int, items: Generator[Any, Any, R]) -> R | None:
         """Send the items of a generator until they are given up; return its value."""
         with contextlib.closing(items):
-            while number not in self._cancelled:
+            while number in self._open:
                 try:
                     item = next(items)
                 except StopIteration as end:
                     return end.value
                 self.send(number, Kind.ITEM, item)
                 del item
-        self._cancelled.discard(number)
         return None
 
     def _finish(self, number: int, done: "Future[Any]") -> None:

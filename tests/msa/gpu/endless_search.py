@@ -17,7 +17,7 @@ processes = [GpuProcess(0, entry="tests.msa.gpu.worker_with_faults:stuck") for _
 workers = start_remote_workers(processes, GpuSettings(Path(sys.argv[1]) / "kernels"))
 # several batches of one kind, of which the first ends
 queries = 3 * [query for query in tiny.queries if not isinstance(query, ProfileQuery)]
-results = search_many(queries, tiny.database, tiny.settings, engine.GpuEngine(workers))
+results = search_many(queries, tiny.database, tiny.settings, engine=engine.GpuEngine(workers))
 next(results)
 print(*(worker.process.service.process.pid for worker in workers), flush=True)
 list(results)

@@ -129,7 +129,7 @@ def test_evalues_include_second_alignments(tmp_path: Path) -> None:
     assert of_single and min(hit[3] for hit in expected[0]) < min(of_single.values()) / 100
     gpu_engine = GpuEngine([LocalWorker(find_gpu(), GpuSettings(Path(FOLDER.name) / "kernels"))])
     try:
-        assert as_table(search_many(queries, database, options, gpu_engine)) == expected
+        assert as_table(search_many(queries, database, options, engine=gpu_engine)) == expected
     finally:
         gpu_engine.close()
 
@@ -168,7 +168,7 @@ def test_streamed_database_is_searched_in_a_separate_process() -> None:
     assert isinstance(gpu_engine, GpuEngine)
     tiny = tiny_search()
     # one query, as the simulator takes seconds for each
-    results = search_many(tiny.queries[:1], tiny.database, tiny.settings, gpu_engine)
+    results = search_many(tiny.queries[:1], tiny.database, tiny.settings, engine=gpu_engine)
     assert as_table(results) == tiny.expected[:1]
     assert [type(worker) for worker in gpu_engine.workers] == [RemoteWorker]
     gpu_engine.close()

@@ -110,7 +110,7 @@ def test_more_gpus_than_targets(tmp_path: Path, start: Start) -> None:
     expected = as_table(search_many(queries, database, settings))
     assert expected[0]
     gpu_engine = GpuEngine(start("none", "none", "none"))
-    assert as_table(search_many(queries, database, settings, gpu_engine)) == expected
+    assert as_table(search_many(queries, database, settings, engine=gpu_engine)) == expected
     gpu_engine.close()
 
 
@@ -126,7 +126,7 @@ def test_cancelled_search_is_not_finished(tiny: TinySearch, start: Start) -> Non
     gpu_engine = GpuEngine(start("waiting", "none"))
     # three batches, of which the first GPU gets two
     queries = 3 * [query for query in tiny.queries if not isinstance(query, ProfileQuery)]
-    results: Any = search_many(queries, tiny.database, tiny.settings, gpu_engine)
+    results: Any = search_many(queries, tiny.database, tiny.settings, engine=gpu_engine)
     assert as_table([next(results)]) == tiny.expected[:1]
     closing = threading.Thread(target=results.close, daemon=True)
     closing.start()
@@ -139,7 +139,7 @@ def test_cancelled_search_is_not_finished(tiny: TinySearch, start: Start) -> Non
 def test_signals_do_not_end_gpu_processes(tiny: TinySearch, start: Start) -> None:
     workers = start()
     gpu_engine = GpuEngine(workers)
-    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    results = search_many(tiny.queries, tiny.database, tiny.settings, engine=gpu_engine)
     first = next(results)
     for worker in workers:
         for number in signal.SIGINT, signal.SIGTERM:
@@ -150,14 +150,14 @@ def test_signals_do_not_end_gpu_processes(tiny: TinySearch, start: Start) -> Non
 def test_killed_process_is_reported(tiny: TinySearch, start: Start) -> None:
     workers = start("none", "stuck")
     gpu_engine = GpuEngine(workers)
-    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    results = search_many(tiny.queries, tiny.database, tiny.settings, engine=gpu_engine)
     # by then the process is stuck at the second batch
     threading.Timer(1.0, workers[1].process.service.process.kill).start()
     with pytest.raises(GpuUnavailable, match="the process of GPU 0 has ended: signal SIGKILL"):
         list(results)
     # later searches fail likewise, and the process of the other GPU is still usable
     with pytest.raises(GpuUnavailable, match="signal SIGKILL"):
-        list(search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine))
+        list(search_many(tiny.queries, tiny.database, tiny.settings, engine=gpu_engine))
     assert workers[0].drain().result(60) is None
 
 
@@ -165,10 +165,10 @@ def test_killed_process_is_reported(tiny: TinySearch, start: Start) -> None:
 def test_errors_are_raised_in_the_searching_process(tiny: TinySearch, start: Start) -> None:
     working, failing, full = start("none", "error", "no_memory")
     with pytest.raises(ValueError, match="simulated fault") as caught:
-        list(search_many(tiny.queries, tiny.database, tiny.settings, GpuEngine([working, failing])))
+        list(search_many(tiny.queries, tiny.database, tiny.settings, engine=GpuEngine([working, failing])))
     assert "worker_with_faults.py" in str(caught.value.__cause__)
     with pytest.raises(GpuUnavailable, match="12345 bytes") as unavailable:
-        list(search_many(tiny.queries, tiny.database, tiny.settings, GpuEngine([full, working])))
+        list(search_many(tiny.queries, tiny.database, tiny.settings, engine=GpuEngine([full, working])))
     assert "--device cpu" in unavailable.value.remedy
     # the working GPU has no work left of either search
     tiny.check(GpuEngine([working]))

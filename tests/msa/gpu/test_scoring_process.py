@@ -89,7 +89,7 @@ def test_hits_are_those_of_one_process(
 
 def test_process_ends_during_a_search(tiny: TinySearch, start: Start, scored_here: list[int]) -> None:
     gpu_engine = start()
-    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    results = search_many(tiny.queries, tiny.database, tiny.settings, engine=gpu_engine)
     first = next(results)
     assert isinstance(gpu_engine.scoring_process, RemoteScoring) and not scored_here
     gpu_engine.scoring_process.close()
@@ -129,7 +129,7 @@ def test_errors_of_the_gpu_are_reported(
     tiny: TinySearch, start: Start, fault: str, error: type[Exception], message: str
 ) -> None:
     gpu_engine = start(fault)
-    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    results = search_many(tiny.queries, tiny.database, tiny.settings, engine=gpu_engine)
     if fault == "stuck":
         worker: Any = gpu_engine.workers[0]
         worker.process.service.process.kill()

@@ -36,6 +36,11 @@ class Handler:
         """Return the argument."""
         return value
 
+    def unfinished_requests(self) -> int:
+        """Return the number of requests that the serving end remembers."""
+        server = self._report.__self__  # type: ignore[attr-defined]
+        return sum(len(value) for value in vars(server).values() if isinstance(value, set))
+
     def pid(self) -> int:
         """Return the id of the process."""
         return os.getpid()

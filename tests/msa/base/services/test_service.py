@@ -148,6 +148,17 @@ def test_stream_that_is_given_up_ends_and_the_next_one_works(start: Start, tmp_p
     assert mark.exists() and list(stream) == []
 
 
+def test_stream_that_is_given_up_after_its_end_is_forgotten(start: Start) -> None:
+    service = start()
+    before = service.request("unfinished_requests").result(60)
+    stream = service.stream("count", 1)
+    assert next(stream) == 0
+    # answered after the stream has ended, which this end has not noticed yet
+    service.request("echo", 0).result(60)
+    stream.close()
+    assert service.request("unfinished_requests").result(60) == before
+
+
 def test_silence_of_a_process_is_noticed(start: Start) -> None:
     service = start()
     stream = service.stream("count", 2)
