@@ -232,6 +232,14 @@ databases_option = click.option(
     help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted "
     "once into $FOLDCLI_CACHE. Repeat the option to search further databases with the profiles of the first.",
 )
+retries_option = click.option(
+    "--retries",
+    type=click.IntRange(0),
+    metavar="N",
+    default=5,
+    show_default=True,
+    help="Maximum number of consecutive attempts without progress.",
+)
 report_options = combine(
     click.option("--no-report", is_flag=True, help="Do not write HTML pages (NAME.html, index.html)."),
     click.option("--no-plots", is_flag=True, help="Do not write PNG plots (NAME_coverage, _plddt, _pae)."),
