@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
@@ -30,6 +31,8 @@ def forked_workers(count: int, niceness: int = 0) -> Iterator[ProcessPoolExecuto
 
 
 def _set_up(niceness: int) -> None:
-    # signals are ignored as in the process of the service
+    # the others are ignored as in the process of the service; while Python handles this one, a crash of LLVM
+    # never ends, because its handler of SIGABRT is called again and again
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
     os.nice(niceness)
