@@ -12,7 +12,8 @@ from foldcli.exports.document import (
     AlignmentFiles,
     ChainRows,
     ExportJob,
-    check_entities,
+    check_chains,
+    log_unknown_entities,
     log_unknown_keys,
     read_protein,
 )
@@ -52,7 +53,8 @@ class BoltzDocument:
             raise InputError("a job of AlphaFold 3: --format af3", path, self._content.line)
         log_unknown_keys(self._content, boltz.JOB_KEYS, path)
         entities = [(kind.lower(), entity) for kind, entity in read_entities(self._content, path)]
-        check_entities(entities, _KNOWN_KEYS, path)
+        check_chains([entity for _, entity in entities], "id", path)
+        log_unknown_entities(entities, _KNOWN_KEYS, path)
         self._nodes = _nodes_of_entities(self._text)
         self._proteins: dict[int, MappingWithLines] = {}
         proteins = []

@@ -13,8 +13,9 @@ from foldcli.exports.document import (
     ExportJob,
     Protein,
     a3m_text,
-    check_entities,
+    check_chains,
     distinct_names,
+    log_unknown_entities,
     log_unknown_keys,
     parent_letter,
     read_protein,
@@ -136,7 +137,8 @@ class AlphaFold3Document(JsonDocument):
         proteins = []
         self._log_relative_paths(job)
         entities = read_entities(job, self.path)
-        check_entities(entities, _ALPHAFOLD3_KEYS, self.path)
+        check_chains([entity for _, entity in entities], "id", self.path)
+        log_unknown_entities(entities, _ALPHAFOLD3_KEYS, self.path)
         for kind, entity in entities:
             if kind == "proteinChain":
                 reason = "proteinChain: a job of AlphaFold Server or Protenix, not of AlphaFold 3's program"
@@ -204,7 +206,9 @@ class ProtenixDocument(JsonDocument):
         if "queries" in job:
             raise InputError("a file of OpenFold3: --format openfold3", self.path, job.line)
         log_unknown_keys(job, _PROTENIX_JOB_KEYS, self.path)
-        if any(kind == "protein" for kind, _ in read_entities(job, self.path)):
+        entities = read_entities(job, self.path)
+        check_chains([entity for _, entity in entities], "id", self.path)
+        if any(kind == "protein" for kind, _ in entities):
             raise InputError("a job of AlphaFold 3: --format af3", self.path, job.line)
         proteins = []
         for number, (entity, place) in enumerate(self._proteins(job, start, "proteinChain"), 1):
@@ -244,8 +248,9 @@ class OpenFold3Document(JsonDocument):
         without = next((key for key in ("use_msas", "use_main_msas") if job.get(key) is False), None)
         places = self._text.elements(self._text.members(start)["chains"][0])
         proteins = []
-        for chain, place in zip(chains, places, strict=True):
-            entity = as_mapping(chain, "a chain", self.path, job.line_of("chains"))
+        entities = [as_mapping(each, "a chain", self.path, job.line_of("chains")) for each in chains]
+        check_chains(entities, "chain_ids", self.path)
+        for entity, place in zip(entities, places, strict=True):
             log_unknown_keys(entity, openfold3.CHAIN_KEYS, self.path)
             if required_text(entity, "molecule_type", self.path).upper() == "PROTEIN":
                 proteins.append(self._protein(entity, place, without))

@@ -160,6 +160,12 @@ def test_bad_jobs_do_not_stop_the_others(family: Family, export_cache: Path, tmp
         ("af3", "a.json", '{"name": "a", "dialect": "alphafoldserver"}', "only jobs of the dialect"),
         ("protenix", "a.json", '{"name": "a", "sequences": [{"protein": {}}]}', "a job of AlphaFold 3"),
         ("openfold3", "a.json", '{"name": "a"}', "no 'queries'"),
+        (
+            "openfold3", "a.json", '{"queries": {"a": {"chains": [\n{"molecule_type": "ligand", '
+            '"chain_ids": "A", "smiles": "CCO"},\n{"molecule_type": "protein", "chain_ids": ["A"], '
+            '"sequence": "' + GB1 + '"}]}}}',
+            ":3: two chains are called 'A'",
+        ),
         ("af3", "a.yaml", "sequences: []\n", "a job of Boltz"),
         (
             "af3", "a.json", '{"name": "a", "sequences": [{"ligand": {"id": "A", "ccdCodes": ["ATP"]}},\n'
