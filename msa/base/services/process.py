@@ -42,9 +42,6 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, server.end_if_closed)
-    report_lost = sys.unraisablehook
-    # the process is interrupted again
-    sys.unraisablehook = lambda lost: None if lost.exc_type is SystemExit else report_lost(lost)
     end_with_parent()
     if os.getppid() != int(sys.argv[2]):
         os._exit(1)
@@ -129,6 +126,8 @@ class _Server:
                     self._requests.put((number, payload))
                 del payload
         self._closed = True
+        # nobody needs to read of an interrupt that is lost in a destructor, or that C++ aborts for
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         for _ in range(_INTERRUPTS):
             # directed to the main thread, to interrupt what it waits for
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

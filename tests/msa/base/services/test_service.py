@@ -264,6 +264,16 @@ def test_exception_that_is_lost_in_a_destructor_is_repeated(
     assert service.process.returncode == 0 and capfd.readouterr().err == ""
 
 
+def test_interrupt_that_aborts_the_process_says_nothing(
+    start: Start, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service, ready = start(), tmp_path / "ready"
+    service.request("abort_when_interrupted", str(ready))
+    wait_until(ready.exists)
+    service.close()
+    assert service.process.returncode == -signal.SIGABRT and capfd.readouterr().err == ""
+
+
 def test_process_that_does_not_end_is_killed(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
