@@ -18,14 +18,26 @@ from foldcli.options import common as options
     metavar="OUT",
     help="File; - (default) is standard output.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write JSON, with scores of interfaces and residues.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON, with each interface, ligand and residue.")
 @options.overwrite_option
 @options.logging_options
 def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, overwrite: bool) -> None:
     """Compare models with an experimental structure.
 
-    Residues are paired by sequence and chains by superposition. The table has lDDT, TM-score, GDT, RMSD and
-    the mean DockQ of interfaces for each MODEL, a PDB or mmCIF file.
+    Proteins, nucleic acids and ligands of each MODEL, a PDB or mmCIF file, are compared with those of the
+    reference. Residues are paired by sequence, chains by superposition, and ligands by atoms and bonds.
+
+    \b
+    lddt, lddt_ca   lDDT of heavy atoms, and of CA and C3' atoms; 15 Å, without checks of stereochemistry
+    tm_score        of CA and C3' atoms, by the length of the reference
+    gdt_ts, gdt_ha  of CA and C3' atoms
+    rmsd_ca, rmsd   after superposition of the CA and C3' atoms, or all heavy atoms, that both have
+    dockq           mean over interfaces of the reference
+    ligand_rmsd     mean over ligands of BiSyRMSD, after superposition of the binding site (4 Å)
+    lddt_pli        mean over ligands of lDDT-PLI; 6 Å, including contacts that only the model has
+
+    Definitions are those of OpenStructure and DockQ 2. Chains, residues and atoms that the model lacks count
+    as wrong, except in RMSDs; ligands without a partner do not count. Warnings name both.
 
     \b
     Example:

@@ -12,7 +12,7 @@ from msa.base.errors import InputError
 
 _DIGITS = 4
 # keys of a row that only JSON has
-_DETAILS = ("interfaces", "residues_lddt")
+_DETAILS = ("interfaces", "ligands", "residues_lddt")
 
 
 def compare_file(path: str, reference: Molecules) -> dict[str, Any]:
@@ -32,6 +32,7 @@ def compare_file(path: str, reference: Molecules) -> dict[str, Any]:
         **_rounded(result.scores),
         "chains": result.chains,
         "interfaces": _rounded(result.interfaces),
+        "ligands": _rounded(result.ligands),
         "residues_lddt": _rounded(result.residues),
     }
 

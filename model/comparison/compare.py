@@ -9,6 +9,7 @@ import numpy as np
 from model.comparison.atoms import PairedAtoms, pair_atoms, with_best_names
 from model.comparison.chains import Chain, ChainPair, Molecules, map_chains
 from model.comparison.dockq import dockq, has_interface
+from model.comparison.ligands import compare_ligands
 from model.comparison.scores import gdt, lddt, tm_score
 from model.comparison.superposition import superposed_rmsd
 
@@ -21,6 +22,7 @@ class Comparison:
         scores: by name; NaN where there is none.
         chains: chains of the reference → chains of the model.
         interfaces: scores of each interface of the reference, by its two chains.
+        ligands: scores of each ligand of the reference, and the ligands of the model that they are of.
         residues: lDDT of each residue of the reference, by chain.
         remarks: lines about what could not be compared.
     """
@@ -28,6 +30,7 @@ class Comparison:
     scores: dict[str, float]
     chains: dict[str, str]
     interfaces: dict[str, dict[str, float]] = field(default_factory=dict)
+    ligands: dict[str, dict[str, float | str]] = field(default_factory=dict)
     residues: dict[str, list[float]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
@@ -41,16 +44,26 @@ def compare(model: Molecules, reference: Molecules) -> Comparison | None:
     atoms = pair_atoms(pairs, reference.chains)
     total, per_residue = lddt(with_best_names(atoms), atoms.reference, atoms.residues)
     interfaces = _interfaces(pairs, reference.chains)
+    ligands = compare_ligands(model, reference, mappings)
     ends = np.cumsum([len(chain) for chain in reference.chains])[:-1]
     per_chain = np.split(per_residue, ends)
+    scores = {
+        "lddt": total,
+        **_trace_scores(atoms, reference.chains),
+        "rmsd": _rmsd(atoms),
+        "dockq": float(np.mean([scores["dockq"] for scores in interfaces.values()] or [np.nan])),
+        "ligand_rmsd": ligands.mean("rmsd"),
+        "lddt_pli": ligands.mean("lddt_pli"),
+        "aligned": float(sum(len(pair.residues) for pair in pairs)),
+        "residues": float(len(per_residue)),
+    }
     return Comparison(
-        {"lddt": total, **_trace_scores(atoms, reference.chains), "rmsd": _rmsd(atoms)}
-        | {"dockq": float(np.mean([scores["dockq"] for scores in interfaces.values()] or [np.nan]))}
-        | {"aligned": float(sum(len(pair.residues) for pair in pairs)), "residues": float(len(per_residue))},
+        scores,
         {pair.reference.name: pair.model.name for pair in pairs},
         interfaces,
+        ligands.ligands,
         {chain.name: x.tolist() for chain, x in zip(reference.chains, per_chain, strict=True)},
-        list(_remarks(pairs, model.chains, reference.chains)),
+        [*_remarks(pairs, model.chains, reference.chains), *ligands.remarks],
     )
 
 
