@@ -1,1 +1,1 @@
-"""Input of comparisons with experiment."""
+"""Comparison of models with experimental structures: reading, tables, and folders of references."""

@@ -54,8 +54,8 @@ def compare(model: Molecules, reference: Molecules) -> Comparison | None:
         "dockq": float(np.mean([scores["dockq"] for scores in interfaces.values()] or [np.nan])),
         "ligand_rmsd": ligands.mean("rmsd"),
         "lddt_pli": ligands.mean("lddt_pli"),
-        "aligned": float(sum(len(pair.residues) for pair in pairs)),
-        "residues": float(len(per_residue)),
+        "aligned": sum(len(pair.residues) for pair in pairs),
+        "residues": len(per_residue),
     }
     return Comparison(
         scores,

@@ -20,7 +20,9 @@ def lddt(model: np.ndarray, reference: np.ndarray, residues: np.ndarray) -> tupl
     count = int(residues.max(initial=-1)) + 1
     preserved, total = np.zeros(count), np.zeros(count)
     for start in range(0, len(reference), _BLOCK):
-        rows, later = slice(start, start + _BLOCK), slice(start, None)
+        rows = slice(start, start + _BLOCK)
+        low, high = reference[rows].min(0) - RADIUS, reference[rows].max(0) + RADIUS
+        later = start + np.nonzero(((reference[start:] > low) & (reference[start:] < high)).all(1))[0]
         expected = distances(reference[rows], reference[later])
         owners, others = residues[rows], residues[later]
         i, j = np.nonzero((expected < RADIUS) & (owners[:, None] < others))

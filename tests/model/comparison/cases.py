@@ -32,6 +32,8 @@ def _read(path: Path) -> gemmi.Structure:
     while len(structure) > 1:
         del structure[1]
     for chain in structure[0]:
+        if chain[-1].name == "NH2":
+            del chain[-1]
         for number, residue in enumerate(chain, 1):
             residue.seqid = gemmi.SeqId(str(number))
     return structure
