@@ -28,13 +28,12 @@ def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, ov
     reference. Residues are paired by sequence, chains by superposition, and ligands by atoms and bonds.
 
     \b
-    lddt, lddt_ca   lDDT of heavy atoms, and of CA and C3' atoms; 15 Å, without checks of stereochemistry
-    tm_score        of CA and C3' atoms, by the length of the reference
-    gdt_ts, gdt_ha  of CA and C3' atoms
-    rmsd_ca, rmsd   after superposition of the CA and C3' atoms, or all heavy atoms, that both have
-    dockq           mean over interfaces of the reference
-    ligand_rmsd     mean over ligands of BiSyRMSD, after superposition of the binding site (4 Å)
-    lddt_pli        mean over ligands of lDDT-PLI; 6 Å, including contacts that only the model has
+    lddt            of heavy atoms, 15 Å, without checks of stereochemistry
+    lddt_ca, tm_score, gdt_ts, gdt_ha    of CA and C3' atoms
+    rmsd_ca, rmsd   of CA and C3' atoms, and of heavy atoms, superposed
+    dockq           mean over the interfaces of the reference
+    ligand_rmsd     mean over ligands of BiSyRMSD: binding sites (4 Å) superposed
+    lddt_pli        mean over ligands; 6 Å, with contacts that only the model has
 
     Definitions are those of OpenStructure and DockQ 2. Chains, residues and atoms that the model lacks count
     as wrong, except in RMSDs; ligands without a partner do not count. Warnings name both.

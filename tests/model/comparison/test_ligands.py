@@ -7,7 +7,9 @@ import networkx
 import numpy as np
 import pytest
 
-struc = pytest.importorskip("biotite.structure")
+pytest.importorskip("biotite")
+
+import biotite.structure as struc
 
 from features.chemistry.components import read_component
 from foldcli.comparison.read import read_molecules
