@@ -1,6 +1,5 @@
 """The comparison of a target's models with a reference, as its page shows it."""
 
-from itertools import pairwise
 from typing import Any
 
 # score → heading, of the table
@@ -22,12 +21,12 @@ def comparison_values(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     keys = [key for key in _COLUMNS if any(row[key] is not None for row in rows)]
     values = [value for chain in rows[0]["residues_lddt"].values() for value in chain]
     step = WIDTH / len(values)
-    # neighbours of residues without a value are not joined
-    lines = [
-        (k * step, HEIGHT * (1 - a), (k + 1) * step, HEIGHT * (1 - b))
-        for k, (a, b) in enumerate(pairwise(values))
-        if a is not None and b is not None
-    ]
+    path, command = [], "M"
+    for number, value in enumerate(values):
+        if value is not None:
+            path.append(f"{command}{number * step:.1f} {HEIGHT * (1 - value):.1f}")
+        # residues without a value interrupt the line
+        command = "M" if value is None else "L"
     ends, position = [], 0
     for name, chain in rows[0]["residues_lddt"].items():
         ends.append((name, round(position * step, 1)))
@@ -35,10 +34,10 @@ def comparison_values(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     return {
         "columns": ["rank", *(_COLUMNS[key] for key in keys)],
         "rows": [
-            [str(row["rank"]), *("–" if row[key] is None else f"{row[key]:.3g}" for key in keys)]
+            [str(row["rank"]), *("–" if row[key] is None else str(round(row[key], 2)) for key in keys)]
             for row in rows
         ],
-        "lines": [[round(x, 1) for x in line] for line in lines],
+        "path": "".join(path),
         "chains": ends,
         "width": WIDTH,
         "height": HEIGHT,
