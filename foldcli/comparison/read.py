@@ -39,7 +39,7 @@ def read_molecules(path: str | os.PathLike[str]) -> Molecules:
         elif len(polymer):
             dropped.append(f"chain {chain.name}")
         for residue in chain:
-            if residue.entity_type == gemmi.EntityType.NonPolymer:
+            if residue.entity_type == gemmi.EntityType.NonPolymer and _heavy_atoms(residue):
                 ligands.append(_ligand(chain.name, residue))
             elif residue.entity_type not in (gemmi.EntityType.Polymer, gemmi.EntityType.Water):
                 dropped.append(f"{residue.name} {chain.name}{residue.seqid}")
@@ -64,9 +64,12 @@ def _chain(name: str, polymer: list[gemmi.Residue], is_protein: bool) -> Chain:
 
 
 def _atoms(residue: gemmi.Residue) -> Residue:
-    return {
-        atom.name.replace("*", "'"): np.array(atom.pos.tolist()) for atom in residue if not atom.is_hydrogen()
-    }
+    return {atom.name.replace("*", "'"): np.array(atom.pos.tolist()) for atom in _heavy_atoms(residue)}
+
+
+def _heavy_atoms(residue: gemmi.Residue) -> list[gemmi.Atom]:
+    """Return the atoms that have coordinates, without hydrogens."""
+    return [atom for atom in residue if not atom.is_hydrogen() and np.isfinite(atom.pos.tolist()).all()]
 
 
 def _breaks(polymer: list[gemmi.Residue], last: str, first: str) -> Iterator[bool]:
@@ -77,7 +80,7 @@ def _breaks(polymer: list[gemmi.Residue], last: str, first: str) -> Iterator[boo
 
 
 def _ligand(chain: str, residue: gemmi.Residue) -> Ligand:
-    atoms = [atom for atom in residue if not atom.is_hydrogen()]
+    atoms = _heavy_atoms(residue)
     return Ligand(
         f"{chain}:{residue.name}{residue.seqid}",
         [atom.name for atom in atoms],

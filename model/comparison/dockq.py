@@ -63,7 +63,10 @@ def _closeness(value: float, scale: float) -> float:
 
 def _near(first: list[Residue], second: list[Residue], cutoff: float) -> set[tuple[int, int]]:
     """Return pairs of residues with atoms closer than a cutoff."""
-    sides = [np.array([xyz for residue in side for xyz in residue.values()]) for side in (first, second)]
+    sides = [
+        np.array([xyz for residue in side for xyz in residue.values()]).reshape(-1, 3)
+        for side in (first, second)
+    ]
     owners = [np.repeat(np.arange(len(side)), [len(residue) for residue in side]) for side in (first, second)]
     for k in (0, 1):  # only atoms near the box around the other chain
         other = sides[1 - k]
