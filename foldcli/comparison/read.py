@@ -32,10 +32,10 @@ def read_molecules(path: str | os.PathLike[str]) -> Molecules:
     structure.remove_alternative_conformations()
     chains, ligands, dropped = [], [], []
     for chain in structure[0] if len(structure) else ():
-        polymer = chain.get_polymer()
-        kind = polymer.check_polymer_type()
-        if kind in _PROTEIN | _NUCLEIC_ACID:
-            chains.append(_chain(chain.name, list(polymer), kind in _PROTEIN))
+        kind = chain.get_polymer().check_polymer_type()
+        polymer = [residue for residue in chain.get_polymer() if _heavy_atoms(residue)]
+        if polymer and kind in _PROTEIN | _NUCLEIC_ACID:
+            chains.append(_chain(chain.name, polymer, kind in _PROTEIN))
         elif len(polymer):
             dropped.append(f"chain {chain.name}")
         for residue in chain:

@@ -113,14 +113,17 @@ def _remarks(pairs: list[ChainPair], model: list[Chain], reference: list[Chain])
         used = {getattr(pair, side).name for pair in pairs}
         if missing := [chain.name for chain in chains if chain.name not in used]:
             yield f"chains of the {side} without a partner, which {effect}: {', '.join(missing)}"
+    counts: dict[str, dict[str, int]] = {}
     for pair in pairs:
-        if lacking := len(pair.reference) - len(pair.residues):
-            yield f"chain {pair.reference.name}: the model lacks {lacking} residues of the reference"
-        if further := len(pair.model) - len(pair.residues):
-            yield f"chain {pair.reference.name}: {further} residues of the model are not in the reference"
-        lacking = sum(len(pair.reference.residues[j]) for _, j in pair.residues) - len(pair.atoms()[0])
-        if lacking:
-            yield f"chain {pair.reference.name}: the model lacks {lacking} atoms of paired residues"
-        other = sum(pair.model.names[i] != pair.reference.names[j] for i, j in pair.residues)
-        if other:
-            yield f"chain {pair.reference.name}: {other} residues have another name in the model"
+        size, atoms = len(pair.residues), sum(len(pair.reference.residues[j]) for _, j in pair.residues)
+        for what, count in (
+            ("residues of the reference that the model lacks", len(pair.reference) - size),
+            ("residues of the model that the reference lacks", len(pair.model) - size),
+            ("further atoms that the model lacks", atoms - len(pair.atoms()[0])),
+            ("residues with another name in the model",
+             sum(pair.model.names[i] != pair.reference.names[j] for i, j in pair.residues)),
+        ):  # fmt: skip
+            if count:
+                counts.setdefault(what, {})[pair.reference.name] = count
+    for what, chains_with in counts.items():
+        yield f"{what}: " + ", ".join(f"{count} in {name}" for name, count in chains_with.items())

@@ -37,7 +37,7 @@ def test_chains_are_found_whatever_their_names_and_numbers(reference: Path, tmp_
     assert (row["aligned"], row["residues"]) == (63, 73)
     assert row["rmsd"] == 0 and row["tm_score"] == pytest.approx(63 / 73, abs=1e-3)
     assert row["lddt"] < 1 and row["residues_lddt"]["A"][0] == 0  # missing residues count
-    assert "the model lacks 10 residues" in warnings
+    assert "residues of the reference that the model lacks: 10 in A" in warnings
 
 
 def test_a_missing_chain_counts_as_wrong(reference: Path, tmp_path: Path) -> None:
