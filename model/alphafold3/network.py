@@ -113,7 +113,7 @@ class AlphaFold3(nn.Module):
             device: where the network runs.
             trunk_dtype: dtype of parameters and activations of the blocks that update the pair
                 representation. Embeddings, diffusion module and heads use float32; with another dtype on a
-                GPU, attention of the diffusion module takes half-precision operands.
+                GPU, the diffusion module takes half-precision operands.
         """
         with torch.device("meta"):
             network = cls(config, kernels, device)
@@ -123,7 +123,7 @@ class AlphaFold3(nn.Module):
         }
         network.load_state_dict(placed, assign=True)
         if trunk_dtype != torch.float32 and torch.device(device).type == "cuda":
-            network.diffusion_module.diffusion_transformer.operand_dtype = torch.float16
+            network.diffusion_module.use_half_precision()
         return network.requires_grad_(False).eval()
 
     @torch.no_grad()
