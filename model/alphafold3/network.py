@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cuda.fused.chunking import chunk_budget
-from model.alphafold3.blocks import MsaBlock, Stack, pairformer
+from model.alphafold3.blocks import MsaModule, Pairformer
 from model.alphafold3.confidence import Confidence, score_sample
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.diffusion import DiffusionModule
@@ -87,11 +87,10 @@ class AlphaFold3(nn.Module):
         self.linear_z = linear(config.pair.channels, config.pair.channels)
         self.template_embedder = TemplateEmbedder(config, operations)
         self.msa_module_embedder = MsaEmbedder(config)
-        last = config.msa.blocks - 1
-        self.msa_module = Stack([MsaBlock(config, operations, last=i == last) for i in range(last + 1)])
+        self.msa_module = MsaModule(config, operations)
         self.layer_norm_s = Norm(config.single_channels)
         self.linear_s = linear(config.single_channels, config.single_channels)
-        self.pairformer_stack = pairformer(config, config.pairformer_blocks, operations)
+        self.pairformer_stack = Pairformer(config, config.pairformer_blocks, operations)
         self.diffusion_module = DiffusionModule(config)
         self.aux_heads = ConfidenceHeads(config, operations)
 
@@ -126,7 +125,7 @@ class AlphaFold3(nn.Module):
             network.diffusion_module.use_half_precision()
         return network.requires_grad_(False).eval()
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def predict(
         self,
         inputs: AlphaFold3Inputs,
@@ -169,7 +168,7 @@ class AlphaFold3(nn.Module):
         )
         return Prediction(positions, confidences, distogram)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def trunk(self, inputs: AlphaFold3Inputs, draws: Draws, *, cycles: int) -> Trunk:
         """Compute the representations of a target (lines 1 to 14)."""
         relative = RelativePositions.of(inputs, self.config)
@@ -187,10 +186,10 @@ class AlphaFold3(nn.Module):
             self.msa_module(msa, pair, msa_mask, pair_mask)
             del msa
             single = initial_single + self.linear_s(self.layer_norm_s(single))
-            self.pairformer_stack(single, pair, mask, pair_mask)
+            single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
         return Trunk(features, single.to(features), pair.to(features), relative)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def sample(
         self,
         inputs: AlphaFold3Inputs,
@@ -214,7 +213,7 @@ class AlphaFold3(nn.Module):
             progress=progress,
         )
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def heads(self, inputs: AlphaFold3Inputs, trunk: Trunk, positions: torch.Tensor) -> ConfidenceLogits:
         """Compute the confidence logits of one structure [A, 3], Å (line 16)."""
         return self.aux_heads(inputs, trunk.features, trunk.single, trunk.pair, positions)
