@@ -181,7 +181,7 @@ class Pairformer(nn.Module):
     def __init__(self, config: AlphaFold3Config, blocks: int, kernels: Kernels) -> None:
         super().__init__()
         self.blocks = nn.ModuleList([PairformerBlock(config, kernels) for _ in range(blocks)])
-        self._graphed = GraphedModules(self.blocks)
+        self.graphed = GraphedModules(self.blocks)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -192,7 +192,7 @@ class Pairformer(nn.Module):
         self, single: torch.Tensor, pair: torch.Tensor, token_mask: Mask, pair_mask: Mask
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the updated single [N, S] and pair [N, N, C], which are overwritten; masks as in blocks."""
-        result: tuple[torch.Tensor, torch.Tensor] = self._graphed(
+        result: tuple[torch.Tensor, torch.Tensor] = self.graphed(
             len(single), single, pair, token_mask, pair_mask
         )
         return result
