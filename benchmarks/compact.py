@@ -26,8 +26,6 @@ manifest to the lDDT-CA of the residues of the measured chains.
 import argparse
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -59,8 +57,8 @@ from model import residue_constants
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.modules.embedders import pseudo_beta
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import load_folder
 from model.alphafold2.recycling import RecyclingSettings, predict
+from model.checkpoints.alphafold2 import build_network, load_folder
 from model.checkpoints.network_folder import (
     MAX_EVALUE,
     MIN_COVERAGE,
@@ -83,6 +81,7 @@ from model.training.runtime.settings import read_settings
 from model.training.validation import contact_precision
 from msa.alignments.files import Alignment
 from msa.base.residues import RESTYPES
+from msa.base.services.service import Service
 
 SETTINGS = Path(__file__).parents[1] / "examples" / "train" / "compact.yaml"
 LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)
@@ -330,7 +329,7 @@ def load(params: str, device: torch.device, dtype: torch.dtype) -> tuple[Network
             compile_kernels(manifest.config, device)
         arrays = load_folder(folder, manifest)
     shift = manifest.plddt_shift
-    return manifest, AlphaFold.from_parameters(manifest.config, arrays, device, dtype, "auto", shift)
+    return manifest, build_network(manifest.config, arrays, device, dtype, "auto", shift)
 
 
 def compile_kernels(config: ModelConfig, device: torch.device) -> None:
@@ -339,8 +338,9 @@ def compile_kernels(config: ModelConfig, device: torch.device) -> None:
     processes = min(32, len(os.sched_getaffinity(0)))
     capability = (properties.major, properties.minor)
     request = KernelRequest(properties.name, capability, (config,), "bf16", processes)
-    command = [sys.executable, "-c", "from model.planning.kernel_process import main; main()"]
-    subprocess.run(command, input=f"{request.to_json()}\n", stdout=subprocess.PIPE, text=True)
+    service = Service("model.planning.kernel_process:Compiler")
+    service.request("compile", request).result()
+    service.close()
 
 
 def evaluate(

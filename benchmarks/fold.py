@@ -38,9 +38,8 @@ from features.cache.cache import FeatureCache
 from foldcli.pipeline.network.device import choose_device, choose_kernels, choose_precision
 from foldcli.process_state import set_numba_cache_folder
 from model.alphafold2.modules.config import ModelConfig
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import RecyclingSettings, predict, start_prediction
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from msa.alignments.files import read_alignment
 from msa.io.fasta import FastaRecord, read_fasta
 
@@ -186,7 +185,7 @@ def network_seconds(folder: Path, name: str, options: argparse.Namespace) -> tup
     device = choose_device("auto")
     config = network_of(options)
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[choose_precision(None, device)]
-    network = AlphaFold.from_parameters(
+    network = build_network(
         config, random_parameters(config, seed=3), device, dtype, choose_kernels("auto", device)
     )
     cache = FeatureCache(folder / f"features-{name}")

@@ -88,7 +88,7 @@ def write_ours(folder: Path) -> None:
         plain = build_molecule(component, chiral=False)
         for number, (name, positions) in enumerate(deform(build_molecule(component), component.ideal, rng)):
             edge = positions[np.argmax(positions[:, 0])]
-            glycine = GLYCINE + edge + [2.0 + 0.3 * (number % 6), 0.5, 0.0]
+            glycine = GLYCINE + edge + [0.65 * (number % 8) - 1.0, 0.5, 0.0]
             checks = check_structure(structure, np.concatenate([positions, glycine]), restraints)
             counts = checks.chains[0].counts
             verdicts = {key: failed == 0 for key, (_, failed) in counts.items()}
@@ -134,6 +134,7 @@ def posebusters_verdicts(molecule: Chem.Mol, reference: Chem.Mol, glycine: np.nd
     from posebusters.modules.flatness import check_flatness
     from posebusters.modules.identity import check_identity
     from posebusters.modules.intermolecular_distance import check_intermolecular_distance
+    from posebusters.modules.volume_overlap import check_volume_overlap
 
     path = Path(posebusters.__file__).parent / "config" / "redock.yml"
     modules = yaml.safe_load(path.read_text())["modules"]
@@ -148,6 +149,8 @@ def posebusters_verdicts(molecule: Chem.Mol, reference: Chem.Mol, glycine: np.nd
     residue = _with_positions(Chem.MolFromSequence("G"), np.vstack([glycine, glycine[-1]]))
     distance = check_intermolecular_distance(molecule, residue, **parameters["Distance to protein"])
     verdicts["clashes"] = distance["results"]["no_clashes"]
+    overlap = check_volume_overlap(molecule, residue, **parameters["Volume overlap with protein"])
+    verdicts["volume_overlap"] = overlap["results"]["no_volume_clash"]
     return {key: bool(value) for key, value in verdicts.items()}
 
 

@@ -28,9 +28,8 @@ from torch import distributed
 from foldcli.families.alphafold2_networks import plan_passes
 from foldcli.pipeline.network.device import NetworkMemory
 from model.alphafold2.modules.config import ModelConfig, model_config
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import RecyclingSettings, predict
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.parallel.communication import RankGroup
 from model.parallel.network import ParallelAlphaFold
 from model.planning.memory_plan import MIN_CHUNK_ELEMENTS, PassSize, estimate_peak_bytes, usable_bytes
@@ -60,7 +59,7 @@ def predict_rank(
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     config = model_config(name).with_blocks(1, 1)
-    network = AlphaFold.from_parameters(config, random_parameters(config), device, torch.bfloat16, "fused")
+    network = build_network(config, random_parameters(config), device, torch.bfloat16, "fused")
     reason = ""
     if gpus > 1:
         distributed.init_process_group(

@@ -35,8 +35,8 @@ from model.alphafold2.modules.embedders import Features
 from model.alphafold2.multimer.draws import PhiloxMsaDraws
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import feature_tensors
+from model.checkpoints.alphafold2 import build_network, random_parameters
 
 MONOMER, MULTIMER, COLABFOLD_MONOMER = "model_1_ptm", "model_1_multimer_v3", "model_3_ptm"
 GIB = 2**30
@@ -96,7 +96,7 @@ def measure_one(network_kind: str, options: argparse.Namespace) -> Measured:
     config = model_config(MULTIMER if network_kind == "multimer" else COLABFOLD_MONOMER)
     config = config.with_blocks(options.blocks, min(4, options.blocks))
     kernels = "reference" if options.device == "cpu" else "fused"
-    network = AlphaFold.from_parameters(config, random_parameters(config), device, torch.bfloat16, kernels)
+    network = build_network(config, random_parameters(config), device, torch.bfloat16, kernels)
     if config.multimer is not None:
         features = multimer_features(options.length, templates=0)
         inputs = MultimerInputs(features, config.multimer, partial(PhiloxMsaDraws, 0), device)
@@ -129,9 +129,7 @@ def main() -> None:
     for name in (MONOMER, MULTIMER):
         config = model_config(name).with_blocks(options.blocks, min(4, options.blocks))
         arrays = random_parameters(config)
-        networks.append(
-            AlphaFold.from_parameters(config, arrays, device, DTYPES[options.precision], options.kernels)
-        )
+        networks.append(build_network(config, arrays, device, DTYPES[options.precision], options.kernels))
     multimer_config = networks[1].config.multimer
     assert multimer_config is not None
     print("| residues | monomer | multimer | ratio | of it sampling | GiB, both | planned, both |")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from parity import build_network, read_arrays, rms, run_iterations
+from parity import parity_network, read_arrays, rms, run_iterations
 
 from model.alphafold2.multimer.draws import PhiloxMsaDraws
 
@@ -65,9 +65,9 @@ def main() -> None:
     for model, file in NETWORKS.items():
         features = read_arrays(DATA / file)
         name = f"{model}_{options.blocks}_blocks"
-        reference = run_iterations(build_network(name, device=options.device), features, draws)[-1]
+        reference = run_iterations(parity_network(name, device=options.device), features, draws)[-1]
         for kernels, dtype in variants:
-            network = build_network(name, device=options.device, dtype=dtype, kernels=kernels)
+            network = parity_network(name, device=options.device, dtype=dtype, kernels=kernels)
             cells = table_cells(run_iterations(network, features, draws)[-1], reference)
             print(f"| {name} | {kernels} | {str(dtype)[6:]} | {' | '.join(cells)} |", flush=True)
 

@@ -26,8 +26,8 @@ from foldcli.families.alphafold2_networks import plan_passes
 from foldcli.pipeline.network.device import NetworkMemory
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold, PassOutput
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import feature_tensors
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.planning.memory_plan import MemoryPlan
 
 ROWS, EXTRA_ROWS = 508, 5120
@@ -116,8 +116,8 @@ def main() -> None:
     arrays = random_parameters(CONFIG)
     Floors.measure()
     torch.cuda.empty_cache()
-    network = AlphaFold.from_parameters(CONFIG, arrays, GPU, DTYPES[options.precision], options.kernels)
-    shallow = AlphaFold.from_parameters(
+    network = build_network(CONFIG, arrays, GPU, DTYPES[options.precision], options.kernels)
+    shallow = build_network(
         CONFIG.with_blocks(1, 1),
         random_parameters(CONFIG.with_blocks(1, 1)),
         GPU,

@@ -2,7 +2,7 @@
 
     python benchmarks/network_pass.py [MODEL [RESIDUES [MSA_ROWS [EXTRA_ROWS [THREADS]]]]]
 
-Compare with DeepMind's `model.RunModel` (jax and alphafold-colabfold installed) on the same shapes.
+Compare with DeepMind's `RunModel` (jax and alphafold-colabfold installed) on the same shapes.
 """
 
 import argparse
@@ -13,9 +13,8 @@ import torch
 from random_inputs import random_features
 
 from model.alphafold2.modules.config import model_config
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import feature_tensors
+from model.checkpoints.alphafold2 import build_network, random_parameters
 
 
 def main() -> None:
@@ -29,7 +28,7 @@ def main() -> None:
     msa_rows, extra_rows = options.msa_rows, options.extra_rows
     torch.set_num_threads(threads)
     config = model_config(name)
-    network = AlphaFold.from_parameters(config, random_parameters(config))
+    network = build_network(config, random_parameters(config))
     features = feature_tensors(random_features(residues, msa_rows, extra_rows), 0, torch.device("cpu"))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []

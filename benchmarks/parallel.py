@@ -38,9 +38,8 @@ from torch import distributed
 from benchmarks.random_inputs import random_features
 from cuda.fused.chunking import chunk_budget
 from model.alphafold2.modules.config import ModelConfig, model_config
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import feature_tensors
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.parallel.communication import CommunicationRecord, RankGroup, Traffic
 from model.parallel.network import ParallelAlphaFold
 from model.planning.memory_plan import PassSize, plan_memory
@@ -121,7 +120,7 @@ def measure_network(
     on_gpu = device.type == "cuda"
     dtype = torch.bfloat16 if on_gpu and options.precision == "bf16" else torch.float32
     kernels = "fused" if on_gpu else "reference"
-    network = AlphaFold.from_parameters(config, random_parameters(config), device, dtype, kernels)
+    network = build_network(config, random_parameters(config), device, dtype, kernels)
     if group is not None:
         network = ParallelAlphaFold(network, group)
     features = random_features(case.residues, options.rows, options.extra)

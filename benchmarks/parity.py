@@ -35,8 +35,8 @@ from model.alphafold2.modules.structure_module import (
 from model.alphafold2.multimer.draws import MsaDraws
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import feature_tensors
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.confidence.complex_scores import complex_scores
 from model.layers.rigid import Rigid
 
@@ -59,7 +59,7 @@ ACTIVATIONS = {
     "preprocess_msa": "evoformer.input_embedding.preprocess_msa",
     "left_single": "evoformer.input_embedding.left_single",
     "right_single": "evoformer.input_embedding.right_single",
-    "pair_activiations": "evoformer.input_embedding.pair_activiations",
+    "pair_activiations": "evoformer.input_embedding.relative_position",
     "relative_encoding": "evoformer.input_embedding.relative_encoding",
     "prev_pos_linear": "evoformer.recycling_embedding.prev_pos_linear",
     "prev_msa_first_row_norm": "evoformer.recycling_embedding.prev_msa_first_row_norm",
@@ -187,18 +187,18 @@ class RecordedDraws:
         return self._codes[masked]
 
 
-def build_network(name: str, **options: Any) -> AlphaFold:
+def parity_network(name: str, **options: Any) -> AlphaFold:
     """Build a network with random parameters.
 
     Args:
         name: network and Evoformer blocks, as in `model_1_ptm_2_blocks`.
-        options: arguments of `AlphaFold.from_parameters`.
+        options: arguments of `model.checkpoints.alphafold2.build_network`.
     """
     network, _, blocks = name.removesuffix("_blocks").rpartition("_")
     config = model_config(network).with_blocks(int(blocks), 4 if blocks == "48" else 1)
     if config.multimer is not None:
         config = replace(config, multimer=MULTIMER)
-    return AlphaFold.from_parameters(config, random_parameters(config, seed=0), **options)
+    return build_network(config, random_parameters(config, seed=0), **options)
 
 
 def run_iterations(
@@ -288,7 +288,7 @@ def read_set(folder: Path) -> tuple[str, dict[str, np.ndarray], list[dict[str, n
     """Read a set.
 
     Returns:
-        Network and blocks as in `build_network`, the features, and the results of the iterations by K, empty
+        Network and blocks as in `parity_network`, the features, and the results of the iterations by K, empty
         where iterK.npz does not exist.
     """
     name = folder.name
@@ -316,7 +316,7 @@ def compare(folder: Path) -> tuple[float, float]:
     """Print the table of one set; return its largest relative RMS and largest RMS of coordinates (Å)."""
     start = time.perf_counter()
     name, features, iterations = read_set(folder)
-    network = build_network(name)
+    network = parity_network(name)
     is_multimer = network.config.multimer is not None
     draws = [RecordedDraws(theirs) for theirs in iterations] if is_multimer else []
     results = run_iterations(network, features, draws)

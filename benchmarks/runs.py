@@ -10,7 +10,7 @@ import numpy as np
 
 from foldcli.params.manifest import ParameterManifest
 from model.alphafold2.modules.config import ModelConfig, model_config
-from model.alphafold2.parameters import random_parameters
+from model.checkpoints.alphafold2 import random_parameters
 
 LETTERS = np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8)
 GAP = ord("-")

@@ -1,5 +1,6 @@
 """Logging to stderr: plain lines for people, or one JSON object per line for programs."""
 
+import functools
 import json
 import logging
 import os
@@ -15,6 +16,12 @@ logger = logging.getLogger("foldcli")
 _MAX_LOGGED_FILES = 20
 # all control characters but tab and line feed
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@functools.lru_cache(1024)
+def warn_once(text: str, version: int | None = None) -> None:
+    """Log a warning, unless this process has logged it before; `version` tells equal warnings apart."""
+    logger.warning("%s", text)
 
 
 def escape_control_characters(text: str) -> str:

@@ -1,6 +1,5 @@
 """Molecules as tables of entities, chains, residues, atoms, bonds and tokens."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -266,8 +265,3 @@ class AllAtomPrediction:
         if self.num_chains == 1:
             return [None]
         return [float(value) for value in np.nanmean(self.chain_pair_iptm, axis=1)]
-
-
-def rank_samples(scores: Sequence[float]) -> list[int]:
-    """Return the indices of samples by their ranking score, best first; ties keep their order."""
-    return sorted(range(len(scores)), key=lambda index: -scores[index])

@@ -21,7 +21,7 @@ from model.alphafold2.modules.config import (
     TemplateConfig,
     model_config,
 )
-from model.alphafold2.parameters import random_parameters
+from model.checkpoints.alphafold2 import random_parameters
 from model.checkpoints.network_folder import WEIGHTS_FILE, InputSizes, NetworkManifest, write_manifest
 
 

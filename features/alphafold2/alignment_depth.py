@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from features.chemistry.residues import GAP, NUM_CODES
+from msa.base.residues import GAP, NUM_CODES
 
 SAME = 0.8  # identity from which two rows count as one sequence
 MAX_ROWS = 256

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from features.chemistry.residues import GAP
 from msa.base.jit import kernel
+from msa.base.residues import GAP
 
 # maximum number of columns for which a one-byte counter of matches cannot overflow
 _COUNTED_COLUMNS = 255

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.chemistry.residues import NUM_CODES, atom_maps, encode_msa, encode_query
+from features.chemistry.residues import atom_maps, encode_msa, encode_query
 from features.templates.template_features import no_templates
 from msa.alignments.files import Alignment
 from msa.base.errors import InputError
+from msa.base.residues import NUM_CODES
 
 # number of letters processed at a time, which limits memory
 _BLOCK = 1 << 16
@@ -108,6 +109,11 @@ def _first_occurrences(
 def distinct_rows(alignment: Alignment) -> np.ndarray:
     """Return the indices of the rows that `make_features` keeps: int64, ascending."""
     return _first_occurrences([alignment])[0][0]
+
+
+def distinct_numbers(alignment: Alignment) -> np.ndarray:
+    """Return the index of each row among the rows that `make_features` keeps: int64."""
+    return _first_occurrences([alignment])[1][0]
 
 
 def _species_rows(

@@ -9,13 +9,14 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from features.alphafold2.schema import UNCHANGED, UNCHANGED_TEMPLATES
-from features.chemistry.residues import MASK, NUM_MASKED_CODES
+from msa.base.network_inputs import MONOMER, UNCHANGING
+from msa.base.residues import MASK, NUM_MASKED_CODES
 
 # probabilities of replacing a masked position by a uniformly drawn residue, by one drawn from the profile, or
 # by itself; otherwise it gets the mask code
 _UNIFORM, _PROFILE, _SAME = 0.1, 0.1, 0.1
-MSA_FEAT_CHANNELS = 2 * NUM_MASKED_CODES + 3
+_MSA_CHANNELS = MONOMER["msa_feat"].channels
+_TEMPLATES = tuple(name for name in UNCHANGING if name.startswith("template_"))
 
 # returns memory for an array, given its name, shape and dtype
 Allocate: TypeAlias = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
@@ -156,8 +157,8 @@ def sample_features(
         allocate: returns memory for the feature of a name, with a shape and dtype.
 
     Returns:
-        The features in `schema.SAMPLED` and `UNCHANGED` and, with template slots, the template
-        features, each [num_iterations, …].
+        The features in `msa.base.network_inputs.MONOMER`, without those of templates if there are no template
+        slots, each [num_iterations, …].
 
     Raises:
         ValueError: `num_iterations` or `seed` is out of range.
@@ -166,7 +167,7 @@ def sample_features(
         raise ValueError(f"num_iterations must be at least 1, got {num_iterations}")
     rows, length = features["msa"].shape
     # most of the memory, which is slow to touch for the first time, so each iteration writes to it directly
-    shape = num_iterations, min(rows, settings.sampled_rows), length, MSA_FEAT_CHANNELS
+    shape = num_iterations, min(rows, settings.sampled_rows), length, _MSA_CHANNELS
     stacked = {"msa_feat": allocate("msa_feat", shape, np.dtype(np.float32))}
     for iteration in range(num_iterations if settings.resample else 1):
         draws = PhiloxDraws(seed, iteration)
@@ -223,7 +224,7 @@ def sample_iteration(
         "bert_mask": bert_mask.astype(np.float32),
         **_extra_features(other_msa[extra], other_deletions[extra]),
     }
-    inputs |= {name: features[name] for name in UNCHANGED}
+    inputs |= {name: features[name] for name in UNCHANGING if name not in _TEMPLATES}
     return inputs | _template_features(features, settings.template_slots)
 
 
@@ -305,7 +306,7 @@ def summarize_clusters(
 
 def _target_feat(between_segments: np.ndarray, aatype: np.ndarray) -> np.ndarray:
     """Return domain break and one-hot residue type: float32 [R, 22]."""
-    feat = np.zeros((len(aatype), 22), np.float32)
+    feat = np.zeros((len(aatype), MONOMER["target_feat"].channels), np.float32)
     feat[:, 0] = np.clip(between_segments, 0, 1)
     feat[np.arange(len(aatype)), 1 + aatype] = 1
     return feat
@@ -325,7 +326,7 @@ def _msa_feat(
     from features.alphafold2 import compiled_sampling  # imports numba
 
     if feat is None:
-        feat = np.empty((*msa.shape, MSA_FEAT_CHANNELS), np.float32)
+        feat = np.empty((*msa.shape, _MSA_CHANNELS), np.float32)
     compiled_sampling.fill_msa_feat(
         feat, msa, _scale_counts(deletions), profile, _scale_deletions(deletion_mean)
     )
@@ -365,7 +366,7 @@ def _template_features(features: Mapping[str, np.ndarray], slots: int) -> dict[s
     filled = min(slots, len(features["template_aatype"]))
     padded = {"template_mask": np.zeros(slots, np.float32)}
     padded["template_mask"][:filled] = 1
-    for name in UNCHANGED_TEMPLATES:
+    for name in _TEMPLATES:
         value = features[name]
         padded[name] = np.zeros((slots, *value.shape[1:]), value.dtype)
         padded[name][:filled] = value[:filled]

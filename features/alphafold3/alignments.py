@@ -80,7 +80,7 @@ def draw_rows(atoms: Atoms, limits: AlignmentLimits, source: np.random.RandomSta
 def alignment_features(
     atoms: Atoms, tokens: Tokens, rows: Mapping[str, np.ndarray], limits: AlignmentLimits
 ) -> dict[str, np.ndarray]:
-    """Return the features of a job's alignments; see `msa.base.all_atom_inputs.SCHEMA`.
+    """Return the features of a job's alignments; see `msa.base.network_inputs.ALL_ATOM`.
 
     Args:
         atoms: the atoms.

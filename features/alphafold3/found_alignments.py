@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from features.alphafold2.deterministic import distinct_rows, make_features
+from features.alphafold2.deterministic import make_features
 from features.assembly.job import Job, Polymer
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
-from features.complexes.rows import pair_entities
+from features.complexes.rows import pair_entities, rows_of_species
 from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 
@@ -38,11 +38,6 @@ class AlignedJob:
     paired_rows: int
 
 
-def sequences_to_search(job: Job) -> tuple[str, ...]:
-    """Return the distinct sequences of the proteins that have no alignment of their own."""
-    return tuple(dict.fromkeys(polymer.sequence for polymer in _proteins(job) if not _has_rows(polymer)))
-
-
 def add_alignments(
     job: Job, found: Mapping[str, bytes], settings: PairingSettings = DEFAULT_PAIRING
 ) -> AlignedJob:
@@ -52,7 +47,7 @@ def add_alignments(
 
     Args:
         job: the job.
-        found: decompressed A3M by sequence; see `sequences_to_search`.
+        found: decompressed A3M by sequence; see `Job.proteins_to_search`.
         settings: which rows are paired.
 
     Raises:
@@ -104,14 +99,9 @@ def _chains(polymer: Polymer) -> str:
     return f"chain{'s' if len(polymer.chains) > 1 else ''} {', '.join(polymer.chains)}"
 
 
-def _has_rows(polymer: Polymer) -> bool:
-    """Return whether the job gives a polymer an alignment."""
-    return polymer.alignment is not None or polymer.paired is not None
-
-
 def _with_alignment(job: Job, polymer: Polymer, found: Mapping[str, bytes], notes: list[str]) -> Polymer:
     """Return a polymer with its alignment; add a note if it has none."""
-    if _has_rows(polymer) or polymer.kind == MoleculeKind.DNA:
+    if polymer.has_rows or polymer.kind == MoleculeKind.DNA:
         return polymer
     chains = _chains(polymer)
     if polymer.kind == MoleculeKind.RNA:
@@ -131,16 +121,14 @@ def _pair(alignments: Sequence[Alignment], settings: PairingSettings) -> list[Al
     """Return each chain's part of the paired rows, the query first."""
     features = [make_features([each]) for each in alignments]
     # copies of a chain are one, as in OpenFold3, so that every pair has rows of different proteins
-    pairs = pair_entities(features, [1] * len(features), settings)
+    pairs, species = pair_entities(features, [1] * len(features), settings)
     result = []
     for alignment, rows in zip(alignments, pairs.T, strict=True):
-        kept = np.array(distinct_rows(alignment), np.int64)[rows]
-        absent = (rows < 0)[:, None]
+        kept, headers = rows_of_species(alignment, rows, species)
+        absent = (kept < 0)[:, None]
         result.append(
             Alignment(
-                tuple(
-                    "" if row < 0 else alignment.names[index] for row, index in zip(rows, kept, strict=True)
-                ),
+                tuple("" if index < 0 else alignment.names[index] for index in headers),
                 np.where(absent, np.uint8(ord("-")), alignment.letters[kept]),
                 np.where(absent, alignment.deletions.dtype.type(0), alignment.deletions[kept]),
                 alignment.source,

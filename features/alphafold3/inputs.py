@@ -13,8 +13,8 @@ from features.assembly.job import Job
 from features.assembly.tokens import Tokens, build_tokens
 from features.chemistry.conformers import Conformer, ConformerGenerator
 from features.chemistry.errors import InvalidMolecule
-from msa.base.all_atom_inputs import SCHEMA
 from msa.base.errors import InputError
+from msa.base.network_inputs import ALL_ATOM
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Sample:
         atoms: its atoms, which name the rows of the predicted coordinates.
         tokens: its tokens.
         conformers: the reference conformer of each molecule.
-        features: the network's inputs, as SCHEMA lists them.
+        features: the network's inputs, as ALL_ATOM lists them.
     """
 
     atoms: Atoms
@@ -79,7 +79,7 @@ def build_sample(job: Job, settings: Settings, templates: TemplateRows | None = 
         | _alignment_features(job, atoms, tokens, settings)
         | template_features(tokens, templates, settings.templates)
     )
-    return Sample(atoms, tokens, conformers, {name: features[name] for name in SCHEMA})
+    return Sample(atoms, tokens, conformers, {name: features[name] for name in ALL_ATOM})
 
 
 def _alignment_features(job: Job, atoms: Atoms, tokens: Tokens, settings: Settings) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ _FIRST_CHARACTER, _CHARACTERS = 32, 64
 def reference_features(
     atoms: Atoms, conformers: Sequence[Conformer], rotations: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Return the features of a job's atoms; see `msa.base.all_atom_inputs.SCHEMA`.
+    """Return the features of a job's atoms; see `msa.base.network_inputs.ALL_ATOM`.
 
     Args:
         atoms: the atoms.

@@ -27,8 +27,8 @@ from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError, corrupt_entry_errors, entry_path
 from features.chemistry.conformers import Conformer
 from msa.alignments.files import Alignment
-from msa.base.all_atom_inputs import SCHEMA
 from msa.base.atomic import atomic_write, writing_cache
+from msa.base.network_inputs import ALL_ATOM
 
 FORMAT = "foldcli.sample"
 SCHEMA_VERSION = 1
@@ -36,7 +36,7 @@ SCHEMA_VERSION = 1
 _FOLDER = "samples"
 _ONE_HOT = {
     name: int(axes.split()[-1])
-    for name, (_, axes, _) in SCHEMA.items()
+    for name, (_, axes, _) in ALL_ATOM.items()
     if name
     in ("restype", "ref_element", "ref_atom_name_chars", "msa", "template_restype", "template_distogram")
 }
@@ -182,7 +182,7 @@ def _encode(features: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], 
         counted = set()
     else:
         arrays[_DELETIONS] = deletions.astype(np.min_scalar_type(int(deletions.max(initial=0))))
-    for name in SCHEMA:
+    for name in ALL_ATOM:
         array = features[name]
         if name in counted:
             continue
@@ -220,7 +220,7 @@ def _decode(arrays: Mapping[str, np.ndarray], constants: Mapping[str, Any]) -> d
     counted = _deletion_features(arrays[_DELETIONS]) if _DELETIONS in arrays else {}
     tokens = len(arrays["token_index"]) if "token_index" in arrays else 1
     features = {}
-    for name, (dtype, axes, _) in SCHEMA.items():
+    for name, (dtype, axes, _) in ALL_ATOM.items():
         if name in counted:
             value = counted[name]
         elif name in constants:

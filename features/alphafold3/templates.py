@@ -29,7 +29,7 @@ class TemplateRows:
 
 
 def template_features(tokens: Tokens, rows: TemplateRows | None, count: int) -> dict[str, np.ndarray]:
-    """Return the features of a job's templates; see `msa.base.all_atom_inputs.SCHEMA`.
+    """Return the features of a job's templates; see `msa.base.network_inputs.ALL_ATOM`.
 
     Args:
         tokens: the tokens.

@@ -9,7 +9,7 @@ from features.chemistry.residue_classes import CLASSES, MoleculeKind, residue_cl
 
 
 def token_features(atoms: Atoms, tokens: Tokens) -> dict[str, np.ndarray]:
-    """Return the features of a job's tokens; see `msa.base.all_atom_inputs.SCHEMA`."""
+    """Return the features of a job's tokens; see `msa.base.network_inputs.ALL_ATOM`."""
     start = tokens.start
     kind = atoms.kind[start]
     classes = np.array([residue_class(code) for code in atoms.code[start]])

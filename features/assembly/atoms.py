@@ -188,6 +188,11 @@ def _polymer_components(
     result = []
     for position, letter in enumerate(entity.sequence, 1):
         component = read(modified.get(position) or component_code(letter, entity.kind))
+        links, is_protein = component.link_atoms, entity.kind == MoleculeKind.PROTEIN
+        if position in modified and links is not None and ("N" in links) != is_protein:
+            kind = "a protein" if is_protein else entity.kind.name
+            reason = f"modification {component.code} at position {position:,}: its type is {component.type}"
+            raise InputError(f"{reason}, which cannot be in {kind}", *job.place_of(entity))
         leaving = np.array([name in default for name in component.names], bool)
         if position in modified and component.leaving.any():
             leaving = component.leaving.copy()

@@ -62,6 +62,11 @@ class Polymer:
     is_cyclic: bool = False
     line: int | None = None
 
+    @property
+    def has_rows(self) -> bool:
+        """True if the job gives an alignment of it."""
+        return self.alignment is not None or self.paired is not None
+
 
 @dataclass(frozen=True)
 class Ligand:
@@ -139,6 +144,14 @@ class Job:
     components: str = field(default="", repr=False)
     path: str | None = None
     line: int | None = None
+
+    def proteins_to_search(self) -> tuple[Polymer, ...]:
+        """Return the proteins without an alignment of their own."""
+        return tuple(
+            entity
+            for entity in self.entities
+            if isinstance(entity, Polymer) and entity.kind == MoleculeKind.PROTEIN and not entity.has_rows
+        )
 
     def place_of(self, entity: Entity) -> tuple[str | None, int | None]:
         """Return file and line of one of its molecules, for errors."""

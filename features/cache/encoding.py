@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from features.chemistry.residues import NUM_CODES
+from msa.base.residues import NUM_CODES
 
 # chosen for size and speed of real alignments (benchmarks/feature_cache.py)
 _ALIGNMENT_SETTINGS = {"strategy": zstandard.STRATEGY_LAZY2, "min_match": 7}

@@ -28,9 +28,11 @@ def parse_smiles(smiles: str, code: str = "LIG") -> Component:
         code: name of the component.
 
     Raises:
-        InvalidMolecule: RDKit cannot read the string, or it draws no atom but hydrogens.
+        InvalidMolecule: RDKit cannot read the string, or it draws no atom but hydrogens, or a wildcard.
     """
     molecule = without_hydrogens(_read_smiles(smiles))
+    if any(atom.GetAtomicNum() == 0 for atom in molecule.GetAtoms()):
+        raise InvalidMolecule(f"SMILES {smiles!r:.200} has '*', which is no atom")
     if molecule.GetNumAtoms() == 0:
         raise InvalidMolecule(f"SMILES {smiles!r:.200} has no atoms besides hydrogens")
     elements = tuple(atom.GetSymbol().upper() for atom in molecule.GetAtoms())

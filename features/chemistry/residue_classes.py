@@ -58,6 +58,12 @@ def component_code(letter: str, kind: MoleculeKind) -> str:
     return codes[index]
 
 
+def sequence_letter(code: str, kind: MoleculeKind) -> str | None:
+    """Return the sequence letter of a standard residue, or of the unknown one; None for any other."""
+    letters, codes = _LETTERS[kind]
+    return letters[codes.index(code)] if code in codes else None
+
+
 def residue_class(code: str) -> int:
     """Return the class of a component: the unknown amino acid's for all that are not standard residues."""
     return _CLASS_OF_CODE.get(code, UNKNOWN)

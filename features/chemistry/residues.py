@@ -3,12 +3,10 @@
 import numpy as np
 
 from msa.base.errors import InputError
-from msa.base.residues import ATOM14_NAMES, ATOM_ORDER, RESTYPE_NAMES, RESTYPES
+from msa.base.residues import ATOM14_NAMES, ATOM_ORDER, GAP, RESTYPE_NAMES, RESTYPES, UNKNOWN
 
-X, GAP, MASK = 20, 21, 22
+X = UNKNOWN
 GLYCINE = RESTYPES.index("G")
-NUM_CODES = 22  # of an alignment: twenty residues, X, gap
-NUM_MASKED_CODES = 23  # of a masked alignment: the same, and mask
 
 # Codes of ASCII letters, in an alignment and in the query. In an alignment ambiguous letters follow HHblits:
 # B → D, Z → E, U → C, J and O → X.

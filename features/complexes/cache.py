@@ -9,9 +9,9 @@ from features.alphafold2.deterministic import column_profile
 from features.alphafold2.schema import SCHEMA_VERSION
 from features.cache.cache import FeatureCache
 from features.cache.entry import FORMAT
-from features.chemistry.residues import GAP
 from features.complexes.entities import AlignedRows
 from features.complexes.rows import ComplexRows
+from msa.base.residues import GAP
 
 _PAIRED = -1
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from features.chemistry.residues import GAP
+from msa.base.residues import GAP
 
 
 @dataclass(frozen=True, eq=False)

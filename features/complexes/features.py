@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.alphafold2.schema import COMPLEX
 from features.chemistry.residues import encode_query
 from features.complexes.entities import Entity, group_chains
 from features.complexes.merge import merge_entities
 from features.complexes.pairing import DEFAULT_PAIRING, PairingSettings
 from features.complexes.rows import ComplexRows, pair_chains
 from features.templates.template_features import no_templates
+from msa.base.network_inputs import COMPLEX
 
 
 def complex_features(
@@ -33,7 +33,7 @@ def complex_features(
             such as AlphaFold's alignment with UniProt; by default they are taken from `chains`.
 
     Returns:
-        The features in `features.alphafold2.schema.COMPLEX`.
+        The features in `msa.base.network_inputs.COMPLEX`.
     """
     groups = group_chains([chain["sequence"][0].decode() for chain in chains])
     return features_of_rows(
@@ -58,7 +58,7 @@ def features_of_rows(
         min_rows: see `merge_entities`.
 
     Returns:
-        The features in `features.alphafold2.schema.COMPLEX`, with the chains in the order of `group_chains`.
+        The features in `msa.base.network_inputs.COMPLEX`, with the chains in the order of `group_chains`.
     """
     if templates is None:
         templates = [no_templates(len(sequence)) for sequence in rows.sequences]
@@ -98,8 +98,8 @@ def in_input_order(features: Mapping[str, np.ndarray], rows: ComplexRows) -> dic
         [np.arange(starts[chain], starts[chain] + length) for chain, length in enumerate(lengths)]
     )
     ordered = dict(features)
-    for name, (_, shape) in COMPLEX.items():
-        axes = shape.split()
+    for name, array in COMPLEX.items():
+        axes = array.axes.split()
         if "N" in axes:
             ordered[name] = np.take(features[name], residues, axis=axes.index("N"))
     numbers = np.arange(1, len(lengths) + 1, dtype=features["asym_id"].dtype)

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from features.alphafold2.deterministic import make_features
-from features.alphafold2.schema import CACHED, SAMPLED, UNCHANGED
 from features.complexes.features import complex_features
 from msa.alignments.files import parse_alignment
+from msa.base.network_inputs import MONOMER
 
 
 def warm_up_sample(residues: int, is_multimer: bool) -> Any:
@@ -22,11 +22,9 @@ def warm_up_sample(residues: int, is_multimer: bool) -> Any:
     """
     if is_multimer:
         return complex_features([make_features([parse_alignment(b">a\n" + b"A" * residues + b"\n")])])
-    sizes = {"R": residues, "S": 1, "E": 1}
-    arrays = {}
-    for name, (dtype, shape) in (SAMPLED | {name: CACHED[name] for name in UNCHANGED}).items():
-        # without templates
-        if name != "template_mask":
-            dimensions = [sizes[axis] if axis in sizes else int(axis) for axis in shape.split()]
-            arrays[name] = np.full((2, *dimensions), name.endswith("mask"), dtype)
-    return arrays
+    sizes = {"N": residues, "S": 1, "E": 1}
+    return {
+        name: np.full((2, *array.shape(sizes)), name.endswith("mask"), array.dtype)
+        for name, array in MONOMER.items()
+        if not name.startswith("template_")
+    }

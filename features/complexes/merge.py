@@ -8,9 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from features.chemistry.residues import GAP, atom_maps
+from features.chemistry.residues import atom_maps
 from features.complexes.entities import AlignedRows, Entity
-from msa.base.residues import ATOM37
+from msa.base.network_inputs import COMPLEX
+from msa.base.residues import ATOM37, GAP
 
 # largest numbers of rows of a chain, of paired rows among them, and of templates
 MAX_ROWS, MAX_PAIRED_ROWS, MAX_TEMPLATES = 2048, 1024, 4
@@ -29,7 +30,7 @@ def merge_entities(entities: Sequence[Entity], min_rows: int = 512) -> dict[str,
             it samples.
 
     Returns:
-        The features in `features.alphafold2.schema.COMPLEX`.
+        The features in `msa.base.network_inputs.COMPLEX`.
     """
     aatype = _per_chain(entities, lambda entity: entity.aatype)
     residues = len(aatype)
@@ -115,19 +116,15 @@ def _first_rows(alignment: AlignedRows, rows: int) -> AlignedRows:
 def _merge_templates(entities: Sequence[Entity]) -> dict[str, np.ndarray]:
     """Return the templates of all chains: template k of each chain is in slot k, and unused slots are 0."""
     merged = {}
-    for name, dtype in (
-        ("template_aatype", np.int64),
-        ("template_all_atom_positions", np.float32),
-        ("template_all_atom_masks", np.float32),
-    ):
+    for name in ("template_aatype", "template_all_atom_positions", "template_all_atom_mask"):
+        source = "template_all_atom_masks" if name == "template_all_atom_mask" else name
         chains = []
         for entity in entities:
-            values = entity.templates[name][:MAX_TEMPLATES]
-            slots = np.zeros((MAX_TEMPLATES, *values.shape[1:]), dtype)
+            values = entity.templates[source][:MAX_TEMPLATES]
+            slots = np.zeros((MAX_TEMPLATES, *values.shape[1:]), COMPLEX[name].dtype)
             slots[: len(values)] = values
             chains += [slots] * entity.copies
         merged[name] = np.concatenate(chains, axis=1)
-    merged["template_all_atom_mask"] = merged.pop("template_all_atom_masks")
     # DeepMind's pipeline has the number of the first chain here; the network does not read it
     templates = min(len(entities[0].templates["template_aatype"]), MAX_TEMPLATES)
     return merged | {"num_templates": np.array(templates, np.int32)}

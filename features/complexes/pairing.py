@@ -77,7 +77,9 @@ def pairing_candidates(features: Mapping[str, np.ndarray], copies: int = 1) -> P
     return PairingCandidates(rows, features["species"], (msa[rows] == msa[0]).sum(axis=1), copies)
 
 
-def pair_rows(entities: Sequence[PairingCandidates], strategy: PairStrategy = "greedy") -> np.ndarray:
+def pair_rows(
+    entities: Sequence[PairingCandidates], strategy: PairStrategy = "greedy"
+) -> tuple[np.ndarray, list[bytes]]:
     """Pair rows of the same species.
 
     Paired rows with more chains come first, then those with a smaller product of the chains' row indices;
@@ -91,11 +93,13 @@ def pair_rows(entities: Sequence[PairingCandidates], strategy: PairStrategy = "g
     Returns:
         int64 [paired rows, entities]: row indices, -1 for an entity without a row of the species. No paired
         row occurs twice; the first consists of the queries.
+        The species of each paired row, empty for the queries; the first one if several give the same row.
     """
     groups = [entity.by_species() for entity in entities]
     copies = [entity.copies for entity in entities]
     needed = 2 if strategy == "greedy" else sum(copies)
     chains_of_pair: dict[tuple[int, ...], int] = {}
+    species_of_pair: dict[tuple[int, ...], bytes] = {}
     for species in sorted(set().union(*groups)):
         rows = [group.get(species) for group in groups]
         depths = [len(found) for found in rows if found is not None]
@@ -105,6 +109,7 @@ def pair_rows(entities: Sequence[PairingCandidates], strategy: PairStrategy = "g
         columns = [[-1] * min(depths) if found is None else found[: min(depths)].tolist() for found in rows]
         for pair in zip(*columns, strict=True):
             chains_of_pair.setdefault(pair, chains)
+            species_of_pair.setdefault(pair, species)
     queries = (0,) * len(entities)
     chains_of_pair.pop(queries, None)
 
@@ -112,4 +117,5 @@ def pair_rows(entities: Sequence[PairingCandidates], strategy: PairStrategy = "g
         product = math.prod(abs(row) ** count for row, count in zip(pair, copies, strict=True))
         return -chains_of_pair[pair], product
 
-    return np.array([queries, *sorted(chains_of_pair, key=rank)], np.int64)
+    pairs = sorted(chains_of_pair, key=rank)
+    return np.array([queries, *pairs], np.int64), [b"", *(species_of_pair[pair] for pair in pairs)]

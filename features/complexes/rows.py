@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from features.alphafold2.deterministic import distinct_numbers, distinct_rows
 from features.chemistry.residues import encode_msa
 from features.complexes.entities import AlignedRows, group_chains
 from features.complexes.pairing import PairingSettings, pair_rows, pairing_candidates
@@ -66,7 +67,7 @@ def pair_chains(
     groups = group_chains(sequences)
     first_copies, copies = [group[0] for group in groups], [len(group) for group in groups]
     candidates = [(chains if pairing is None else pairing)[chain] for chain in first_copies]
-    pairs = pair_entities(candidates, copies, settings)
+    pairs, _ = pair_entities(candidates, copies, settings)
     complete = [aligned_rows(chains[chain]) for chain in first_copies]
     entity_of = {sequences[chain]: entity for entity, chain in enumerate(first_copies)}
     return ComplexRows(
@@ -99,10 +100,38 @@ def aligned_rows(features: Mapping[str, np.ndarray]) -> AlignedRows:
     return AlignedRows(features["msa"], features["deletion_matrix"])
 
 
+def rows_of_species(
+    alignment: Alignment, rows: np.ndarray, species: Sequence[bytes]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices in an alignment of each paired row, and of its header.
+
+    Of rows with equal residues, only the first is among the distinct rows that are paired, but the headers
+    of the others may name further species. A paired row gets the header that names the species of the pair.
+
+    Args:
+        alignment: the alignment of an entity.
+        rows: indices among its distinct rows, -1 for none: a column of `pair_entities`.
+        species: the species of each paired row.
+
+    Returns:
+        Two arrays int64, as many as rows; -1 where these are.
+    """
+    of_row = distinct_numbers(alignment)
+    named: dict[tuple[int, str], int] = {}
+    for index, pair in enumerate(zip(of_row.tolist(), alignment.species, strict=True)):
+        named.setdefault(pair, index)
+    first = np.where(rows < 0, -1, distinct_rows(alignment)[rows])
+    headers = [
+        named.get((row, name.decode()), index) if name else index
+        for row, name, index in zip(rows.tolist(), species, first.tolist(), strict=True)
+    ]
+    return first, np.array(headers, np.int64)
+
+
 def pair_entities(
     entities: Sequence[Mapping[str, np.ndarray]], copies: Sequence[int], settings: PairingSettings
-) -> np.ndarray:
-    """Return the paired rows of the entities of a complex; see `features.complexes.pairing.pair_rows`.
+) -> tuple[np.ndarray, list[bytes]]:
+    """Return the paired rows of the entities of a complex, and their species; see `pairing.pair_rows`.
 
     Args:
         entities: `msa`, `species_row` and `species` of each entity (`features.alphafold2.schema.CACHED`).
@@ -110,6 +139,6 @@ def pair_entities(
         settings: which rows are paired.
     """
     if len(entities) == 1 or settings.mode == "unpaired":
-        return np.zeros((1, len(entities)), np.int64)
+        return np.zeros((1, len(entities)), np.int64), [b""]
     candidates = [pairing_candidates(entity, count) for entity, count in zip(entities, copies, strict=True)]
     return pair_rows(candidates, settings.strategy)

@@ -26,6 +26,7 @@ class TemplateCandidate:
         expected_pairs: expected number of correctly aligned pairs; None if the hit was
             rejected before they were computed.
         rejection: the reason why the hit is not used; None for templates.
+        bits: score of the hit.
     """
 
     index: int
@@ -42,6 +43,7 @@ class TemplateCandidate:
     query_coverage: float
     expected_pairs: float | None = None
     rejection: str | None = None
+    bits: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from features.chemistry.residues import GAP as MSA_GAP
 from features.templates.candidates import TemplateHits
 from features.templates.library.library import StructureLibrary
 from features.templates.library.settings import TemplateSettings
@@ -14,6 +13,7 @@ from features.templates.selection import select_templates
 from features.templates.template_features import make_template_features
 from msa.alignments.files import Alignment
 from msa.alphabet import GAP, encode
+from msa.base.residues import GAP as MSA_GAP
 from msa.engines.engine import Engine
 from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
@@ -97,7 +97,7 @@ def search_templates_many(
     def keep_profile(query: FastaRecord, profile: QueryProfile, of_family: bool) -> None:
         profiles.append((profile, of_family))
 
-    results = search_many(queries, library.database, settings.search, engine, on_profile=keep_profile)
+    results = search_many(queries, library.database, settings.search, engine=engine, on_profile=keep_profile)
     pending: deque[tuple[FastaRecord, Future[TemplateHits]]] = deque()
     # kernels, decompression and most of numpy's work release the GIL
     with ThreadPoolExecutor(settings.threads, "templates") as pool:

@@ -99,6 +99,7 @@ def _candidates(hits: Hits) -> Iterator[TemplateCandidate]:
             template_end=template_end,
             pairs=all_pairs[k],
             query_coverage=len(all_pairs[k]) / hits.query_length,
+            bits=float(hits.bits[k]),
         )
 
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from features.chemistry.residues import CA, CB, GAP, GLYCINE, encode_msa
+from features.chemistry.residues import CA, CB, GLYCINE, encode_msa
 from features.templates.library.chains import BACKBONE_ATOMS, TemplateChain
-from msa.base.residues import ATOM37
+from msa.base.residues import ATOM37, GAP
 
 # The network's residue code for each HHblits code. HHblits orders residues alphabetically by letter (A, C, D,
 # …, Y), then X and gap.

@@ -3,7 +3,7 @@
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +13,7 @@ from foldcli.options import common as options
 if TYPE_CHECKING:
     from features.templates.library.settings import LibrarySettings
     from msa.database.build import BuildSettings
-    from msa.database.manifest import ClusterSummary, DatabaseManifest, WholeDatabase
+    from msa.database.manifest import ClusterSummary, DatabaseManifest, InputFile, WholeDatabase
 
 
 @click.command("createdb")
@@ -223,7 +223,7 @@ def _print_info(path: Path, as_json: bool) -> None:
         click.echo(f"{key:15} {value}")
 
 
-def _describe_input(source: dict[str, Any]) -> str:
+def _describe_input(source: "InputFile") -> str:
     """Describe one of the manifest's inputs."""
     kind = f" ({source['format']})" if "format" in source else ""
     return f"{source['name']}{kind}, {source['bytes']:,} bytes of FASTA"

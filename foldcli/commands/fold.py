@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FindFoldTargets: TypeAlias = "Callable[[SearchSettings, Path, Failures], list[tuple[str, FoldInput]]]"
 
 FOLD_OPTIONS = (
-    grouped("Input and results", options.database_option, predict_options.result_options),
+    grouped("Input and results", options.databases_option, predict_options.result_options),
     grouped("Search", search_options.fold_search_options),
     grouped("Rows of the alignment", search_options.alignment_options),
     grouped("Complexes", search_options.pairing_options),
@@ -109,13 +109,13 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
 
 
 def run_fold(
-    find_targets: FindFoldTargets, *, db: str | None, threads: int, **option_values: Any
+    find_targets: FindFoldTargets, *, databases: tuple[str, ...], threads: int, **option_values: Any
 ) -> int | None:
     """Run search, features and prediction for the targets of `fold` or `screen`.
 
     Args:
         find_targets: see FindFoldTargets.
-        db: value of `--db`.
+        databases: values of `--db`.
         threads: value of `--threads`.
         option_values: values of all other options in FOLD_OPTIONS.
 
@@ -127,7 +127,7 @@ def run_fold(
     alignment = AlignmentSettings.from_options(option_values, threads)
     return run_predictions(
         partial(find_targets, alignment.search),
-        SearchOptions(db, alignment),
+        SearchOptions(databases[0] if databases else None, alignment, databases[1:]),
         threads=threads,
         **option_values,
     )

@@ -69,14 +69,7 @@ def command() -> None:
     metavar="HEX|FILE|URL",
     help="SHA-256 of the archive, or a file or URL with the output of sha256sum; another archive is refused.",
 )
-@click.option(
-    "--retries",
-    type=click.IntRange(0),
-    metavar="N",
-    default=5,
-    show_default=True,
-    help="Maximum number of consecutive attempts without progress.",
-)
+@options.retries_option
 @options.overwrite_option
 @options.logging_options
 def fetch(
@@ -236,16 +229,20 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
     """Verify every byte of the parameter files.
 
     Checks that keys, shapes and types match the network, and that the SHA-256 is the one that `params fetch`
-    recorded. Files from other sources have no recorded SHA-256, so the CRC-32 of each array is checked.
+    recorded. DeepMind's files from other sources have no recorded SHA-256, so the CRC-32 of each array is
+    checked. `none` means that there is no checksum: import OpenFold3's checkpoint again to record one.
     """
     import json
 
+    from foldcli.params.openfold3 import installed_parameters, openfold3_folder
     from foldcli.params.verify import verify
     from foldcli.progress import progress_bar
     from msa.base.errors import InputError
 
+    all_atom = installed_parameters(folder or openfold3_folder())
+    sources = _find_installed(folder) if all_atom else _installed(folder)
     with progress_bar("verifying", "B") as progress:
-        results = verify(_installed(folder), progress)
+        results = verify([*sources, *all_atom], progress)
     if as_json:
         rows = [
             {"file": str(r.file), "checked": r.checksum_kind, "problem": r.problem or None} for r in results
@@ -253,11 +250,14 @@ def verify_files(folder: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=2))
     else:
         for result in results:
-            click.echo(f"{'damaged' if result.problem else 'ok':8} {result.checksum_kind:7} {result.file}")
+            unknown = "ok" if result.checksum_kind != "none" else "unknown"
+            click.echo(f"{'damaged' if result.problem else unknown:8} {result.checksum_kind:7} {result.file}")
     if damaged := [result for result in results if result.problem]:
         first = damaged[0]
         more = f" (and {len(damaged) - 1} more files are damaged)" if len(damaged) > 1 else ""
-        raise InputError(f"{first.problem}{more}; foldcli params fetch --overwrite replaces it", first.file)
+        which = " --which openfold3" if first.file in {each.file for each in all_atom} else ""
+        remedy = f"foldcli params fetch{which} --overwrite replaces it"
+        raise InputError(f"{first.problem}{more}; {remedy}", first.file)
 
 
 @command.command("path")
@@ -276,11 +276,18 @@ def _installed(folder: Path | None) -> "list[ParameterSource]":
     Raises:
         MissingError: there are none.
     """
-    from foldcli.params.parameters import default_folder, download_instructions, installed_parameters
+    from foldcli.params.parameters import default_folder, download_instructions
     from msa.base.errors import MissingError
 
     folder = folder or default_folder()
-    sources = installed_parameters(folder)
+    sources = _find_installed(folder)
     if not sources:
         raise MissingError(f"no network parameters ({LICENCE}) in {folder}", download_instructions(folder))
     return sources
+
+
+def _find_installed(folder: Path | None) -> "list[ParameterSource]":
+    """Return DeepMind's parameter files in a folder, by default the one that predictions use."""
+    from foldcli.params.parameters import default_folder, installed_parameters
+
+    return installed_parameters(folder or default_folder())

@@ -49,6 +49,9 @@ def command(targets: tuple[str, ...], all_cached: bool, **option_values: Any) ->
     Stockholm, aligned FASTA or the A3M of a complex, and may have a single row. The outputs are those of
     `foldcli fold`, without the files of the search.
 
+    With --params openfold3, TARGET is a job as for `fold`, or the name of one, which `cache-features` has
+    prepared with the same options of templates; jobs that need no search need no preparation.
+
     While the network works on one target, the features of the next targets are loaded and sampled, and the
     results of earlier targets are written.
 
@@ -59,12 +62,14 @@ def command(targets: tuple[str, ...], all_cached: bool, **option_values: Any) ->
     Examples:
       foldcli predict alignments/*.a3m -o out
       foldcli predict --all --num-models 2 --stop-at-score 90 -o out
+      foldcli predict jobs/ --params openfold3 --cache cache -o out
     """
     if all_cached == bool(targets):
         problem = (
             "TARGET... and --all are mutually exclusive." if targets else "Missing argument 'TARGET...'."
         )
         raise click.UsageError(problem)
-    from foldcli.inputs.targets import find_predict_targets
+    from foldcli.families.registry import find_family
 
-    return run_predictions(partial(find_predict_targets, targets, all_cached), None, **option_values)
+    find_targets = find_family(option_values["params"]).find_predict_targets
+    return run_predictions(partial(find_targets, targets, all_cached), None, **option_values)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from foldcli.pipeline.network.start import Startup
     from foldcli.pipeline.prepare.template_stage import TemplateStage
     from foldcli.pipeline.runs.state import RunSettings
-    from foldcli.pipeline.search.process import SearchProcess
-    from foldcli.pipeline.search.stage import SearchStage
+    from foldcli.pipeline.search.process import ProcessSearcher, SearchProcess
+    from foldcli.pipeline.search.stage import Searcher, SearchStage
     from foldcli.pipeline.targets.alignment_request import AlignmentRequest
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from foldcli.pipeline.targets.identity import TargetIdentities
@@ -42,10 +42,12 @@ class SearchOptions:
     Args:
         database: value of `--db`; None is the package's library.
         alignment: settings of the searches and alignments.
+        further: further databases.
     """
 
     database: str | None
     alignment: "AlignmentSettings"
+    further: tuple[str, ...] = ()
 
     def with_database(self) -> "SearchOptions":
         """Return options with a database: the given one, or with a warning the package's library."""
@@ -69,8 +71,8 @@ class SearchOptions:
         from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 
         assert self.database is not None
-        database = DatabaseSource(self.database, device).open_existing()
-        request = None if database is None else AlignmentRequest.to_database(database, self.alignment)
+        database = DatabaseSource(self.database, device, self.further).open_existing()
+        request = None if database is None else AlignmentRequest(database.checksums, self.alignment)
         return request, database_heading(self.database, database)
 
     def start_process(self, device: str) -> "SearchProcess":
@@ -90,15 +92,21 @@ class SearchOptions:
         Raises:
             InputError, MissingError: see `DatabaseSource.open`.
         """
+        from foldcli.pipeline.search.joined import make_joined
         from foldcli.pipeline.search.searcher import DatabaseSource
         from foldcli.pipeline.search.stage import SearchStage
 
         assert self.database is not None
-        source = DatabaseSource(self.database, device)
+        source = DatabaseSource(self.database, device, self.further)
         database = source.open()
-        open_here = partial(source.make_searcher, database, _GPU_SHARE)
-        searcher = open_here() if process is None else process.open(database, open_here)
-        description = f"{self.database} of {database.manifest.sequences:,} sequences"
+        searcher: Searcher | ProcessSearcher
+        if process is None:
+            searcher = make_joined(source, database, _GPU_SHARE)
+        else:
+            searcher = process.open(database, partial(source.make_searcher, database, _GPU_SHARE))
+        names = ", ".join((self.database, *self.further))
+        count = sum(each.manifest.sequences for each in (database, *database.companions))
+        description = f"{names} of {count:,} sequences"
         return SearchStage(searcher, self.alignment, show_progress=False), description
 
 
@@ -168,8 +176,19 @@ def run_predictions(
     templates = TemplateOptions.from_options(option_values, threads)
     family.check_options(option_values, _given_options())
     cache, output = FeatureSettings.from_options(option_values), OutputSettings.from_options(option_values)
-    own = assignment, threads, dry_run, as_json
-    _run(_Request(find_targets, search, network, templates, cache, output, *own))
+    request = _Request(
+        find_targets=find_targets,
+        search=search,
+        network=network,
+        templates=templates,
+        features=cache,
+        output=output,
+        assignment=assignment,
+        threads=threads,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+    _run(request)
     return None
 
 
@@ -258,7 +277,7 @@ def _start_search(request: _Request, in_workers: bool) -> "SearchProcess | None"
         return None
     has_network = find_family(network.params).has_network
     predicts_here = not in_workers and network.gpus_per_target == 1 and has_network
-    if needs_process(network.device, predicts_here, str(search.database)):
+    if not search.further and needs_process(network.device, predicts_here, str(search.database)):
         return search.start_process(network.device)
     return None
 
@@ -324,9 +343,18 @@ def _run_settings(
     in_workers = rank_options.predicts_in_workers(devices, ranks, request.assignment)
     workers = worker_settings(network, predictor, request.threads) if in_workers else ()
     return RunSettings(
-        request.output, request.features, predictor, identities, stage, templates, description, workers,
-        ranks, startup.worker_pools, startup.sampling,
-    )  # fmt: skip
+        output=request.output,
+        features=request.features,
+        predictor=predictor,
+        identities=identities,
+        search=stage,
+        templates=templates,
+        database=description,
+        workers=workers,
+        devices_per_target=ranks,
+        worker_services=startup.worker_services,
+        sampling=startup.sampling,
+    )
 
 
 def _run_stages(

@@ -9,14 +9,21 @@ import click
 
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
+from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
+from foldcli.options.templates import LibraryType
 
 if TYPE_CHECKING:
-    from foldcli.inputs.queries import QuerySources
+    from foldcli.inputs.queries import QueryReaders, QuerySources
+    from foldcli.pipeline.prepare.template_stage import TemplateStage
     from foldcli.pipeline.search.stage import Searcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from foldcli.search_runs.split import PartSearchRun
+    from msa.gpu.worker.process_start import GpuProcess
+
+# the keys of foldcli.exports.run.FORMATS
+_JOB_FORMATS = ("af3", "boltz", "openfold3", "protenix", "chai")
 
 _input_and_result_options = options.combine(
     click.option(
@@ -25,15 +32,40 @@ _input_and_result_options = options.combine(
         required=True,
         type=options.PathType(),
         metavar="OUT",
-        help="m8: a file; a3m, sto: a folder with one file per query. - is standard output.",
+        help="m8: a file; otherwise a folder with one file per query or job. - is standard output.",
     ),
     click.option(
         "--format",
         "kind",
-        type=click.Choice(["m8", "a3m", "sto"]),
+        type=click.Choice(["m8", "a3m", "sto", *_JOB_FORMATS]),
         default="m8",
         show_default=True,
-        help="Table of hits, A3M or Stockholm alignments.",
+        help="Table of hits, A3M or Stockholm alignments; or jobs of AlphaFold 3, Boltz, OpenFold3, Protenix "
+        "or Chai, which get alignments.",
+    ),
+    click.option(
+        "--db",
+        "databases",
+        type=options.PathType(),
+        multiple=True,
+        callback=options.distinct_databases,
+        metavar="DB",
+        help="Target database; all arguments are then queries. Repeat the option to search further databases "
+        "with the profiles of the first.",
+    ),
+    click.option(
+        "--msa-files",
+        is_flag=True,
+        help="af3: write the alignments to files that the job names, not into the job.",
+    ),
+    click.option(
+        "--templates",
+        type=LibraryType(exists=True, path_type=Path),
+        is_flag=False,
+        flag_value="",
+        metavar="[LIBRARY]",
+        help="af3: also search this structure library, or without LIBRARY the one that comes with foldcli, "
+        "and write templates into the job; a chain that has templates keeps them.",
     ),
     click.option(
         "--format-output",
@@ -87,8 +119,13 @@ _input_and_result_options = options.combine(
 @click.argument("queries", nargs=-1, type=options.PathType(), metavar="[QUERY...] [DB]")
 @grouped("Input and results", _input_and_result_options)
 @grouped("Search", search_options.search_options)
-@grouped("Rows of the alignment, for --format a3m and sto", search_options.alignment_options)
-@grouped("Complexes, for --format a3m", search_options.pairing_options, options.cache_option)
+@grouped("Rows of the alignment, for all formats but m8", search_options.alignment_options)
+@grouped(
+    "Complexes, for --format a3m and jobs",
+    search_options.pairing_options,
+    options.cache_option,
+    predict_options.jobs_option,
+)
 @grouped("Device", options.device_option("the search"), options.threads_option)
 @grouped("Run", options.shard_option, options.logging_options)
 @click.pass_context
@@ -97,6 +134,9 @@ def command(
     queries: tuple[str, ...],
     out: str,
     kind: str,
+    databases: tuple[str, ...],
+    msa_files: bool,
+    templates: Path | None,
     format_output: str | None,
     server: Path | None,
     profiles: tuple[str, ...],
@@ -105,6 +145,7 @@ def command(
     partial: bool,
     previous: tuple[str, ...],
     cache: Path | None,
+    params: str | None,
     threads: int,
     shard: Shard,
     overwrite: bool,
@@ -131,18 +172,27 @@ def command(
     The defaults suit structure prediction: three iterations, up to 10,000 hits, ColabFold's filter. --fast
     searches once.
 
+    With --format a3m --params openfold3, QUERY are jobs of molecules, as for `fold`. Their proteins are
+    searched as complexes are, and `fold` and `cache-features` find the alignments in the feature cache.
+
+    With the formats of other programs, QUERY is a job file of that program, and OUT a folder with the same
+    job and alignments of its proteins; see docs/search.md.
+
     \b
     Examples:
       foldcli search proteins.fasta uniref50 -o hits.m8
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
+      foldcli search job.json uniref50 -o out --format a3m --params openfold3
+      foldcli search jobs/ uniref50 -o filled --format boltz
     """
     from msa.gpu.device.process_state import without_collection
 
-    inputs, db = _split_arguments(context, queries, server, profiles, save_profile)
-    if server is None and not exact:
+    inputs, db = _split_arguments(context, queries, databases[:1], server, profiles, save_profile)
+    started, further = None, databases[1:]
+    if server is None and not exact and not further:
         from foldcli.pipeline.search.gpu_opening import open_gpu_ahead  # while everything else is imported
 
-        open_gpu_ahead(db, device, [*inputs, *profiles])
+        started = open_gpu_ahead(db, device, [*inputs, *profiles])
     with without_collection():
         from foldcli.inputs.queries import QuerySources
         from foldcli.paths import default_feature_cache
@@ -155,18 +205,48 @@ def command(
     settings = _alignment_settings(kind, option_values, threads)
     sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
     _check_partial(partial, previous, server, out, save_profile)
+    _check_jobs(context)
+    if params is not None:
+        _check_molecules(params, kind, profiles, partial)
+    if further and (partial or exact):
+        raise click.UsageError(f"--{'partial' if partial else 'exact'} takes one database.")
     if partial:
-        _part_run(db, device, sources, settings, kind, columns, previous, shard, overwrite).to_file(Path(out))
+        run = _part_run(
+            db=db,
+            device=device,
+            started=started,
+            sources=sources,
+            settings=settings,
+            kind=kind,
+            columns=columns,
+            previous=previous,
+            shard=shard,
+            overwrite=overwrite,
+        )
+        run.to_file(Path(out))
         return
-    open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device)
+    readers: QueryReaders = sources
+    if params is not None:
+        from foldcli.inputs.molecules.searches import JobSources  # imports the dictionary of components
+
+        readers = JobSources(inputs)
+    open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device, further, started)
     folder = cache or default_feature_cache()
-    run = SearchRun(sources, settings, open_searcher, shard, save_profile, overwrite, folder)
-    write_results(run, out, kind, columns)
+    search = SearchRun(readers, settings, open_searcher, shard, save_profile, overwrite, folder)
+    if kind in _JOB_FORMATS:
+        from foldcli.exports.run import ExportRun, export_jobs
+
+        has_templates = "templates" in _given(context)
+        find_templates = _template_stage(templates, threads) if has_templates else None
+        export_jobs(ExportRun(inputs, kind, search, msa_files, find_templates), Path(out))
+        return
+    write_results(search, out, kind, columns)
 
 
 def _split_arguments(
     context: click.Context,
     arguments: tuple[str, ...],
+    database: tuple[str, ...],
     server: Path | None,
     profiles: tuple[str, ...],
     save_profile: str | None,
@@ -180,6 +260,8 @@ def _split_arguments(
     if server is not None:
         inputs, db = list(arguments), ""
         _refuse_local_options(context, save_profile)
+    elif database:
+        inputs, (db,) = list(arguments), database
     elif not arguments or len(arguments) + len(profiles) < 2:
         raise click.UsageError("Missing argument 'DB': give one or more queries, then the database.")
     else:
@@ -189,6 +271,7 @@ def _split_arguments(
     for path in inputs:
         if options.is_database(path):
             place = "comes last, after the queries" if server is None else "is the server's"
+            place = "is named with --db" if database else place
             raise click.UsageError(f"{path} is a database, not a query: the database {place}.")
     return inputs, db
 
@@ -222,7 +305,7 @@ def _exact_options(values: Mapping[str, Any], option_values: dict[str, Any]) -> 
         click.UsageError: names the first one that --exact does not support.
     """
     unsupported = {
-        "--format a3m or sto": values["kind"] != "m8",
+        "--format " + values["kind"]: values["kind"] != "m8",
         "--server": values["server"] is not None,
         "--partial": values["partial"],
         "--profile": bool(values["profiles"]),
@@ -255,6 +338,7 @@ def _alignment_settings(kind: str, option_values: dict[str, Any], threads: int) 
 def _part_run(
     db: str,
     device: str,
+    started: "GpuProcess | None",
     sources: "QuerySources",
     settings: "AlignmentSettings",
     kind: str,
@@ -267,9 +351,27 @@ def _part_run(
     from foldcli.pipeline.search.searcher import DatabaseSource
     from foldcli.search_runs.split import PartSearchRun, ResultFormat
 
-    open_searcher = DatabaseSource(db, device).open_searcher
+    open_searcher = DatabaseSource(db, device, started=started).open_searcher
     result_format = ResultFormat(kind, columns)
     return PartSearchRun(sources, settings, result_format, open_searcher, previous, shard, overwrite)
+
+
+def _check_molecules(params: str, kind: str, profiles: Sequence[str], partial: bool) -> None:
+    """Check that jobs of molecules can be searched.
+
+    Raises:
+        click.UsageError: the network has none, or the search is of another kind.
+    """
+    from foldcli.families.registry import find_family
+
+    family = find_family(params)
+    if not family.prepares_jobs:
+        raise click.UsageError("--params: only all-atom networks have jobs of molecules; leave it out")
+    if kind != "a3m" or profiles or partial:
+        raise click.UsageError(
+            "--params: jobs are searched with --format a3m, and without profiles or parts."
+        )
+    family.check_options({}, ())
 
 
 def _check_partial(
@@ -288,6 +390,45 @@ def _check_partial(
         raise click.UsageError("--partial cannot be combined with --server or --save-profile.")
     if out == "-":
         raise click.UsageError("--partial writes a file: name it with -o.")
+
+
+def _given(context: click.Context) -> set[str]:
+    """Return the names of the options that the user gave."""
+    default = click.core.ParameterSource.DEFAULT
+    return {name for name in context.params if context.get_parameter_source(name) is not default}
+
+
+def _template_stage(library: Path | None, threads: int) -> "TemplateStage":
+    """Open a structure library; None is the one that comes with foldcli."""
+    from features.templates.library.settings import TemplateSettings
+    from foldcli.paths import cache_dir
+    from foldcli.pipeline.prepare.template_stage import TemplateStage
+    from foldcli.pipeline.targets.settings import TemplateOptions
+
+    search = TemplateSettings(threads=threads)
+    return TemplateStage.open(TemplateOptions(library, None, None, None, search), cache_dir())
+
+
+def _check_jobs(context: click.Context) -> None:
+    """Refuse options that cannot be combined with jobs of other programs, and one that needs them.
+
+    Raises:
+        click.UsageError: one of them is set.
+    """
+    values, kind = context.params, context.params["kind"]
+    for name in {"msa_files", "templates"} & _given(context):
+        if kind != "af3":
+            raise click.UsageError(f"--{name.replace('_', '-')} is for --format af3.")
+    if kind not in _JOB_FORMATS:
+        return
+    unsupported = {
+        "--partial": values["partial"],
+        "--profile": bool(values["profiles"]),
+        "--save-profile": values["save_profile"] is not None,
+        "-o -": values["out"] == "-",
+    }
+    if given := next((option for option, is_given in unsupported.items() if is_given), None):
+        raise click.UsageError(f"--format {kind} cannot be combined with {given}.")
 
 
 def _without_limits(option_values: dict[str, Any]) -> dict[str, Any]:
@@ -309,7 +450,9 @@ def _exact_opener(db: str) -> "Callable[[], Searcher]":
     return open_database
 
 
-def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[], Searcher]":
+def _searcher_opener(
+    server: Path | None, db: str, device: str, further: tuple[str, ...], started: "GpuProcess | None"
+) -> "Callable[[], Searcher]":
     """Return a function that opens the database, or connects to a server."""
 
     def connect() -> "Searcher":
@@ -323,9 +466,10 @@ def _searcher_opener(server: Path | None, db: str, device: str) -> "Callable[[],
         from msa.gpu.device.process_state import without_collection
 
         with without_collection():
+            from foldcli.pipeline.search.joined import open_joined
             from foldcli.pipeline.search.searcher import DatabaseSource
 
-        return DatabaseSource(db, device).open_searcher()
+        return open_joined(DatabaseSource(db, device, further, started))
 
     return open_database if server is None else connect
 
@@ -336,8 +480,9 @@ def _refuse_local_options(context: click.Context, save_profile: str | None) -> N
     Raises:
         click.UsageError: one of these options is set.
     """
-    for name in ("device", "threads"):
+    for name in ("device", "threads", "databases"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            name = name.replace("databases", "db")
             raise click.UsageError(f"--{name} cannot be combined with --server: give it to `foldcli serve`.")
     if save_profile is not None:
         raise click.UsageError("--save-profile: the profiles stay in the server; search without --server.")

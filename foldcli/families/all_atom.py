@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +15,6 @@ import click
 from features.assembly.job import Job as MoleculeJob
 from features.assembly.job import Polymer
 from features.assembly.job_json import job_to_json
-from features.chemistry.residue_classes import MoleculeKind
 from foldcli.families.base import (
     DeviceMemory,
     Estimate,
@@ -26,6 +26,7 @@ from foldcli.families.base import (
     TargetState,
 )
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
+from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_prepared_targets
 from foldcli.inputs.queries import QuerySources
 from foldcli.options.common import value_or_default
 from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
@@ -57,11 +58,11 @@ year = {2024},
 comment = {AlphaFold 3, whose network OpenFold3's is a form of}
 }
 """
-# AlphaFold 3's largest; the pair features of more would not fit into most machines
+# largest number of tokens of AlphaFold 3; the pair features of more would not fit into most machines
 MAX_TOKENS = 5120
 # rows of a searched alignment that plans assume
 MAX_ROWS = 16384
-# of the extra `allatom`
+# packages of the extra `allatom`
 _LIBRARIES = ("biotite", "rdkit")
 # options that these networks do not have, by parameter name
 _ABSENT_OPTIONS = {
@@ -146,6 +147,7 @@ class AllAtom(Family):
 
     name: ClassVar[str] = "all_atom"
     size_unit: ClassVar[str] = "tokens"
+    prepares_jobs: ClassVar[bool] = True
     pairs_chains: ClassVar[bool] = True
     writer: ClassVar[ModelWriter] = ALL_ATOM_MODELS
     citations: ClassVar[str] = CITATIONS
@@ -224,6 +226,13 @@ class AllAtom(Family):
 
         return read_jobs(sources.inputs, failures)
 
+    def find_predict_targets(
+        self, inputs: Sequence[str], all_cached: bool, cache: Path, failures: "Failures"
+    ) -> list[tuple[str, Any]]:
+        """Return prepared jobs, and jobs that need no search; see `find_prepared_targets`."""
+        identity = partial(self.target_identity, request=None)
+        return [*find_prepared_targets(inputs, all_cached, cache, failures, identity, self.is_searched)]
+
     def read_screen(
         self, files: Sequence[str], pairs: str | None, sources: QuerySources, failures: "Failures"
     ) -> list[tuple[str, MoleculeJob]]:
@@ -239,46 +248,47 @@ class AllAtom(Family):
 
     def accepts(self, target: Any, source: AllAtomSource) -> str | None:
         """Return None for jobs; see `Family.accepts`."""
-        if isinstance(target, MoleculeJob):
+        if isinstance(target, MoleculeJob | PreparedJob):
             return None
-        return f"the network {source.label} predicts from queries only: use `foldcli fold`"
+        return f"the network {source.label} predicts jobs, and these are features of AlphaFold2"
 
-    def check(self, target: MoleculeJob) -> None:
+    def check(self, target: MoleculeJob | PreparedJob) -> None:
         """Check that the molecules exist; see `Family.check`."""
         self.size(target)
 
-    def size(self, target: MoleculeJob) -> int:
+    def size(self, target: MoleculeJob | PreparedJob) -> int:
         """Return the number of tokens; see `Family.size`."""
         from features.assembly.tokens import job_size  # imports the dictionary of components
 
+        target = _job(target)
         tokens = job_size(target).tokens
         if tokens > MAX_TOKENS:
             reason = f"{tokens:,} tokens; all-atom networks predict at most {MAX_TOKENS:,}"
             raise InputError(reason, target.path, target.line)
         return tokens
 
-    def approximate_size(self, target: MoleculeJob) -> int:
+    def approximate_size(self, target: MoleculeJob | PreparedJob) -> int:
         """Return the number of residues, and a guess of the atoms of ligands; see the base class."""
-        if not isinstance(target, MoleculeJob):  # `accepts` refuses it later
+        if not isinstance(target, MoleculeJob | PreparedJob):  # `accepts` refuses it later
             return super().approximate_size(target)
         return sum(
             len(entity.chains) * (len(entity.sequence) if isinstance(entity, Polymer) else 30)
-            for entity in target.entities
+            for entity in _job(target).entities
         )
 
-    def chains_to_search(self, target: MoleculeJob) -> tuple[FastaRecord, ...]:
+    def chains_to_search(self, target: MoleculeJob | PreparedJob) -> tuple[FastaRecord, ...]:
         """Return the proteins without an alignment of their own; see `Family.chains_to_search`."""
+        if isinstance(target, PreparedJob):
+            return ()
         return tuple(
-            FastaRecord(f"{target.name}_{entity.chains[0]}", entity.sequence)
-            for entity in target.entities
-            if isinstance(entity, Polymer)
-            and entity.kind == MoleculeKind.PROTEIN
-            and entity.alignment is None
-            and entity.paired is None
+            FastaRecord(f"{target.name}_{polymer.chains[0]}", polymer.sequence)
+            for polymer in target.proteins_to_search()
         )
 
-    def target_identity(self, target: MoleculeJob, request: Any) -> dict[str, Any]:
+    def target_identity(self, target: MoleculeJob | PreparedJob, request: Any) -> dict[str, Any]:
         """Return the molecules, and the fingerprints of alignments; see `Family.target_identity`."""
+        if isinstance(target, PreparedJob):
+            return target.identity
         identity: dict[str, Any] = {"molecules": job_to_json(target), "given": _given(target)}
         searched = self.chains_to_search(target)
         if searched and request is not None:
@@ -291,9 +301,35 @@ class AllAtom(Family):
 
     def inputs(self, target: TargetState, features: FeatureServices, with_templates: bool) -> Any:
         """Return the job with its alignments, and its templates; see `Family.inputs`."""
-        from foldcli.families.all_atom_inputs import load_inputs
+        from foldcli.families.all_atom_inputs import load_inputs, load_prepared
 
+        if isinstance(target.input, PreparedJob):
+            return load_prepared(target, features)
         return load_inputs(target, features, self.chains_to_search(target.input), with_templates)
+
+    def prepare(
+        self, target: TargetState, features: FeatureServices, request: Any, seeds: Sequence[int]
+    ) -> bool:
+        """Add alignments, templates and samples of a job to the cache; see `Family.prepare`."""
+        from foldcli.families.all_atom_inputs import prepare_job
+
+        job = target.input
+        preparation = self._preparation(target.name, job, features, request)
+        return prepare_job(target, features, self.chains_to_search(job), preparation, seeds)
+
+    def is_prepared(
+        self, name: str, target: MoleculeJob, features: FeatureServices, request: Any, seeds: Sequence[int]
+    ) -> bool:
+        """Return True if the cache has the inputs of a job for these seeds; see `Family.is_prepared`."""
+        return self._preparation(name, target, features, request).has(seeds)
+
+    def _preparation(
+        self, name: str, job: MoleculeJob, features: FeatureServices, request: Any
+    ) -> Preparation:
+        """Return the place of a job in the cache."""
+        templates = None if features.templates is None else features.templates.identity()
+        identity = self.target_identity(job, request)
+        return Preparation(features.settings.cache, name, identity, templates)
 
     def sample(
         self, inputs: Any, job: Job, settings: AllAtomSettings, draw: Callable[..., Any] | None = None
@@ -346,7 +382,7 @@ class AllAtom(Family):
     def estimate(
         self,
         size: int,
-        target: MoleculeJob,
+        target: MoleculeJob | PreparedJob,
         sources: Sequence[AllAtomSource],
         loaded: Sequence[AllAtomSource],
         settings: AllAtomSettings,
@@ -356,8 +392,9 @@ class AllAtom(Family):
         from features.assembly.tokens import job_size
         from foldcli.families.all_atom_networks import estimate_bytes, estimate_seconds  # imports torch
 
-        molecules = job_size(target)
-        rows = max(molecules.rows, MAX_ROWS) if self.is_searched(target) else max(molecules.rows, 1)
+        molecules = job_size(_job(target))
+        rows_are_known = isinstance(target, MoleculeJob) and not self.is_searched(target)
+        rows = max(molecules.rows, 1 if rows_are_known else MAX_ROWS)
         variant, seeds = sources[0].parameters.variant, len(settings.seeds(self.seeds(target)))
         seconds = estimate_seconds(molecules.tokens, settings, memory)
         return Estimate(
@@ -366,6 +403,11 @@ class AllAtom(Family):
             is_rough=memory.device == "cpu",
             atoms=molecules.atoms,
         )
+
+
+def _job(target: MoleculeJob | PreparedJob) -> MoleculeJob:
+    """Return the molecules of a target."""
+    return target.job if isinstance(target, PreparedJob) else target
 
 
 def _given(job: MoleculeJob) -> str:

@@ -1,8 +1,9 @@
 """The inputs of jobs of any molecules: alignments and templates of their proteins, and cached samples."""
 
 import re
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,27 @@ import numpy as np
 from features.alphafold2.deterministic import make_features
 from features.alphafold3.found_alignments import AlignedJob, add_alignments
 from features.alphafold3.inputs import Sample, Settings, build_sample
-from features.alphafold3.samples import load_sample, sample_key, write_sample
+from features.alphafold3.samples import load_sample, read_sample, sample_key, sample_path, write_sample
 from features.alphafold3.template_rows import ChainTemplate, lay_templates, templates_of_hits
 from features.assembly.atoms import build_atoms
 from features.assembly.job import Job, Polymer
 from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
-from features.complexes.a3m import write_paired_a3m
+from features.complexes.a3m import write_job_a3m
 from foldcli.families.base import FeatureServices, TargetState
 from foldcli.inputs.complexes import chain_query
+from foldcli.inputs.molecules.prepared import Preparation, PreparedJob
 from foldcli.logs import logger
 from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.all_atom.structure import build_structure
 from foldcli.outputs.templates import record_templates
 from model.all_atom.checks import Restraints
-from model.all_atom.mmcif import UsedTemplate
+from model.output.modelcif import UsedTemplate
 from model.structure import Structure
 from msa.alignments.files import parse_alignment
 from msa.base.atomic import atomic_write
+from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 
 _PDB_CODE = re.compile(r"[0-9][A-Za-z0-9]{3}")
@@ -51,13 +54,66 @@ class AllAtomInputs:
     used: tuple[UsedTemplate, ...]
     cache: Path
 
+    def load_or_build(self, seed: int, overwrite: bool = False) -> tuple[str, Sample]:
+        """Return key and sample of a seed, from the cache or added to it.
+
+        Args:
+            seed: the seed.
+            overwrite: build it even if the cache has it.
+
+        Raises:
+            InputError: a molecule or a template is invalid.
+            OSError: the cache cannot be written.
+        """
+        job, settings = self.job, Settings(seed=seed)
+        atoms = build_atoms(job)
+        templates = lay_templates(job, atoms, build_tokens(atoms), self.templates, settings.templates)
+        key = sample_key(job, settings, templates)
+        sample = None if overwrite else _load(self.cache, key, job.name)
+        if sample is None:
+            sample = build_sample(job, settings, templates)
+            write_sample(self.cache, key, job, sample)
+        return key, sample
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedInputs:
+    """A prepared job; see `foldcli.inputs.molecules.prepared`.
+
+    Args:
+        preparation: its folder in the feature cache.
+        used: templates of the chains in words.
+    """
+
+    preparation: Preparation
+    used: tuple[UsedTemplate, ...]
+
+    def load(self, seed: int) -> Sample:
+        """Return the sample of a seed.
+
+        Raises:
+            InputError: the cache does not have it, or it is damaged.
+            OSError: it cannot be read.
+        """
+        preparation = self.preparation
+        if (key := preparation.sample_key(seed)) is None:
+            seeds = ", ".join(map(str, preparation.seeds()))
+            reason = f"the feature cache has its inputs for the seeds {seeds}, and not for {seed}"
+            remedy = f"run `foldcli cache-features` again with --random-seed {seed}"
+            raise InputError(f"{reason}: {remedy}", preparation.name)
+        path = sample_path(preparation.cache, key)
+        try:
+            return read_sample(path, key)
+        except CorruptEntryError as error:
+            raise InputError(f"{error.reason}; run `foldcli cache-features` again", path) from error
+
 
 @dataclass(frozen=True, eq=False)
 class AllAtomSample:
     """The input of one job, with what the files of its models need.
 
     Args:
-        features: the network's inputs; see `msa.base.all_atom_inputs.SCHEMA`.
+        features: the network's inputs; see `msa.base.network_inputs.ALL_ATOM`.
         structure: the molecules.
         chain_numbers: int [N], the network's number of each token's chain.
         restraints: the geometry that the molecules should have.
@@ -87,6 +143,8 @@ def load_inputs(
         OSError: a file cannot be read or written.
     """
     job: Job = target.input
+    # files of an interrupted run with other settings
+    shutil.rmtree(target.files.search_folder, ignore_errors=True)
     with target.stage("features"):
         store = features.chain_store
         found = {} if store is None else {chain.sequence: store.read(chain_query(chain)) for chain in chains}
@@ -105,25 +163,70 @@ def load_inputs(
     return AllAtomInputs(aligned.job, templates, used, features.settings.cache)
 
 
-def make_sample(inputs: AllAtomInputs, seed: int) -> AllAtomSample:
-    """Return the input of a job with one seed, from the cache or added to it.
-
-    Raises:
-        InputError: a molecule or a template is invalid.
-        OSError: the cache cannot be written.
-    """
-    job, settings = inputs.job, Settings(seed=seed)
-    atoms = build_atoms(job)
-    tokens = build_tokens(atoms)
-    templates = lay_templates(job, atoms, tokens, inputs.templates, settings.templates)
-    key = sample_key(job, settings, templates)
-    sample = _load(inputs.cache, key, job.name)
-    if sample is None:
-        sample = build_sample(job, settings, templates)
-        write_sample(inputs.cache, key, job, sample)
+def make_sample(inputs: AllAtomInputs | PreparedInputs, seed: int) -> AllAtomSample:
+    """Return the input of a job with one seed; raises the exceptions of `load` or `load_or_build`."""
+    sample = inputs.load(seed) if isinstance(inputs, PreparedInputs) else inputs.load_or_build(seed)[1]
     structure = build_structure(sample.atoms, sample.tokens)
     restraints = build_restraints(sample.atoms, structure)
     return AllAtomSample(sample.features, structure, sample.tokens.chain, restraints, inputs.used)
+
+
+def load_prepared(target: TargetState, features: FeatureServices) -> PreparedInputs:
+    """Return the inputs of a prepared job, and stage its files; see `Family.inputs`.
+
+    Raises:
+        InputError: it was prepared with other templates than those of the run, or is damaged.
+        OSError: a file cannot be read or written.
+    """
+    prepared: PreparedJob = target.input
+    with target.stage("features"):
+        templates = None if features.templates is None else features.templates.identity()
+        preparation = prepared.with_templates(templates)
+        content = preparation.read()
+        shutil.rmtree(target.files.search_folder, ignore_errors=True)
+        preparation.stage_files(target.files)
+    target.facts |= content["facts"]
+    _warn(target, content["warnings"])
+    return PreparedInputs(preparation, tuple(UsedTemplate(*values) for values in content["used"]))
+
+
+def prepare_job(
+    target: TargetState,
+    features: FeatureServices,
+    chains: Sequence[FastaRecord],
+    preparation: Preparation,
+    seeds: Sequence[int],
+) -> bool:
+    """Add all that predictions of a job need to the feature cache; return whether the cache had it.
+
+    Args:
+        target: the target.
+        features: the feature stage.
+        chains: the proteins that were searched.
+        preparation: its place in the cache.
+        seeds: its seeds.
+
+    Raises:
+        InputError: a molecule, an alignment or a template is invalid.
+        OSError: a file cannot be read or written.
+    """
+    overwrite = features.settings.overwrite
+    if not overwrite and preparation.has(seeds):
+        try:
+            target.facts |= preparation.read()["facts"]
+            for seed in seeds if features.settings.verify else ():
+                PreparedInputs(preparation, ()).load(seed)
+        except InputError:
+            logger.warning(
+                "%s: computed again, because its entry in the feature cache is damaged", target.name
+            )
+        else:
+            return True
+    inputs = load_inputs(target, features, chains, with_templates=True)
+    samples = {seed: inputs.load_or_build(seed, overwrite)[0] for seed in seeds}
+    used = [astuple(template) for template in inputs.used]
+    preparation.write(target.files, target.facts, target.warnings, used, samples)
+    return False
 
 
 def _load(cache: Path, key: str, name: str) -> Sample | None:
@@ -146,11 +249,7 @@ def _stage_search(
         for _ in entity.chains
     ]
     with atomic_write(target.files.staged_path("alignment")) as stream:
-        if len(copies) == 1:
-            _, _, rows = copies[0].decode().partition("\n")
-            stream.write(f">{target.name}\n{rows}")
-        else:
-            write_paired_a3m(stream, copies, store.store.request.settings.pairing)
+        write_job_a3m(stream, target.name, copies, store.store.request.settings.pairing)
     tables = [
         store.read_hits(chain_query(chain), chain.id) for chain in {c.sequence: c for c in chains}.values()
     ]
@@ -169,7 +268,12 @@ def _add_facts(target: TargetState, aligned: AlignedJob, tokens: int, atoms: int
         "paired_rows": aligned.paired_rows,
         "chains": sum(len(entity.chains) for entity in aligned.job.entities),
     }
-    for note in aligned.notes:
+    _warn(target, aligned.notes)
+
+
+def _warn(target: TargetState, notes: Sequence[str]) -> None:
+    """Add warnings to a target, and log them."""
+    for note in notes:
         if note not in target.warnings:
             target.warnings.append(note)
             logger.warning("%s: %s", target.name, note)

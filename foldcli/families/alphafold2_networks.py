@@ -20,8 +20,8 @@ from foldcli.progress import Progress
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.modules.embedders import RECYCLED_BINS, distance_bins
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import load_folder, load_npz
 from model.alphafold2.recycling import RecyclingSettings, predict, start_prediction
+from model.checkpoints.alphafold2 import build_network, load_folder, load_npz
 from model.checkpoints.deepmind import read_arrays
 from model.errors import OutOfMemory
 from model.layers.kernels import compiled_kernels
@@ -134,9 +134,7 @@ def load_network(
         assert source.file is not None
         read_file = read_arrays if preloaded is None else lambda _: preloaded.result()
         arrays = load_npz(source.file, config, read_file)
-    return AlphaFold.from_parameters(
-        config, arrays, device, DTYPES[settings.precision], settings.kernels, plddt_shift
-    )
+    return build_network(config, arrays, device, DTYPES[settings.precision], settings.kernels, plddt_shift)
 
 
 def load_gpu_libraries(device: str, dtype: torch.dtype) -> None:

@@ -8,6 +8,7 @@ methods of `Family` in this order:
     accepts, check, chains_to_search      each target, before its search
     target_identity, identity             the fingerprint of its results
     inputs, sampling, sample              in background threads
+    is_prepared, prepare                  instead, in `cache-features`
     load, Network.start                   on the device
     writer                                in the processes that write files
 
@@ -30,7 +31,7 @@ import numpy as np
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.queries import QuerySources, read_named_queries
 from foldcli.inputs.screen import find_screen_targets
-from foldcli.inputs.targets import approximate_length
+from foldcli.inputs.targets import approximate_length, find_predict_targets
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import RESIDUE_MODELS, ModelOrigin, ModelWriter
 from foldcli.progress import Progress
@@ -264,6 +265,8 @@ class Family(ABC):
         size_unit: what `size` counts; the name of its column in plans.
         citations: content of cite.bibtex in ColabFold's layout.
         rank_score: value of --rank that "auto" means.
+        prepares_jobs: whether `cache-features` stores the inputs of its jobs (`prepare`); it stores
+            AlphaFold2's features of alignments for other families.
         pairs_chains: whether its targets have several protein chains, whose alignments are paired.
         writer: writes the files of its models.
         fetchable: values of `params fetch --which` for its parameters, and the networks in words.
@@ -277,6 +280,7 @@ class Family(ABC):
     size_unit: ClassVar[str] = "residues"
     citations: ClassVar[str] = ""
     rank_score: ClassVar[str] = "plddt"
+    prepares_jobs: ClassVar[bool] = False
     pairs_chains: ClassVar[bool] = False
     writer: ClassVar[ModelWriter] = RESIDUE_MODELS
     fetchable: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -393,6 +397,12 @@ class Family(ABC):
         """
         return list(read_named_queries(sources, failures))
 
+    def find_predict_targets(
+        self, inputs: Sequence[str], all_cached: bool, cache: Path, failures: "Failures"
+    ) -> list[tuple[str, Any]]:
+        """Return names and targets of `foldcli predict`; see `inputs.targets.find_predict_targets`."""
+        return [*find_predict_targets(inputs, all_cached, cache, failures)]
+
     def read_screen(
         self, files: Sequence[str], pairs: str | None, sources: QuerySources, failures: "Failures"
     ) -> list[tuple[str, Any]]:
@@ -485,6 +495,29 @@ class Family(ABC):
             InputError: an alignment is invalid.
             OSError: a file cannot be read or written.
         """
+
+    def prepare(
+        self, target: TargetState, features: FeatureServices, request: Any, seeds: Sequence[int]
+    ) -> bool:
+        """Add all that predictions of a target need to the feature cache; return whether the cache had it.
+
+        Args:
+            target: the target; its chains have been searched. Its facts are added.
+            features: the feature stage.
+            request: see `target_identity`.
+            seeds: the seeds of its jobs.
+
+        Raises:
+            InputError: the target cannot be predicted.
+            OSError: a file cannot be read or written.
+        """
+        raise NotImplementedError(f"{self.name} has no inputs of its own in the feature cache")
+
+    def is_prepared(
+        self, name: str, target: Any, features: FeatureServices, request: Any, seeds: Sequence[int]
+    ) -> bool:
+        """Return True if `prepare` would find everything in the cache; `name` is the target's."""
+        return False
 
     def network_facts(
         self, source: Any, inputs: Any, settings: Any, own_templates: bool

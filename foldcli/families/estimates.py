@@ -19,7 +19,7 @@ from foldcli.families.settings import PredictSettings
 from foldcli.params.parameters import ParameterSource
 from foldcli.units import format_count
 from model.alphafold2.modules.config import ModelConfig, StackConfig
-from model.alphafold2.parameters import expected_shapes
+from model.checkpoints.alphafold2 import expected_shapes
 from model.planning.memory_plan import CPU_CHUNK_ELEMENTS, PassSize, estimate_peak_bytes, plan_memory
 
 # GPU → (residues, seconds) of one pass of 48 blocks in bfloat16 with fused kernels and 508 + 5,120 rows, as
@@ -31,7 +31,7 @@ _MEASURED_BLOCKS, _MEASURED_ROWS, _MEASURED_EXTRA_ROWS = 48, 512, 5120
 _ELEMENT_BYTES = {"bf16": 2, "fp32": 4}
 # share of the speed of matrix products that a pass on a CPU reaches: model_1_ptm on 1 and 2 cores
 _CPU_EFFICIENCY = 0.55
-# of the process without parameters and activations
+# memory of the process without parameters and activations
 _CPU_PROCESS_BYTES = 2**29
 _MATRIX_SIZE, _MATRIX_PRODUCTS = 1024, 5
 

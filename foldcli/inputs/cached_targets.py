@@ -22,7 +22,7 @@ from features.cache.entry import (
 )
 from features.complexes.cache import add_rows, complex_key, features_to_rows
 from foldcli.inputs.alignment_targets import AlignmentTarget, common_target_name, target_of_file
-from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES
+from foldcli.inputs.names import ALIGNMENT_SUFFIXES, ENTRY_SUFFIX, FASTA_SUFFIXES, JOB_SUFFIXES
 from foldcli.logs import logger
 from msa.base.errors import InputError
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from features.complexes.rows import ComplexRows
     from foldcli.inputs.failures import Failures
 
-_FILE_SUFFIXES = (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, ENTRY_SUFFIX)
+_FILE_SUFFIXES = (*ALIGNMENT_SUFFIXES, *FASTA_SUFFIXES, *JOB_SUFFIXES, ENTRY_SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def split_cached_names(
     Returns:
         The files and folders, and the cached targets.
     """
-    names = [text for text in inputs if _looks_like_name(text)]
+    names = [text for text in inputs if looks_like_name(text)]
     files = [text for text in inputs if text not in names]
     index = CacheIndex(cache) if names else None
     targets = []
@@ -212,5 +212,6 @@ def find_all_cached_targets(cache: Path, failures: "Failures") -> list[CachedTar
     return targets
 
 
-def _looks_like_name(text: str) -> bool:
+def looks_like_name(text: str) -> bool:
+    """Return True if an input may be the name of a cached target: it is no file, and looks like none."""
     return text != "-" and "/" not in text and not text.endswith(_FILE_SUFFIXES) and not Path(text).exists()

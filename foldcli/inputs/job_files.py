@@ -408,7 +408,9 @@ def read_entities(mapping: MappingWithLines, path: str) -> list[tuple[str, Mappi
     line = mapping.line_of("sequences")
     items = mapping.get("sequences")
     if not isinstance(items, list) or not items:
-        reason = "no list 'sequences'" if items is None else "'sequences' is not a list of chains"
+        is_empty = isinstance(items, list)
+        reason = "'sequences' is empty" if is_empty else "'sequences' is not a list of chains"
+        reason = "no list 'sequences'" if items is None else reason
         raise InputError(reason, path, line)
     entities = []
     for item in items:

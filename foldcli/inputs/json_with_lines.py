@@ -147,6 +147,8 @@ def parse_yaml_with_lines(data: bytes, path: str) -> Any:
         mark = error.problem_mark or error.context_mark
         location = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
         reason = " ".join((error.problem or str(error)).split())
+        if "'\\t'" in reason:
+            reason = "lines are indented with spaces, not with tabs"
         raise InputError(f"not valid YAML: {reason}", path, *location) from None
     except yaml.YAMLError as error:
         raise InputError(f"not valid YAML: {' '.join(str(error).split())}", path) from None

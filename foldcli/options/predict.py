@@ -154,6 +154,30 @@ params_option = click.option(
     "openfold3`, for proteins, nucleic acids and ligands together; `compact` is the small network in the "
     "package, for single chains; `template` runs no network and copies the best template.",
 )
+jobs_option = click.option(
+    "--params",
+    type=ParamsType(),
+    metavar="openfold3",
+    help="Read the input as jobs of molecules for this network.",
+)
+seed_options = combine(
+    click.option(
+        "--num-seeds",
+        type=click.IntRange(1),
+        metavar="N",
+        default=1,
+        show_default=True,
+        help="Number of seeds to run.",
+    ),
+    click.option(
+        "--random-seed",
+        type=click.IntRange(0),
+        metavar="N",
+        default=0,
+        show_default=True,
+        help="The first seed.",
+    ),
+)
 prediction_options = combine(
     click.option(
         "--models",
@@ -210,22 +234,7 @@ prediction_options = combine(
         show_default="200",
         help="Denoising steps of each structure, with all-atom networks.",
     ),
-    click.option(
-        "--num-seeds",
-        type=click.IntRange(1),
-        metavar="N",
-        default=1,
-        show_default=True,
-        help="Number of seeds to run.",
-    ),
-    click.option(
-        "--random-seed",
-        type=click.IntRange(0),
-        metavar="N",
-        default=0,
-        show_default=True,
-        help="The first seed.",
-    ),
+    seed_options,
     click.option(
         "--stop-at-score",
         type=click.FloatRange(0, 100),

@@ -10,7 +10,7 @@ from foldcli.options.common import combine, is_database
 _NO_VALUE = ""
 
 
-class _LibraryType(click.Path):
+class LibraryType(click.Path):
     """The click type of `--templates [LIBRARY]`; it is None without a value, which ColabFold allows too."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -25,7 +25,7 @@ class _LibraryType(click.Path):
 template_options = combine(
     click.option(
         "--templates",
-        type=_LibraryType(exists=True, path_type=Path),
+        type=LibraryType(exists=True, path_type=Path),
         is_flag=False,
         flag_value=_NO_VALUE,
         metavar="[LIBRARY]",

@@ -2,43 +2,20 @@
 
 import json
 import platform
-import sys
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import ModelResult
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, to_record
 
 FORMAT = 2
-
-_RECORD_TYPES: dict[str, Any] = {
-    "name": str, "fingerprint": str, "settings": dict, "versions": dict, "facts": dict, "warnings": list,
-    "rank_by": str, "ranking": list, "stages": list,
-}  # fmt: skip
-_MODEL_TYPES: dict[str, Any] = {
-    "rank": int, "tag": str, "plddt": int | float, "ptm": int | float, "num_recycles": int,
-    "seconds": int | float, "fingerprint": str, "iptm": int | float, "num_chains": int,
-    "ranking_score": int | float,
-}  # fmt: skip
-_STAGE_TYPES: dict[str, Any] = {"stage": str, "seconds": int | float, "peak_memory_bytes": int}
-_FACT_TYPES: dict[str, Any] = {
-    "residues": int,
-    "alignment_rows": int,
-    "search": dict,
-    "alignment": str,
-    "network": dict,
-}
-_NETWORK_TYPES: dict[str, Any] = {"note": str, "expected_lddt": dict}
-_EXPECTED_TYPES: dict[str, Any] = dict.fromkeys(
-    ("percentile_10", "percentile_90", "plddt_error"), int | float
-)
-# keys whose values may be null
-_NULLABLE = ("ptm", "iptm", "search", "header", "expected_lddt")
 
 
 @dataclass(frozen=True)
@@ -72,7 +49,7 @@ class DoneRecord:
         name: file-safe name of the target.
         fingerprint: hash of `settings`.
         settings: everything that all predictions of the target depend on, as JSON values.
-        rank_by: the score that ranked the models; see `PredictSettings.rank`.
+        rank_by: the score that ranked the models; see `JobSettings.rank`.
         ranking: models, best first.
         costs: time and memory of each stage of the run that finished the target, in order.
         warnings: limitations of the results, for their reader.
@@ -128,7 +105,7 @@ class FinishedTarget:
     fingerprint: str
     settings: dict[str, Any]
     rank_by: str
-    ranking: list[ModelResult]
+    ranking: Annotated[list[ModelResult], msgspec.Meta(min_length=1)]
     facts: dict[str, Any]
 
     @classmethod
@@ -145,27 +122,66 @@ class FinishedTarget:
             return None
         if content.get("format") != FORMAT:
             raise ValueError(f"format {content.get('format')!r} instead of {FORMAT}")
-        try:
-            finished = cls(
-                fingerprint=content["fingerprint"],
-                settings=content["settings"],
-                rank_by=content["rank_by"],
-                ranking=[
-                    ModelResult.from_json({key: value for key, value in entry.items() if key != "rank"})
-                    for entry in content["ranking"]
-                ],
-                facts=content["facts"],
-            )
-        except (LookupError, TypeError, AttributeError) as error:
-            raise ValueError(f"missing or wrong values ({error})") from error
-        if not finished.ranking:
-            raise ValueError("no models")
-        return finished
+        return to_record(content, cls)
 
     def missing_files(self, files: TargetFiles) -> list[Path]:
         """Return the paths of the ranked models' files that do not exist."""
         paths = [path for rank, result in enumerate(self.ranking, 1) for path in result.paths(files, rank)]
         return [path for path in paths if not path.is_file()]
+
+
+class _CheckedModel(msgspec.Struct, frozen=True):
+    rank: int = 0
+    tag: str = ""
+    plddt: float = 0.0
+    ptm: float | None = None
+    num_recycles: int = 0
+    seconds: float = 0.0
+    fingerprint: str = ""
+    iptm: float | None = None
+    num_chains: int = 1
+    ranking_score: float = 0.0
+
+
+class _CheckedSearch(msgspec.Struct, frozen=True):
+    hits: int = 0
+
+
+class _CheckedAccuracy(msgspec.Struct, frozen=True):
+    percentile_10: float = 0.0
+    percentile_90: float = 0.0
+    plddt_error: float = 0.0
+
+
+class _CheckedNetwork(msgspec.Struct, frozen=True):
+    note: str = ""
+    expected_lddt: _CheckedAccuracy | None = None
+
+
+class _CheckedFacts(msgspec.Struct, frozen=True):
+    residues: int = 0
+    alignment_rows: int = 0
+    search: _CheckedSearch | None = None
+    alignment: str = ""
+    network: _CheckedNetwork = _CheckedNetwork()
+
+
+class _CheckedSettings(msgspec.Struct, frozen=True):
+    header: str | None = None
+
+
+class _CheckedRecord(msgspec.Struct, frozen=True):
+    """The types of the values that readers use; files of other versions lack some of them."""
+
+    name: str = ""
+    fingerprint: str = ""
+    settings: _CheckedSettings = _CheckedSettings()
+    versions: dict[str, Any] = {}
+    facts: _CheckedFacts = _CheckedFacts()
+    warnings: list[str] = []
+    rank_by: str = ""
+    ranking: list[_CheckedModel] = []
+    stages: list[StageCost] = []
 
 
 def read_done_record(path: Path) -> dict[str, Any]:
@@ -175,39 +191,9 @@ def read_done_record(path: Path) -> dict[str, Any]:
         ValueError: it is damaged.
         OSError: it cannot be read.
     """
-    content = read_json(path)
-    _check_types(content, _RECORD_TYPES, "the file")
-    _check_types(content.get("settings", {}), {"header": str}, "settings")
-    facts = content.get("facts", {})
-    _check_types(facts, _FACT_TYPES, "facts")
-    _check_types(facts.get("search") or {}, {"hits": int}, "facts.search")
-    network = facts.get("network") or {}
-    _check_types(network, _NETWORK_TYPES, "facts.network")
-    _check_types(network.get("expected_lddt") or {}, _EXPECTED_TYPES, "facts.network.expected_lddt")
-    for name, types in (("ranking", _MODEL_TYPES), ("stages", _STAGE_TYPES)):
-        for entry in content.get(name, []):
-            _check_types(entry, types, name)
-            if name == "stages" and not entry.keys() >= types.keys():
-                raise ValueError(f"missing values in {name}")
-    if not all(isinstance(warning, str) for warning in content.get("warnings", [])):
-        raise ValueError("warnings has the wrong type")
-    result: dict[str, Any] = content
-    return result
-
-
-def _check_types(content: Any, types: dict[str, Any], name: str) -> None:
-    """Raise ValueError if `content` is not a JSON object, or one of its values has the wrong type."""
-    if not isinstance(content, dict):
-        raise ValueError(f"{name} is not a JSON object")
-    for key, expected in types.items():
-        value = content.get(key)
-        has_wrong_type = not isinstance(value, expected) or isinstance(value, bool)
-        # integers of any size are JSON, too
-        is_not_finite = isinstance(value, int | float) and not abs(value) <= sys.float_info.max
-        if value is not None and (has_wrong_type or is_not_finite):
-            raise ValueError(f"{key} in {name} has the wrong type")
-        if value is None and key in content and key not in _NULLABLE:
-            raise ValueError(f"{key} in {name} is null")
+    content = read_json(path, dict[str, Any])
+    to_record(content, _CheckedRecord)
+    return content
 
 
 def _versions() -> dict[str, str]:

@@ -6,22 +6,22 @@ target is finished, so publishing can be repeated after an interruption.
 
 import json
 import os
-import re
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import IO, TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
 
+import msgspec
 import numpy as np
 
 from foldcli.logs import logger
 from foldcli.outputs.layout import TAG, ModelKind, TargetFiles, is_model_kind, model_kinds, unranked_name
 from foldcli.params.parameters import UNTRAINED
 from foldcli.version import VERSION
-from model.prediction import EXTRAS, Extra, complex_confidence
+from model.output.provenance import Provenance
+from model.prediction import Extra, complex_confidence
 from msa.base.atomic import atomic_write
 from msa.base.json_files import read_json
 from msa.base.temporary_names import temporary_path
@@ -53,6 +53,20 @@ class ModelOrigin:
     copied_from: str | None = None
     note: str | None = None
 
+    @property
+    def provenance(self) -> Provenance:
+        """The origin as the writers of structures take it."""
+        warning = UNTRAINED if self.is_untrained else None
+        program = f"foldcli {VERSION}"
+        return Provenance(self.target, program, self.network, warning, self.copied_from, self.note)
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """The keys of score files that tell the origin."""
+        scores: dict[str, Any] = {"untrained": True, "warning": UNTRAINED} if self.is_untrained else {}
+        more = {"copied_from": self.copied_from, "network": self.note}
+        return scores | {key: value for key, value in more.items() if value is not None}
+
 
 @dataclass(frozen=True)
 class ModelResult:
@@ -64,7 +78,7 @@ class ModelResult:
         ptm: predicted TM-score; None without a PAE head.
         num_recycles: number of recycles that were run.
         seconds: wall time of the prediction.
-        fingerprint: see `foldcli.pipeline.targets.identity.Job.fingerprint`.
+        fingerprint: see `foldcli.families.settings.Job.fingerprints`.
         extras: results that were saved in addition; see `model.prediction.EXTRAS`.
         copied_from: the template of a copied model, in words; None for predictions.
         relaxation: energies, violations and cost of the relaxation (`RelaxResult.summary`); None without one.
@@ -75,20 +89,27 @@ class ModelResult:
         checks: result of the checks of the geometry in words; None for networks without.
     """
 
-    tag: str
+    tag: Annotated[str, msgspec.Meta(pattern=f"^{TAG}$")]
     plddt: float
     ptm: float | None
-    num_recycles: int
+    num_recycles: Annotated[int, msgspec.Meta(ge=0, le=_MAX_RECYCLES)]
     seconds: float
     fingerprint: str
-    extras: tuple[str, ...] = ()
+    extras: tuple[Extra, ...] = ()
     copied_from: str | None = None
     relaxation: dict[str, Any] | None = None
     iptm: float | None = None
-    num_chains: int = 1
+    num_chains: Annotated[int, msgspec.Meta(ge=1)] = 1
     ranking_score: float | None = None
     file_kinds: tuple[ModelKind, ...] | None = None
     checks: str | None = None
+
+    def __post_init__(self) -> None:
+        worse = (self.relaxation or {}).get("worse", [])
+        if not isinstance(worse, list | tuple) or not all(isinstance(text, str) for text in worse):
+            raise ValueError("`worse` in the relaxation of a model's result is not a list of texts")
+        if unknown := [kind for kind in self.file_kinds or () if not is_model_kind(kind)]:
+            raise ValueError(f"unknown kinds of files {unknown!r} of a model")
 
     @property
     def kinds(self) -> tuple[ModelKind, ...]:
@@ -120,53 +141,6 @@ class ModelResult:
         scores += [("pTM", f"{self.ptm:.3f}")] if self.ptm is not None else []
         scores += [("ipTM", f"{self.iptm:.3f}")] if self.iptm is not None else []
         return ", ".join(f"{name} {value}" for name, value in scores)
-
-    @classmethod
-    def from_json(cls, content: Any) -> "ModelResult":
-        """Create a result from the values of `as_json`.
-
-        Raises:
-            TypeError: a value is missing, unknown, or of another type.
-        """
-        if not isinstance(content, dict):
-            raise TypeError("the result of a model is not a JSON object")
-        extras = content.get("extras", [])
-        if not isinstance(extras, list) or not set(extras) <= set(EXTRAS):
-            raise TypeError(f"unknown extras {extras!r} of a model")
-        result = cls(**content | {"extras": tuple(extras)} | _file_kinds(content))
-        numbers = (
-            result.plddt, result.seconds, result.num_recycles, result.ptm or 0.0, result.iptm or 0.0,
-            result.num_chains, result.ranking_score or 0.0,
-        )  # fmt: skip
-        texts = (result.tag, result.fingerprint, result.copied_from or "", result.checks or "")
-        if not isinstance(result.relaxation or {}, dict):
-            raise TypeError("the relaxation of a model's result is not a JSON object")
-        worse = (result.relaxation or {}).get("worse", [])
-        if not isinstance(worse, list) or not all(isinstance(text, str) for text in worse):
-            raise TypeError("`worse` in the relaxation of a model's result is not a list of texts")
-        if (
-            not all(isinstance(x, int | float) and abs(x) <= sys.float_info.max for x in numbers)
-            or not all(isinstance(x, str) for x in texts)
-            or not (isinstance(result.num_recycles, int) and 0 <= result.num_recycles <= _MAX_RECYCLES)
-        ):
-            raise TypeError("a value of a model's result has the wrong type")
-        if not (isinstance(result.num_chains, int) and result.num_chains >= 1):
-            raise TypeError("the number of chains in a model's result is not a positive integer")
-        if not re.fullmatch(TAG, result.tag):  # it becomes part of file names
-            raise TypeError("the tag in a model's result is invalid")
-        return result
-
-
-def _file_kinds(content: dict[str, Any]) -> dict[str, tuple[ModelKind, ...]]:
-    """Return the kinds of files that a model's result names, if it names any."""
-    kinds = content.get("file_kinds")
-    if kinds is None:
-        return {}
-    if not isinstance(kinds, list) or not all(
-        isinstance(kind, str) and is_model_kind(kind) for kind in kinds
-    ):
-        raise TypeError(f"unknown kinds of files {kinds!r} of a model")
-    return {"file_kinds": tuple(kinds)}
 
 
 # writes the content of a file
@@ -268,26 +242,14 @@ def write_model(model: PredictedModel) -> ModelResult:
 def _formatters(model: PredictedModel) -> dict[ModelKind, Callable[[], str]]:
     """Return a function for each kind of text file of a model, which returns the file's content."""
     # imports gemmi, which runs without predictions do not need
-    from model.output import Provenance, format_contacts, format_mmcif, format_pdb, format_scores
+    from model.output.residues import format_contacts, format_mmcif, format_pdb
+    from model.output.scores import format_scores
 
-    prediction, origin = model.prediction, model.origin
-    provenance = Provenance(
-        name=origin.target,
-        program=f"foldcli {VERSION}",
-        network=origin.network,
-        warning=UNTRAINED if origin.is_untrained else None,
-        copied_from=origin.copied_from,
-        note=origin.note,
-    )
-    more_scores: dict[str, Any] = {"untrained": True, "warning": UNTRAINED} if origin.is_untrained else {}
-    if origin.copied_from is not None:
-        more_scores["copied_from"] = origin.copied_from
-    if origin.note is not None:
-        more_scores["network"] = origin.note
+    prediction, provenance = model.prediction, model.origin.provenance
     formatters: dict[ModelKind, Callable[[], str]] = {
         "pdb": partial(format_pdb, prediction, provenance),
         "cif": partial(format_mmcif, prediction, provenance),
-        "scores": partial(format_scores, prediction, more_scores),
+        "scores": partial(format_scores, prediction, model.origin.scores),
         "contacts": partial(format_contacts, prediction),
     }
     for index in range(len(prediction.passes)):
@@ -318,8 +280,8 @@ def read_staged_results(folder: Path) -> list[ModelResult]:
     results = []
     for path in sorted(folder.glob(f"*{_RESULT_SUFFIX}")):
         try:
-            result = ModelResult.from_json(read_json(path))
-        except (OSError, ValueError, TypeError) as error:
+            result = read_json(path, ModelResult)
+        except (OSError, ValueError) as error:
             logger.warning("%s: damaged, so the model is predicted again (%s)", path, error)
             continue
         if all((folder / unranked_name(kind, result.tag)).is_file() for kind in result.kinds):

@@ -13,12 +13,13 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 from msa.base.atomic import DiskFull, atomic_write, errors_name, is_disk_full, is_stream
 from msa.base.errors import InputError
+from msa.base.json_files import parse_json
 
 _MAX_NAME_BYTES = 200
 """Longer names would leave no room for the suffixes within the usual limit of 255 bytes."""
@@ -142,6 +143,16 @@ def _open(path: Path) -> io.FileIO:
     return io.FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+")
 
 
+@dataclass(frozen=True)
+class _IndexEntry:
+    """The line of a query in the index; see the module's documentation."""
+
+    key: str
+    end: int
+    crc: int
+    capped: bool
+
+
 class _ResumableTable:
     """A table with an index of its queries.
 
@@ -159,16 +170,19 @@ class _ResumableTable:
         self.finished = self.capped = self.bytes_written = 0
         index_bytes = 0
         for key, line in zip(keys, files.index.readall().splitlines(keepends=True), strict=False):
-            entry = _parse_index_entry(line)
-            if entry is None or entry["key"] != key:
+            try:
+                entry = parse_json(line, _IndexEntry)
+            except ValueError:  # not written completely
                 break
-            size = entry["end"] - self.bytes_written
+            if entry.key != key:
+                break
+            size = entry.end - self.bytes_written
             lines = os.pread(files.table.fileno(), max(size, 0), self.bytes_written)
-            if len(lines) != size or zlib.crc32(lines) != entry["crc"]:
+            if len(lines) != size or zlib.crc32(lines) != entry.crc:
                 break
-            self.bytes_written, index_bytes = entry["end"], index_bytes + len(line)
+            self.bytes_written, index_bytes = entry.end, index_bytes + len(line)
             self.finished += 1
-            self.capped += entry["capped"]
+            self.capped += entry.capped
         self._queries = self.finished
         for stream, size in ((files.table, self.bytes_written), (files.index, index_bytes)):
             stream.truncate(size)
@@ -185,14 +199,9 @@ class _ResumableTable:
         with errors_name(self._path):
             _write_all(self._files.table, content)
         self.bytes_written += len(content)
-        entry = {
-            "key": self._keys[self._queries],
-            "end": self.bytes_written,
-            "crc": zlib.crc32(content),
-            "capped": capped,
-        }
+        entry = _IndexEntry(self._keys[self._queries], self.bytes_written, zlib.crc32(content), capped)
         with errors_name(self._path):
-            _write_all(self._files.index, json.dumps(entry).encode() + b"\n")
+            _write_all(self._files.index, json.dumps(asdict(entry)).encode() + b"\n")
         self._queries += 1
         self.capped += capped
 
@@ -202,12 +211,3 @@ def _write_all(stream: io.FileIO, content: bytes) -> None:
     remaining = memoryview(content)
     while remaining:
         remaining = remaining[stream.write(remaining) :]
-
-
-def _parse_index_entry(line: bytes) -> dict[str, Any] | None:
-    """Return an entry of the index, or None if it was not written completely."""
-    try:
-        entry = json.loads(line)
-        return {"key": str(entry["key"]), **{name: int(entry[name]) for name in ("end", "crc", "capped")}}
-    except (ValueError, KeyError, TypeError):
-        return None

@@ -3,12 +3,14 @@
 import errno
 import json
 import os
+import shutil
 import socket
 import ssl
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from email.message import Message
+from functools import partial
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO
@@ -16,16 +18,21 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
+from foldcli.logs import logger
 from foldcli.progress import Progress
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
-from msa.base.errors import MissingError
+from msa.base.digests import file_sha256
+from msa.base.errors import InputError, MissingError
+from msa.base.json_files import read_json
 
 _TIMEOUT_SECONDS = 60
 _MAX_PAUSE_SECONDS = 30
 _CHUNK_BYTES = 1 << 20
 # maximum size of a file whose size the server does not state; DeepMind's archive has 5.3 GB
 _MAX_UNSTATED_BYTES = 10**10
+# disk space to leave for other programs
+_RESERVED_BYTES = 64 << 20
 # HTTP statuses for which a retry may succeed
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 
@@ -47,6 +54,61 @@ class Unreachable(MissingError):
 
 class TransientError(Exception):
     """A network failure after which a retry may succeed."""
+
+
+def download(
+    url: str,
+    path: Path,
+    *,
+    sha256: str | None = None,
+    size: int | None = None,
+    progress: Progress = lambda done, total: None,
+    notify: Callable[[str], None] = lambda line: logger.warning("%s", line),
+    check_space: Callable[[int], None] | None = None,
+    retries: int = 5,
+) -> None:
+    """Download a file; what was downloaded before an interruption is kept in PATH.part and resumed.
+
+    Args:
+        url: an https or http URL.
+        path: the file, which appears when it is complete; its folder exists.
+        sha256: SHA-256 that the file must have (hex), or None.
+        size: number of bytes that the file must have, or None.
+        progress: called with (bytes so far, bytes in total).
+        notify: see `Download`.
+        check_space: see `Download`; by default, `check_disk_space` of the file's folder.
+        retries: see `Download`.
+
+    Raises:
+        Unreachable: see `Download.run`.
+        InputError: the file has another size or SHA-256; the download was removed.
+        MissingError: the disk has too little space.
+        OSError: the file cannot be written.
+    """
+    partial_file = PartialFile(path.with_name(f"{path.name}.part"))
+    check_space = check_space or partial(check_disk_space, path.parent)
+    Download(url, partial_file, check_space, notify, progress, retries).run()
+    problem = ""
+    if size not in (None, partial_file.size):
+        problem = f"it has {partial_file.size:,} bytes instead of {size:,}"
+    elif sha256 is not None and (found := file_sha256(partial_file.path)) != sha256.lower():
+        problem = f"its SHA-256 is {found} instead of {sha256.lower()}"
+    if problem:
+        partial_file.remove()
+        raise InputError(f"{problem}; the download was removed", url)
+    partial_file.path.replace(path)
+    partial_file.remove()
+
+
+def check_disk_space(folder: Path, needed: int) -> None:
+    """Raise MissingError if a folder's disk has not as many free bytes."""
+    free = shutil.disk_usage(folder).free
+    if needed + _RESERVED_BYTES > free:
+        raise MissingError(
+            f"{folder}: the download and the unpacked files need {needed / 1e9:,.1f} GB of disk space, and "
+            f"{free / 1e9:,.1f} GB are free",
+            "Free some space, or name a folder on another disk.",
+        )
 
 
 def check_address(url: str) -> None:
@@ -161,14 +223,15 @@ class RemoteFile:
     md5: str | None
 
     @classmethod
-    def from_headers(cls, url: str, length: int | None, headers: Message) -> "RemoteFile":
-        """Read a response's headers; `length` is that of the whole file, also in a partial response."""
+    def from_headers(cls, url: str, headers: Message, length: str | None = None) -> "RemoteFile":
+        """Read a response's headers; `length` is that of the whole file if the response is partial."""
         etag = headers.get("ETag")
         # x-goog-hash: crc32c=AAAAAA==,md5=…; the header may be repeated, once for each hash
         hashes = ",".join(headers.get_all("x-goog-hash", [])).split(",")
         md5 = next((entry.strip()[4:] for entry in hashes if entry.strip().startswith("md5=")), None)
         strong_etag = etag if etag and not etag.startswith("W/") else None
-        return cls(url, length, strong_etag, headers.get("Last-Modified"), md5)
+        size = _parse_number(headers.get("Content-Length") if length is None else length)
+        return cls(url, size, strong_etag, headers.get("Last-Modified"), md5)
 
     @property
     def validator(self) -> str | None:
@@ -193,8 +256,8 @@ class PartialFile:
         if not self.size:
             return None
         try:
-            remote = RemoteFile(**json.loads(self._record.read_text()))
-        except (OSError, ValueError, TypeError):
+            remote = read_json(self._record, RemoteFile)
+        except (OSError, ValueError):
             return None
         return remote if remote.url == url else None
 
@@ -209,10 +272,6 @@ class PartialFile:
             raise
         return stream
 
-    def resume(self) -> IO[bytes]:
-        """Open the file for appending."""
-        return self.path.open("ab", buffering=0)
-
     def remove(self) -> None:
         """Delete the file and its record."""
         for path in (self.path, self._record):
@@ -224,6 +283,7 @@ class PartialFile:
             os.fsync(stream.fileno())
 
 
+@dataclass
 class Download:
     """A download of one file, with retries.
 
@@ -237,18 +297,13 @@ class Download:
         retries: number of consecutive attempts that may end without progress.
     """
 
-    def __init__(
-        self,
-        url: str,
-        partial_file: PartialFile,
-        check_space: Callable[[int], None],
-        notify: Callable[[str], None],
-        progress: Progress,
-        retries: int,
-    ) -> None:
-        self._url, self._partial_file, self._retries = url, partial_file, retries
-        self._check_space, self._notify, self._progress = check_space, notify, progress
-        self._has_answered = False
+    url: str
+    partial_file: PartialFile
+    check_space: Callable[[int], None]
+    notify: Callable[[str], None]
+    progress: Progress
+    retries: int
+    _has_answered: bool = False
 
     def run(self) -> RemoteFile:
         """Download until the partial file is complete.
@@ -261,62 +316,62 @@ class Download:
                 stays.
             MissingError: the file does not fit on the disk.
         """
-        furthest, futile_attempts = self._partial_file.size, 0
+        furthest, futile_attempts = self.partial_file.size, 0
         while True:
             try:
                 return self._attempt()
             except TransientError as error:
-                futile_attempts = 0 if self._partial_file.size > furthest else futile_attempts + 1
-                furthest = max(furthest, self._partial_file.size)
-                if futile_attempts > self._retries:
+                futile_attempts = 0 if self.partial_file.size > furthest else futile_attempts + 1
+                furthest = max(furthest, self.partial_file.size)
+                if futile_attempts > self.retries:
                     message = f"{error}; {furthest:,} bytes were downloaded"
                     raise Unreachable(message, _RESUME_REMEDY) from error
-                self._notify(f"{error}; trying again")
+                self.notify(f"{error}; trying again")
                 if futile_attempts:
                     time.sleep(min(2 ** (futile_attempts - 1), _MAX_PAUSE_SECONDS))
 
     def _attempt(self) -> RemoteFile:
-        remote, offset = self._partial_file.remote_file(self._url), self._partial_file.size
+        remote, offset = self.partial_file.remote_file(self.url), self.partial_file.size
         if remote is not None and offset == remote.length:
             return remote
         headers = {"Accept-Encoding": "identity"}
         validator = remote.validator if remote is not None else None
         if validator:
             headers |= {"Range": f"bytes={offset}-", "If-Range": validator}
-        with open_url(self._url, headers, self._has_answered) as response:
+        with open_url(self.url, headers, self._has_answered) as response:
             self._has_answered = True
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
                 raise Unreachable(
-                    f"{self._url}: the server sends {encoding}, which was not requested",
+                    f"{self.url}: the server sends {encoding}, which was not requested",
                     "Name another mirror with --url.",
                 )
             if response.status == 200:
                 if offset:
                     reason = _reason_to_restart(remote, response)
-                    self._notify(f"{self._url}: {reason}; starting from the beginning")
-                remote, offset = _describe_whole_file(self._url, response), 0
+                    self.notify(f"{self.url}: {reason}; starting from the beginning")
+                remote, offset = RemoteFile.from_headers(self.url, response.headers), 0
                 self._check_space_for(remote)
-                stream = self._partial_file.start(remote)
+                stream = self.partial_file.start(remote)
             elif remote is not None and _continues(response, remote, offset):
                 self._check_space_for(remote)
-                stream = self._partial_file.resume()
+                stream = self.partial_file.path.open("ab", buffering=0)
             elif validator is None:
-                raise TransientError(f"{self._url}: the server answers {response.status}")
+                raise TransientError(f"{self.url}: the server answers {response.status}")
             else:
                 # the response has another version or offset, or its status is 416: request the whole file
-                self._notify(f"{self._url}: the server cannot resume that file at byte {offset:,}")
-                self._partial_file.remove()
+                self.notify(f"{self.url}: the server cannot resume that file at byte {offset:,}")
+                self.partial_file.remove()
                 return self._attempt()
             with stream:
                 self._read_body(response, stream, offset, remote.length)
-        self._partial_file.sync()
+        self.partial_file.sync()
         return remote
 
     def _check_space_for(self, remote: RemoteFile) -> None:
         # bytes of another version will be overwritten, so they count as free space
         if remote.length is not None:
-            self._check_space(max(remote.length - self._partial_file.size, 0))
+            self.check_space(max(remote.length - self.partial_file.size, 0))
 
     def _read_body(self, response: HTTPResponse, stream: IO[bytes], offset: int, length: int | None) -> None:
         """Append the response's body to a stream.
@@ -325,25 +380,25 @@ class Download:
             TransientError: the body ends before the announced length.
             Unreachable: the body is longer than announced, or than any archive if no length was announced.
         """
-        self._progress(offset, length)
+        self.progress(offset, length)
         limit = _MAX_UNSTATED_BYTES if length is None else length
         while True:
             try:
                 chunk = response.read1(_CHUNK_BYTES)
             except (OSError, HTTPException) as error:
-                raise TransientError(f"{self._url}: the connection broke: {_short_reason(error)}") from error
+                raise TransientError(f"{self.url}: the connection broke: {_short_reason(error)}") from error
             if not chunk:
                 break
             if offset + len(chunk) > limit:
-                self._partial_file.remove()
+                self.partial_file.remove()
                 stated = "the size that it stated" if length is not None else "without stating the size"
-                message = f"{self._url}: the server sends more than {limit:,} bytes, {stated}"
+                message = f"{self.url}: the server sends more than {limit:,} bytes, {stated}"
                 raise Unreachable(message, _ADDRESS_REMEDY)
             self._write(chunk, stream)
             offset += len(chunk)
-            self._progress(offset, length)
+            self.progress(offset, length)
         if length is not None and offset < length:
-            raise TransientError(f"{self._url}: the connection broke at {offset:,} of {length:,} bytes")
+            raise TransientError(f"{self.url}: the connection broke at {offset:,} of {length:,} bytes")
 
     def _write(self, chunk: bytes, stream: IO[bytes]) -> None:
         remaining = memoryview(chunk)
@@ -354,17 +409,11 @@ class Download:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise MissingError(
-                    f"no space left on the disk: {self._partial_file.path} has "
-                    f"{self._partial_file.size:,} bytes",
+                    f"no space left on the disk: {self.partial_file.path} has "
+                    f"{self.partial_file.size:,} bytes",
                     f"Free some space. {_RESUME_REMEDY}",
                 ) from error
             raise
-
-
-def _describe_whole_file(url: str, response: HTTPResponse) -> RemoteFile:
-    """Return the version of a file that a response has in full."""
-    length = _parse_number(response.headers.get("Content-Length"))
-    return RemoteFile.from_headers(url, length, response.headers)
 
 
 def _continues(response: HTTPResponse, remote: RemoteFile, offset: int) -> bool:
@@ -375,7 +424,7 @@ def _continues(response: HTTPResponse, remote: RemoteFile, offset: int) -> bool:
     unit, _, content_range = response.headers.get("Content-Range", "").partition(" ")
     extent, _, total = content_range.partition("/")
     first = extent.partition("-")[0]
-    answered = RemoteFile.from_headers(remote.url, _parse_number(total), response.headers)
+    answered = RemoteFile.from_headers(remote.url, response.headers, total)
     return (
         (response.status, unit, _parse_number(first)) == (206, "bytes", offset)
         and answered.length in (remote.length, None)
@@ -389,7 +438,7 @@ def _reason_to_restart(remote: RemoteFile | None, response: HTTPResponse) -> str
         return "the existing bytes are from another download"
     if remote.validator is None:
         return "the server did not identify the version of the existing bytes"
-    unchanged = _describe_whole_file(remote.url, response) == remote
+    unchanged = RemoteFile.from_headers(remote.url, response.headers) == remote
     return "the server cannot resume downloads" if unchanged else "the file on the server has changed"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foldcli.params.archive import file_digests, unpack
-from foldcli.params.download import Download, PartialFile
+from foldcli.params.download import Download, PartialFile, check_disk_space
 from foldcli.params.manifest import ArchiveRecord, FileRecord, read_manifest
 from foldcli.params.parameters import LICENCE_FILE, NOTICE, installed_parameters, networks_by_file
 from foldcli.params.verify import find_damaged_bytes, find_problem, parameter_bytes
@@ -24,8 +24,6 @@ from msa.base.errors import InputError, MissingError
 # subfolder for unfinished files, on the file system of the final ones so that these can be renamed
 WORK_FOLDER = ".fetch"
 _UNPACKED_PREFIX = "unpacked-"
-# disk space to leave for other programs
-_RESERVED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -183,17 +181,6 @@ def _check_file(file: Path, network: str) -> None:
     config = model_config(network)
     if problem := find_problem(file, config) or find_damaged_bytes(file, config):
         raise InputError(f"in the archive, {file.name}: {problem}")
-
-
-def check_disk_space(folder: Path, needed: int) -> None:
-    """Raise MissingError if a folder's disk has not as many free bytes."""
-    free = shutil.disk_usage(folder).free
-    if needed + _RESERVED_BYTES > free:
-        raise MissingError(
-            f"{folder}: the download and the unpacked files need {needed / 1e9:,.1f} GB of disk space, and "
-            f"{free / 1e9:,.1f} GB are free",
-            "Free some space, or name a folder on another disk with --dest.",
-        )
 
 
 @contextlib.contextmanager

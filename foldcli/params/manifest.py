@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
-from msa.base.json_files import read_json
+from msa.base.json_files import read_json, to_record
 
 LICENCE = "CC BY 4.0"
 MANIFEST_FILE = "parameters.json"
@@ -103,10 +103,10 @@ def read_manifest(folder: Path) -> ParameterManifest:
         content = read_json(path)
         if content["format_version"] != FORMAT_VERSION:
             raise InputError(f"unknown format version {content['format_version']}", path)
-        return ParameterManifest(
-            {name: FileRecord(**record) for name, record in content["files"].items()},
-            {sha256: ArchiveRecord(**record) for sha256, record in content["archives"].items()},
-            {name: _architecture(name, config) for name, config in content.get("architectures", {}).items()},
+        architectures = content.pop("architectures", {})
+        return replace(
+            to_record(content, ParameterManifest),
+            architectures={name: _architecture(name, config) for name, config in architectures.items()},
         )
     except FileNotFoundError:
         return ParameterManifest()

@@ -12,6 +12,7 @@ from model.alphafold3.config import OPENBIND, P2
 from model.errors import ParametersError
 from msa.base.atomic import atomic_write
 from msa.base.errors import MissingError
+from msa.base.json_files import read_json, to_record
 
 # value of --params for the parameters in `openfold3_folder()`
 OPENFOLD3 = "openfold3"
@@ -70,6 +71,8 @@ class AllAtomParameters:
         source: name of the checkpoint that was imported; empty without a manifest.
         source_sha256: its SHA-256, hex; empty without a manifest.
         checked: what its SHA-256 was compared with; empty if with nothing.
+        bytes: size of the safetensors; 0 if not recorded.
+        sha256: SHA-256 of the safetensors, hex; empty if not recorded, as by earlier versions.
     """
 
     name: str
@@ -78,6 +81,8 @@ class AllAtomParameters:
     source: str = ""
     source_sha256: str = ""
     checked: str = ""
+    bytes: int = 0
+    sha256: str = ""
 
 
 def openfold3_folder() -> Path:
@@ -146,16 +151,17 @@ def write_manifest(parameters: AllAtomParameters) -> None:
 def _read_manifest(path: Path) -> AllAtomParameters | None:
     """Return the parameters that a manifest describes; None for other JSON files."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except ValueError:
         return None
     if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
         return None
     if (version := content.pop("format_version", None)) != _FORMAT_VERSION:
         raise ParametersError(f"format version {version!r}; this foldcli reads {_FORMAT_VERSION}", path)
-    fields = ("name", "variant", "file", "source", "source_sha256", "checked")
-    if set(content) != set(fields) or not all(isinstance(content[key], str) for key in fields):
-        raise ParametersError("damaged manifest", path)
-    if "/" in content["file"] or not (file := path.with_name(content["file"])).is_file():
-        raise ParametersError(f"its file {content['file']:.100} is missing", path)
-    return AllAtomParameters(**(content | {"file": file}))
+    name = content.get("file")
+    if not isinstance(name, str) or "/" in name or not (file := path.with_name(name)).is_file():
+        raise ParametersError(f"its file {name!s:.100} is missing", path)
+    try:
+        return to_record(content | {"file": file}, AllAtomParameters)
+    except ValueError as error:
+        raise ParametersError(f"damaged manifest: {error}", path) from None

@@ -7,8 +7,8 @@ origin. Only tensors are read from a checkpoint's pickle; anything else in it is
 from pathlib import Path
 
 from foldcli.inputs.names import file_safe_name
-from foldcli.params.download import Download, PartialFile
-from foldcli.params.fetch import WORK_FOLDER, FetchReporter, check_disk_space, locked_work_folder
+from foldcli.params.download import check_disk_space, download
+from foldcli.params.fetch import WORK_FOLDER, FetchReporter, locked_work_folder
 from foldcli.params.openfold3 import (
     CHECKPOINT_SUFFIX,
     PUBLISHED,
@@ -78,24 +78,26 @@ def fetch_parameters(
     make_writable_folder(folder)
     work = folder / WORK_FOLDER
     with locked_work_folder(work):
-        partial_file = PartialFile(work / f"{name}{CHECKPOINT_SUFFIX}.part")
-        with reporter.progress_bar("downloading") as progress:
-            # the safetensors are written next to the whole download
-            Download(
-                url or published.url,
-                partial_file,
-                lambda remaining: check_disk_space(folder, 2 * remaining),
-                reporter.notify,
-                progress,
-                retries,
-            ).run()
+        path = work / f"{name}{CHECKPOINT_SUFFIX}"
+        # the file exists if the conversion of an earlier call was interrupted
+        if url is not None or not path.is_file():
+            with reporter.progress_bar("downloading") as progress:
+                download(
+                    url or published.url,
+                    path,
+                    progress=progress,
+                    notify=reporter.notify,
+                    # the safetensors are written next to the whole download
+                    check_space=lambda remaining: check_disk_space(folder, 2 * remaining),
+                    retries=retries,
+                )
         try:
-            result = _convert(partial_file.path, f"{name}{CHECKPOINT_SUFFIX}", folder, name, sha256)
+            result = _convert(path, path.name, folder, name, sha256)
         except ParametersError as error:
-            partial_file.remove()
+            path.unlink()
             reason = f"{error.reason}; the download was removed"
             raise ParametersError(reason, url or published.url) from None
-        partial_file.remove()
+        path.unlink()
     return result
 
 
@@ -111,6 +113,7 @@ def _convert(path: Path, source: str, folder: Path, name: str, sha256: str | Non
     config = convert_checkpoint(path, target)
     variant = "openbind" if config.diffusion.shared_pair_norm else "p2"
     checked = "" if expected is None else "SHA-256 given" if sha256 else "SHA-256 published"
-    result = AllAtomParameters(name, variant, target, source, found, checked)
+    size, sha256_of_target = target.stat().st_size, sha256_of(target)
+    result = AllAtomParameters(name, variant, target, source, found, checked, size, sha256_of_target)
     write_manifest(result)
     return result

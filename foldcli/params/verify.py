@@ -5,16 +5,18 @@ import json
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from foldcli.params.archive import file_digests
 from foldcli.params.manifest import FileRecord, read_manifest
+from foldcli.params.openfold3 import AllAtomParameters
 from foldcli.params.parameters import ParameterSource
 from foldcli.progress import Progress
 from model.alphafold2.modules.config import ModelConfig, model_config
-from model.alphafold2.parameters import check_npz, expected_shapes
+from model.checkpoints.alphafold2 import check_npz, expected_shapes
 from model.checkpoints.deepmind import foreign_bytes, parameter_errors
 from model.checkpoints.network_folder import read_weights_file
 from model.errors import ParametersError
@@ -28,7 +30,7 @@ class VerifiedFile:
         file: path of the file.
         problem: description of the damage, or "" if there is none.
         checksum_kind: "sha256" if the file was compared with its manifest, "crc32" if no manifest lists it
-            and its arrays were compared with their own checksums.
+            and its arrays were compared with their own checksums, "none" if there are no checksums.
     """
 
     file: Path
@@ -36,7 +38,41 @@ class VerifiedFile:
     checksum_kind: str
 
 
-def verify(sources: Sequence[ParameterSource], progress: Progress) -> list[VerifiedFile]:
+@dataclass(frozen=True)
+class _Check:
+    """A file to verify.
+
+    Args:
+        file: its path.
+        record: its checksum; None if no manifest has it.
+        find_problem: returns wrong keys, shapes or types in words; "" if there are none.
+        find_damaged_bytes: as `find_problem`, for bytes of a file without a record; None if they have no
+            checksums.
+    """
+
+    file: Path
+    record: FileRecord | None
+    find_problem: Callable[[], str]
+    find_damaged_bytes: Callable[[], str] | None = None
+
+    @property
+    def checksum_kind(self) -> str:
+        """See `VerifiedFile`."""
+        if self.record is not None:
+            return "sha256"
+        return "none" if self.find_damaged_bytes is None else "crc32"
+
+    def run(self, progress: Progress) -> VerifiedFile:
+        """Verify the file."""
+        problem = self.find_problem()
+        if not problem and self.record is not None:
+            problem = _find_difference(self.file, self.record, progress)
+        elif not problem and self.find_damaged_bytes is not None:
+            problem = self.find_damaged_bytes()
+        return VerifiedFile(self.file, problem, self.checksum_kind)
+
+
+def verify(sources: Sequence[ParameterSource | AllAtomParameters], progress: Progress) -> list[VerifiedFile]:
     """Verify keys, shapes, types and every byte of parameter files.
 
     Args:
@@ -46,19 +82,41 @@ def verify(sources: Sequence[ParameterSource], progress: Progress) -> list[Verif
     Raises:
         InputError: a folder's manifest cannot be read.
     """
-    files = [(source.file, source.config) for source in sources if source.file is not None]
-    total, done, results = sum(file.stat().st_size for file, _ in files), 0, []
-    for file, config in files:
-        record = read_manifest(file.parent).files.get(file.name)
+    checks = [check for source in sources if (check := _check_of(source)) is not None]
+    total, done, results = sum(check.file.stat().st_size for check in checks), 0, []
+    for check in checks:
 
         def update(read: int, _: int | None, before: int = done) -> None:
             progress(before + read, total)
 
-        problem = find_problem(file, config) or _find_damage(file, config, record, update)
-        results.append(VerifiedFile(file, problem, "crc32" if record is None else "sha256"))
-        done += file.stat().st_size
+        results.append(check.run(update))
+        done += check.file.stat().st_size
         progress(done, total)
     return results
+
+
+def _check_of(source: ParameterSource | AllAtomParameters) -> _Check | None:
+    """Return the check of a file; None for parameters without one."""
+    if isinstance(source, AllAtomParameters):
+        record = FileRecord(source.bytes, source.sha256, source.source_sha256) if source.sha256 else None
+        return _Check(source.file, record, partial(_find_all_atom_problem, source.file))
+    if source.file is None:
+        return None
+    file, config = source.file, source.config
+    record = read_manifest(file.parent).files.get(file.name)
+    return _Check(
+        file, record, partial(find_problem, file, config), partial(find_damaged_bytes, file, config)
+    )
+
+
+def _find_all_atom_problem(file: Path) -> str:
+    from model.checkpoints.openfold3 import read_checkpoint  # imports torch
+
+    try:
+        read_checkpoint(file)
+    except ParametersError as error:
+        return error.reason
+    return ""
 
 
 def content_hash(source: ParameterSource) -> str:
@@ -116,15 +174,11 @@ def parameter_bytes(network: str) -> int:
     return 4 * sum(prod(shape) for shape in expected_shapes(model_config(network)).values())
 
 
-def _find_damage(
-    file: Path, config: ModelConfig, record: FileRecord | None, progress: Callable[[int, int | None], None]
-) -> str:
-    """Return a description of the difference between a file and its checksums; "" if there is none."""
-    if record is None:
-        return find_damaged_bytes(file, config)
+def _find_difference(file: Path, record: FileRecord, progress: Progress) -> str:
+    """Return a description of the difference between a file and its record; "" if there is none."""
     if (size := file.stat().st_size) != record.bytes:
-        return f"has {size:,} bytes instead of the {record.bytes:,} that were unpacked"
+        return f"has {size:,} bytes instead of the {record.bytes:,} that were written"
     sha256, _ = file_digests(file, progress)
     if sha256 != record.sha256:
-        return f"its SHA-256 is {sha256} instead of the {record.sha256} that was unpacked"
+        return f"its SHA-256 is {sha256} instead of the {record.sha256} that was written"
     return ""

@@ -26,5 +26,5 @@ class ReportSettings:
     def is_made(self, files: "TargetFiles") -> bool:
         """Return True if a target has these parts, as far as it can have them."""
         kinds: tuple[FileKind, ...] = ("report",) if self.page else ()
-        kinds += ("plddt", "thumbnail") if self.plots and not files.has_molecules else ()
+        kinds += ("plddt", "thumbnail") if self.plots else ()
         return all(files.path(kind).is_file() for kind in kinds)

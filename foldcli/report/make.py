@@ -1,17 +1,16 @@
 """Reports of finished targets. A target whose report fails keeps its structures, and the run says so."""
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from foldcli.errors import describe, log_bug
-from foldcli.logs import logger
+from foldcli.logs import logger, warn_once
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.data.alignment import AlignmentSummary, read_alignment_summary
-from foldcli.report.data.molecules import read_molecules
-from foldcli.report.data.result import link_from_page, read_result
+from foldcli.report.data.molecules import MoleculeResult, read_molecules
+from foldcli.report.data.result import TargetResult, link_from_page, read_result
 from foldcli.report.index import write_index
 from foldcli.report.molecules_page import molecules_page
 from foldcli.report.target_page import target_page
@@ -37,10 +36,12 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
     """
     if not (settings.page or settings.plots):
         return []
+    result: TargetResult | MoleculeResult
     if files.has_molecules:
-        return _make_molecules_report(files, done, settings)
-    result = read_result(files, done)
-    alignment, missing = _read_alignment(files, done, result.chain_sequences)
+        result, alignment, missing = read_molecules(files, done), None, ""
+    else:
+        result = read_result(files, done)
+        alignment, missing = _read_alignment(files, done, result.chain_sequences)
     written_files = []
     if settings.plots:
         # matplotlib takes half a second to import; predictions draw plots while the GPU works
@@ -54,22 +55,12 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         script = "" if copy is None else link_from_page(files, copy)
         page = files.path("report")
         with atomic_write(page) as stream:
-            stream.write(target_page(result, alignment, missing, viewer, script))
+            if isinstance(result, MoleculeResult):
+                stream.write(molecules_page(result, viewer, script))
+            else:
+                stream.write(target_page(result, alignment, missing, viewer, script))
         written_files.append(page)
     return written_files
-
-
-def _make_molecules_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettings) -> list[Path]:
-    """Write the page of a target of any molecules; it has no plots."""
-    if not settings.page:
-        return []
-    result = read_molecules(files, done)
-    viewer = load_viewer()
-    copy = copy_viewer(viewer, viewer_folder(files))
-    page = files.path("report")
-    with atomic_write(page) as stream:
-        stream.write(molecules_page(result, viewer, "" if copy is None else link_from_page(files, copy)))
-    return [page]
 
 
 def viewer_folder(files: TargetFiles) -> Path:
@@ -117,12 +108,6 @@ def try_report(files: TargetFiles, done: dict[str, Any], settings: ReportSetting
     return None
 
 
-@cache
-def _warn_of_missing_viewer(reason: str) -> None:
-    """Log why reports have no cartoon, once for all folders."""
-    logger.warning("the reports have no cartoon: %s", reason)
-
-
 def make_index(out: Path, settings: ReportSettings) -> None:
     """Write or update the index of a folder.
 
@@ -134,7 +119,7 @@ def make_index(out: Path, settings: ReportSettings) -> None:
     if not settings.page:
         return
     if missing := load_viewer().missing:
-        _warn_of_missing_viewer(missing)
+        warn_once(f"the reports have no cartoon: {missing}")
     write_index(out)
 
 

@@ -6,25 +6,24 @@ from urllib.parse import quote
 
 import numpy as np
 
-from foldcli.outputs.layout import TargetFiles
+from foldcli.report.data.file_rows import file_rows, file_type
 from foldcli.report.data.molecules import MoleculeModel, MoleculeResult, chain_kinds, token_chains
 from foldcli.report.data.page_data import (
-    CHAIN_COLOURS,
-    CONFIDENCE_CLASSES,
-    IDENTITY_COLOURS,
-    MAX_PAE,
-    PAE_COLOURS,
+    PALETTES,
+    coordinate_step,
     pack_array,
+    pack_plddt,
+    pae_data,
+    pae_values,
     superpositions,
 )
-from foldcli.report.data.result import PAE_STEP, link_from_page
-from foldcli.report.rendering import render_page
+from foldcli.report.data.result import PAE_STEP
+from foldcli.report.rendering import render_page, viewer_values
 from foldcli.report.viewer import Viewer
 from model.all_atom.checks import CHECKS
 
-SCRIPTS = ("state.js", "plot.js", "pae.js", "molecules.js", "tables.js")
+SCRIPTS = ("state.js", "plot.js", "pae.js", "drawing.js", "viewer.js", "molecules.js", "tables.js")
 MAX_ROWS = 200
-_CLASS_RANGES = ("over 90", "70 to 90", "50 to 70", "under 50")
 
 
 def molecules_page(result: MoleculeResult, viewer: Viewer, viewer_script: str = "") -> str:
@@ -39,29 +38,23 @@ def molecules_page(result: MoleculeResult, viewer: Viewer, viewer_script: str = 
     return render_page(
         "molecules.html",
         SCRIPTS,
-        loads_viewer=bool(viewer_script),
+        **viewer_values(viewer, viewer_script),
         name=result.files.name,
         tiles=_tiles(result),
-        untrained=any(model.scores.get("untrained") for model in result.models),
+        untrained=result.is_untrained,
         warnings=result.done.get("warnings", []),
         models=[_model_row(model) for model in result.models],
         model_count=result.model_count,
         num_chains=len(kinds),
-        viewer_script=quote(viewer_script),
-        viewer_missing=viewer.missing,
-        viewer_version=viewer.version,
-        confidence_classes=[
-            (name, bounds) for (_, name, _), bounds in zip(CONFIDENCE_CLASSES, _CLASS_RANGES, strict=True)
-        ],
         chains=_chain_rows(result),
-        pae={"mean": f"{best.pae.mean:.1f}", "block": best.pae.block, "step": PAE_STEP, "maximum": MAX_PAE},
+        pae=pae_values(best.pae),
         check_names=CHECKS,
         checks=[_check_rows(model) for model in result.models],
         interfaces=_interface_rows(best),
         contacts=_contact_rows(best),
         contact_count=len(best.scores.get("ligand_contacts", [])),
         max_rows=MAX_ROWS,
-        files=_file_rows(result),
+        files=file_rows(result.files, result.models, bool(result.done)),
         data=_page_data(result),
     )
 
@@ -96,7 +89,7 @@ def _model_row(model: MoleculeModel) -> dict[str, Any]:
         "checks": model.scores["checks"]["summary"] if "checks" in model.scores else "not made",
         "passed": "checks" in model.scores and not model.scores["checks"]["failed"],
         "made_by": model.tag,
-        "links": [(file.rpartition(".")[2].upper(), quote(file)) for file in model.files],
+        "links": [(file_type(file), quote(file)) for file in model.files],
     }
 
 
@@ -140,8 +133,8 @@ def _check_rows(model: MoleculeModel) -> dict[str, Any] | None:
         for chain in checks["chains"]
     ]
     failures = [
-        (CHECKS.get(item["check"], item["check"]), " – ".join(item["atoms"]), f"{item['value']:.2f}",
-         f"{item['limit']:.2f}")
+        (CHECKS.get(item["check"], item["check"]), " – ".join(item["atoms"]), f"{item['value']:.3g}",
+         f"{item['limit']:.3g}")
         for item in checks["failures"][:MAX_ROWS]
     ]  # fmt: skip
     return {"rank": model.rank, "columns": [CHECKS[key] for key in used], "rows": rows, "failures": failures}
@@ -174,17 +167,6 @@ def _contact_rows(model: MoleculeModel) -> list[tuple[str, ...]]:
     return [(*map(str, row[:4]), f"{row[4]:.2f} Å") for row in rows]
 
 
-def _file_rows(result: MoleculeResult) -> list[dict[str, str]]:
-    links = [(file, f"of rank {model.rank}") for model in result.models for file in model.files]
-    links += [(link_from_page(result.files, path), "record of the run") for path in _records(result.files)]
-    return [{"link": quote(link), "name": link.rpartition("/")[2], "content": text} for link, text in links]
-
-
-def _records(files: TargetFiles) -> list[Any]:
-    path = files.path("done")
-    return [path] if path.is_file() else []
-
-
 def _page_data(result: MoleculeResult) -> dict[str, Any]:
     """Return the data that the page's scripts read; names as in `foldcli.report.data.page_data`."""
     atoms, tokens = result.atoms, result.tokens
@@ -192,7 +174,7 @@ def _page_data(result: MoleculeResult) -> dict[str, Any]:
     moved = [
         transform.apply(model.positions) for transform, model in zip(transforms, result.models, strict=True)
     ]
-    step = max(max(float(np.abs(positions).max(initial=0.0)) for positions in moved) / 32767, 0.001)
+    step = coordinate_step(moved)
     return {
         "name": result.files.name,
         "sequence": _token_labels(tokens),
@@ -215,26 +197,15 @@ def _page_data(result: MoleculeResult) -> dict[str, Any]:
                 "rank": model.rank,
                 "tag": model.tag,
                 "atoms": pack_array(np.rint(positions / step), "i2"),
-                "plddt": pack_array(np.rint(np.clip(model.scores["plddt"], 0, 100) * 100), "u2"),
-                "atomPlddt": pack_array(np.rint(np.clip(model.atom_plddt, 0, 100) * 100), "u2"),
+                "plddt": pack_plddt(model.scores["plddt"]),
+                "atomPlddt": pack_plddt(model.atom_plddt),
                 "mean": round(statistics.fmean(model.scores["plddt"]), 1),
-                "pae": {
-                    "side": len(model.pae.cells),
-                    "block": model.pae.block,
-                    "mean": round(model.pae.mean, 2),
-                    "cells": pack_array(model.pae.cells, "u1"),
-                },
+                "pae": pae_data(model.pae),
             }
             for model, positions in zip(result.models, moved, strict=True)
         ],
         "paeStep": PAE_STEP,
-        "palettes": {
-            "confidence": list(map(list, CONFIDENCE_CLASSES)),
-            "pae": PAE_COLOURS,
-            "maxPae": MAX_PAE,
-            "identity": IDENTITY_COLOURS,
-            "chains": CHAIN_COLOURS,
-        },
+        "palettes": PALETTES,
     }
 
 

@@ -4,6 +4,7 @@ Figures are drawn without pyplot, so nothing is shared between targets or with a
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -17,7 +18,9 @@ from matplotlib.figure import Figure
 
 from foldcli.outputs.layout import FileKind
 from foldcli.report.data.alignment import AlignmentSummary, Coverage
+from foldcli.report.data.molecules import MoleculeResult, token_chains
 from foldcli.report.data.page_data import (
+    CHAIN_COLOURS,
     CONFIDENCE_CLASSES,
     IDENTITY_COLOURS,
     MAX_PAE,
@@ -25,7 +28,7 @@ from foldcli.report.data.page_data import (
     confidence_class,
     superpositions,
 )
-from foldcli.report.data.result import PAE_STEP, TargetResult
+from foldcli.report.data.result import PAE_STEP, PaeMap, TargetResult
 from msa.base.atomic import atomic_write
 
 MAX_PLOTTED_MODELS = 10
@@ -46,7 +49,51 @@ Chains = tuple[tuple[str, int], ...]
 UNTRAINED = "UNTRAINED parameters: no meaning"
 
 
-def write_plots(result: TargetResult, alignment: AlignmentSummary | None) -> list[Path]:
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """The scores of a target's models, of residues or of the tokens of any molecules.
+
+    Args:
+        chains: name and number of positions of each chain.
+        models: rank, pLDDT [N], and PAE (None without) of the plotted models, best first.
+        unit: "residue" or "token".
+        by_chain: whether the best model's pLDDT has a colour for each chain.
+        confidence: name of the confidence.
+        copied_from: the template of a copy, in words; None for predictions.
+        is_untrained: whether the network was untrained.
+    """
+
+    chains: Chains
+    models: tuple[tuple[int, np.ndarray, PaeMap | None], ...]
+    unit: str
+    by_chain: bool
+    confidence: str
+    copied_from: str | None
+    is_untrained: bool
+
+    @property
+    def length(self) -> int:
+        """The number of positions of all chains."""
+        return sum(count for _, count in self.chains)
+
+
+def _residue_scores(result: TargetResult) -> _Scores:
+    models = tuple((model.rank, model.plddt, model.pae) for model in result.models[:MAX_PLOTTED_MODELS])
+    return _Scores(
+        result.chains, models, "residue", False, result.confidence, result.copied_from, result.is_untrained
+    )
+
+
+def _token_scores(result: MoleculeResult) -> _Scores:
+    chains = tuple((name, count) for name, count in token_chains(result.tokens["chain"]))
+    models = tuple(
+        (model.rank, np.asarray(model.scores["plddt"], np.float64), model.pae)
+        for model in result.models[:MAX_PLOTTED_MODELS]
+    )
+    return _Scores(chains, models, "token", True, "pLDDT", None, result.is_untrained)
+
+
+def write_plots(result: TargetResult | MoleculeResult, alignment: AlignmentSummary | None) -> list[Path]:
     """Write NAME_coverage.png, NAME_plddt.png, NAME_pae.png and NAME_thumbnail.png.
 
     The plot of the coverage is written only if there is an alignment, and that of the PAE only if the network
@@ -55,14 +102,17 @@ def write_plots(result: TargetResult, alignment: AlignmentSummary | None) -> lis
     Returns:
         The files that were written.
     """
+    scores = _token_scores(result) if isinstance(result, MoleculeResult) else _residue_scores(result)
     drawings: dict[FileKind, Callable[[], Figure]] = {
-        "plddt": lambda: _plddt(result),
-        "thumbnail": lambda: _thumbnail(result),
+        "plddt": lambda: _plddt(scores),
+        "thumbnail": lambda: _thumbnail(
+            *(_bonds(result) if isinstance(result, MoleculeResult) else _trace(result))
+        ),
     }
     if alignment is not None:
-        drawings["coverage"] = lambda: _coverage(alignment.coverage, result.chains)
-    if any(model.pae is not None for model in result.models):
-        drawings["pae"] = lambda: _pae(result)
+        drawings["coverage"] = lambda: _coverage(alignment.coverage, scores.chains)
+    if any(pae is not None for _, _, pae in scores.models):
+        drawings["pae"] = lambda: _pae(scores)
     written = []
     # ignore the user's matplotlib settings: some, such as LaTeX, could make the plots fail
     with matplotlib.rc_context():
@@ -117,10 +167,6 @@ def _add_scale(figure: Figure, scale: ScalarMappable, label: str, top: float) ->
     figure.colorbar(scale, cax=figure.add_axes(box), label=label)
 
 
-def _colormap(name: str, stops: tuple[str, ...]) -> LinearSegmentedColormap:
-    return LinearSegmentedColormap.from_list(name, stops)
-
-
 def _title_pad(chains: Chains) -> float:
     """Return the space between axes and title in points, with room for the names of several chains."""
     return float(matplotlib.rcParams["axes.titlepad"]) if len(chains) == 1 else 18.0
@@ -132,9 +178,9 @@ def _top_margin(chains: Chains, title: str) -> float:
     return 0.1 + (_title_pad(chains) + lines * _TITLE_LINE) / 72
 
 
-def _stamp_untrained(figure: Figure, result: TargetResult) -> None:
+def _stamp_untrained(figure: Figure, scores: _Scores) -> None:
     """Write a warning across a figure if the network was untrained."""
-    if result.is_untrained:
+    if scores.is_untrained:
         background = {"facecolor": "white", "edgecolor": "#8c1402", "linewidth": 2, "boxstyle": "round"}
         figure.text(
             0.5, 0.5, UNTRAINED, ha="center", va="center", fontsize=min(18, 3 * figure.get_figwidth()),
@@ -178,7 +224,7 @@ def _coverage(coverage: Coverage, chains: Chains) -> Figure:
     top = _top_margin(chains, title)
     figure = _figure(8, 5)
     (axes,) = _panels(figure, _SCALE_MARGIN, top)
-    colormap = _colormap("identity", IDENTITY_COLOURS)
+    colormap = LinearSegmentedColormap.from_list("identity", IDENTITY_COLOURS)
     image = np.empty((*coverage.occupancy.shape, 4))
     image[...] = colormap(coverage.identity)[:, None]
     image[..., 3] = coverage.occupancy
@@ -203,11 +249,11 @@ def _coverage(coverage: Coverage, chains: Chains) -> Figure:
     return figure
 
 
-def _plddt(result: TargetResult) -> Figure:
-    origin = f"copied from {result.copied_from}" if result.copied_from else ""
-    title = f"{result.confidence} per residue" + (f"\n{origin}" if origin else "")
+def _plddt(scores: _Scores) -> Figure:
+    origin = f"copied from {scores.copied_from}" if scores.copied_from else ""
+    title = f"{scores.confidence} per {scores.unit}" + (f"\n{origin}" if origin else "")
     figure = _figure(8, 5)
-    (axes,) = _panels(figure, _CLASSES_MARGIN, _top_margin(result.chains, title))
+    (axes,) = _panels(figure, _CLASSES_MARGIN, _top_margin(scores.chains, title))
     upper = 100.0
     for lower, name, colour in CONFIDENCE_CLASSES:
         axes.axhspan(lower, upper, color=colour, alpha=0.16, linewidth=0)
@@ -215,41 +261,53 @@ def _plddt(result: TargetResult) -> Figure:
             1.01, (lower + upper) / 2, name, transform=axes.get_yaxis_transform(), va="center", fontsize=9
         )
         upper = lower
-    plotted = result.models[:MAX_PLOTTED_MODELS]
-    position = np.arange(1, len(result.sequence) + 1)
+    position = np.arange(1, scores.length + 1)
     # models differ in line style as well as in shade
     styles = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-    for i, model in reversed(list(enumerate(plotted))):
+    for i, (rank, plddt, _) in reversed(list(enumerate(scores.models))):
         colour = str(min(0.65, 0.07 + 0.13 * i))
         axes.plot(
-            position, model.plddt, color=colour, linestyle=styles[i % 5], linewidth=2.0 if i == 0 else 1.1,
-            marker="." if len(position) == 1 else None, label=f"rank {model.rank}",
+            position, plddt, color=colour, linestyle=styles[i % 5], linewidth=2.0 if i == 0 else 1.1,
+            marker="." if len(position) == 1 else None, label=f"rank {rank}",
         )  # fmt: skip
+    if scores.by_chain:
+        _colour_chains(axes, scores.chains, scores.models[0][1])
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1], loc="lower center", ncols=5, fontsize=9, framealpha=0.85)
     axes.set(
         xlim=(0.5, len(position) + 0.5),
         ylim=(0, 100),
         yticks=(0, 50, 70, 90, 100),
-        xlabel="Position",
-        ylabel=result.confidence,
+        xlabel="Position" if scores.unit == "residue" else "Token",
+        ylabel=scores.confidence,
     )
-    _mark_chains(axes, result.chains)
-    axes.set_title(title, pad=_title_pad(result.chains))
-    _stamp_untrained(figure, result)
+    _mark_chains(axes, scores.chains)
+    axes.set_title(title, pad=_title_pad(scores.chains))
+    _stamp_untrained(figure, scores)
     return figure
 
 
-def _pae(result: TargetResult) -> Figure:
-    models = result.models[:MAX_PLOTTED_MODELS]
-    ranks_and_maps = [(model.rank, model.pae) for model in models if model.pae is not None]
+def _colour_chains(axes: Axes, chains: Chains, plddt: np.ndarray) -> None:
+    """Draw the best model's pLDDT again, with the page's colour of each chain; an ion is a dot."""
+    start = 0
+    for index, (_, count) in enumerate(chains):
+        end = start + count
+        axes.plot(
+            np.arange(start + 1, end + 1), plddt[start:end], color=CHAIN_COLOURS[index % len(CHAIN_COLOURS)],
+            linewidth=2.4, marker="o" if count == 1 else None, markersize=4, solid_capstyle="round",
+        )  # fmt: skip
+        start = end
+
+
+def _pae(scores: _Scores) -> Figure:
+    ranks_and_maps = [(rank, pae) for rank, _, pae in scores.models if pae is not None]
     columns = min(5, len(ranks_and_maps))
     rows = -(-len(ranks_and_maps) // columns)
-    top = _top_margin(result.chains, "rank")
+    top = _top_margin(scores.chains, "rank")
     figure = _figure(3 * columns + 1.2, 3.3 * rows)
     panels = _panels(figure, _SCALE_MARGIN, top, rows, columns)
-    length = len(result.sequence)
-    norm, colormap = Normalize(0, MAX_PAE), _colormap("pae", PAE_COLOURS)
+    length = scores.length
+    norm, colormap = Normalize(0, MAX_PAE), LinearSegmentedColormap.from_list("pae", PAE_COLOURS)
     for axes, (rank, pae) in zip(panels, ranks_and_maps, strict=False):
         # the last cell may cover fewer residues than the others
         end = len(pae.cells) * pae.block + 0.5
@@ -260,32 +318,43 @@ def _pae(result: TargetResult) -> Figure:
         axes.set(
             xlim=(0.5, length + 0.5),
             ylim=(length + 0.5, 0.5),
-            xlabel="Scored residue",
+            xlabel=f"Scored {scores.unit}",
         )
-        _mark_chains(axes, result.chains, both_axes=True)
-        axes.set_title(f"rank {rank}", pad=_title_pad(result.chains))
+        _mark_chains(axes, scores.chains, both_axes=True)
+        axes.set_title(f"rank {rank}", pad=_title_pad(scores.chains))
     for axes in panels[::columns]:
-        axes.set_ylabel("Aligned residue")
+        axes.set_ylabel(f"Aligned {scores.unit}")
     for axes in panels[len(ranks_and_maps) :]:
         axes.set_visible(False)
     _add_scale(figure, ScalarMappable(norm, colormap), "PAE (Å)", top)
-    _stamp_untrained(figure, result)
+    _stamp_untrained(figure, scores)
     return figure
 
 
-def _thumbnail(result: TargetResult) -> Figure:
+def _trace(result: TargetResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the best model's Cα [N, 3], the pairs to join [P, 2], and the pLDDT of each pair."""
     best = result.models[0]
-    (transform,) = superpositions([best.atoms.ca])
-    ca = transform.apply(best.atoms.ca)
+    pairs = np.flatnonzero(np.isfinite(best.atoms.ca[1:] + best.atoms.ca[:-1]).all(1))
+    pairs = np.setdiff1d(pairs + 1, best.atoms.chain_starts) - 1
+    return best.atoms.ca, np.stack([pairs, pairs + 1], 1), best.plddt[pairs]
+
+
+def _bonds(result: MoleculeResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the best model's atoms [A, 3], the pairs to join [P, 2], and the pLDDT of each pair."""
+    best, pairs = result.models[0], result.atoms.lines
+    return best.positions, pairs, best.atom_plddt[pairs[:, 0]]
+
+
+def _thumbnail(positions: np.ndarray, pairs: np.ndarray, plddt: np.ndarray) -> Figure:
+    (transform,) = superpositions([positions])
+    moved = transform.apply(positions)
     figure = _figure(1.28, 1.28, 100)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
-    pairs = np.flatnonzero(np.isfinite(ca[1:] + ca[:-1]).all(1))
-    pairs = np.setdiff1d(pairs + 1, best.atoms.chain_starts) - 1
     # draw from back to front
-    pairs = pairs[np.argsort(ca[pairs, 2] + ca[pairs + 1, 2])]
-    segments = np.stack([ca[pairs, :2], ca[pairs + 1, :2]], 1)
-    colours = [CONFIDENCE_CLASSES[confidence_class(best.plddt[i])][2] for i in pairs]
+    order = np.argsort(moved[pairs, 2].sum(axis=1))
+    segments = moved[pairs[order], :2]
+    colours = [CONFIDENCE_CLASSES[confidence_class(value)][2] for value in plddt[order]]
     width = max(1.2, 3.2 - len(pairs) / 250)
     if len(pairs):
         axes.add_collection(

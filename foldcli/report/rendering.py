@@ -5,11 +5,14 @@ import hashlib
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from foldcli.report.data.page_data import CLASS_RANGES, CONFIDENCE_CLASSES
+from foldcli.report.viewer import Viewer
 from foldcli.units import format_duration
 
 
@@ -43,6 +46,23 @@ def render_page(
     )
     page = _environment().get_template(template)
     return page.render(policy=policy, style=Markup(style), script=Markup(script), **values)
+
+
+def viewer_values(viewer: Viewer, script: str) -> dict[str, Any]:
+    """Return the arguments of `render_page` about the structure viewer.
+
+    Args:
+        viewer: the viewer, or the reason why there is none.
+        script: path of its script relative to the page; "" if there is none.
+    """
+    names = [name for _, name, _ in CONFIDENCE_CLASSES]
+    return {
+        "loads_viewer": bool(script),
+        "viewer_script": quote(script),
+        "viewer_missing": viewer.missing,
+        "viewer_version": viewer.version,
+        "confidence_classes": list(zip(names, CLASS_RANGES, strict=True)),
+    }
 
 
 @cache

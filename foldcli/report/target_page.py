@@ -4,24 +4,23 @@ import re
 import statistics
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import quote
 
-from foldcli.outputs.layout import FileKind
 from foldcli.report.data.alignment import AlignmentSummary, HitRow
+from foldcli.report.data.file_rows import file_rows, file_type
 from foldcli.report.data.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
-from foldcli.report.data.page_data import CONFIDENCE_CLASSES, MAX_PAE, confidence_class, page_data
-from foldcli.report.data.result import PAE_STEP, RankedModel, TargetResult, link_from_page
+from foldcli.report.data.page_data import CONFIDENCE_CLASSES, confidence_class, pae_values, page_data
+from foldcli.report.data.result import RankedModel, TargetResult
 from foldcli.report.data.template_rows import MAX_TEMPLATE_ROWS, read_template_rows
-from foldcli.report.rendering import render_page
+from foldcli.report.rendering import render_page, viewer_values
 from foldcli.report.viewer import Viewer
 from foldcli.units import format_bytes, format_duration
 
 SCRIPTS = (
-    "state.js", "atoms.js", "plot.js", "tube.js", "cartoon.js", "structure.js", "pae.js", "plddt.js",
-    "coverage.js", "page.js", "tables.js",
+    "state.js", "atoms.js", "plot.js", "drawing.js", "tube.js", "viewer.js", "cartoon.js", "structure.js",
+    "pae.js", "plddt.js", "coverage.js", "page.js", "tables.js",
 )  # fmt: skip
-_CLASS_RANGES = ("over 90", "70 to 90", "50 to 70", "under 50")
 # alignment columns per line
 _LINE_WIDTH = 60
 _TAG = re.compile(r"(?P<network>.+)_seed_(?P<seed>\d+)")
@@ -44,18 +43,6 @@ _FACT_NAMES = {
     "peak_gpu_memory_bytes": "most GPU memory used",
     "alignment": "alignment file",
 }
-_FILE_CONTENTS: dict[FileKind, str] = {
-    "alignment": "alignment",
-    "hits": "table of hits",
-    "templates": "templates, used and rejected",
-    "coverage": "plot of the alignment",
-    "plddt": "plot of pLDDT",
-    "pae": "plot of the predicted aligned error",
-    "aligned_error": "predicted aligned error of the best model",
-    "done": "settings, versions, times and checksums",
-    "archive": "all files in one archive",
-}
-_MODEL_CONTENTS = {"PDB": "structure, PDB", "CIF": "structure, mmCIF", "JSON": "scores", "TSV": "contacts"}
 
 
 def target_page(
@@ -80,7 +67,7 @@ def target_page(
     return render_page(
         "target.html",
         SCRIPTS,
-        loads_viewer=bool(viewer_script),
+        **viewer_values(viewer, viewer_script),
         name=result.name,
         header=header if header != result.name else None,
         length=len(result.sequence),
@@ -94,40 +81,22 @@ def target_page(
         models=_model_rows(result),
         model_columns=_model_columns(result),
         model_count=result.model_count,
-        viewer_script=quote(viewer_script),
-        viewer_missing=viewer.missing,
-        viewer_version=viewer.version,
-        confidence_classes=[
-            (name, bounds) for (_, name, _), bounds in zip(CONFIDENCE_CLASSES, _CLASS_RANGES, strict=True)
-        ],
         shares=_confidence_shares(best),
         plddt_label=(
             f"{result.confidence} along the chain; best model: median {statistics.median(best.plddt):.1f}, "
             f"lowest {best.plddt.min():.1f} at residue {_residue_label(result, int(best.plddt.argmin()))}"
         ),
-        pae=_pae_values(best),
+        pae=None if best.pae is None else pae_values(best.pae),
         sequence=result.sequence,
         secondary=data["models"][0]["secondary"],
         no_alignment=missing,
         **_alignment_values(alignment),
         **_template_values(result),
         **_interface_values(best),
-        files=_file_rows(result),
+        files=file_rows(result.files, result.models, bool(result.done)),
         **_record_values(done),
         data=data,
     )
-
-
-def _pae_values(model: RankedModel) -> dict[str, Any] | None:
-    """Return the template's values about the PAE of a model; None without a PAE."""
-    if model.pae is None:
-        return None
-    return {
-        "mean": f"{model.pae.mean:.1f}",
-        "block": model.pae.block,
-        "step": PAE_STEP,
-        "maximum": MAX_PAE,
-    }
 
 
 def _record_values(done: dict[str, Any]) -> dict[str, Any]:
@@ -195,7 +164,7 @@ def _model_rows(result: TargetResult) -> list[dict[str, Any]]:
                 "made_by": _describe_tag(model.tag),
                 "recycles": record.get("num_recycles", "–"),
                 "time": format_duration(record["seconds"]) if "seconds" in record else "–",
-                "links": [(_file_type(file), quote(file)) for file in model.files],
+                "links": [(file_type(file), quote(file)) for file in model.files],
             }
         )
     return rows
@@ -210,10 +179,6 @@ def _describe_tag(tag: str) -> str:
     """Return the network and seed of a model; tags without a seed are returned unchanged."""
     match = _TAG.fullmatch(tag)
     return f"{match['network']}, seed {int(match['seed'])}" if match else tag
-
-
-def _file_type(name: str) -> str:
-    return name.rpartition(".")[2].upper()
 
 
 def _alignment_values(alignment: AlignmentSummary | None) -> dict[str, Any]:
@@ -327,26 +292,6 @@ def _residue_label(result: TargetResult, index: int) -> str:
     start = max(start for start in result.models[0].atoms.chain_starts if start <= index)
     name = result.chains[result.models[0].atoms.chain_starts.index(start)][0]
     return f"{name}:{index - start + 1}" if len(result.chains) > 1 else f"{index + 1}"
-
-
-def _file_rows(result: TargetResult) -> list[dict[str, str]]:
-    """Return the existing files of a target: link from its page, name, content in plain words, size."""
-    files = result.files
-    links_and_contents = [
-        (file, f"{_MODEL_CONTENTS.get(_file_type(file), 'file')} of rank {model.rank}")
-        for model in result.models
-        for file in model.files
-    ]
-    for kind in get_args(FileKind):
-        path = files.path(kind)
-        if kind in _FILE_CONTENTS and (path.is_file() or (kind == "done" and result.done)):
-            links_and_contents.append((link_from_page(files, path), _FILE_CONTENTS[kind]))
-    rows = []
-    for link, content in links_and_contents:
-        path = files.folder / link
-        size = format_bytes(path.stat().st_size) if path.is_file() else ""
-        rows.append({"link": quote(link), "name": path.name, "content": content, "size": size})
-    return rows
 
 
 def _fact_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:

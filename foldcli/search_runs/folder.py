@@ -15,8 +15,8 @@ from typing import IO, Any, TypeVar
 
 import click
 
-from features.complexes.a3m import write_paired_a3m
-from foldcli.inputs.complexes import Complex
+from features.complexes.a3m import write_job_a3m
+from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.names import PROFILE_SUFFIXES
 from foldcli.inputs.queries import Query, read_named_queries
@@ -26,7 +26,7 @@ from foldcli.pipeline.search.chains import ChainStore, search_complexes
 from foldcli.pipeline.search.hit_texts import FoundHits, write_alignment
 from foldcli.pipeline.search.stage import SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore
-from foldcli.pipeline.targets.alignment_request import AlignmentRequest, chain_query
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.search_runs.settings import SearchRun, profile_file
 from foldcli.version import VERSION
@@ -97,7 +97,7 @@ class FolderStore:
         """Write the alignment of a complex, then its record; see `ComplexStore`."""
 
         def write_rows(stream: IO[str]) -> int:
-            return write_paired_a3m(stream, chain_alignments, self.request.settings.pairing)
+            return write_job_a3m(stream, name, chain_alignments, self.request.settings.pairing)
 
         self._write(name, target, write_rows, {"pairing": asdict(self.request.settings.pairing)})
 
@@ -270,7 +270,7 @@ def _print_complex(run: SearchRun, target: Complex) -> None:
         write_alignment(text, query, hits, run.settings)
         texts[query.sequence] = text.getvalue().encode()
     alignments = [texts[chain.sequence] for chain in target.chains]
-    write_paired_a3m(sys.stdout, alignments, run.settings.pairing)
+    write_job_a3m(sys.stdout, target.name, alignments, run.settings.pairing)
 
 
 def _check_complex(run: SearchRun, target: Complex, file_format: str) -> None:

@@ -19,6 +19,7 @@ from foldcli.version import VERSION
 from msa.alignments.m8 import COLUMNS
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
+from msa.base.json_files import to_record
 from msa.base.temporary_names import remove_abandoned_files
 from msa.database.manifest import WholeDatabase
 from msa.engines.engine import ProfileCallback
@@ -342,14 +343,12 @@ def _parse_about(file: PartHitsFile, threads: int) -> tuple[WholeDatabase, Align
     """
     try:
         described = file.about["search"]
-        search = SearchSettings(**described["settings"]["search"], threads=threads)
-        row_filter = described["settings"]["alignment"]
-        buckets = tuple(row_filter["identity_buckets"])
-        settings = AlignmentSettings(search, AlignmentFilter(**(row_filter | {"identity_buckets": buckets})))
-        result = ResultFormat(described["kind"], tuple(described["columns"]))
+        search = to_record(described["settings"]["search"] | {"threads": threads}, SearchSettings)
+        row_filter = to_record(described["settings"]["alignment"], AlignmentFilter)
+        settings, result = AlignmentSettings(search, row_filter), to_record(described, ResultFormat)
         if result.kind not in FORMATS or not set(result.columns) <= set(COLUMNS):
             raise ValueError(f"unknown format {result.kind!r:.40}")
-        whole = WholeDatabase(**file.about["whole"])
+        whole = to_record(file.about["whole"], WholeDatabase)
         if not 1 <= whole.part <= whole.parts:
             raise ValueError(f"part {whole.part} of {whole.parts}")
         if not 1 <= file.about["iteration"] <= search.num_iterations:

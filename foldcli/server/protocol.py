@@ -10,15 +10,17 @@ import json
 import re
 import struct
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from foldcli.errors import describe, exit_code_of
 from foldcli.version import VERSION
 from msa.base.errors import InputError
+from msa.base.json_files import parse_json, to_record
 from msa.engines.hits import OPERATIONS, Hit, LocalAlignment
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
@@ -35,13 +37,6 @@ _MAX_INTEGER = 2**31 - 1
 _LENGTH = struct.Struct(">I")
 _HITS_PER_MESSAGE = 500
 _NOT_A_LETTER = re.compile(r"[^A-Z]")
-_TYPE_NAMES = {
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    dict: "an object",
-}
 _CIGAR_RUN = re.compile(r"([0-9]+)([MID])")
 _ALIGNMENT_FIELDS = (
     "score", "query_start", "query_end", "target_start", "target_end", "identities", "columns",
@@ -100,22 +95,15 @@ def check_message_size(length: int, limit: int) -> None:
 
 def _parse_payload(payload: bytes) -> dict[str, Any]:
     try:
-        message = json.loads(payload.decode("utf-8"), parse_constant=_refuse_constant)
-    except RecursionError:
-        raise InputError("not a message: nested too deeply") from None
+        message = parse_json(payload)
     except ValueError as error:
-        raise InputError(f"not a message: not JSON ({error})") from None
+        raise InputError(f"not a message: {error}") from None
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise InputError("not a message: not a JSON object with a type")
     return message
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number")
-
-
-@dataclass(frozen=True)
-class Hello:
+class Hello(msgspec.Struct, frozen=True, tag_field="type", tag="hello", forbid_unknown_fields=True):
     """A server's first message to each client.
 
     Args:
@@ -142,7 +130,8 @@ class Hello:
 
     def message(self) -> dict[str, Any]:
         """Return the message."""
-        return {"type": "hello", **asdict(self)}
+        content: dict[str, Any] = msgspec.to_builtins(self)
+        return content
 
     def check_query_length(self, query: FastaRecord) -> None:
         """Check the length of a query.
@@ -163,14 +152,40 @@ class Hello:
         Raises:
             InputError: the message is not a server's first message.
         """
-        values = {key: value for key, value in message.items() if key != "type"}
         try:
-            _check_types(values, cls.__annotations__ | {"checksums": dict})
-            if message["type"] == "hello":
-                return cls(**values)
-        except (TypeError, InputError):
-            pass
-        raise InputError("the peer is not a foldcli server")
+            return to_record(message, cls)
+        except ValueError:
+            raise InputError("the peer is not a foldcli server") from None
+
+
+class _Query(msgspec.Struct, forbid_unknown_fields=True):
+    """A query in a request."""
+
+    header: str
+    sequence: str
+    profile: bytes | msgspec.UnsetType = msgspec.UNSET
+    of_family: bool = True
+
+
+# larger integers would overflow arrays
+_Integer = Annotated[int, msgspec.Meta(ge=-_MAX_INTEGER, le=_MAX_INTEGER)]
+_Settings = msgspec.defstruct(
+    "_Settings",
+    [
+        (field.name, _Integer if field.type is int else field.type, field.default)
+        for field in fields(SearchSettings)
+        if field.name != "threads"
+    ],
+    forbid_unknown_fields=True,
+)
+
+
+class _Request(msgspec.Struct, tag_field="type", tag="search", forbid_unknown_fields=True):
+    """The message of a SearchRequest."""
+
+    protocol: int
+    queries: Annotated[list[_Query], msgspec.Meta(min_length=1)]
+    settings: _Settings = msgspec.field(default_factory=_Settings)  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)
@@ -212,12 +227,12 @@ class SearchRequest:
                 f"protocol {_shorten(message.get('protocol'))}; this server is foldcli {VERSION} and "
                 f"speaks protocol {PROTOCOL}"
             )
-        _check_names(message, {"type", "protocol", "settings", "queries"}, "a request")
-        queries = message.get("queries")
-        if not isinstance(queries, list) or not queries:
-            raise InputError("queries: expected a list of at least one")
-        settings = _parse_settings(message.get("settings", {}), threads)
-        return cls([_parse_query(value) for value in queries], settings)
+        try:
+            request = to_record(message, _Request)
+        except ValueError as error:
+            raise InputError(f"not a request: {error!s:.200}") from None
+        settings = SearchSettings(threads=threads, **msgspec.structs.asdict(request.settings))
+        return cls([_parse_query(query) for query in request.queries], settings)
 
 
 def query_message(query: FastaRecord) -> dict[str, Any]:
@@ -229,69 +244,20 @@ def query_message(query: FastaRecord) -> dict[str, Any]:
     return message
 
 
-def _parse_query(value: Any) -> FastaRecord:
-    if not isinstance(value, dict):
-        raise InputError(f"a query: expected an object, got {_shorten(value)}")
-    _check_names(value, {"header", "sequence", "profile", "of_family"}, "a query")
-    optional = {name: kind for name, kind in {"profile": str, "of_family": bool}.items() if name in value}
-    _check_types(value, {"header": str, "sequence": str} | optional)
-    query = FastaRecord(value["header"], value["sequence"])
+def _parse_query(record: _Query) -> FastaRecord:
+    query = FastaRecord(record.header, record.sequence)
     if match := _NOT_A_LETTER.search(query.sequence):
         raise InputError(f"query {query.id!r}: {match[0]!r} is not a residue letter (A-Z)")
     check_query(query)
-    if "profile" in value:
-        profile = _parse_profile(value["profile"], query)
-        return ProfileQuery(query.header, query.sequence, profile, "a client", value.get("of_family", True))
-    return query
-
-
-def _parse_profile(text: str, query: FastaRecord) -> np.ndarray:
-    """Return the profile of a query, int16 [N, PROFILE_COLUMNS].
-
-    Raises:
-        InputError: the text is not base64 of two bytes for each score.
-    """
-    try:
-        content = base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise InputError(f"query {query.id!r}: the profile is not base64 ({error})") from None
-    if len(content) != 2 * PROFILE_COLUMNS * len(query.sequence):
+    if not isinstance(record.profile, bytes):
+        return query
+    if len(record.profile) != 2 * PROFILE_COLUMNS * len(query.sequence):
         raise InputError(
-            f"query {query.id!r}: profile of {len(content)} bytes, expected {2 * PROFILE_COLUMNS} per residue"
+            f"query {query.id!r}: profile of {len(record.profile)} bytes, expected {2 * PROFILE_COLUMNS} per "
+            "residue"
         )
-    return np.frombuffer(content, "<i2").reshape(-1, PROFILE_COLUMNS).astype(np.int16)
-
-
-def _parse_settings(value: Any, threads: int) -> SearchSettings:
-    if not isinstance(value, dict):
-        raise InputError(f"settings: expected an object, got {_shorten(value)}")
-    types = {field.name: field.type for field in fields(SearchSettings) if field.name != "threads"}
-    _check_names(value, types, "settings")
-    _check_types(value, {name: types[name] for name in value})
-    for name, number in value.items():
-        # larger integers would overflow arrays, and the largest ones floats
-        if isinstance(number, int) and abs(number) > _MAX_INTEGER:
-            raise InputError(f"{name} is {_shorten(number)}: expected at most {_MAX_INTEGER:,}")
-    return SearchSettings(threads=threads, **value)
-
-
-def _check_names(value: dict[str, Any], known: Collection[str], description: str) -> None:
-    for name in value:
-        if name not in known:
-            raise InputError(
-                f"{description}: unknown name {_shorten(name)}; known are {', '.join(sorted(known))}"
-            )
-
-
-def _check_types(values: dict[str, Any], types: Mapping[str, Any]) -> None:
-    """Check that every name of `types` is present with its type; floats may be written as integers."""
-    for name, kind in types.items():
-        if name not in values:
-            raise InputError(f"{name} is missing")
-        value = values[name]
-        # isinstance would accept True as an integer
-        if type(value) is not kind and not (kind is float and type(value) is int):
-            raise InputError(f"{name}: expected {_TYPE_NAMES[kind]}, got {_shorten(value)}")
+    profile = np.frombuffer(record.profile, "<i2").reshape(-1, PROFILE_COLUMNS).astype(np.int16)
+    return ProfileQuery(query.header, query.sequence, profile, "a client", record.of_family)
 
 
 def _shorten(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 Definitions and limits are those of PoseBusters (Buttenschoen et al., Chem. Sci. 15, 3130, 2024): bounds of
 distance geometry, widened, for bonds, angles and contacts within a molecule; distances of atoms from a common
-plane; van der Waals radii between molecules. Hydrogens are not predicted and take no part.
+plane; van der Waals radii and volumes between molecules. Hydrogens are not predicted and take no part.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from model.all_atom.neighbours import close_pairs
+from model.all_atom.volumes import volume_overlaps
 from model.structure import Structure
 
 # relative excess over the bounds of bond lengths, angles and contacts within a molecule
@@ -20,6 +21,8 @@ BOND_TOLERANCE, ANGLE_TOLERANCE, CLASH_TOLERANCE = 0.25, 0.25, 0.3
 FLAT_DISTANCE, PUCKER_DISTANCE = 0.25, 0.05
 # share of the sum of two radii below which atoms of different molecules clash
 CONTACT_SHARE = 0.75
+# largest share of a ligand's volume that others may overlap
+OVERLAP_SHARE = 0.075
 # Å³, below which a centre is flat and has no handedness
 SMALLEST_VOLUME = 0.1
 # cosine of a dihedral angle from which the ends of a double bond lie on one side
@@ -37,6 +40,7 @@ CHECKS: Mapping[str, str] = {
     "ring_pucker": "rings that must not be flat",
     "double_bond_flatness": "flatness of double bonds",
     "clashes": "clashes with other molecules",
+    "volume_overlap": "volume shared with others",
 }
 
 
@@ -91,7 +95,8 @@ class Failure:
     Args:
         check: key of CHECKS.
         atoms: its atoms, such as "B:HEM C1A".
-        value: what was measured: Å, Å³ for chirality, the cosine of a dihedral angle for double_bond_stereo.
+        value: what was measured: Å, Å³ for chirality, the cosine of a dihedral angle for double_bond_stereo,
+            the share for volume_overlap, whose atoms are the nearest two.
         limit: the nearest value that would be accepted.
     """
 
@@ -225,6 +230,7 @@ def _run_checks(structure: Structure, positions: np.ndarray, restraints: Restrai
     yield _flatness("ring_pucker", positions, restraints.puckered_rings, PUCKER_DISTANCE, largest=False)
     yield _flatness("double_bond_flatness", positions, restraints.flat_double_bonds, FLAT_DISTANCE)
     yield _clashes(structure, positions, restraints)
+    yield _volume_overlap(structure, positions, restraints)
 
 
 def _chirality(positions: np.ndarray, restraints: Restraints) -> _Result:
@@ -299,6 +305,16 @@ def _clashes(structure: Structure, positions: np.ndarray, restraints: Restraints
     distances = np.linalg.norm(positions[pairs[:, 0]] - positions[pairs[:, 1]], axis=1)
     limits = CONTACT_SHARE * sums
     return _Result("clashes", pairs, distances, limits, limits - distances)
+
+
+def _volume_overlap(structure: Structure, positions: np.ndarray, restraints: Restraints) -> _Result:
+    """Compare the shares of ligands' volumes that polymers, other ligands and ions overlap with a limit."""
+    found = list(volume_overlaps(structure, positions, restraints.van_der_waals))
+    atoms = np.array([pair for pair, _ in found], np.int64).reshape(-1, 2)
+    shares = np.array([share for _, share in found])
+    return _Result(
+        "volume_overlap", atoms, shares, np.full(len(shares), OVERLAP_SHARE), shares - OVERLAP_SHARE
+    )
 
 
 def _is_near_in_bonds(structure: Structure, pairs: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """AlphaFold2's networks, monomer and multimer: the trunk, the structure module and the output heads."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -32,7 +32,6 @@ from model.alphafold2.modules.structure_module import StructureModule
 from model.alphafold2.modules.templates import TemplateEmbedding, TemplateTorsionEmbedding, active_templates
 from model.alphafold2.multimer.embedders import MultimerInputEmbedding
 from model.alphafold2.multimer.templates import MultimerTemplateEmbedding, MultimerTorsionEmbedding
-from model.checkpoints.deepmind import TRUNK_SCOPE, parameter_key
 from model.confidence.complex_scores import complex_scores
 from model.layers.cached_memory import release_cached_memory
 from model.layers.common import Linear
@@ -144,7 +143,7 @@ class Trunk(nn.Module):
 class AlphaFold(nn.Module):
     """A network of AlphaFold2 (Jumper et al., Nature 596, 583, 2021) or of AlphaFold-Multimer.
 
-    The constructor leaves parameters uninitialised; `from_parameters` returns a network that is ready to use.
+    The constructor leaves parameters uninitialised; `model.checkpoints.alphafold2.build_network` sets them.
 
     Args:
         config: the network's architecture.
@@ -165,38 +164,7 @@ class AlphaFold(nn.Module):
         self.evoformer = Trunk(config, kernels)
         self.structure_module = StructureModule(config.structure, config.evoformer.pair.channels, kernels)
         self.heads = make_heads(config, kernels)
-        self.plddt_shift = 0.0
-
-    @classmethod
-    def from_parameters(
-        cls,
-        config: ModelConfig,
-        arrays: Mapping[str, np.ndarray],
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-        kernels: str | Kernels = "reference",
-        plddt_shift: float = 0.0,
-    ) -> "AlphaFold":
-        """Build a network with the given parameters, in evaluation mode.
-
-        On the CPU in float32 the network shares the arrays' memory.
-
-        Args:
-            config: the network's architecture.
-            arrays: checked parameters keyed by DeepMind's names, as `parameters.load_npz` returns them.
-            device: the device that the network runs on.
-            dtype: dtype of the trunk's parameters and activations; structure module and heads use float32.
-            kernels: implementation of the heavy operations, or its name.
-            plddt_shift: number that is added to the log odds of pLDDT / 100.
-
-        Returns:
-            The network; its parameters do not require gradients.
-        """
-        with torch.device("meta"):
-            network = cls(config, kernels, device)
-        _assign_parameters(network, arrays, torch.device(device), dtype)
-        network.plddt_shift = plddt_shift
-        return network.eval()
+        self.plddt_shift = 0.0  # number that is added to the log odds of pLDDT / 100
 
     def run_pass(self, features: Features, previous: RecycledState) -> PassOutput:
         """Run trunk and structure module once.
@@ -304,27 +272,3 @@ class AlphaFold(nn.Module):
         """Return the all-zero state that the first pass starts from."""
         length = features["aatype"].shape[0]
         return RecycledState.zeros(length, self.config, self.evoformer.single_activations.bias)
-
-
-def _assign_parameters(
-    network: AlphaFold, arrays: Mapping[str, np.ndarray], device: torch.device, dtype: torch.dtype
-) -> None:
-    """Replace all parameters of a network, which may be on the meta device.
-
-    Args:
-        network: the network to change.
-        arrays: float32 parameters by key, with the shapes that `parameters.expected_shapes` returns.
-        device: device of the new parameters.
-        dtype: dtype of the trunk's parameters; all others are float32.
-    """
-    tensors, multimer = {}, network.config.multimer
-    for key, array in arrays.items():
-        key_dtype = dtype if key.startswith(TRUNK_SCOPE) else torch.float32
-        tensors[key] = torch.from_numpy(np.ascontiguousarray(array)).to(device=device, dtype=key_dtype)
-    for module_name, module in network.named_modules():
-        for name in [name for name, _ in module.named_parameters(recurse=False)]:
-            key, block, half = parameter_key(f"{module_name}.{name}", multimer)
-            value = tensors[key] if block is None else tensors[key][block]
-            if half is not None:
-                value = value.chunk(2, dim=-1)[half].clone(memory_format=torch.contiguous_format)
-            setattr(module, name, nn.Parameter(value, requires_grad=False))

@@ -12,20 +12,18 @@ from cuda.fused.chunking import chunk_budget
 from model import residue_constants
 from model.alphafold2.modules.embedders import Features
 from model.alphafold2.modules.heads import AlignedError
-from model.alphafold2.modules.templates import TEMPLATE_FEATURES
 from model.alphafold2.multimer.draws import PhiloxMsaDraws
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold, PassOutput
 from model.layers.graphs import MAX_GRAPH_RESIDUES
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
+from msa.base.network_inputs import MONOMER
+from msa.base.progress import Progress
 
 # largest number of queued passes on a GPU: short proteins need more, because the host prepares the first pass
 # of the next protein (capturing graphs) for longer than the GPU computes one
 _QUEUED_PASSES = 1
 _QUEUED_SHORT_PASSES = 2
-
-# called with the number of finished passes and the largest number of passes
-Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -70,18 +68,6 @@ def ca_distance_change(before: torch.Tensor, after: torch.Tensor, mask: torch.Te
     return (squared.sum() / weights.sum().double().square() + 1e-8).sqrt()
 
 
-_MASKS = frozenset({"seq_mask", "msa_mask", "extra_msa_mask"})
-_INPUTS = TEMPLATE_FEATURES | {
-    "aatype",
-    "residue_index",
-    "target_feat",
-    "msa_feat",
-    "extra_msa",
-    "extra_has_deletion",
-    "extra_deletion_value",
-}
-
-
 def feature_tensors(
     features: Mapping[str, np.ndarray], iteration: int, device: torch.device
 ) -> dict[str, torch.Tensor]:
@@ -90,15 +76,16 @@ def feature_tensors(
     Masks of all ones are left out. Copies to a GPU are asynchronous.
 
     Args:
-        features: arrays with a leading axis of iterations.
+        features: arrays of `msa.base.network_inputs.MONOMER` with a leading axis of iterations.
         iteration: 0-based index of the iteration.
         device: the device that the network runs on.
     """
-    masks = [name for name in _MASKS & features.keys() if not features[name][iteration].all()]
     tensors = {}
-    for name in (*masks, *(_INPUTS & features.keys())):
+    for name, (_, _, kind) in MONOMER.items():
+        if name not in features or kind is None or (kind == "mask" and features[name][iteration].all()):
+            continue
         tensor = torch.from_numpy(np.ascontiguousarray(features[name][iteration]))
-        dtype = torch.float32 if tensor.is_floating_point() else torch.int64
+        dtype = torch.int64 if kind == "index" else torch.float32
         if device.type == "cpu" or name == "template_mask":
             tensors[name] = tensor.to(dtype)
         else:

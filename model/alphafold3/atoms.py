@@ -25,6 +25,7 @@ from model.alphafold3.layers import (
     GatedAttention,
     Modulation,
     linear,
+    run_block,
     scale_norm,
 )
 
@@ -186,7 +187,7 @@ class AtomTransformer(nn.Module):
         if self.half_precision:
             return self._in_half_precision(x.contiguous(), conditions, windows, mask)
         for block, block_conditions in zip(self.blocks, conditions, strict=True):
-            x = block(x, block_conditions, windows, mask)
+            x = run_block(block, x, block_conditions, windows, mask)
         return x
 
     def _in_half_precision(

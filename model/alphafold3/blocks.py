@@ -23,7 +23,7 @@ class EndingAttention(TriangleAttention):
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Update pair [N, N, C] in place and return it; mask is [N, N]."""
         norm = self.query_norm
-        bias = self.kernels.pair_bias(pair, norm.scale, norm.offset, self.feat_2d_weights)  # [H, N, N]
+        bias = self.kernels.pair_bias(pair, norm.scale, norm.offset, self.pair_bias)  # [H, N, N]
         self.kernels.add_attention(
             pair.transpose(0, 1), self.operands, None if mask is None else mask.T, bias
         )
@@ -86,13 +86,17 @@ class PairWeightedAveraging(BiasProjection):
         weights = self.pair_bias(pair, mask).softmax(dim=-1)  # [H, N, N]
         length = msa.shape[1]
         for rows in row_slices(msa, 5 * length * self.linear_v.out_features):
-            normed = self.layer_norm_m(msa[rows])
-            values = self.linear_v(normed).unflatten(-1, (self.heads, -1))  # [r, N, H, D]
-            values = values.permute(2, 1, 0, 3).flatten(2)  # [H, N, r*D]
-            averages = torch.bmm(weights, values).unflatten(2, (normed.shape[0], -1))  # [H, N, r, D]
-            averages = averages.permute(2, 1, 0, 3).flatten(2)  # [r, N, H*D]
-            msa[rows] += self.linear_o(torch.sigmoid(self.linear_g(normed)).mul_(averages))
+            msa[rows] += self.update(msa[rows], weights)
         return msa
+
+    def update(self, rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Return the update of rows [r, N, M], given the weights of tokens [H, N, N]."""
+        normed = self.layer_norm_m(rows)
+        values = self.linear_v(normed).unflatten(-1, (self.heads, -1))  # [r, N, H, D]
+        values = values.permute(2, 1, 0, 3).flatten(2)  # [H, N, r*D]
+        averages = torch.bmm(weights, values).unflatten(2, (normed.shape[0], -1))  # [H, N, r, D]
+        averages = averages.permute(2, 1, 0, 3).flatten(2)  # [r, N, H*D]
+        return self.linear_o(torch.sigmoid(self.linear_g(normed)) * averages)
 
 
 class MsaBlock(nn.Module):

@@ -7,6 +7,7 @@ OpenFold3's scores differ from them, they are OpenFold3's.
 import math
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import torch
 
@@ -80,7 +81,7 @@ def score_sample(
     pde = _expectation(logits.pde, LARGEST_ERROR)
     probabilities = logits.pae.softmax(dim=-1)
     contacts = contact_probability(distogram)
-    framed = has_frame(inputs, positions)
+    framed = token_frames(inputs, positions).valid
     score = _TmScore(probabilities, framed, inputs.asym_id)
     mask = inputs.token_mask.bool()
     ptm, iptm = score(mask), score(mask, interface=True)
@@ -199,45 +200,61 @@ def _has_clash(inputs: AlphaFold3Inputs, positions: torch.Tensor) -> torch.Tenso
     return positions.new_zeros(())
 
 
-def has_frame(inputs: AlphaFold3Inputs, positions: torch.Tensor) -> torch.Tensor:
-    """Return the tokens that have a frame in a structure (section 4.3.2 of the supplement).
+class TokenFrames(NamedTuple):
+    """The frames of tokens (section 4.3.2 of the supplement).
+
+    Args:
+        atoms: int64 [N, 3], the atoms of each frame; its origin is the second one.
+        valid: bool [N], tokens that have a frame; the atoms of the others mean nothing.
+    """
+
+    atoms: torch.Tensor
+    valid: torch.Tensor
+
+
+def token_frames(
+    inputs: AlphaFold3Inputs, positions: torch.Tensor, mask: torch.Tensor | None = None
+) -> TokenFrames:
+    """Return the frames of a structure.
+
+    An atomized token and the two closest atoms of its chain form a frame if their angle is not within 25° of
+    a straight line.
 
     Args:
         inputs: the target.
         positions: [A, 3], Å.
-
-    Returns:
-        bool [N]. An atomized token has one if the two closest atoms of its chain form no angle with it that
-        is within 25° of a straight line.
+        mask: [A], 1 for atoms whose position is known; None for all real atoms.
     """
-    atomized = inputs.is_atomized.nonzero()[:, 0]
-    result = inputs.token_mask.bool() & ~inputs.is_ligand
-    known = by_residue_type(inputs, _FRAMES)  # [N, 3]
-    atoms = inputs.start_atom_index[:, None] + known
+    known = (inputs.atom_mask if mask is None else mask).bool()
     last = len(inputs.atom_mask) - 1
-    result &= inputs.atom_mask[atoms.clamp(max=last)].bool().all(dim=-1)
+    atoms = inputs.start_atom_index[:, None] + by_residue_type(inputs, _FRAMES)  # [N, 3]
+    atoms = atoms.clamp(max=last)
+    valid = inputs.token_mask.bool() & ~inputs.is_ligand & known[atoms].all(dim=-1)
+    atomized = inputs.is_atomized.nonzero()[:, 0]
     if len(atomized):
-        result[atomized] = _has_neighbour_frame(inputs, positions, atomized)
-    return result
+        frames = _neighbour_frames(inputs, positions, known, atomized)
+        atoms[atomized], valid[atomized] = frames.atoms, frames.valid
+    return TokenFrames(atoms, valid)
 
 
-def _has_neighbour_frame(
-    inputs: AlphaFold3Inputs, positions: torch.Tensor, tokens: torch.Tensor
-) -> torch.Tensor:
-    """Return bool [n] for n tokens of one atom."""
+def _neighbour_frames(
+    inputs: AlphaFold3Inputs, positions: torch.Tensor, known: torch.Tensor, tokens: torch.Tensor
+) -> TokenFrames:
+    """Return the frames of n tokens of one atom; known is bool [A]."""
     chain = inputs.asym_id[inputs.atom_to_token_index]
     atom = inputs.start_atom_index[tokens]
-    real = inputs.atom_mask.bool()
     offsets = positions[None] - positions[atom][:, None]
     distances = (offsets.square() + FRAME_EPSILON).sum(dim=-1).sqrt()  # [n, A]
-    usable = (chain[None] == chain[atom][:, None]) & real & real[atom][:, None]
+    usable = (chain[None] == chain[atom][:, None]) & known & known[atom][:, None]
     distances = distances.masked_fill(~usable, torch.inf)
     closest = torch.topk(distances, min(3, len(chain)), largest=False)
     if closest.indices.shape[1] < 3:
-        return torch.zeros_like(atom, dtype=torch.bool)
+        return TokenFrames(atom[:, None].expand(-1, 3), torch.zeros_like(atom, dtype=torch.bool))
     # the closest atom is the token's own
-    first, second = (positions[closest.indices[:, i]] - positions[atom] for i in (1, 2))
+    neighbours = closest.indices[:, 1], closest.indices[:, 2]
+    first, second = (positions[index] - positions[atom] for index in neighbours)
     norms = [(offset.square().sum(dim=-1) + FRAME_EPSILON).sqrt() for offset in (first, second)]
     cosine = (first * second).sum(dim=-1) / (norms[0] * norms[1])
     bent = (cosine < math.cos(SMALLEST_ANGLE)) & (cosine > -math.cos(SMALLEST_ANGLE))
-    return bent & closest.values[:, 2].isfinite() & inputs.token_mask[tokens].bool()
+    valid = bent & closest.values[:, 2].isfinite() & inputs.token_mask[tokens].bool()
+    return TokenFrames(torch.stack([neighbours[0], atom, neighbours[1]], dim=-1), valid)

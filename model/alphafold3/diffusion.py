@@ -33,6 +33,7 @@ from model.alphafold3.layers import (
     Transition,
     joint_modulations,
     linear,
+    run_block,
     scale_norm,
 )
 
@@ -49,8 +50,8 @@ class FourierEmbedding(nn.Module):
         self.register_buffer("b", torch.empty(channels))
 
     def forward(self, level: torch.Tensor) -> torch.Tensor:
-        """Embed a scalar: [C]."""
-        return torch.cos(2 * math.pi * (level * self.w + self.b))
+        """Embed levels [...]: [..., C]."""
+        return torch.cos(2 * math.pi * (level[..., None] * self.w + self.b))
 
 
 class DiffusionConditioning(nn.Module):
@@ -75,12 +76,13 @@ class DiffusionConditioning(nn.Module):
 
     def pair(self, trunk_pair: torch.Tensor, relative: RelativePositions, mask: Mask) -> torch.Tensor:
         """Compute the pair conditioning [N, N, Z] (lines 1 to 3, 5)."""
+        recorded = torch.is_grad_enabled()  # operations in place have no gradient
         result = torch.empty_like(trunk_pair)
         for rows in row_slices(trunk_pair, 4 * trunk_pair.shape[1] * self.linear_z.in_features):
             features = relative.features(rows, trunk_pair.dtype)
             result[rows] = self.linear_z(self.layer_norm_z(torch.cat([trunk_pair[rows], features], dim=-1)))
-        for transition in self.transition_z:
-            transition(result, mask)
+        for transition in cast(Iterable[Transition], self.transition_z):
+            result = result + transition.update(result, mask) if recorded else transition(result, mask)
         return result
 
     def single(self, trunk_single: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
@@ -88,11 +90,11 @@ class DiffusionConditioning(nn.Module):
         return self.linear_s(self.layer_norm_s(torch.cat([trunk_single, features], dim=-1)))
 
     def at_noise(self, single: torch.Tensor, sigma: torch.Tensor, mask: Mask) -> torch.Tensor:
-        """Add a noise level, Å, to the single conditioning [N, S] (lines 8 to 12)."""
+        """Add noise levels [...], Å, to the single conditioning [N, S]: [..., N, S] (lines 8 to 12)."""
         embedded = self.fourier_emb(torch.log(sigma / self.sigma_data) / 4)
-        single = single + self.linear_n(self.layer_norm_n(embedded))
-        for transition in self.transition_s:
-            transition(single, mask)
+        single = single + self.linear_n(self.layer_norm_n(embedded))[..., None, :]
+        for transition in cast(Iterable[Transition], self.transition_s):
+            single = single + transition.update(single, mask)
         return single
 
 
@@ -110,7 +112,7 @@ class TokenAttention(nn.Module):
         self.mha = GatedAttention(diffusion.channels, diffusion.heads)
 
     def forward(self, x: torch.Tensor, condition: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Return the update of x [S, N, T]; condition is [N, C], bias [H, N, N]."""
+        """Return the update of x [S, N, T]; condition is [N, C] or [S, N, C], bias [H, N, N]."""
         modulation = self.layer_norm_a(condition, self.linear_ada_out)
         return modulation.gated(self.mha(modulation.norm(x), bias))
 
@@ -129,7 +131,7 @@ class TokenBlock(nn.Module):
     def forward(
         self, x: torch.Tensor, condition: torch.Tensor, bias: torch.Tensor, mask: Mask
     ) -> torch.Tensor:
-        """Return the updated x [S, N, T]; condition is [N, C], bias [H, N, N], mask [N]."""
+        """Return the updated x [S, N, T]; condition is [N, C] or [S, N, C], bias [H, N, N], mask [N]."""
         x = x + self.attention_pair_bias(x, condition, bias)
         return self.conditioned_transition(x, self.conditioned_transition.modulation(condition), mask)
 
@@ -170,11 +172,11 @@ class TokenTransformer(nn.Module):
     def forward(
         self, x: torch.Tensor, condition: torch.Tensor, biases: tuple[torch.Tensor, ...], mask: Mask
     ) -> torch.Tensor:
-        """Return the updated x [S, N, T]; condition is [N, C], mask [N]."""
+        """Return the updated x [S, N, T]; condition is [N, C] or [S, N, C], mask [N]."""
         if self.half_precision:
             return self._in_half_precision(x.contiguous(), condition, biases, mask)
         for block, bias in zip(self.blocks, biases, strict=True):
-            x = block(x, condition, bias, mask)
+            x = run_block(block, x, condition, bias, mask)
         return x
 
     def _in_half_precision(
@@ -279,13 +281,14 @@ class DiffusionModule(nn.Module):
             inputs: the target.
             conditions: see `DiffusionConditions`.
             noisy: [S, A, 3], Å.
-            sigma: noise level, Å, a scalar.
+            sigma: noise level, Å: a scalar, or [S].
 
         Returns:
             [S, A, 3], Å.
         """
         noisy = noisy * inputs.atom_mask[:, None]
-        variance = sigma**2 + self.sigma_data**2
+        level = sigma[..., None, None]
+        variance = level**2 + self.sigma_data**2
         condition = self.diffusion_conditioning.at_noise(conditions.single, sigma, conditions.token_mask)
         tokens, atoms = self.atom_attn_enc(inputs, conditions.atoms, noisy / torch.sqrt(variance))
         tokens = tokens + self.linear_s(self.layer_norm_s(condition))
@@ -294,5 +297,5 @@ class DiffusionModule(nn.Module):
             inputs, self.layer_norm_a(tokens), atoms, conditions.atoms.windows, conditions.decoder
         )
         denoised = self.sigma_data**2 / variance * noisy
-        denoised = denoised + self.sigma_data * sigma / torch.sqrt(variance) * update
+        denoised = denoised + self.sigma_data * level / torch.sqrt(variance) * update
         return denoised * inputs.atom_mask[:, None]

@@ -74,19 +74,22 @@ class PairformerEmbedding(nn.Module):
             single: [N, S].
             pair: [N, N, Z].
         """
-        single = single.clone()
+        dtype = self.pairformer_stack.dtype
+        single, pair = single.to(dtype, copy=True), self.embed(features, pair, positions).to(dtype)
+        mask = None if mask is None else mask.to(dtype)
+        pair_mask = None if mask is None else mask[:, None] * mask
+        single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
+        return single.to(features), pair.to(features)
+
+    def embed(self, features: torch.Tensor, pair: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Return the pair representation [N, N, Z] of a sample before the blocks; see `forward`."""
         pair = pair + self.linear_i(features)[:, None]
         pair += self.linear_j(features)[None]
         bins = self.linear_distance.in_features
         edges = torch.linspace(self.first_distance, self.last_distance, bins).to(pair)
         for rows in row_slices(pair, 2 * bins * len(positions)):
             pair[rows] += self.linear_distance(distance_bins(positions[rows], positions, edges))
-        dtype = self.pairformer_stack.dtype
-        single, pair = single.to(dtype), pair.to(dtype)
-        mask = None if mask is None else mask.to(dtype)
-        pair_mask = None if mask is None else mask[:, None] * mask
-        single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
-        return single.to(features), pair.to(features)
+        return pair
 
 
 def distance_bins(first: torch.Tensor, second: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
@@ -167,6 +170,10 @@ class ConfidenceHeads(nn.Module):
         single, pair = self.pairformer_embedding(
             features, single, pair, positions[representative_atoms(inputs)], mask
         )
+        return self.logits(inputs, single, pair)
+
+    def logits(self, inputs: AlphaFold3Inputs, single: torch.Tensor, pair: torch.Tensor) -> ConfidenceLogits:
+        """Project the representations [N, S] and [N, N, Z] of a sample to the logits of all heads."""
         distance_error = self.pde(pair)
         return ConfidenceLogits(
             self._of_atoms(self.plddt(single), inputs),
@@ -191,6 +198,13 @@ def representative_atoms(inputs: AlphaFold3Inputs) -> torch.Tensor:
     offset = by_residue_type(inputs, _REPRESENTATIVES)
     standard = torch.where(offset < 0, 0, inputs.start_atom_index + offset)
     return torch.where(inputs.is_atomized, inputs.start_atom_index, standard)
+
+
+def has_representative(inputs: AlphaFold3Inputs) -> torch.Tensor:
+    """Return the tokens that have a representative atom, bool [N]."""
+    polymer = inputs.is_protein | inputs.is_rna | inputs.is_dna
+    known = polymer & (by_residue_type(inputs, _REPRESENTATIVES) >= 0)
+    return (inputs.is_atomized | known) & inputs.token_mask.bool()
 
 
 def by_residue_type(inputs: AlphaFold3Inputs, table: Sequence) -> torch.Tensor:

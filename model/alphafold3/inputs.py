@@ -1,4 +1,4 @@
-"""The tensors of one target, as the network reads them; `msa.base.all_atom_inputs` has their types and axes.
+"""The tensors of one target, as the network reads them; `msa.base.network_inputs` has their types and axes.
 
 N is the number of tokens, A of atoms, R of alignment rows, T of
 templates. A token is a standard residue or nucleotide, or one atom of anything else. Atoms are ordered by
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from cuda.fused.dispatch import check_shapes
-from msa.base.all_atom_inputs import SCHEMA
+from msa.base.network_inputs import ALL_ATOM
 
 # large one-hot tensors stay bytes; layers convert the rows that they use
 _DTYPES = MappingProxyType({"index": torch.int64, "flag": torch.bool, "one-hot": torch.int8})
@@ -141,11 +141,11 @@ class AlphaFold3Inputs:
 
 
 # axes of each tensor; `num_paired_seqs`, which only the features of alignments need, is no input here
-_AXES = MappingProxyType({item.name: SCHEMA[item.name].axes for item in fields(AlphaFold3Inputs)})
+_AXES = MappingProxyType({item.name: ALL_ATOM[item.name].axes for item in fields(AlphaFold3Inputs)})
 
 
 def _dtype_of(name: str, dtype: torch.dtype) -> torch.dtype:
-    return _DTYPES.get(SCHEMA[name].kind, dtype)
+    return _DTYPES.get(ALL_ATOM[name].kind or "number", dtype)
 
 
 def _check(tensors: dict[str, torch.Tensor]) -> None:

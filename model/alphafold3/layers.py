@@ -8,13 +8,14 @@ On a GPU, the diffusion module computes with half-precision operands, whose sign
 of TF32: the residual stream, updates and sums are float32, operands of products and all between are float16.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from cuda.fused.chunking import row_slices
 from cuda.fused.dispatch import needs_gradients
@@ -42,6 +43,13 @@ def linear(inputs: int, outputs: int, *, bias: bool = False) -> nn.Linear:
     return nn.Linear(inputs, outputs, bias=bias)
 
 
+def run_block(block: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a block of a stack; if gradients are recorded, the backward pass computes its inside again."""
+    if not torch.is_grad_enabled():
+        return block(*arguments)
+    return checkpoint(block, *arguments, use_reentrant=False)
+
+
 class Norm(nn.LayerNorm):
     """A LayerNorm, with a kernel for narrow rows on a GPU.
 
@@ -67,7 +75,7 @@ def normalise(
     x: torch.Tensor, scale: torch.Tensor | None = None, offset: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Normalise the last axis of x [..., C], and apply scale [C] and offset [C] if there are any."""
-    if not x.is_cuda or x.shape[-1] > MAX_KERNEL_CHANNELS:
+    if not x.is_cuda or x.shape[-1] > MAX_KERNEL_CHANNELS or torch.is_grad_enabled():
         return F.layer_norm(x, x.shape[-1:], scale, offset)
     ones, zeros = _constants(x.shape[-1], x.dtype, x.device)
     return layer_norm(x, ones if scale is None else scale, zeros if offset is None else offset)
@@ -105,11 +113,15 @@ class Transition(nn.Module):
     def forward(self, x: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update, masked by mask [...], to contiguous x [..., C] in place, and return x."""
         flat = x.view(-1, x.shape[-1])
-        flat_mask = None if mask is None else mask.reshape(-1, 1)
+        flat_mask = None if mask is None else mask.reshape(-1)
         for rows in row_slices(flat, 2 * self.linear_out.in_features):
-            update = self.linear_out(self.swiglu(self.layer_norm(flat[rows])))
-            flat[rows] += update if flat_mask is None else update * flat_mask[rows]
+            flat[rows] += self.update(flat[rows], None if flat_mask is None else flat_mask[rows])
         return x
+
+    def update(self, x: torch.Tensor, mask: Mask) -> torch.Tensor:
+        """Return the update of x [..., C], masked by mask [...]."""
+        update = self.linear_out(self.swiglu(self.layer_norm(x)))
+        return update if mask is None else update * mask[..., None]
 
 
 class Modulation(NamedTuple):
@@ -270,4 +282,4 @@ class GatedAttention(nn.Module):
 
     def output(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """Gate attended values [..., L, C] by x [..., L, C], and project them."""
-        return self.linear_o(torch.sigmoid(self.linear_g(x)).mul_(attended))
+        return self.linear_o(torch.sigmoid(self.linear_g(x)) * attended)

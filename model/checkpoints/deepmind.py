@@ -23,8 +23,7 @@ import numpy as np
 from model.alphafold2.modules.config import MultimerConfig
 from model.errors import ParametersError, ParametersMissing
 
-ROOT_SCOPE = "alphafold/alphafold_iteration"
-TRUNK_SCOPE = f"{ROOT_SCOPE}/evoformer/"
+_ROOT_SCOPE = "alphafold/alphafold_iteration"
 # modules that group layers in `model.alphafold2.network` and have no scope in the files
 _WITHOUT_SCOPE = frozenset(
     {
@@ -35,10 +34,35 @@ _WITHOUT_SCOPE = frozenset(
         "template_torsion_embedding",
     }
 )
-# modules whose scope has a longer name in the files
-_LONG_SCOPES = {
+# modules that have other names in the files
+_SCOPES = {
     "template_pair_stack": "template_pair_stack/__layer_stack_no_state",
     "relative_encoding": "~_relative_encoding",
+    "relative_position": "pair_activiations",
+    "pair_norm": "feat_2d_norm",
+    "pair_embedding": "embedding2d",
+    "hidden_0": "act_0",
+    "hidden_1": "act_1",
+    "distances": "template_pair_embedding_0",
+    "beta_mask": "template_pair_embedding_1",
+    "column_types": "template_pair_embedding_2",
+    "row_types": "template_pair_embedding_3",
+    "direction_x": "template_pair_embedding_4",
+    "direction_y": "template_pair_embedding_5",
+    "direction_z": "template_pair_embedding_6",
+    "backbone_mask": "template_pair_embedding_7",
+    "query_pair": "template_pair_embedding_8",
+}
+# parameters that have other names in the files
+_NAMES = {
+    "query": "query_w",
+    "key": "key_w",
+    "value": "value_w",
+    "gating": "gating_w",
+    "gating_bias": "gating_b",
+    "output": "output_w",
+    "output_bias": "output_b",
+    "pair_bias": "feat_2d_weights",
 }
 # modules with other scopes in AlphaFold-Multimer's files
 _MULTIMER_SCOPES = {"affine_update": "quat_rigid/rigid"}
@@ -95,13 +119,13 @@ def parameter_key(tensor_name: str, multimer: MultimerConfig | None = None) -> P
     """
     *scopes, name = tensor_name.split(".")
     block = next((int(scope) for scope in scopes if scope.isdigit()), None)
-    path = [_LONG_SCOPES.get(s, s) for s in scopes if s not in _WITHOUT_SCOPE and not s.isdigit()]
+    path = [_SCOPES.get(s, s) for s in scopes if s not in _WITHOUT_SCOPE and not s.isdigit()]
     half: int | None = None
     if multimer is not None:
         path = [_MULTIMER_SCOPES.get(scope, scope) for scope in path]
         if multimer.joined_projections and path[-2].startswith("triangle_multiplication_"):
             path[-1], half = _JOINED_TRIANGLE_LAYERS.get(path[-1], (path[-1], None))
-    return ParameterKey(f"{'/'.join([ROOT_SCOPE, *path])}//{name}", block, half)
+    return ParameterKey(f"{'/'.join([_ROOT_SCOPE, *path])}//{_NAMES.get(name, name)}", block, half)
 
 
 def read_headers(path: Path) -> tuple[ArrayHeaders, str]:

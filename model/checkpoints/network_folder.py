@@ -1,7 +1,7 @@
 """Folders that hold one network: a manifest with its architecture and origin, and its weights.
 
 `foldcli train --package` writes them. The compact network that ships with foldcli is such a folder. This
-module does not import torch; `model.alphafold2.parameters.load_folder` reads the weights.
+module does not import torch; `model.checkpoints.alphafold2.load_folder` reads the weights.
 """
 
 import hashlib

@@ -52,14 +52,14 @@ _MULTIPLICATION = {
 _ATTENTION = {
     "query_norm.scale": "layer_norm.weight",
     "query_norm.offset": "layer_norm.bias",
-    "feat_2d_weights": "linear_z.weight",
-    "attention.query_w": "mha.linear_q.weight",
-    "attention.key_w": "mha.linear_k.weight",
-    "attention.value_w": "mha.linear_v.weight",
-    "attention.gating_w": "mha.linear_g.weight",
-    "attention.gating_b": None,
-    "attention.output_w": "mha.linear_o.weight",
-    "attention.output_b": None,
+    "pair_bias": "linear_z.weight",
+    "attention.query": "mha.linear_q.weight",
+    "attention.key": "mha.linear_k.weight",
+    "attention.value": "mha.linear_v.weight",
+    "attention.gating": "mha.linear_g.weight",
+    "attention.gating_bias": None,
+    "attention.output": "mha.linear_o.weight",
+    "attention.output_bias": None,
 }
 _OUTER_PRODUCT = {
     "layer_norm_input.scale": "layer_norm.weight",
@@ -68,8 +68,8 @@ _OUTER_PRODUCT = {
     "left_projection.bias": None,
     "right_projection.weights": "linear_2.weight",
     "right_projection.bias": None,
-    "output_w": "linear_out.weight",
-    "output_b": "linear_out.bias",
+    "output": "linear_out.weight",
+    "output_bias": "linear_out.bias",
 }
 # AlphaFold2's incoming multiplication has the factors the other way round
 _SWAPPED = {"linear_a_p.weight": "linear_b_p.weight", "linear_a_g.weight": "linear_b_g.weight"}
@@ -110,7 +110,7 @@ def source_of(name: str, shape: tuple[int, ...]) -> Source:
     size = 1
     for axis in shape:
         size *= axis
-    inputs = size // shape[-1] if leaf.endswith("output_w") else shape[0]
+    inputs = size // shape[-1] if leaf.endswith("output") else shape[0]
     return Source(f"{path}.{theirs}", (size // inputs, inputs), True)
 
 
@@ -160,6 +160,19 @@ def translate(
         tensor = theirs[source.name].float()
         tensors[name] = tensor.T.reshape(expected[name].shape) if source.transposed else tensor
     return config, tensors
+
+
+def openfold3_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return tensors by OpenFold3's names and in its shapes, given those by ours; the inverse of `translate`.
+
+    Tensors that OpenFold3's layers do not have are left out; parameters among them are zeros.
+    """
+    result = {}
+    for name, tensor in tensors.items():
+        source = source_of(name, tuple(tensor.shape))
+        if source.name is not None:
+            result[source.name] = tensor.reshape(source.shape[::-1]).T if source.transposed else tensor
+    return result
 
 
 def recognise(names: Iterable[str]) -> AlphaFold3Config:
@@ -220,20 +233,6 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def check_sha256(path: Path, expected: str) -> None:
-    """Compare the SHA-256 of a file.
-
-    Raises:
-        ParametersMissing: the file does not exist.
-        ParametersError: the file differs from the published one.
-    """
-    if not path.exists():
-        raise ParametersMissing(f"{path}: no such file", _REMEDY)
-    found = sha256_of(path)
-    if found != expected.lower():
-        raise ParametersError(f"its SHA-256 is {found} instead of {expected}", path)
 
 
 def _read_tensors(path: Path) -> dict[str, torch.Tensor]:

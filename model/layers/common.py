@@ -1,9 +1,7 @@
 """Layers shared by all parts of the network.
 
-Parameters have the names and shapes of DeepMind's files (a linear layer has `weights` [in, out]), so that a
-network's own state lists the keys that a parameter file must have; see
-`model.checkpoints.deepmind.parameter_key`. A module that calls a fused operation gathers its parameters in
-`operands`, once, on first use.
+A linear layer has `weights` [in, out], the transpose of those of torch. A module that calls a fused operation
+gathers its parameters in `operands`, once, on first use. `model.checkpoints` translates the names of files.
 """
 
 from functools import cached_property
@@ -69,13 +67,13 @@ class Attention(nn.Module):
     def __init__(self, channels: int, heads: int, width: int, *, shared_key: bool = False) -> None:
         super().__init__()
         key = (channels, width) if shared_key else (channels, heads, width)
-        self.query_w = parameter(channels, heads, width)
-        self.key_w = parameter(*key)
-        self.value_w = parameter(*key)
-        self.gating_w = parameter(channels, heads, width)
-        self.gating_b = parameter(heads, width)
-        self.output_w = parameter(heads, width, channels)
-        self.output_b = parameter(channels)
+        self.query = parameter(channels, heads, width)
+        self.key = parameter(*key)
+        self.value = parameter(*key)
+        self.gating = parameter(channels, heads, width)
+        self.gating_bias = parameter(heads, width)
+        self.output = parameter(heads, width, channels)
+        self.output_bias = parameter(channels)
 
 
 class Transition(nn.Module):

@@ -176,7 +176,7 @@ def _run_outer_product_first(
     # free the factors
     del finish_outer_product_mean
     attention = block.msa_row_attention_with_pair_bias
-    state.bias = shard.pair.start_bias(pair, attention.feat_2d_norm, attention.feat_2d_weights)
+    state.bias = shard.pair.start_bias(pair, attention.pair_norm, attention.pair_bias)
     state.columns = _attend(block, shard, state)
     bias = multiply_pairs(block, shard.pair, pair)
     if not stays_in_columns:
@@ -192,7 +192,7 @@ def _attend(block: EvoformerBlock, shard: MsaShard, state: _State) -> torch.Tens
         attention = block.msa_row_attention_with_pair_bias
         pair = state.pair.wait()
         state.pair = Pending.done(pair)
-        state.bias = shard.pair.start_bias(pair, attention.feat_2d_norm, attention.feat_2d_weights)
+        state.bias = shard.pair.start_bias(pair, attention.pair_norm, attention.pair_bias)
     pending_rows, state.rows = state.rows, None
     pending_bias, state.bias = state.bias, None
     assert pending_rows is not None
@@ -206,7 +206,7 @@ def _start_column_bias(
 ) -> Pending[torch.Tensor]:
     """Start to compute the bias of a block's attention along MSA rows from columns of pairs [N, n, Z]."""
     attention = block.msa_row_attention_with_pair_bias
-    return shard.start_column_bias(pair_columns, attention.feat_2d_norm, attention.feat_2d_weights)
+    return shard.start_column_bias(pair_columns, attention.pair_norm, attention.pair_bias)
 
 
 def start_outer_product_mean(
@@ -249,7 +249,7 @@ def multiply_pairs(block: EvoformerBlock, shard: PairShard, pair: torch.Tensor) 
     shard.multiply(block.triangle_multiplication_outgoing, pair)
     shard.multiply(block.triangle_multiplication_incoming, pair)
     attention = block.triangle_attention_starting_node
-    return shard.start_bias(pair, attention.query_norm, attention.feat_2d_weights)
+    return shard.start_bias(pair, attention.query_norm, attention.pair_bias)
 
 
 def finish_pairs(block: EvoformerBlock, shard: PairShard, pair_columns: torch.Tensor) -> None:

@@ -93,7 +93,7 @@ class PairShard:
         """
         residues, rank = self.residues, self.group.rank
         if bias is None:
-            bias = self.start_bias(pair, module.query_norm, module.feat_2d_weights)
+            bias = self.start_bias(pair, module.query_norm, module.pair_bias)
         columns = pair.new_empty(residues.total, residues.counts[rank], pair.shape[2])
         gathered_bias, exchanges = bias.wait(), []
         for index in range(PIECES):
@@ -111,7 +111,7 @@ class PairShard:
     def attend_ending(self, module: TriangleAttention, columns: torch.Tensor) -> None:
         """Add triangle attention around the ending node to columns [N, n, C] in place."""
         rows = columns.transpose(0, 1)  # [n, N, C], of the transposed pair representation
-        bias = self.start_bias(rows, module.query_norm, module.feat_2d_weights)
+        bias = self.start_bias(rows, module.query_norm, module.pair_bias)
         module.kernels.add_attention(rows, module.operands, self.mask, bias.wait())
 
     def to_rows(self, columns: torch.Tensor, pair: torch.Tensor) -> Pending[torch.Tensor]:

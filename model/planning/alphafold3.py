@@ -6,13 +6,15 @@ biases are all proportional to the square of the number of tokens.
 """
 
 import functools
+import math
 from dataclasses import dataclass
 
 import torch
 
 from cuda.fused.chunking import CPU_BUDGET, DEVICE_BUDGET
-from model.alphafold3.config import ELEMENTS, NAME_CHARACTERS, RESIDUE_TYPES, AlphaFold3Config
+from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.network import AlphaFold3
+from msa.base.network_inputs import ALL_ATOM
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,10 @@ def _atom_numbers(config: AlphaFold3Config, atoms: int, samples: int) -> int:
 
 
 def _input_bytes(tokens: int, atoms: int, rows: int, templates: int, dtype_bytes: int) -> int:
-    """Return the bytes of `AlphaFold3Inputs`: one-hot tensors are bytes, all others numbers."""
-    bins, directions = 39, 3
-    alignment = rows * tokens * (RESIDUE_TYPES + 3 * dtype_bytes)
-    template = templates * tokens * (tokens * (bins + directions) * dtype_bytes + RESIDUE_TYPES)
-    reference = atoms * (ELEMENTS + NAME_CHARACTERS + 8 * dtype_bytes)
-    return alignment + template + reference + tokens**2 * dtype_bytes
+    """Return the bytes of the inputs in the types in which the network reads them."""
+    sizes = {"N": tokens, "A": atoms, "S": rows, "T": templates}
+    item_bytes = {"index": 8, "number": dtype_bytes}  # flags and one-hot classes are bytes
+    return sum(math.prod(x.shape(sizes)) * item_bytes.get(x.kind or "", 1) for x in ALL_ATOM.values())
 
 
 @functools.lru_cache(maxsize=8)

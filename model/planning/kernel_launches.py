@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from model.alphafold2.modules.config import ModelConfig
-from model.alphafold2.modules.embedders import MSA_FEATURES, TARGET_FEATURES, Features
+from model.alphafold2.modules.embedders import Features
 from model.alphafold2.multimer.inputs import TARGET_CODES
 from model.alphafold2.network import AlphaFold
 from model.layers.kernels import Kernels
+from msa.base.network_inputs import MONOMER
 
 # numbers of residues: a multiple of the padding, one that is not, one that fills a tile of positions, and one
 # that needs the attention kernel for long rows
@@ -100,24 +101,17 @@ def _small_network(config: ModelConfig, dtype: torch.dtype, kernels: Kernels) ->
 
 def _features(config: ModelConfig, residues: int, templates: int) -> Features:
     """Return all-zero features for `AlphaFold.forward`; those of multimer networks have at least one slot."""
-    features = {
-        "aatype": torch.zeros(residues, dtype=torch.int64),
-        "residue_index": torch.zeros(residues, dtype=torch.int64),
-        "target_feat": torch.zeros(residues, TARGET_FEATURES if config.multimer is None else TARGET_CODES),
-        "msa_feat": torch.zeros(SHALLOW, residues, MSA_FEATURES),
-        "extra_msa": torch.zeros(SHALLOW, residues, dtype=torch.int64),
-        "extra_has_deletion": torch.zeros(SHALLOW, residues),
-        "extra_deletion_value": torch.zeros(SHALLOW, residues),
-    }
     slots = templates if config.multimer is None else max(1, templates)
+    sizes = {"N": residues, "S": SHALLOW, "E": SHALLOW, "T": slots}
+    features = {
+        name: torch.zeros(array.shape(sizes), dtype=torch.int64 if array.kind == "index" else torch.float32)
+        for name, array in MONOMER.items()
+        if array.kind in ("index", "number") and (slots or not name.startswith("template_"))
+    }
     if slots:
-        features |= {
-            "template_aatype": torch.zeros(slots, residues, dtype=torch.int64),
-            "template_all_atom_positions": torch.zeros(slots, residues, 37, 3),
-            "template_all_atom_masks": torch.zeros(slots, residues, 37),
-            "template_mask": torch.full((slots,), float(templates > 0)),
-        }
+        features["template_mask"] += templates > 0
     if config.multimer is not None:
+        features["target_feat"] = torch.zeros(residues, TARGET_CODES)
         features |= dict.fromkeys(("asym_id", "entity_id", "sym_id"), features["aatype"])
         features["template_chains"] = features["template_aatype"]
         features["template_weights"] = torch.ones(slots)

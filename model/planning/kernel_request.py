@@ -1,11 +1,9 @@
 """Messages between a run and the process that compiles its kernels."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from model.alphafold2.modules.config import ModelConfig
-from model.dataclass_mapping import from_mapping
 
 
 @dataclass(frozen=True)
@@ -25,18 +23,6 @@ class KernelRequest:
     networks: tuple[ModelConfig, ...]
     precision: Literal["bf16", "fp32"]
     processes: int
-
-    def to_json(self) -> str:
-        """Return the request as one line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, line: str) -> "KernelRequest":
-        """Read a request from a line of `to_json`."""
-        values = json.loads(line)
-        values["capability"] = tuple(values["capability"])
-        values["networks"] = tuple(from_mapping(ModelConfig, network) for network in values["networks"])
-        return cls(**values)
 
 
 @dataclass(frozen=True)

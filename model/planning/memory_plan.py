@@ -11,11 +11,10 @@ import numpy as np
 
 from cuda.fused.chunking import CPU_BUDGET
 from model.alphafold2.modules.config import ModelConfig
-from model.alphafold2.modules.embedders import EXTRA_MSA_TYPES, MSA_FEATURES, recycling_elements
+from model.alphafold2.modules.embedders import MSA_FEATURES, extra_msa_elements, recycling_elements
 from model.alphafold2.modules.heads import PAE_BINS
 from model.alphafold2.modules.point_attention import point_attention_elements
 from model.alphafold2.modules.templates import attention_elements, embedding_elements
-from model.alphafold2.multimer.draws import MASKED_CODES
 from model.alphafold2.multimer.inputs import distinct_slots
 from model.alphafold2.multimer.templates import GEOMETRY_FEATURES
 from model.alphafold2.network import AlphaFold
@@ -23,6 +22,7 @@ from model.layers.graphs import MAX_GRAPH_RESIDUES
 from model.layers.kernels import REFERENCE
 from model.parallel.communication import Shards
 from model.parallel.triangle import exchanged_elements
+from msa.base.residues import NUM_MASKED_CODES
 
 GIB = 2**30
 # Chunk sizes in intermediate elements. Below the minimum, kernel launches take longer than the kernels; the
@@ -206,7 +206,7 @@ def _step_bytes(config: ModelConfig, size: PassSize, chunk_elements: int) -> dic
     steps = {
         # the previous pass's pair representation
         "embedding": pair + chunk(rows, length * recycling_elements(stack.pair.channels)),
-        "extra MSA": extra_msa + chunk(extra_rows, length * (2 * (EXTRA_MSA_TYPES + 2) + extra.msa.channels)),
+        "extra MSA": extra_msa + chunk(extra_rows, length * extra_msa_elements(extra.msa.channels)),
         "extra row attention": extra_msa
         + extra_update
         + pair_columns
@@ -248,7 +248,7 @@ def _sampling_bytes(size: PassSize, chunk: Callable[[int, int], int]) -> int:
     """Return the bytes that a multimer network needs to sample rows; see `_template_step_bytes`."""
     others = max(0, size.alignment_rows - size.msa_rows)
     # codes and profiles of the sampled rows; int8 codes, deletions and masks of the others
-    rows_bytes = (4 * 2 * MASKED_CODES * size.msa_rows + 9 * others) * size.residues
+    rows_bytes = (4 * 2 * NUM_MASKED_CODES * size.msa_rows + 9 * others) * size.residues
     # all of it is float32
     return rows_bytes + chunk(others, 2 * (size.residues + size.msa_rows)) * 4 // size.element_bytes
 

@@ -107,7 +107,7 @@ class RelaxResult:
             "REMARK   6 Relaxed with OpenMM in Amber ff99SB, from "
             f"{self.energy_before:.0f} to {self.energy_after:.0f} kcal/mol",
         ]
-        # as in `model.output.format_pdb`
+        # as in `model.output.pdb`
         options = gemmi.PdbWriteOptions(cryst1_record=False, seqres_records=len(structure[0]) > 1)
         return str(structure.make_pdb_string(options))
 

@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 
 from model.alphafold2.modules.config import ModelConfig
+from model.checkpoints.alphafold2 import expected_shapes
 from model.checkpoints.network_folder import (
     WEIGHTS_FILE,
     HeldOutScores,
@@ -22,8 +23,6 @@ from model.dataclass_mapping import from_mapping
 from model.replaced_files import replaced_file
 from model.training.runtime.checkpoint import MANIFEST, Progress, averaged_arrays
 from model.training.runtime.settings import Phase, TrainingSettings
-
-_ERROR_HEAD = "/predicted_aligned_error_head/"
 
 
 def package_network(
@@ -53,7 +52,7 @@ def package_network(
     arrays = averaged_arrays(checkpoint)
     if config.predicted_aligned_error and not any(phase.losses.predicted_aligned_error for phase in phases):
         config = replace(config, predicted_aligned_error=False)
-        arrays = {key: array for key, array in arrays.items() if _ERROR_HEAD not in key}
+        arrays = {key: arrays[key] for key in expected_shapes(config)}
     content = safetensors.torch.save(
         {key: torch.from_numpy(arrays[key]).bfloat16() for key in sorted(arrays)}
     )

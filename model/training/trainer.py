@@ -25,7 +25,6 @@ from model.training.data.sampling import MicroBatch, Sampler, load_batches
 from model.training.runtime.checkpoint import (
     FULL_NAME,
     MANIFEST,
-    MOMENTS,
     PORTABLE_FOLDER,
     Progress,
     load_full,
@@ -36,7 +35,7 @@ from model.training.runtime.checkpoint import (
 )
 from model.training.runtime.execution import kernels_for_device, make_execution
 from model.training.runtime.initialization import copy_trained, initialize
-from model.training.runtime.parameters import FlatParameters
+from model.training.runtime.parameters import MOMENTS, FlatParameters, adam_step
 from model.training.runtime.processes import TrainingProcesses
 from model.training.runtime.settings import Phase, TrainingSettings, learning_rate
 from model.training.runtime.step_gradient import StepGradient
@@ -47,7 +46,7 @@ METRICS = "metrics.jsonl"
 # gradient norms whose median a spike is compared with
 RECENT_NORMS = 200
 MIN_NORMS = 50
-# that `save_before_exit` waits for an update or a checkpoint to end
+# longest time that `save_before_exit` waits for an update or a checkpoint to end
 _LOCK_SECONDS = 10.0
 
 
@@ -381,7 +380,6 @@ class Trainer:
             return False
         return norm > self.settings.optimizer.spike_factor * statistics.median(self._norms)
 
-    @torch.no_grad()
     def _update(self, rate: float, count: int) -> None:
         """Make one step of Adam, and update the average.
 
@@ -389,17 +387,9 @@ class Trainer:
             rate: learning rate.
             count: number of steps since the moments were zero, this one included.
         """
-        options, flat = self.settings.optimizer, self.flat
-        gradient = flat.gradients
-        first, second = (self.moments[name] for name in MOMENTS)
-        first.lerp_(gradient, 1.0 - options.beta1)
-        second.mul_(options.beta2).addcmul_(gradient, gradient, value=1.0 - options.beta2)
-        denominator = (second / (1.0 - options.beta2**count)).sqrt_().add_(options.epsilon)
-        flat.values.addcdiv_(first, denominator, value=-rate / (1.0 - options.beta1**count))
-        # a smaller decay at first, so that the average soon forgets the initial parameters
-        num_steps = self.progress.step + 1
-        decay = min(options.ema_decay, (1.0 + num_steps) / (10.0 + num_steps))
-        flat.average.lerp_(flat.values, 1.0 - decay)
+        options = self.settings.optimizer
+        adam_step(self.flat, self.moments, rate, count, options.beta1, options.beta2, options.epsilon)
+        self.flat.update_average(options.ema_decay, self.progress.step + 1)
 
     @property
     def _stopping(self) -> bool:

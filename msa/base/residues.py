@@ -3,9 +3,11 @@
 The only table of these; every package may import it.
 """
 
-# letters of residue codes 0 to 19; code 20 is the unknown residue
+# letters of residue codes 0 to 19, and the codes of an alignment's other positions
 RESTYPES = "ARNDCQEGHILKMFPSTWYV"
-UNKNOWN = 20
+UNKNOWN, GAP, MASK = 20, 21, 22
+NUM_CODES = 22  # of an alignment: twenty residues, unknown, gap
+NUM_MASKED_CODES = 23  # of a masked alignment: the same, and mask
 
 Point = tuple[float, float, float]
 

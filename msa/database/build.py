@@ -19,6 +19,7 @@ import numpy as np
 from msa.alphabet import LETTER_BITS, decode, encode
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError, MissingError
+from msa.base.json_files import to_record
 from msa.base.progress import Progress
 from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.clusters import ClusterBuilder
@@ -32,6 +33,7 @@ from msa.database.manifest import (
     SPLIT,
     DatabaseFile,
     DatabaseManifest,
+    InputFile,
     write_manifest,
     write_split,
 )
@@ -232,7 +234,7 @@ def _build_in(
         duplicate_ids=duplicate_ids,
         oddities=dict(zip(ODDITIES, oddities.tolist(), strict=True)),
         masking={"method": "tantan"} | asdict(MaskSettings()) if settings.mask else None,
-        inputs=source.description,
+        inputs=to_record(source.description, list[InputFile]),
         built_by=_versions(),
         files={name: DatabaseFile((folder / name).stat().st_size, checksums[name]) for name in files},
         clusters=clusters,

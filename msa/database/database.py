@@ -2,7 +2,8 @@
 
 import mmap
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,14 @@ class TargetDatabase:
         manifest: content of its manifest.
         arrays: residues, offsets and lengths of all sequences. Each sequence is padded with `alphabet.PAD` to
             a multiple of four bytes.
+        companions: the other databases of a search of several, to which E-values refer as well.
     """
 
     path: Path
     manifest: DatabaseManifest
     arrays: SequenceArrays = field(repr=False)
     _files: dict[str, np.ndarray] = field(repr=False)
+    companions: tuple["TargetDatabase", ...] = field(default=(), repr=False)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "TargetDatabase":
@@ -107,13 +110,28 @@ class TargetDatabase:
 
     @property
     def total_residues(self) -> int:
-        """Residues of all sequences, without padding; in a part of a split database, of all parts."""
-        return self.manifest.residues if self.manifest.whole is None else self.manifest.whole.residues
+        """Residues of all sequences, without padding, also of other parts and of companions."""
+        own = self.manifest.residues if self.manifest.whole is None else self.manifest.whole.residues
+        return own + sum(each.total_residues for each in self.companions)
 
     @property
     def total_representatives(self) -> int:
-        """The number of representatives; in a part of a split database, of all parts."""
-        return self.representatives if self.manifest.whole is None else self.manifest.whole.representatives
+        """The number of representatives, also of other parts and of companions."""
+        whole = self.manifest.whole
+        own = self.representatives if whole is None else whole.representatives
+        return own + sum(each.total_representatives for each in self.companions)
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of each file; together they identify the content, with that of companions."""
+        own = self.manifest.checksums
+        for number, companion in enumerate(self.companions, 2):
+            own |= {f"{number}/{name}": digest for name, digest in companion.checksums.items()}
+        return own
+
+    def with_companions(self, companions: "Sequence[TargetDatabase]") -> "TargetDatabase":
+        """Return this database as one of several that are searched together."""
+        return replace(self, companions=tuple(companions))
 
     @property
     def representatives(self) -> int:

@@ -2,12 +2,16 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+import msgspec
 
 from msa import alphabet
 from msa.base.errors import InputError
+from msa.base.json_files import Count, read_json, to_record
 from msa.database.file_names import CLUSTERS as CLUSTERS
 from msa.database.file_names import MANIFEST as MANIFEST
 from msa.database.file_names import RESIDUES as RESIDUES
@@ -29,12 +33,8 @@ WHOLE_INDEX, SAMPLE, SAMPLE_LENGTHS = "whole.i64", "sample.u8", "sample_lengths.
 PART_FILES = (WHOLE_INDEX, SAMPLE, SAMPLE_LENGTHS)
 """Additional files of one part of a split database."""
 
-_SPLIT_FORMAT = "foldcli split database"
 _MAX_SPLIT_SEQUENCES = 2**31 - 1
 _CHECKSUM = "manifest_sha256"
-_OPTIONAL = ("clusters", "whole")
-_KEYS = {"files": "parts"}
-"""Keys in manifest.json of fields of DatabaseManifest with other names."""
 
 _REMARKS = {
     "empty_sequences": "records without a sequence, left out",
@@ -54,7 +54,7 @@ class DatabaseFile:
         sha256: its checksum, in hexadecimal.
     """
 
-    bytes: int
+    bytes: Count
     sha256: str
 
 
@@ -69,9 +69,9 @@ class ClusterSummary:
         table: name, without its folder, of the table that the clusters were read from.
     """
 
-    representatives: int
-    residues: int
-    largest: int
+    representatives: Count
+    residues: Count
+    largest: Count
     table: str
 
 
@@ -88,16 +88,23 @@ class WholeDatabase:
         checksums: SHA-256 of each file of the database before it was split; they identify its content.
     """
 
-    part: int
-    parts: int
-    sequences: int
-    representatives: int
-    residues: int
+    part: Count
+    parts: Count
+    sequences: Count
+    representatives: Count
+    residues: Count
     checksums: dict[str, str]
 
 
-@dataclass(frozen=True)
-class DatabaseManifest:
+class InputFile(TypedDict):
+    """A file that a database was built from; `DatabaseManifest.inputs` says more."""
+
+    name: str
+    bytes: Count
+    format: NotRequired[str]
+
+
+class DatabaseManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of manifest.json.
 
     Attributes:
@@ -116,16 +123,16 @@ class DatabaseManifest:
         whole: the database that this is a part of; None if this is a whole database.
     """
 
-    sequences: int
-    residues: int
-    masked_residues: int
-    length_quantiles: dict[str, int]
-    duplicate_ids: int
-    oddities: dict[str, int]
-    masking: dict[str, Any] | None
-    inputs: list[dict[str, Any]]
+    sequences: Count
+    residues: Count
+    masked_residues: Count
+    length_quantiles: dict[str, Count]
+    duplicate_ids: Count
+    oddities: dict[str, Count]
+    masking: dict[str, str | int | float] | None
+    inputs: list[InputFile]
     built_by: dict[str, str]
-    files: dict[str, DatabaseFile]
+    files: dict[str, DatabaseFile] = msgspec.field(name="parts")
     clusters: ClusterSummary | None = None
     whole: WholeDatabase | None = None
 
@@ -143,7 +150,7 @@ class DatabaseManifest:
 
     def remarks(self) -> list[str]:
         """Return one line for each unusual feature of the input, with its treatment and count."""
-        counts = [(self.oddities[name], text) for name, text in _REMARKS.items()]
+        counts = [(self.oddities.get(name, 0), text) for name, text in _REMARKS.items()]
         counts.append((self.duplicate_ids, "sequences with the id of an earlier one, kept"))
         return [f"{text}: {count:,}" for count, text in counts if count]
 
@@ -156,10 +163,7 @@ class DatabaseManifest:
             "mask_bit": alphabet.MASK_BIT,
             "pad_byte": alphabet.PAD,
         }
-        content = layout | {_KEYS.get(name, name): value for name, value in asdict(self).items()}
-        for name in _OPTIONAL:
-            if content[name] is None:
-                del content[name]
+        content: dict[str, Any] = layout | msgspec.to_builtins(self)
         return content | {_CHECKSUM: _content_sha256(content)}
 
 
@@ -185,13 +189,13 @@ def read_manifest(folder: Path) -> DatabaseManifest:
     """
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
     except FileNotFoundError:
         if (folder / SPLIT).is_file():
             raise InputError(_describe_split(folder), folder) from None
         raise InputError(f"not a target database: no {MANIFEST} in the folder", folder) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"damaged manifest: not valid JSON ({error})", path) from error
+    except ValueError as error:
+        raise InputError(f"damaged manifest: {error}", path) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError("not the manifest of a target database", path)
     version = content.get("format_version")
@@ -208,41 +212,26 @@ def read_manifest(folder: Path) -> DatabaseManifest:
     expected = content.pop(_CHECKSUM, None)
     if expected is not None and expected != _content_sha256(content):
         raise InputError("damaged manifest: its content differs from its checksum", path)
+    files: tuple[str, ...] = FILES
+    if version == CLUSTERS_VERSION or "clusters" in content:
+        files += CLUSTER_FILES
+    if version == FORMAT_VERSION:
+        files += PART_FILES
     try:
-        names = [field.name for field in fields(DatabaseManifest) if field.name not in _OPTIONAL]
-        values = {name: content[_KEYS.get(name, name)] for name in names}
-        files: tuple[str, ...] = FILES
-        if version == CLUSTERS_VERSION or "clusters" in content:
-            values["clusters"], files = ClusterSummary(**content["clusters"]), files + CLUSTER_FILES
-        if version == FORMAT_VERSION:
-            values["whole"], files = WholeDatabase(**content["whole"]), files + PART_FILES
-        values["files"] = {name: DatabaseFile(**values["files"][name]) for name in files}
-        manifest = DatabaseManifest(**values)
-        _check_types(manifest)
-        _check_sizes(manifest, path)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"damaged manifest: {error} is missing or malformed", path) from error
+        manifest = to_record(content, DatabaseManifest)
+        manifest = msgspec.structs.replace(manifest, files=select_files(manifest.files, files))
+    except ValueError as error:
+        raise InputError(f"damaged manifest: {error}", path) from error
+    _check_sizes(manifest, path)
     return manifest
 
 
-def _check_types(manifest: DatabaseManifest) -> None:
-    """Raise TypeError if a value that foldcli uses is not of its type."""
-    counts = [manifest.sequences, manifest.residues, manifest.masked_residues, manifest.duplicate_ids]
-    counts += [manifest.oddities[name] for name in _REMARKS] + list(manifest.length_quantiles.values())
-    counts += [file.bytes for file in manifest.files.values()]
-    if (clusters := manifest.clusters) is not None:
-        counts += [clusters.representatives, clusters.residues, clusters.largest]
-    if (whole := manifest.whole) is not None:
-        counts += [whole.part, whole.parts, whole.sequences, whole.representatives, whole.residues]
-    if not all(type(number) is int and number >= 0 for number in counts):
-        raise TypeError("a number")
-    texts = [*manifest.built_by.values(), *(file.sha256 for file in manifest.files.values())]
-    texts += [source["name"] for source in manifest.inputs]
-    texts += [] if whole is None else whole.checksums.values()
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a string")
-    if manifest.masking is not None and not isinstance(manifest.masking["method"], str):
-        raise TypeError("'masking'")
+def select_files(parts: dict[str, DatabaseFile], names: Sequence[str]) -> dict[str, DatabaseFile]:
+    """Return the entries of a manifest for some files; raises ValueError if one is missing."""
+    for name in names:
+        if name not in parts:
+            raise ValueError(f"parts: {name} is missing")
+    return {name: parts[name] for name in names}
 
 
 def _check_sizes(manifest: DatabaseManifest, path: Path) -> None:
@@ -286,20 +275,23 @@ def part_name(part: int, parts: int) -> str:
     return f"{part}-of-{parts}"
 
 
+class _SplitDescription(msgspec.Struct, tag_field="format", tag="foldcli split database"):
+    """The content of split.json; the counts are those of the whole database."""
+
+    format_version: Literal[1]
+    parts: Annotated[int, msgspec.Meta(ge=1, le=_MAX_SPLIT_SEQUENCES)]
+    sequences: Count
+    residues: Count
+
+
 def write_split(folder: Path, whole: DatabaseManifest, parts: int) -> None:
     """Write the description of a split database into its folder.
 
     Raises:
         OSError: the file cannot be written.
     """
-    content = {
-        "format": _SPLIT_FORMAT,
-        "format_version": 1,
-        "parts": parts,
-        "sequences": whole.sequences,
-        "residues": whole.residues,
-    }
-    (folder / SPLIT).write_text(json.dumps(content, indent=2) + "\n")
+    content = _SplitDescription(1, parts, whole.sequences, whole.residues)
+    (folder / SPLIT).write_text(json.dumps(msgspec.to_builtins(content), indent=2) + "\n")
 
 
 def split_folders(folder: Path) -> list[Path]:
@@ -310,14 +302,11 @@ def split_folders(folder: Path) -> list[Path]:
     """
     path = folder / SPLIT
     try:
-        content = json.loads(path.read_bytes())
-        parts = content["parts"] if content["format"] == _SPLIT_FORMAT else None
+        parts = read_json(path, _SplitDescription).parts
     except OSError:
         return []
-    except (ValueError, LookupError, TypeError, RecursionError):
-        parts = None
-    if type(parts) is not int or not 1 <= parts <= _MAX_SPLIT_SEQUENCES:
-        raise InputError("damaged description of a split database", path)
+    except ValueError as error:
+        raise InputError(f"damaged description of a split database: {error}", path) from None
     return [folder / part_name(part, parts) for part in range(1, parts + 1)]
 
 

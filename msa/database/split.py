@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from msa.alphabet import MASK_BIT
@@ -135,7 +136,7 @@ def _write_part(whole: TargetDatabase, folder: Path, part: int, parts: int) -> D
     writer.write_array(SAMPLE, sample.residues, "u1")
     writer.write_array(SAMPLE_LENGTHS, sample.lengths, "<i4")
     total, sorted_lengths = int(lengths.sum(dtype=np.int64)), np.sort(lengths)
-    manifest = replace(
+    manifest = msgspec.structs.replace(
         whole.manifest,
         sequences=len(indices),
         residues=total,

@@ -13,20 +13,23 @@ import os
 import zipfile
 from collections.abc import Iterator
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Annotated, Final, Literal
 
+import msgspec
 import numpy as np
 
 from msa.alphabet import LETTERS, decode
 from msa.base.array_archive import read_array, write_array
 from msa.base.errors import InputError
+from msa.base.json_files import parse_json, to_record
 from msa.engines.query_profile import QueryProfile
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord, clean_header
 from msa.profile.matrices import BLOSUM62, PROFILE_COLUMNS
 from msa.profile.pssm import ProfileQuery
 
-FORMAT, VERSION = "foldcli profiles", 1
+FORMAT = "foldcli profiles"
+VERSION: Final = 1
 _MAGIC = b"PK\x03\x04"
 _MAX_LENGTH = 1 << 24
 _NOT_PROFILES = "not a file of profiles saved by --save-profile"
@@ -35,6 +38,30 @@ _NOT_PROFILES = "not a file of profiles saved by --save-profile"
 def is_profile_archive(data: bytes) -> bool:
     """Return whether this is the content of a NumPy archive."""
     return data.startswith(_MAGIC)
+
+
+class _Entry(msgspec.Struct):
+    """A profile in the description of a file."""
+
+    header: str
+    length: Annotated[int, msgspec.Meta(ge=1, le=_MAX_LENGTH)]
+    of_family: bool
+    sha256: str
+
+    def checksum(self, codes: np.ndarray, profile: np.ndarray) -> str:
+        """Return the SHA-256 of the other values and the arrays."""
+        values = {"header": self.header, "length": self.length, "of_family": self.of_family}
+        text = json.dumps(values, sort_keys=True).encode()
+        return hashlib.sha256(text + codes.tobytes() + profile.tobytes()).hexdigest()
+
+
+class _Description(msgspec.Struct, tag_field="format", tag=FORMAT):
+    """The content of `about`."""
+
+    version: Literal[1]
+    alphabet: str
+    matrix: str
+    profiles: Annotated[list[_Entry], msgspec.Meta(min_length=1)]
 
 
 class ProfileWriter:
@@ -48,7 +75,7 @@ class ProfileWriter:
     def __init__(self, stream: IO[bytes], matrix: str = BLOSUM62) -> None:
         self._matrix = matrix
         self._archive = zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED)
-        self._entries: list[dict[str, Any]] = []
+        self._entries: list[_Entry] = []
 
     def __enter__(self) -> "ProfileWriter":
         return self
@@ -60,13 +87,7 @@ class ProfileWriter:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            about = {
-                "format": FORMAT,
-                "version": VERSION,
-                "alphabet": LETTERS,
-                "matrix": self._matrix,
-                "profiles": self._entries,
-            }
+            about = msgspec.to_builtins(_Description(VERSION, LETTERS, self._matrix, self._entries))
             write_array(self._archive, "about", np.frombuffer(json.dumps(about).encode(), np.uint8))
         self._archive.close()
 
@@ -79,11 +100,12 @@ class ProfileWriter:
             of_family: whether the profile was computed from a family of sequences.
         """
         number = len(self._entries)
-        entry = {"header": query.header, "length": len(profile.codes), "of_family": of_family}
+        entry = _Entry(query.header, len(profile.codes), of_family, "")
         scores = profile.profile.astype("<i2")
         write_array(self._archive, f"residues_{number}", profile.codes)
         write_array(self._archive, f"profile_{number}", scores)
-        self._entries.append(entry | {"sha256": _checksum(entry, profile.codes, scores)})
+        entry.sha256 = entry.checksum(profile.codes, scores)
+        self._entries.append(entry)
 
 
 def read_profiles(path: str | os.PathLike[str], matrix: str = BLOSUM62) -> list[ProfileQuery]:
@@ -108,11 +130,9 @@ def parse_profiles(data: bytes, name: str, matrix: str = BLOSUM62) -> Iterator[P
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             about = _read_about(archive, name)
-            if about["matrix"] != matrix:
-                raise InputError(
-                    f"saved by a search with --matrix {about['matrix']}; use the same matrix", name
-                )
-            for number, entry in enumerate(about["profiles"]):
+            if about.matrix != matrix:
+                raise InputError(f"saved by a search with --matrix {about.matrix}; use the same matrix", name)
+            for number, entry in enumerate(about.profiles):
                 yield _read_profile(archive, number, entry, name)
     except InputError as error:
         if error.path is not None:
@@ -123,10 +143,10 @@ def parse_profiles(data: bytes, name: str, matrix: str = BLOSUM62) -> Iterator[P
         raise InputError(f"damaged profiles: {reason:.200}", name) from None
 
 
-def _read_about(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
+def _read_about(archive: zipfile.ZipFile, name: str) -> _Description:
     if "about.npy" not in archive.namelist():
         raise InputError(_NOT_PROFILES, name)
-    about = json.loads(read_array(archive, "about", np.uint8, (-1,)).tobytes())
+    about = parse_json(read_array(archive, "about", np.uint8, (-1,)).tobytes())
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise InputError(_NOT_PROFILES, name)
     version = about.get("version")
@@ -134,28 +154,19 @@ def _read_about(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
         raise InputError(
             f"version {version} is newer than this foldcli reads ({VERSION}): update foldcli", name
         )
-    if version != VERSION or about.get("alphabet") != LETTERS or not about.get("profiles"):
-        raise ValueError("invalid description")
-    return about
+    description = to_record(about, _Description)
+    if description.alphabet != LETTERS:
+        raise ValueError("unknown residue alphabet")
+    return description
 
 
-def _read_profile(archive: zipfile.ZipFile, number: int, entry: dict[str, Any], name: str) -> ProfileQuery:
-    length = entry["length"]
-    if not isinstance(length, int) or not 0 < length <= _MAX_LENGTH:
-        raise ValueError(f"profile {number} has the length {length!r:.40}")
-    codes = read_array(archive, f"residues_{number}", np.uint8, (length,))
-    profile = read_array(archive, f"profile_{number}", np.dtype("<i2"), (length, PROFILE_COLUMNS))
-    header = clean_header(str(entry["header"]))
-    of_family = entry["of_family"] is True
-    checked = {"header": entry["header"], "length": length, "of_family": of_family}
-    if entry["sha256"] != _checksum(checked, codes, profile):
+def _read_profile(archive: zipfile.ZipFile, number: int, entry: _Entry, name: str) -> ProfileQuery:
+    codes = read_array(archive, f"residues_{number}", np.uint8, (entry.length,))
+    profile = read_array(archive, f"profile_{number}", np.dtype("<i2"), (entry.length, PROFILE_COLUMNS))
+    header = clean_header(entry.header)
+    if entry.sha256 != entry.checksum(codes, profile):
         raise ValueError(f"the SHA-256 of the profile of {header[:40]!r} does not match")
     if np.any(codes >= len(LETTERS)):
         raise ValueError(f"the profile of {header[:40]!r} has an invalid residue")
     source = f"an earlier search, saved in {name}"
-    return ProfileQuery(header, decode(codes), profile.astype(np.int16), source, of_family)
-
-
-def _checksum(entry: dict[str, Any], codes: np.ndarray, profile: np.ndarray) -> str:
-    text = json.dumps(entry, sort_keys=True).encode()
-    return hashlib.sha256(text + codes.tobytes() + profile.tobytes()).hexdigest()
+    return ProfileQuery(header, decode(codes), profile.astype(np.int16), source, entry.of_family)

@@ -29,7 +29,7 @@ _OTHER_RESIDUES = {"HSE": "OD", "HIP": "P"}
 _CIF_START = re.compile(rb"\s*(#[^\n]*\s*)*data_", re.IGNORECASE)
 _PDB_RECORD = re.compile(rb"^(ATOM  |HETATM|HEADER|MODEL )", re.MULTILINE)
 # gemmi reports the position of an error in a string as "string:LINE:COLUMN(OFFSET): reason"
-_GEMMI_LOCATION = re.compile(r"^string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
+GEMMI_LOCATION = re.compile(r"string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_BOND = 2.5  # Å, between C and N of bonded residues
 _MAX_STEP = 4.0  # Å, between CA atoms of neighbouring residues
@@ -55,8 +55,13 @@ class StructureFile:
     remarks: list[str] = field(default_factory=list)
 
 
-def read_structure(path: str | os.PathLike[str]) -> StructureFile:
+def read_structure(path: str | os.PathLike[str], keep_modified: bool = False) -> StructureFile:
     """Read an mmCIF or PDB file, compressed or not, recognised by its content.
+
+    Args:
+        path: the file.
+        keep_modified: keep the names and atoms of modified amino acids, instead of those of the amino acids
+            that they derive from.
 
     Raises:
         InputError: the file is not a structure, or is damaged.
@@ -85,12 +90,14 @@ def read_structure(path: str | os.PathLike[str]) -> StructureFile:
             remarks += _divide_molecules(structure, names)
         else:
             raise InputError("neither an mmCIF nor a PDB file", path)
+    except InputError:
+        raise
     except (ValueError, RuntimeError, IndexError) as error:
         line, reason = None, " ".join(str(error).split())
-        if match := _GEMMI_LOCATION.match(reason):
+        if match := GEMMI_LOCATION.match(reason):
             line, reason = int(match[1]), match[2]
         raise InputError(f"cannot be read: {reason}", path, line) from None
-    remarks += _rename_residues(structure)
+    remarks += _rename_residues(structure, keep_modified)
     structure.setup_entities()
     return StructureFile(structure, release_date, remarks)
 
@@ -381,8 +388,12 @@ def _describe_molecules(structure: gemmi.Structure, names: dict[str, tuple[str, 
     return remarks
 
 
-def _rename_residues(structure: gemmi.Structure) -> list[str]:
+def _rename_residues(structure: gemmi.Structure, keep_modified: bool) -> list[str]:
     """Give modified residues, and those with names of force fields, the names of their amino acids.
+
+    Args:
+        structure: the structure.
+        keep_modified: rename only those with names of force fields.
 
     Returns:
         Lines about the replaced and the unknown residues of the first model.
@@ -401,7 +412,7 @@ def _rename_residues(structure: gemmi.Structure) -> list[str]:
                     others.add(name)
                 if new is None:
                     unknown += [where] if number == 0 else []
-                elif new != name:
+                elif new != name and (name in FORCE_FIELD_NAMES or not keep_modified):
                     _rename(residue, new)
                     if number == 0:
                         replaced[where] = new

@@ -19,7 +19,7 @@ from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.completion import in_order_of_completion
 from msa.search.families.family import Family, initial_profile
-from msa.search.families.family_processes import FamilyProcesses, family_processes
+from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch
 
 if TYPE_CHECKING:
@@ -159,9 +159,10 @@ class IteratedSearch:
         settings = self.settings
         count = min(settings.threads // 2, _MAX_FAMILY_PROCESSES)
         worthwhile = settings.num_iterations > 1 and queries >= _MIN_PROCESS_QUERIES and count > 0
-        if not worthwhile or not self.engine.drives_gpus:
+        # a process opens the database alone, without companions
+        if not worthwhile or not self.engine.drives_gpus or self.database.companions:
             return contextlib.nullcontext()
-        return family_processes(self.database, replace(settings, threads=1), count)
+        return contextlib.closing(FamilyProcesses(self.database, replace(settings, threads=1), count))
 
     @contextlib.contextmanager
     def _family_threads(self) -> Iterator[ThreadPoolExecutor]:

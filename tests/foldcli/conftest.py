@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from model.alphafold2.modules.config import model_config
-from model.alphafold2.parameters import expected_shapes
+from model.checkpoints.alphafold2 import expected_shapes
 
 Npz = Callable[[str], bytes]
 

@@ -40,7 +40,7 @@ from foldcli.inputs.cached_targets import CacheIndex, read_complex_entry
 from foldcli.params.archive import unpack
 from foldcli.params.manifest import ArchiveRecord, FileRecord, ParameterManifest, read_manifest
 from model.alphafold2.modules.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig
-from model.alphafold2.parameters import load_npz, random_parameters
+from model.checkpoints.alphafold2 import load_npz, random_parameters
 from model.checkpoints.deepmind import foreign_bytes, parameter_errors
 from model.errors import ConfigError
 from model.training.runtime.settings import read_settings

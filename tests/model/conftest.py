@@ -11,7 +11,7 @@ import torch
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from tests.networks import tiny_multimer, tiny_network
 
 
@@ -59,7 +59,7 @@ def tiny_multimer_config() -> ModelConfig:
 @pytest.fixture(scope="session")
 def tiny(tiny_config: ModelConfig) -> AlphaFold:
     """Return the tiny network with random parameters."""
-    return AlphaFold.from_parameters(tiny_config, random_parameters(tiny_config))
+    return build_network(tiny_config, random_parameters(tiny_config))
 
 
 class FeatureMaker:

@@ -10,9 +10,8 @@ import torch
 from foldcli.families.alphafold2_networks import start_within
 from foldcli.pipeline.network.device import NetworkMemory
 from model.alphafold2.modules.config import model_config
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import RecyclingSettings, feature_tensors, predict, start_prediction
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.errors import OutOfMemory
 from model.prediction import Prediction
 from tests.model.gpu_passes import check_peak_memory, synchronisation_fails
@@ -27,7 +26,7 @@ def test_passes_do_not_synchronise_with_the_gpu(
     make_features: Any, name: str, templates: int, kernels: str
 ) -> None:
     config = model_config(name).with_blocks(1, 1)
-    network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, kernels)
+    network = build_network(config, random_parameters(config), GPU, torch.bfloat16, kernels)
     features = make_features(residues=40, templates=templates, iterations=2)
     features["extra_msa_mask"][:, -1] = 0
     with torch.inference_mode():
@@ -46,7 +45,7 @@ def test_passes_do_not_synchronise_with_the_gpu(
 
 def test_predictions_that_overlap_equal_separate_ones(make_features: Any) -> None:
     config = model_config("model_3_ptm").with_blocks(1, 2)
-    network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
+    network = build_network(config, random_parameters(config), GPU, torch.bfloat16, "fused")
     targets = [make_features(residues=n, iterations=3) for n in (90, 40, 200, 40)]
     settings = RecyclingSettings(2)
     expected = [predict(network, features, settings) for features in targets]
@@ -71,7 +70,7 @@ def test_threads_predict_on_a_gpu_that_is_not_their_current_one(make_features: A
     features = make_features(residues=60, iterations=3)
     devices = [torch.device("cuda", index) for index in (0, 1)]
     networks = [
-        AlphaFold.from_parameters(config, random_parameters(config), device, torch.bfloat16, "fused")
+        build_network(config, random_parameters(config), device, torch.bfloat16, "fused")
         for device in devices
     ]
     # the current device of a new thread is the first GPU; the third pass replays graphs
@@ -86,14 +85,14 @@ def test_threads_predict_on_a_gpu_that_is_not_their_current_one(make_features: A
 
 def test_peak_memory_is_within_the_plan(make_features: Any) -> None:
     config = model_config("model_3_ptm").with_blocks(1, 1)
-    network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
+    network = build_network(config, random_parameters(config), GPU, torch.bfloat16, "fused")
     features = make_features(residues=700, rows=60, extra=400, iterations=2)
     check_peak_memory(network, features)
 
 
 def test_target_that_does_not_fit_leaves_the_gpu_usable(make_features: Any) -> None:
     config = model_config("model_3_ptm").with_blocks(1, 1)
-    network = AlphaFold.from_parameters(config, random_parameters(config), GPU, torch.bfloat16, "fused")
+    network = build_network(config, random_parameters(config), GPU, torch.bfloat16, "fused")
     long, short = (make_features(residues=n, iterations=1) for n in (900, 60))
     torch.cuda.empty_cache()
     memory = NetworkMemory("cuda:0", torch.cuda.memory_allocated() + 2**29)

@@ -9,8 +9,8 @@ import torch
 
 from model.alphafold2.modules.config import MODEL_NAMES, ModelConfig, model_config
 from model.alphafold2.network import AlphaFold, PassOutput
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import feature_tensors
+from model.checkpoints.alphafold2 import build_network, random_parameters
 
 CPU = torch.device("cpu")
 
@@ -115,9 +115,7 @@ def test_recycled_state_changes_the_output(tiny: AlphaFold, make_features: Any) 
 
 def test_bfloat16_network_is_close_to_float32(tiny_config: ModelConfig, make_features: Any) -> None:
     arrays = random_parameters(tiny_config)
-    networks = [
-        AlphaFold.from_parameters(tiny_config, arrays, dtype=t) for t in (torch.float32, torch.bfloat16)
-    ]
+    networks = [build_network(tiny_config, arrays, dtype=t) for t in (torch.float32, torch.bfloat16)]
     tensors = feature_tensors(make_features(templates=2), 0, CPU)
     with torch.inference_mode():
         full, half = (network(tensors) for network in networks)
@@ -129,7 +127,7 @@ def test_bfloat16_network_is_close_to_float32(tiny_config: ModelConfig, make_fea
 
 def test_network_without_pae_head(tiny_config: ModelConfig, make_features: Any) -> None:
     config = replace(tiny_config, predicted_aligned_error=False, template=None)
-    network = AlphaFold.from_parameters(config, random_parameters(config))
+    network = build_network(config, random_parameters(config))
     with torch.inference_mode():
         results = network(feature_tensors(make_features(), 0, CPU))
     assert not any("aligned_error" in name for name in results)
@@ -140,7 +138,7 @@ def test_network_without_pae_head(tiny_config: ModelConfig, make_features: Any) 
 
 def test_float32_parameters_on_the_cpu_share_memory(tiny_config: ModelConfig) -> None:
     arrays = random_parameters(tiny_config)
-    network = AlphaFold.from_parameters(tiny_config, arrays)
+    network = build_network(tiny_config, arrays)
     pointers = {array.ctypes.data for array in arrays.values()}
     assert network.evoformer.single_activations.weights.data_ptr() in pointers
     assert sum(p.numel() for p in network.parameters()) == sum(a.size for a in arrays.values())

@@ -23,7 +23,7 @@ def ours(parity: ModuleType, parity_data: ModuleType) -> Results:
     results = {}
     for name in SETS:
         with np.load(parity_data.DATA / f"{name.split('_ptm_')[0]}_features.npz") as features:
-            results[name] = parity.run_iterations(parity.build_network(name), dict(features))
+            results[name] = parity.run_iterations(parity.parity_network(name), dict(features))
     return results
 
 

@@ -1,21 +1,22 @@
 """The structure library: chains of known structure that can be searched; docs/templates.md has the format."""
 
 import os
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from features.templates.library.chains import TemplateChain, complete_atoms
 from features.templates.library.coordinate_codec import decode_coordinates
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError, MissingError
-from msa.base.json_files import read_json
+from msa.base.json_files import Count, read_json, to_record
 from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
-from msa.database.manifest import MANIFEST, DatabaseFile
+from msa.database.manifest import MANIFEST, DatabaseFile, select_files
 
 FORMAT = "foldcli structure library"
 FORMAT_VERSION = 1
@@ -49,9 +50,9 @@ class LibraryManifest:
         remarks: by the path of a structure file, what was renamed, divided or left out.
     """
 
-    chains: int
-    residues: int
-    units_per_angstrom: int
+    chains: Count
+    residues: Count
+    units_per_angstrom: Annotated[int, msgspec.Meta(ge=1, le=1000)]
     backbone_only: bool
     dated_chains: int
     files: int
@@ -204,27 +205,17 @@ def read_library_manifest(folder: Path) -> LibraryManifest:
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"not a structure library: no {MANIFEST} in it", folder) from None
     except ValueError as error:
-        raise InputError(f"damaged manifest: not valid JSON ({error})", path) from error
+        raise InputError(f"damaged manifest: {error}", path) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError("not the manifest of a structure library", path)
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise InputError(f"format version {version!r}: this foldcli reads {FORMAT_VERSION}", path)
     try:
-        content.setdefault("remarks", {})  # libraries of earlier versions have none
-        values = {item.name: content[item.name] for item in fields(LibraryManifest)}
-        values["parts"] = {name: DatabaseFile(**values["parts"][name]) for name in PARTS}
-        if not isinstance(values["units_per_angstrom"], int) or not 1 <= values["units_per_angstrom"] <= 1000:
-            raise TypeError("units_per_angstrom")
-        if not isinstance(values["chains"], int) or not isinstance(values["backbone_only"], bool):
-            raise TypeError("chains or backbone_only")
-        if not all(
-            isinstance(part.bytes, int) and isinstance(part.sha256, str) for part in values["parts"].values()
-        ):
-            raise TypeError("parts")
-        return LibraryManifest(**values)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"damaged manifest: {error} is missing or malformed", path) from error
+        manifest = to_record(content, LibraryManifest)
+        return replace(manifest, parts=select_files(manifest.parts, PARTS))
+    except ValueError as error:
+        raise InputError(f"damaged manifest: {error}", path) from error
 
 
 def is_library(path: str | os.PathLike[str]) -> bool:

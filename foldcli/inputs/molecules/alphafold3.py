@@ -32,7 +32,7 @@ from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 
-_JOB_KEYS = (
+JOB_KEYS = (
     "name", "modelSeeds", "sequences", "bondedAtomPairs", "userCCD", "userCCDPath", "dialect", "version",
 )  # fmt: skip
 _VERSIONS = {"alphafold3": (1, 2, 3, 4), "alphafoldserver": (1,)}
@@ -41,11 +41,11 @@ _POLYMERS = {
     "rna": MoleculeKind.RNA, "rnaSequence": MoleculeKind.RNA,
     "dna": MoleculeKind.DNA, "dnaSequence": MoleculeKind.DNA,
 }  # fmt: skip
-_POLYMER_KEYS = (
+POLYMER_KEYS = (
     "id", "count", "sequence", "modifications", "description", "unpairedMsa", "unpairedMsaPath", "pairedMsa",
     "pairedMsaPath", "templates", "glycans", "useStructureTemplate", "maxTemplateDate",
 )  # fmt: skip
-_LIGAND_KEYS = ("id", "count", "ccdCodes", "smiles", "ligand", "ion", "description")
+LIGAND_KEYS = ("id", "count", "ccdCodes", "smiles", "ligand", "ion", "description")
 _TEMPLATE_KEYS = ("mmcif", "mmcifPath", "queryIndices", "templateIndices")
 _MAX_COPIES = 10_000
 
@@ -69,7 +69,7 @@ def alphafold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> li
 
 def _job(content: MappingWithLines, path: str) -> Job:
     """Return a job."""
-    check_keys(content, _JOB_KEYS, path)
+    check_keys(content, JOB_KEYS, path)
     dialect = content.get("dialect", "alphafold3")
     if dialect not in _VERSIONS:
         reason = f"unknown dialect {dialect!r}: expected {' or '.join(_VERSIONS)}"
@@ -122,7 +122,7 @@ def _chains(entity: MappingWithLines, free_names: Iterator[str], path: str) -> t
 
 def _polymer(kind: MoleculeKind, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Polymer:
     """Return a polymer."""
-    check_keys(entity, _POLYMER_KEYS, path)
+    check_keys(entity, POLYMER_KEYS, path)
     line = entity.line_of("sequence")
     sequence = clean_polymer(required_text(entity, "sequence", path), kind, path, line)
     is_protein = kind == MoleculeKind.PROTEIN
@@ -227,7 +227,7 @@ def _positions(mapping: MappingWithLines, key: str, path: str) -> tuple[int, ...
 
 def _ligand(kind: str, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Ligand:
     """Return a ligand or an ion."""
-    check_keys(entity, _LIGAND_KEYS, path)
+    check_keys(entity, LIGAND_KEYS, path)
     given = [key for key in ("ccdCodes", "smiles", "ligand", "ion") if entity.get(key)]
     if len(given) != 1:
         expected = "'ion'" if kind == "ion" else "'ccdCodes' or 'smiles'"

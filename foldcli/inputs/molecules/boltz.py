@@ -29,12 +29,12 @@ from msa.alignments.files import Alignment, parse_alignment
 from msa.base.errors import InputError
 from msa.io.compression import read_bytes
 
-_KEYS = ("version", "sequences", "constraints", "templates", "properties")
+JOB_KEYS = ("version", "sequences", "constraints", "templates", "properties")
 _UNSUPPORTED = {"properties": "properties such as affinity"}
 _TEMPLATE_KEYS = ("cif", "pdb", "chain_id", "template_id", "force", "threshold")
 _POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
-_POLYMER_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
-_LIGAND_KEYS = ("id", "ccd", "smiles")
+POLYMER_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
+LIGAND_KEYS = ("id", "ccd", "smiles")
 _TRUE = ("true", "True", "TRUE", "yes", "on")
 
 
@@ -50,7 +50,7 @@ def parse_boltz_job(data: bytes, path: str, name: str) -> Job:
         InputError: invalid YAML, an invalid job, or content that is not supported; names the line.
     """
     content = as_mapping(parse_yaml_with_lines(data, path), "the file", path, 1)
-    check_keys(content, _KEYS, path)
+    check_keys(content, JOB_KEYS, path)
     find_unsupported(content, _UNSUPPORTED, path)
     entities = tuple(_entity(kind, entity, path) for kind, entity in read_entities(content, path))
     entities = _add_templates(entities, content, path)
@@ -110,7 +110,7 @@ def _entity(kind: str, entity: MappingWithLines, path: str) -> Entity:
         return _polymer(_POLYMERS[kind], entity, path)
     if kind != "ligand":
         raise InputError(f"unknown kind of chain {kind!r}", path, entity.line)
-    check_keys(entity, _LIGAND_KEYS, path)
+    check_keys(entity, LIGAND_KEYS, path)
     if ("ccd" in entity) == ("smiles" in entity):
         reason = "both 'ccd' and 'smiles' are given" if "ccd" in entity else "no 'ccd' or 'smiles'"
         raise InputError(reason, path, entity.line)
@@ -123,7 +123,7 @@ def _entity(kind: str, entity: MappingWithLines, path: str) -> Entity:
 
 def _polymer(kind: MoleculeKind, entity: MappingWithLines, path: str) -> Polymer:
     """Return a polymer."""
-    check_keys(entity, _POLYMER_KEYS, path)
+    check_keys(entity, POLYMER_KEYS, path)
     line = entity.line_of("sequence")
     sequence = clean_polymer(required_text(entity, "sequence", path), kind, path, line)
     return Polymer(

@@ -29,11 +29,11 @@ from msa.alignments.files import Alignment
 from msa.base.errors import InputError
 from msa.io.compression import list_folder
 
-_QUERY_KEYS = (
+QUERY_KEYS = (
     "query_name", "chains", "use_msas", "use_paired_msas", "use_main_msas", "covalent_bonds",
     "pocket_constraint",
 )  # fmt: skip
-_CHAIN_KEYS = (
+CHAIN_KEYS = (
     "molecule_type", "chain_ids", "description", "sequence", "non_canonical_residues", "smiles", "ccd_codes",
     "paired_msa_file_paths", "main_msa_file_paths", "template_alignment_file_path",
     "template_entry_chain_ids",
@@ -71,7 +71,7 @@ def openfold3_jobs(content: Any, path: str, refuse: Refuse = raise_error) -> lis
 
 def _job(name: str, query: MappingWithLines, seeds: tuple[int, ...], path: str) -> Job:
     """Return the job of a query."""
-    check_keys(query, _QUERY_KEYS, path)
+    check_keys(query, QUERY_KEYS, path)
     find_unsupported(query, {"pocket_constraint": "pocket constraints"}, path)
     chains, line = query.get("chains"), query.line_of("chains")
     if not isinstance(chains, list) or not chains:
@@ -91,7 +91,7 @@ def _job(name: str, query: MappingWithLines, seeds: tuple[int, ...], path: str) 
 
 def _entity(chain: MappingWithLines, query: MappingWithLines, path: str) -> Entity:
     """Return a polymer or a ligand."""
-    check_keys(chain, _CHAIN_KEYS, path)
+    check_keys(chain, CHAIN_KEYS, path)
     find_unsupported(chain, _UNSUPPORTED, path)
     text = required_text(chain, "molecule_type", path).upper()
     if text not in MoleculeKind.__members__:

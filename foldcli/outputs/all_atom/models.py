@@ -7,12 +7,10 @@ from typing import IO, TYPE_CHECKING, Any
 from foldcli.logs import logger
 from foldcli.outputs.layout import ModelKind
 from foldcli.outputs.model_files import ModelResult, PredictedModel, WriteFile
-from foldcli.params.parameters import UNTRAINED
-from foldcli.version import VERSION
+from model.prediction import Extra
 
 if TYPE_CHECKING:
-    from model.all_atom.files import AllAtomFiles
-    from model.output import Provenance
+    from model.output.files import AllAtomFiles
 
 _KINDS: tuple[ModelKind, ...] = ("pdb", "cif", "scores", "contacts", "summary_confidences")
 # with --save-all
@@ -28,12 +26,12 @@ class AllAtomModel:
         num_recycles: number of cycles after the first.
         extras: additional results to save.
         restraints: the geometry that it should have (`model.all_atom.checks.Restraints`).
-        templates: templates of the input (`model.all_atom.mmcif.UsedTemplate`).
+        templates: templates of the input (`model.output.modelcif.UsedTemplate`).
     """
 
     prediction: Any
     num_recycles: int
-    extras: tuple[str, ...]
+    extras: tuple[Extra, ...]
     restraints: Any = field(repr=False)
     templates: tuple[Any, ...] = ()
 
@@ -63,7 +61,7 @@ class AllAtomModels:
             num_recycles=content.num_recycles,
             seconds=round(model.seconds, 3),
             fingerprint=model.fingerprint,
-            extras=tuple(content.extras),
+            extras=content.extras,
             iptm=prediction.iptm,
             num_chains=prediction.num_chains,
             ranking_score=round(prediction.ranking_score, 4),
@@ -73,13 +71,13 @@ class AllAtomModels:
 
     def files(self, model: PredictedModel) -> dict[ModelKind, WriteFile]:
         """Return a function for each kind of file, which writes its content."""
-        from model.all_atom.mmcif import format_pairwise_scores
+        from model.output.modelcif import format_pairwise_scores
 
         files: dict[ModelKind, WriteFile] = {
             kind: partial(_write, text) for kind, text in _format(model).texts.items()
         }
         files["pairwise"] = lambda stream: _write(
-            format_pairwise_scores(model.prediction.prediction, _provenance(model)), stream
+            format_pairwise_scores(model.prediction.prediction, model.origin.provenance), stream
         )
         return files
 
@@ -90,24 +88,15 @@ ALL_ATOM_MODELS = AllAtomModels()
 @lru_cache(maxsize=1)
 def _format(model: PredictedModel) -> "AllAtomFiles":
     """Return the content of the files of a model, which both methods of the writer need."""
-    from model.all_atom.files import format_all_atom_files  # imports gemmi
+    from model.output.files import format_all_atom_files  # imports gemmi
 
-    content, provenance = model.prediction, _provenance(model)
-    untrained = {"untrained": True, "warning": UNTRAINED} if model.origin.is_untrained else {}
+    content, origin = model.prediction, model.origin
     return format_all_atom_files(
-        content.prediction, provenance, content.restraints, content.templates, extra_scores=untrained
-    )
-
-
-def _provenance(model: PredictedModel) -> "Provenance":
-    from model.output import Provenance
-
-    origin = model.origin
-    return Provenance(
-        name=origin.target,
-        program=f"foldcli {VERSION}",
-        network=origin.network,
-        warning=UNTRAINED if origin.is_untrained else None,
+        content.prediction,
+        origin.provenance,
+        content.restraints,
+        content.templates,
+        extra_scores=origin.scores,
     )
 
 

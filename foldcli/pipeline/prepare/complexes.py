@@ -152,7 +152,7 @@ class ComplexStage:
     def _load_chain(self, query: FastaRecord) -> _CachedChain:
         """Return a searched chain, from memory if another complex has it."""
         assert self._chain_store is not None
-        key = self._chain_store.fingerprint(query)
+        key = self._chain_store.store.request.fingerprint(query)
         if key not in self._cached_chains:
             content = self._chain_store.read(query)
             self._cached_chains[key] = _CachedChain(content, make_features([parse_alignment(content)]))

@@ -9,6 +9,7 @@ from threading import Lock
 import numpy as np
 
 from features.cache.cache import read_entry
+from features.templates.table import write_template_table
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget
 from foldcli.inputs.complexes import Complex
@@ -124,7 +125,7 @@ class FeatureStage:
         with target.stage("templates"):
             templates = self.templates.find(target.name, features, self._input_indices[target.name])
             with atomic_write(target.files.staged_path("templates")) as stream:
-                templates.write_table(stream)
+                write_template_table(stream, templates.hits, templates.unusable)
         target.facts["templates"] = templates.facts()
         for name, reason in templates.unusable:
             logger.warning("%s: template %s not used: %s", target.name, name, reason)

@@ -139,6 +139,11 @@ class CacheTask:
     target: AlignmentTarget
     settings: FeatureSettings
 
+    @property
+    def name(self) -> str:
+        """The target's file-safe name."""
+        return self.target.name
+
 
 @dataclass(frozen=True)
 class CachedFeatures:
@@ -148,7 +153,7 @@ class CachedFeatures:
         was_cached: whether the cache had the features before.
         rows: number of distinct rows of the alignment; for a complex, of all rows of its file, where the
             queries of all chains count as one row.
-        residues: length of the query, or of all chains.
+        residues: length of the query, or of all chains; for jobs of molecules, the number of tokens.
     """
 
     was_cached: bool

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from features.templates.candidates import TemplateHits
 from features.templates.library.library import EMBEDDED, StructureLibrary, is_library
 from features.templates.library.settings import TemplateSettings
 from features.templates.search import features_query, hit_features, search_templates
-from features.templates.table import write_template_table
 from features.templates.template_features import no_templates
 from features.templates.user_templates import (
     find_entry,
@@ -43,10 +42,6 @@ class TargetTemplates:
     hits: TemplateHits
     features: dict[str, np.ndarray] = field(repr=False)
     unusable: tuple[tuple[str, str], ...] = ()
-
-    def write_table(self, stream: IO[str]) -> None:
-        """Write NAME_templates.tsv."""
-        write_template_table(stream, self.hits, self.unusable)
 
     def describe_rejections(self) -> str:
         """Return the reason why the first candidate is not used, and the number of other rejections."""

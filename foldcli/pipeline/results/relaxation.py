@@ -106,10 +106,6 @@ class RelaxStage:
         )
         return cls(options.num_models, WorkerPool(workers), settings)
 
-    def make_task(self, target: str, folder: Path, result: ModelResult) -> RelaxTask:
-        """Return the task to relax a staged model of a target."""
-        return RelaxTask(target, folder, result, self.settings)
-
 
 def check_relaxation(options: RelaxOptions) -> None:
     """Check that requested relaxations are possible, before anything is computed.

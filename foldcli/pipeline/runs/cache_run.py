@@ -1,10 +1,10 @@
 """A run of `foldcli cache-features`: search the sequences, compute and cache features."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from features.cache.cache import FeatureCache, cache_key
 from features.chemistry.residues import check_foldable
@@ -27,6 +27,7 @@ from foldcli.pipeline.runs.dry_run import (
     print_plan,
 )
 from foldcli.pipeline.search.chains import ChainStore, search_complexes
+from foldcli.pipeline.search.joined import make_joined
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -41,6 +42,83 @@ from msa.search.search import check_query
 if TYPE_CHECKING:
     from foldcli.pipeline.search.searcher import DatabaseSource
     from msa.database.database import TargetDatabase
+
+
+class NamedTask(Protocol):
+    """A task that adds the inputs of a target to a feature cache."""
+
+    @property
+    def name(self) -> str:
+        """The target's file-safe name."""
+        ...
+
+
+TaskType = TypeVar("TaskType", bound=NamedTask)
+
+
+def store_all(
+    function: Callable[[TaskType], CachedFeatures],
+    tasks: Iterator[TaskType],
+    count: int,
+    workers: int,
+    failures: Failures,
+    unit: str = "residues",
+) -> None:
+    """Run all tasks in processes, report them in their order, and log how many there are.
+
+    Args:
+        function: runs a task.
+        tasks: the tasks, made as they are needed.
+        count: their number, if none fails before.
+        workers: number of processes.
+        failures: gets the targets that fail.
+        unit: unit of the targets' sizes.
+    """
+    num_added = num_existing = 0
+
+    def log(name: str, result: WorkResult[TaskType, CachedFeatures]) -> None:
+        nonlocal num_added, num_existing
+        cached = result.get()
+        if cached.was_cached:
+            num_existing += 1
+        else:
+            num_added += 1
+        state = "already cached" if cached.was_cached else "cached"
+        logger.info("%s: %s, %d %s, %d rows", name, state, cached.residues, unit, cached.rows)
+
+    def report(result: WorkResult[TaskType, CachedFeatures]) -> None:
+        failures.run([(result.item.name, result)], log)
+
+    # results arrive in any order, and are reported in the order of the targets
+    unreported: dict[int, WorkResult[TaskType, CachedFeatures]] = {}
+    num_reported = 0
+    try:
+        with progress_bar("caching features", "target") as progress:
+            for done, result in enumerate(_results(function, tasks, min(workers, count)), start=1):
+                progress(done, count)
+                unreported[result.index] = result
+                while num_reported in unreported:
+                    report(unreported.pop(num_reported))
+                    num_reported += 1
+    finally:
+        # after an interrupt, targets may be finished although earlier ones are not
+        for _, result in sorted(unreported.items()):
+            report(result)
+    logger.info("%d cached, %d already there, %d failed", num_added, num_existing, len(failures.failed))
+
+
+def _results(
+    function: Callable[[TaskType], CachedFeatures], tasks: Iterator[TaskType], workers: int
+) -> Iterator[WorkResult[TaskType, CachedFeatures]]:
+    """Yield the result of each task, in any order."""
+    if workers > 1:
+        yield from map_in_processes(function, tasks, workers)
+        return
+    for index, task in enumerate(tasks):
+        try:
+            yield WorkResult(index, task, function(task))
+        except Exception as error:
+            yield WorkResult(index, task, error=error)
 
 
 @dataclass(frozen=True)
@@ -71,51 +149,7 @@ class CacheRun:
         tasks = (
             CacheTask(target, self.settings) for target in chain(aligned, self._search(queries, failures))
         )
-        num_added = num_existing = 0
-
-        def log(name: str, result: WorkResult[CacheTask, CachedFeatures]) -> None:
-            nonlocal num_added, num_existing
-            cached = result.get()
-            if cached.was_cached:
-                num_existing += 1
-            else:
-                num_added += 1
-            state = "already cached" if cached.was_cached else "cached"
-            logger.info("%s: %s, %d residues, %d rows", name, state, cached.residues, cached.rows)
-
-        def report(result: WorkResult[CacheTask, CachedFeatures]) -> None:
-            failures.run([(result.item.target.name, result)], log)
-
-        # results arrive in any order, and are reported in the order of the targets
-        unreported: dict[int, WorkResult[CacheTask, CachedFeatures]] = {}
-        num_reported = 0
-        try:
-            with progress_bar("caching features", "target") as progress:
-                for done, result in enumerate(self._results(tasks, len(targets)), start=1):
-                    progress(done, len(targets))
-                    unreported[result.index] = result
-                    while num_reported in unreported:
-                        report(unreported.pop(num_reported))
-                        num_reported += 1
-        finally:
-            # after an interrupt, targets may be finished although earlier ones are not
-            for _, result in sorted(unreported.items()):
-                report(result)
-        logger.info("%d cached, %d already there, %d failed", num_added, num_existing, len(failures.failed))
-
-    def _results(
-        self, tasks: Iterator[CacheTask], count: int
-    ) -> Iterator[WorkResult[CacheTask, CachedFeatures]]:
-        """Yield the result of each task, in any order."""
-        workers = min(self.workers, count)
-        if workers > 1:
-            yield from map_in_processes(cache_features, tasks, workers)
-            return
-        for index, task in enumerate(tasks):
-            try:
-                yield WorkResult(index, task, cache_features(task))
-            except Exception as error:
-                yield WorkResult(index, task, error=error)
+        store_all(cache_features, tasks, len(targets), self.workers, failures)
 
     def _search(
         self, queries: Sequence[tuple[str, FastaRecord | Complex]], failures: Failures
@@ -146,7 +180,7 @@ class CacheRun:
                 unsearched.append((name, query))
         if not unsearched and not complexes:
             return
-        stage = SearchStage(self.database.make_searcher(database), self.alignment, show_progress=False)
+        stage = SearchStage(make_joined(self.database, database), self.alignment, show_progress=False)
         with TargetLocks(Event()) as locks:
             results = chain(
                 stage.run(unsearched, store),
@@ -159,7 +193,7 @@ class CacheRun:
                     yield _alignment_target(store, result.name, result.query)
 
     def _store(self, database: "TargetDatabase") -> CacheStore:
-        request = AlignmentRequest.to_database(database, self.alignment)
+        request = AlignmentRequest(database.manifest.checksums, self.alignment)
         return CacheStore(self.settings.cache, request, self.settings.overwrite)
 
     def print_plan(

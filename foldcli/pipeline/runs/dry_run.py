@@ -120,6 +120,8 @@ def database_heading(db: str, database: TargetDatabase | None) -> PlanHeading:
         return PlanHeading(line, "database", values)
     manifest = database.manifest
     line = f"database: {db}, {manifest.sequences:,} sequences, {manifest.residues:,} residues"
+    if database.companions:
+        line += f"; with {len(database.companions)} more, {database.total_residues:,} residues"
     values |= {"sequences": manifest.sequences, "residues": manifest.residues}
     return PlanHeading(line, "database", values)
 

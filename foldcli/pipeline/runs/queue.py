@@ -1,4 +1,4 @@
-"""The queue of targets from which the workers of several devices take the next one."""
+"""The order of a run's targets, and the queue from which the workers of several devices take the next one."""
 
 import contextlib
 from collections import deque
@@ -6,17 +6,44 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from functools import partial
 from threading import Event, Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from foldcli.inputs.targets import approximate_length
 from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.processes.background import run_concurrently
+from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import MissingError
 
 T = TypeVar("T")
+Input = TypeVar("Input", bound=Any)
+
+# short targets come first if they are at most this share of the targets
+_FIRST_SHARE = 0.25
 
 # seconds that the threads of interrupted workers have to end
 _GRACE_SECONDS = 15.0
+
+
+def in_run_order(
+    targets: Sequence[tuple[str, Input]], at_once: int = 1, size: Callable[[Input], int] = approximate_length
+) -> list[tuple[str, Input]]:
+    """Return targets in the order in which they run: of many, a few short ones first; then the longest first.
+
+    Memory that was allocated for one target suffices for the next, and targets that end a run on several
+    devices are short. The first ones are short because their alignments and features are ready soon: the
+    network works on them while those of the longest targets are made.
+
+    Args:
+        targets: names and inputs of a run's targets.
+        at_once: number of targets that are predicted at the same time.
+        size: returns a number that grows with the size of a target.
+    """
+    longest_first = sorted(targets, key=lambda target: -size(target[1]))
+    count = FIRST_BATCH * at_once
+    if _FIRST_SHARE * len(targets) < count:
+        return longest_first
+    return [*reversed(longest_first[-count:]), *longest_first[:-count]]
 
 
 class SharedTargets:

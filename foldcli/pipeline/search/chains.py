@@ -40,10 +40,6 @@ class ChainStore:
 
     store: CacheStore
 
-    def fingerprint(self, query: FastaRecord) -> str:
-        """Return the fingerprint of a chain's alignment."""
-        return self.store.request.fingerprint(query)
-
     def is_finished(self, name: str, query: FastaRecord) -> bool:
         """Return True if a chain has been searched; the name does not matter."""
         return self.store.is_finished(_NAME, query) and self._table(query).is_file()
@@ -208,7 +204,7 @@ def _named_queries(
         check_query(chain)
         check_foldable(chain.sequence)
     queries = ((chain.id, chain_query(chain)) for chain in dict.fromkeys(chains))
-    return {chain_store.fingerprint(query): (name, query) for name, query in queries}
+    return {chain_store.store.request.fingerprint(query): (name, query) for name, query in queries}
 
 
 def _remove_lock_of_killed_run(path: Path, locks: TargetLocks) -> None:
@@ -258,7 +254,7 @@ def _search_locked(
         for result in stage.run(unfinished, chain_store):
             assert isinstance(result.query, FastaRecord)
             if result.error is not None:
-                errors[chain_store.fingerprint(result.query)] = result.error
+                errors[chain_store.store.request.fingerprint(result.query)] = result.error
             locks.release(chain_store.lock(result.query))
     finally:
         for _, query in named_queries:

@@ -16,6 +16,7 @@ from msa.database.manifest import MANIFEST
 from msa.engines.engine import Engine, ProfileCallback
 from msa.engines.hits import Hits
 from msa.engines.settings import SearchSettings
+from msa.gpu.worker.process_start import GpuProcess
 from msa.io.fasta import FastaRecord
 from msa.search.engine_selection import EngineSettings, create_engine
 from msa.search.exact import exact_search
@@ -41,7 +42,7 @@ class LocalSearcher:
     @property
     def checksums(self) -> dict[str, str]:
         """SHA-256 of the database's parts."""
-        return self.database.manifest.checksums
+        return self.database.checksums
 
     def search_many(
         self,
@@ -55,7 +56,9 @@ class LocalSearcher:
         Raises:
             InputError: a query is too short, or a file of the database has changed since it was opened.
         """
-        results = search_many(queries, self.database, settings, self.engine, progress, on_profile)
+        results = search_many(
+            queries, self.database, settings, engine=self.engine, progress=progress, on_profile=on_profile
+        )
         yield from self._check_database(results)
 
     def search_part(
@@ -123,15 +126,19 @@ class ExactSearcher:
 
 @dataclass(frozen=True)
 class DatabaseSource:
-    """A target database as named on the command line, and the device of its searches.
+    """A target database as named on the command line, or several, and the device of its searches.
 
     Args:
         db: a database from `foldcli createdb`, or a FASTA file or an MMseqs2 database.
         device: value of `--device`.
+        others: further databases, which are searched with the profiles of the search of the first.
+        started: see `open_search_engine`.
     """
 
     db: str
     device: str
+    others: tuple[str, ...] = ()
+    started: GpuProcess | None = None
 
     def open_searcher(self) -> LocalSearcher:
         """Open the database and the search engine; first the engine if the database has to be converted.
@@ -143,7 +150,7 @@ class DatabaseSource:
         if self._is_database:
             return self.make_searcher(self.open())
         # a conversion may take long
-        engine = open_search_engine(self.device)
+        engine = open_search_engine(self.device, started=self.started)
         return LocalSearcher(self.open(), engine)
 
     def open(self) -> TargetDatabase:
@@ -164,7 +171,7 @@ class DatabaseSource:
         if database.path != Path(self.db):
             for remark in database.manifest.remarks():
                 logger.warning("%s: %s", self.db, remark)
-        return database
+        return database.with_companions([DatabaseSource(db, self.device).open() for db in self.others])
 
     def open_existing(self) -> TargetDatabase | None:
         """Open the database, or return None if it would have to be converted first.
@@ -172,6 +179,14 @@ class DatabaseSource:
         Raises:
             InputError: see `open`.
         """
+        others = [DatabaseSource(db, self.device).open_existing() for db in self.others]
+        database = self._open_existing()
+        if database is None or None in others:
+            return None
+        return database.with_companions([other for other in others if other is not None])
+
+    def _open_existing(self) -> TargetDatabase | None:
+        """Open the first database; see `open_existing`."""
         if self._is_database:
             return TargetDatabase.open(Path(self.db))
         from msa.database.build import database_path  # imports numba, which databases do not need
@@ -203,10 +218,15 @@ class DatabaseSource:
         Raises:
             GpuUnavailable: the requested GPU cannot be used.
         """
-        return LocalSearcher(database, open_search_engine(self.device, gpu_share, database))
+        return LocalSearcher(database, open_search_engine(self.device, gpu_share, database, self.started))
 
 
-def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetDatabase | None = None) -> Engine:
+def open_search_engine(
+    device: str,
+    gpu_share: float = 0.9,
+    database: TargetDatabase | None = None,
+    started: GpuProcess | None = None,
+) -> Engine:
     """Open the search engine for `--device`; "auto" is the first GPU that works, else the CPU.
 
     If "auto" finds a GPU that cannot be used, one log line gives the reason. $FOLDCLI_GPU_MEMORY, such as 2G,
@@ -216,6 +236,7 @@ def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetData
         device: value of `--device`.
         gpu_share: largest share of the GPU's free memory to use.
         database: the database that will be searched, if it is known.
+        started: the process that `open_gpu_ahead` has returned.
 
     Raises:
         GpuUnavailable: the requested GPU cannot be used.
@@ -223,8 +244,9 @@ def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetData
     """
     settings = EngineSettings(device, cache_dir() / "kernels", gpu_share, max_gpu_bytes())
     targets = None if database is None else database.representative_arrays
-    engine = create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress(), targets)
-    on_cpu = type(engine).__module__ == "msa.cpu.engine"  # importing it would load numba
-    if on_cpu and next(set_numba_cache_folder().glob("*/gapless.*.nbi"), None) is None:
+    engine = create_engine(
+        settings, lambda line: logger.info("%s", line), CompilationProgress(), targets, started
+    )
+    if not engine.drives_gpus and next(set_numba_cache_folder().glob("*/gapless.*.nbi"), None) is None:
         logger.info("compiling the search for this machine (once), which takes up to a minute")
     return engine

@@ -9,7 +9,6 @@ from typing import Any
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-from msa.database.database import TargetDatabase
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 
@@ -25,11 +24,6 @@ class AlignmentRequest:
 
     checksums: dict[str, str]
     settings: AlignmentSettings
-
-    @classmethod
-    def to_database(cls, database: TargetDatabase, settings: AlignmentSettings) -> "AlignmentRequest":
-        """Make a request to an opened database."""
-        return cls(database.manifest.checksums, settings)
 
     def identity(self, query: FastaRecord | Complex) -> dict[str, Any]:
         """Return everything that the alignment of a query or a complex depends on."""

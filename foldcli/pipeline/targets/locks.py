@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from foldcli.logs import logger
+from msa.base.json_files import read_json
 from msa.base.temporary_names import is_running, process_table, start_time
 
 HEARTBEAT_SECONDS = 10.0
@@ -56,12 +57,11 @@ class LockOwner:
             FileNotFoundError: there is no lock.
         """
         try:
-            owner = cls(**json.loads(path.read_text()))
+            return read_json(path, cls)
         except FileNotFoundError:
             raise
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError):
             return None
-        return owner if isinstance(owner.pid, int) and isinstance(owner.started, int) else None
 
     def has_ended(self) -> bool:
         """Return True if the process is known to have ended."""

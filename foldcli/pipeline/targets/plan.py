@@ -1,6 +1,5 @@
 """Plans of targets: the requested predictions, compared with the results of earlier runs."""
 
-import functools
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -8,7 +7,7 @@ from typing import Any
 
 from foldcli.families.settings import Job
 from foldcli.fingerprints import fingerprint
-from foldcli.logs import logger
+from foldcli.logs import warn_once
 from foldcli.outputs.done import FinishedTarget
 from foldcli.outputs.layout import TargetFiles
 from foldcli.outputs.model_files import (
@@ -37,8 +36,8 @@ class TargetPlan:
         fingerprint: fingerprint of `identity`.
         jobs: the requested jobs, in order, without those that --stop-at-score makes unnecessary according to
             the results so far.
-        stop_at_score: see `PredictSettings`.
-        extras: see `PredictSettings`.
+        stop_at_score: see `JobSettings`.
+        extras: see `JobSettings`.
         finished: results of an earlier run with the same fingerprint, which are kept; None if there are none.
         is_finished: whether all requested jobs are done, ranked, relaxed, archived and reported as requested.
     """
@@ -148,7 +147,7 @@ def plan_target(
     is_complete &= not output.archive or files.path("archive").is_file()
     is_complete &= output.report.is_made(files)
     if is_complete and (missing := finished.missing_files(files)):
-        _warn_once(files, f"{files.name}: {missing[0]} is missing, so its model is made again")
+        _warn_of_record(files, f"{files.name}: {missing[0]} is missing, so its model is made again")
         is_complete = False
     are_relaxed = [
         files.model_path("relaxed_pdb", rank, result.tag).is_file()
@@ -177,19 +176,14 @@ def read_finished(files: TargetFiles) -> FinishedTarget | None:
             if (finished := FinishedTarget.read(path)) is not None:
                 return finished
         except (OSError, ValueError) as error:
-            _warn_once(files, f"{path}: unusable, so {files.name} is predicted again: {error}")
+            _warn_of_record(files, f"{path}: unusable, so {files.name} is predicted again: {error}")
     return None
 
 
-def _warn_once(files: TargetFiles, text: str) -> None:
+def _warn_of_record(files: TargetFiles, text: str) -> None:
     """Warn about a target's record: a run plans a target several times."""
     record = files.path("done")
-    _warn_of_version(text, record.stat().st_mtime_ns if record.exists() else None)
-
-
-@functools.lru_cache(_MAX_WARNINGS)
-def _warn_of_version(text: str, modified: int | None) -> None:
-    logger.warning("%s", text)
+    warn_once(text, record.stat().st_mtime_ns if record.exists() else None)
 
 
 def _refusal(files: TargetFiles, models: list[ModelResult], reason: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model.output import CONTACT_COLUMNS
+from model.output.residues import CONTACT_COLUMNS
 from msa.base.errors import InputError
 
 # maximum numbers of rows in the tables of a page
@@ -94,7 +94,7 @@ def _sort_key(interface: Interface) -> tuple[float, ...]:
 
 
 def _read_contacts(path: Path) -> dict[tuple[str, str], tuple[Contact, ...]]:
-    """Read the table that `model.output.format_contacts` writes, by pairs of chains."""
+    """Read the table that `model.output.residues.format_contacts` writes, by pairs of chains."""
     contacts: dict[tuple[str, str], list[Contact]] = {}
     number = 0
     try:

@@ -103,6 +103,11 @@ class MoleculeResult:
     done: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def is_untrained(self) -> bool:
+        """True if any of the networks was untrained."""
+        return any(model.scores.get("untrained") for model in self.models)
+
+    @property
     def tokens(self) -> dict[str, list[Any]]:
         """Chain, residue, component and atom of each token."""
         tokens: dict[str, list[Any]] = self.models[0].scores["tokens"]

@@ -4,7 +4,7 @@ Plots use the same coordinates and colours. Blue always means confident, and no 
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from foldcli.report.data.alignment import Coverage
 from foldcli.report.data.model_atoms import ModelAtoms
-from foldcli.report.data.result import PAE_STEP, RankedModel, TargetResult
+from foldcli.report.data.result import PAE_STEP, PaeMap, RankedModel, TargetResult
 from foldcli.report.data.secondary_structure import assign_secondary_structure
 
 # maximum number of atoms of all models of a page; models beyond it have their backbone only
@@ -25,6 +25,7 @@ CONFIDENCE_CLASSES = (
     (50.0, "low", "#ffdb13"),
     (0.0, "very low", "#ff7d45"),
 )
+CLASS_RANGES = ("over 90", "70 to 90", "50 to 70", "under 50")
 # colour scale of the PAE, from 0 Å to MAX_PAE
 PAE_COLOURS = ("#08306b", "#2171b5", "#6baed6", "#c6dbef", "#f7fbff")
 MAX_PAE = 31.75
@@ -32,6 +33,14 @@ MAX_PAE = 31.75
 IDENTITY_COLOURS = ("#f0a43a", "#b9ad8a", "#56a8dc", "#1668b8")
 # colours of consecutive chains, by Okabe and Ito (2008), distinguishable with any kind of colour vision
 CHAIN_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8a8f98")
+# the colours as the pages' scripts read them
+PALETTES: Mapping[str, Any] = {
+    "confidence": list(map(list, CONFIDENCE_CLASSES)),
+    "pae": PAE_COLOURS,
+    "maxPae": MAX_PAE,
+    "identity": IDENTITY_COLOURS,
+    "chains": CHAIN_COLOURS,
+}
 
 
 def confidence_class(plddt: float) -> int:
@@ -42,6 +51,28 @@ def confidence_class(plddt: float) -> int:
 def pack_array(array: np.ndarray, dtype: str) -> str:
     """Return an array's bytes as base64, little-endian, in row-major order."""
     return base64.b64encode(np.ascontiguousarray(array, np.dtype(dtype).newbyteorder("<")).tobytes()).decode()
+
+
+def pack_plddt(plddt: np.ndarray) -> str:
+    """Return pLDDT, 0 to 100, in units of 0.01; see `pack_array`."""
+    return pack_array(np.rint(np.clip(plddt, 0, 100) * 100), "u2")
+
+
+def pae_data(pae: PaeMap) -> dict[str, Any]:
+    """Return a PAE as the page's scripts read it."""
+    cells = pack_array(pae.cells, "u1")
+    return {"side": len(pae.cells), "block": pae.block, "mean": round(pae.mean, 2), "cells": cells}
+
+
+def pae_values(pae: PaeMap) -> dict[str, Any]:
+    """Return the values of a page's template about a PAE."""
+    return {"mean": f"{pae.mean:.1f}", "block": pae.block, "step": PAE_STEP, "maximum": MAX_PAE}
+
+
+def coordinate_step(positions: Sequence[np.ndarray]) -> float:
+    """Return the unit, Å, in which all coordinates are 16-bit integers."""
+    extent = max((float(np.abs(array).max(initial=0.0)) for array in positions), default=0.0)
+    return max(extent / 32767, 0.001)
 
 
 def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]:
@@ -57,8 +88,7 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
         transform.apply(model_atoms.positions)
         for transform, model_atoms in zip(transforms, atoms, strict=True)
     ]
-    extent = max((float(np.abs(array).max(initial=0.0)) for array in positions), default=0.0)
-    step = max(extent / 32767, 0.001)
+    step = coordinate_step(positions)
     types: dict[tuple[str, bytes], int] = {("", b""): 0}
     models = [
         _model_data(model, model_atoms, np.rint(transformed / step), types)
@@ -74,13 +104,7 @@ def page_data(result: TargetResult, coverage: Coverage | None) -> dict[str, Any]
         "models": models,
         "paeStep": PAE_STEP,
         "coverage": None if coverage is None else _coverage_data(coverage),
-        "palettes": {
-            "confidence": list(map(list, CONFIDENCE_CLASSES)),
-            "pae": PAE_COLOURS,
-            "maxPae": MAX_PAE,
-            "identity": IDENTITY_COLOURS,
-            "chains": CHAIN_COLOURS,
-        },
+        "palettes": PALETTES,
     }
 
 
@@ -97,14 +121,6 @@ def _model_data(
     model: RankedModel, atoms: ModelAtoms, coordinates: np.ndarray, types: dict[tuple[str, bytes], int]
 ) -> dict[str, Any]:
     """Return the data of a model; add its new residue types to `types`."""
-    pae = None
-    if model.pae is not None:
-        pae = {
-            "side": len(model.pae.cells),
-            "block": model.pae.block,
-            "mean": round(model.pae.mean, 2),
-            "cells": pack_array(model.pae.cells, "u1"),
-        }
     ends = np.searchsorted(atoms.residues, np.arange(len(atoms.components) + 1))
     residue_types = [
         types.setdefault((component, b" ".join(atoms.names[start:end].tolist())), len(types))
@@ -119,8 +135,8 @@ def _model_data(
         "atoms": pack_array(coordinates, "i2"),
         "sideChains": atoms is model.atoms,
         "secondary": secondary_structure(model.atoms),
-        "plddt": pack_array(np.rint(np.clip(model.plddt, 0, 100) * 100), "u2"),
-        "pae": pae,
+        "plddt": pack_plddt(model.plddt),
+        "pae": None if model.pae is None else pae_data(model.pae),
     }
 
 

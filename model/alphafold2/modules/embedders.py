@@ -11,13 +11,10 @@ from model import residue_constants
 from model.alphafold2.modules.config import ModelConfig
 from model.layers.common import LayerNorm, Linear, OneHotLinear
 from model.layers.kernels import Kernels
-from msa.base.residues import RESTYPES
+from msa.base.network_inputs import MONOMER
+from msa.base.residues import NUM_MASKED_CODES, RESTYPES
 
-# numbers of feature channels, fixed by the published parameters
-TARGET_FEATURES = 22
-MSA_FEATURES = 49
-EXTRA_MSA_TYPES = 23  # 20 amino acids, unknown, gap, mask
-EXTRA_MSA_DELETIONS = ("extra_has_deletion", "extra_deletion_value")
+TARGET_FEATURES, MSA_FEATURES = MONOMER["target_feat"].channels, MONOMER["msa_feat"].channels
 # largest sequence separation; larger ones are clipped
 MAX_RELATIVE_POSITION = 32
 # bins of the previous pass's CB distances: first and last lower edge in Å, and their number
@@ -135,8 +132,7 @@ class InputEmbedding(nn.Module):
         self.preprocess_msa = Linear(MSA_FEATURES, msa)
         self.left_single = Linear(TARGET_FEATURES, pair)
         self.right_single = Linear(TARGET_FEATURES, pair)
-        # misspelt in the published parameters
-        self.pair_activiations = OneHotLinear(2 * MAX_RELATIVE_POSITION + 1, pair)
+        self.relative_position = OneHotLinear(2 * MAX_RELATIVE_POSITION + 1, pair)
 
     def forward(
         self, features: Features, rows: slice = ALL, sequences: slice = ALL
@@ -147,7 +143,7 @@ class InputEmbedding(nn.Module):
         msa += self.preprocess_1d(target)
         offset = features["residue_index"][rows, None] - features["residue_index"][None]  # [n, N]
         offset = offset.clip(-MAX_RELATIVE_POSITION, MAX_RELATIVE_POSITION) + MAX_RELATIVE_POSITION
-        pair = self.pair_activiations(offset.long())  # [n, N, Z]
+        pair = self.relative_position(offset.long())  # [n, N, Z]
         pair += self.left_single(target[rows])[:, None]
         pair += self.right_single(target)[None]
         return msa, pair
@@ -190,21 +186,27 @@ class RecyclingEmbedding(nn.Module):
             pair[chunk] += self.prev_pair_norm(previous_pair[chunk])
 
 
+def extra_msa_elements(channels: int) -> int:
+    """Return the elements of intermediates per position of the embedding of the extra MSA."""
+    # one-hot types and both deletion features, and their copy
+    return 2 * (NUM_MASKED_CODES + 2) + channels
+
+
 class ExtraMsaEmbedding(nn.Module):
     """The embedding of the sequences that are not cluster centres (Algorithm 2, lines 14 and 15)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.extra_msa_activations = Linear(EXTRA_MSA_TYPES + 2, config.extra_msa.msa.channels)
+        self.extra_msa_activations = Linear(NUM_MASKED_CODES + 2, config.extra_msa.msa.channels)
 
     def forward(self, features: Features, sequences: slice = ALL) -> torch.Tensor:
         """Return the selected rows of the extra MSA representation, [e, N, C]."""
         extra = features["extra_msa"][sequences]
-        all_deletions = [features[name][sequences] for name in EXTRA_MSA_DELETIONS]
+        all_deletions = [features[name][sequences] for name in ("extra_has_deletion", "extra_deletion_value")]
         bias = self.extra_msa_activations.bias
-        codes = torch.arange(EXTRA_MSA_TYPES, device=bias.device)
+        codes = torch.arange(NUM_MASKED_CODES, device=bias.device)
         result = bias.new_empty(*extra.shape, bias.shape[0])
-        for rows in row_slices(extra, extra.shape[1] * (2 * (EXTRA_MSA_TYPES + 2) + len(bias))):
+        for rows in row_slices(extra, extra.shape[1] * extra_msa_elements(len(bias))):
             types = extra[rows, :, None] == codes  # [e, N, 23]
             deletions = [values[rows, :, None] for values in all_deletions]
             inputs = torch.cat([x.to(bias.dtype) for x in (types, *deletions)], dim=-1)  # [e, N, 25]

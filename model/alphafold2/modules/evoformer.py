@@ -29,13 +29,13 @@ class SelfAttention(nn.Module):
         return AttentionWeights(
             norm.scale,
             norm.offset,
-            layer.query_w,
-            layer.key_w,
-            layer.value_w,
-            layer.gating_w,
-            layer.gating_b,
-            layer.output_w,
-            layer.output_b,
+            layer.query,
+            layer.key,
+            layer.value,
+            layer.gating,
+            layer.gating_bias,
+            layer.output,
+            layer.output_bias,
         )
 
 
@@ -46,14 +46,14 @@ class MsaRowAttention(SelfAttention):
         super().__init__()
         self.kernels = kernels
         self.query_norm = LayerNorm(msa.channels, kernels)
-        self.feat_2d_norm = LayerNorm(pair.channels, kernels)
-        self.feat_2d_weights = parameter(pair.channels, msa.attention_heads)
+        self.pair_norm = LayerNorm(pair.channels, kernels)
+        self.pair_bias = parameter(pair.channels, msa.attention_heads)
         self.attention = Attention(msa.channels, msa.attention_heads, msa.attention_channels)
 
     def forward(self, msa: torch.Tensor, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Update msa [S, N, C] in place and return it; pair is [N, N, Z], mask [S, N]."""
-        norm = self.feat_2d_norm
-        bias = self.kernels.pair_bias(pair, norm.scale, norm.offset, self.feat_2d_weights)  # [H, N, N]
+        norm = self.pair_norm
+        bias = self.kernels.pair_bias(pair, norm.scale, norm.offset, self.pair_bias)  # [H, N, N]
         return self.kernels.add_attention(msa, self.operands, mask, bias)
 
 
@@ -89,8 +89,8 @@ class OuterProductMean(nn.Module):
         self.layer_norm_input = LayerNorm(msa.channels, kernels)
         self.left_projection = Linear(msa.channels, msa.outer_channels)
         self.right_projection = Linear(msa.channels, msa.outer_channels)
-        self.output_w = parameter(msa.outer_channels, msa.outer_channels, pair.channels)
-        self.output_b = parameter(pair.channels)
+        self.output = parameter(msa.outer_channels, msa.outer_channels, pair.channels)
+        self.output_bias = parameter(pair.channels)
 
     def forward(self, pair: torch.Tensor, msa: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Update pair [N, N, Z] in place and return it; msa is [S, N, C], mask [S, N]."""
@@ -111,8 +111,8 @@ class OuterProductMean(nn.Module):
             left.bias,
             right.weights,
             right.bias,
-            self.output_w,
-            self.output_b,
+            self.output,
+            self.output_bias,
         )
 
 
@@ -172,7 +172,7 @@ class TriangleAttention(SelfAttention):
         self.kernels = kernels
         self.starting = starting
         self.query_norm = LayerNorm(config.channels, kernels)
-        self.feat_2d_weights = parameter(config.channels, config.attention_heads)
+        self.pair_bias = parameter(config.channels, config.attention_heads)
         self.attention = Attention(config.channels, config.attention_heads, config.attention_channels)
 
     def forward(self, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
@@ -181,7 +181,7 @@ class TriangleAttention(SelfAttention):
         rows_mask = mask if mask is None or self.starting else mask.T
         norm = self.query_norm
         # computed for all rows before the attention changes any of them
-        bias = self.kernels.pair_bias(rows, norm.scale, norm.offset, self.feat_2d_weights)  # [H, N, N]
+        bias = self.kernels.pair_bias(rows, norm.scale, norm.offset, self.pair_bias)  # [H, N, N]
         self.kernels.add_attention(rows, self.operands, rows_mask, bias)
         return pair
 

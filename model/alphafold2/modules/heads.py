@@ -12,6 +12,7 @@ from cuda.fused.chunking import row_slices
 from model.alphafold2.modules.config import ModelConfig
 from model.layers.common import LayerNorm, Linear
 from model.layers.kernels import Kernels
+from msa.base.residues import NUM_CODES, NUM_MASKED_CODES
 
 PLDDT_BINS = 50
 PLDDT_CHANNELS = 128
@@ -19,8 +20,6 @@ PAE_BINS = 64
 PAE_LAST_EDGE = 31.0  # Å
 DISTOGRAM_BINS = 64
 DISTOGRAM_EDGES = (2.3125, 21.6875)  # first and last inner edge, Å
-MSA_TYPES = 23
-MULTIMER_MSA_TYPES = 22  # without the mask
 ATOM_TYPES = 37
 
 
@@ -42,14 +41,14 @@ class PlddtHead(nn.Module):
     def __init__(self, channels: int, kernels: Kernels) -> None:
         super().__init__()
         self.input_layer_norm = LayerNorm(channels, kernels)
-        self.act_0 = Linear(channels, PLDDT_CHANNELS)
-        self.act_1 = Linear(PLDDT_CHANNELS, PLDDT_CHANNELS)
+        self.hidden_0 = Linear(channels, PLDDT_CHANNELS)
+        self.hidden_1 = Linear(PLDDT_CHANNELS, PLDDT_CHANNELS)
         self.logits = Linear(PLDDT_CHANNELS, PLDDT_BINS)
 
     def forward(self, single: torch.Tensor) -> torch.Tensor:
         """Compute logits [N, 50] from the structure module's single representation [N, C]."""
-        act = torch.relu(self.act_0(self.input_layer_norm(single)))
-        return self.logits(torch.relu(self.act_1(act)))
+        act = torch.relu(self.hidden_0(self.input_layer_norm(single)))
+        return self.logits(torch.relu(self.hidden_1(act)))
 
 
 class DistogramHead(nn.Module):
@@ -84,13 +83,13 @@ def aligned_error_edges(device: torch.device | None = None) -> torch.Tensor:
 
 
 def make_heads(config: ModelConfig, kernels: Kernels) -> nn.ModuleDict:
-    """Create the network's heads, keyed by their scope in the published parameters."""
+    """Create the network's heads by name."""
     msa, pair = config.evoformer.msa.channels, config.evoformer.pair.channels
     single = config.structure.channels
     heads: dict[str, nn.Module] = {
         "predicted_lddt_head": PlddtHead(single, kernels),
         "distogram_head": DistogramHead(pair),
-        "masked_msa_head": LinearHead(msa, MSA_TYPES if config.multimer is None else MULTIMER_MSA_TYPES),
+        "masked_msa_head": LinearHead(msa, NUM_MASKED_CODES if config.multimer is None else NUM_CODES),
         "experimentally_resolved_head": LinearHead(single, ATOM_TYPES),
     }
     if config.predicted_aligned_error:

@@ -17,31 +17,25 @@ from model.layers.common import LayerNorm, Linear, Transition, parameter
 from model.layers.kernels import Kernels
 from model.layers.rigid import frame_from_points
 from model.residue_tables import residue_rows
+from msa.base.residues import NUM_CODES
 
 # bins of the CB distances in a template: first and last lower edge in Å, and their number
 TEMPLATE_BINS = (3.25, 50.75, 39)
-RESIDUE_TYPES = 22  # 20 amino acids, unknown, gap
 # distance bins, CB mask, residue types of both residues, backbone direction, backbone mask
-PAIR_FEATURES = TEMPLATE_BINS[2] + 1 + 2 * RESIDUE_TYPES + 3 + 1
+PAIR_FEATURES = TEMPLATE_BINS[2] + 1 + 2 * NUM_CODES + 3 + 1
 # residue type, sine and cosine of 7 torsion angles, the same for the alternative angles, and their mask
-TORSION_FEATURES = RESIDUE_TYPES + 14 + 14 + 7
+TORSION_FEATURES = NUM_CODES + 14 + 14 + 7
 PSI = 2  # index of psi among the torsion angles
-TEMPLATE_FEATURES = frozenset(
-    {"template_aatype", "template_all_atom_positions", "template_all_atom_masks", "template_mask"}
-)
-# further features of AlphaFold-Multimer, which also embeds empty template slots
-MULTIMER_TEMPLATE_FEATURES = frozenset({"template_chains", "template_weights"})
 
 
 def active_templates(features: Features) -> Features | None:
     """Return the features of all templates, or None if there is no template to embed."""
     if "template_mask" not in features:
         return None
+    # AlphaFold-Multimer also embeds empty template slots
     if "template_weights" not in features and not bool(features["template_mask"].any()):
         return None
-    return {
-        name: features[name] for name in (TEMPLATE_FEATURES | MULTIMER_TEMPLATE_FEATURES) & features.keys()
-    }
+    return {name: x for name, x in features.items() if name.startswith("template_")}
 
 
 def one_template(templates: Features, index: int) -> Features:
@@ -82,7 +76,7 @@ class SingleTemplateEmbedding(nn.Module):
 
     def __init__(self, config: TemplateConfig, kernels: Kernels) -> None:
         super().__init__()
-        self.embedding2d = Linear(PAIR_FEATURES, config.pair.channels)
+        self.pair_embedding = Linear(PAIR_FEATURES, config.pair.channels)
         self.template_pair_stack = nn.ModuleList(
             TemplatePairBlock(config.pair, kernels) for _ in range(config.blocks)
         )
@@ -100,7 +94,7 @@ class SingleTemplateEmbedding(nn.Module):
         _, length, channels = out.shape
         for chunk, residues in residue_slices(out, length * embedding_elements(channels), rows):
             features = _template_pair_features(template, residues)
-            out[chunk] = self.embedding2d(features.to(out.dtype))
+            out[chunk] = self.pair_embedding(features.to(out.dtype))
 
 
 def embedding_elements(channels: int) -> int:
@@ -121,7 +115,7 @@ def _template_pair_features(template: Features, rows: slice = ALL) -> torch.Tens
     beta_mask = pseudo_beta(aatype, atoms[..., None])  # [N, 1]
     backbone = atoms[:, residue_constants.N] * atoms[:, residue_constants.CA] * atoms[:, residue_constants.C]
     backbone_mask = (backbone[rows, None] * backbone[None])[..., None]  # [n, N, 1]
-    types = F.one_hot(aatype, RESIDUE_TYPES).to(beta.dtype)  # [N, 22]
+    types = F.one_hot(aatype, NUM_CODES).to(beta.dtype)  # [N, 22]
     count = len(backbone_mask)
     features = torch.cat(
         [
@@ -144,11 +138,11 @@ class TemplatePointwiseAttention(nn.Module):
     def __init__(self, config: TemplateConfig, channels: int) -> None:
         super().__init__()
         heads, width, inputs = config.attention_heads, config.attention_channels, config.pair.channels
-        self.query_w = parameter(channels, heads, width)
-        self.key_w = parameter(inputs, heads, width)
-        self.value_w = parameter(inputs, heads, width)
-        self.output_w = parameter(heads, width, channels)
-        self.output_b = parameter(channels)
+        self.query = parameter(channels, heads, width)
+        self.key = parameter(inputs, heads, width)
+        self.value = parameter(inputs, heads, width)
+        self.output = parameter(heads, width, channels)
+        self.output_bias = parameter(channels)
 
     def forward(self, pair: torch.Tensor, templates: torch.Tensor, budget: int | None = None) -> torch.Tensor:
         """Compute the update of the pair representation.
@@ -162,21 +156,19 @@ class TemplatePointwiseAttention(nn.Module):
             The update, in the shape of `pair`.
         """
         _, length, channels = pair.shape
-        heads, width = self.query_w.shape[1:]
+        heads, width = self.query.shape[1:]
         result = torch.empty_like(pair)
         per_row = length * attention_elements(templates.shape[0], templates.shape[-1], heads * width)
         for rows in row_slices(pair, per_row, budget):
-            query = pair[rows].reshape(-1, channels) @ self.query_w.flatten(1)  # [P, H*D]
+            query = pair[rows].reshape(-1, channels) @ self.query.flatten(1)  # [P, H*D]
             query = query.unflatten(-1, (heads, 1, width)) * width**-0.5  # [P, H, 1, D]
             # contiguous, because matrix products do not support strides of 2³¹ and more
             inputs = templates[:, rows].flatten(1, 2).transpose(0, 1).contiguous()  # [P, T, C]
-            key = (
-                (inputs @ self.key_w.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)
-            )  # [P, H, T, D]
-            value = (inputs @ self.value_w.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)
+            key = (inputs @ self.key.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)  # [P, H, T, D]
+            value = (inputs @ self.value.flatten(1)).unflatten(-1, (heads, width)).transpose(1, 2)
             weights = torch.softmax((query * key).sum(dim=-1), dim=-1)  # [P, H, T]
             attended = (weights[..., None] * value).sum(dim=-2).flatten(1)  # [P, H*D]
-            update = torch.addmm(self.output_b, attended, self.output_w.flatten(0, 1))  # [P, Z]
+            update = torch.addmm(self.output_bias, attended, self.output.flatten(0, 1))  # [P, Z]
             result[rows] = update.view(-1, length, channels)
         return result
 
@@ -230,7 +222,7 @@ class TemplateEmbedding(nn.Module):
         """
         # masked templates get no attention weight, so they are not embedded
         unmasked = torch.nonzero(templates["template_mask"]).flatten().tolist()
-        channels = self.single_template_embedding.embedding2d.bias.shape[0]
+        channels = self.single_template_embedding.pair_embedding.bias.shape[0]
         embedded = pair.new_empty(len(unmasked), *pair.shape[:2], channels)
         for index, out in zip(unmasked, embedded, strict=True):
             embed(one_template(templates, index), out)
@@ -255,7 +247,7 @@ class TemplateTorsionEmbedding(nn.Module):
         )
         features = torch.cat(
             [
-                F.one_hot(aatype, RESIDUE_TYPES).to(torsions.mask.dtype),
+                F.one_hot(aatype, NUM_CODES).to(torsions.mask.dtype),
                 torsions.sin_cos.flatten(-2),
                 torsions.alternative_sin_cos.flatten(-2),
                 torsions.mask,

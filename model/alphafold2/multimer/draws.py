@@ -5,8 +5,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-# codes of a masked position: 20 amino acids, unknown, gap, mask
-MASKED_CODES = 23
+from msa.base.residues import NUM_MASKED_CODES
 
 
 class MsaDraws(Protocol):
@@ -69,7 +68,7 @@ class PhiloxMsaDraws:
     def codes(self, masked: np.ndarray) -> np.ndarray:
         """Return a number for each code of each masked position; see `MsaDraws`."""
         count = int(masked.sum())
-        return self._uniform(self._CODES, count * MASKED_CODES).reshape(count, MASKED_CODES)
+        return self._uniform(self._CODES, count * NUM_MASKED_CODES).reshape(count, NUM_MASKED_CODES)
 
 
 def gumbel_noise(uniform: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from model.alphafold2.modules.config import MultimerConfig
 from model.alphafold2.modules.embedders import Features
-from model.alphafold2.multimer.draws import MASKED_CODES, MsaDraws
+from model.alphafold2.multimer.draws import MsaDraws
 from model.alphafold2.multimer.sampling import (
     cluster_profiles,
     order_rows,
@@ -16,14 +16,10 @@ from model.alphafold2.multimer.sampling import (
     replace_masked,
     to_device,
 )
+from msa.base.network_inputs import COMPLEX
+from msa.base.residues import NUM_MASKED_CODES, UNKNOWN
 
-TARGET_CODES = 21  # 20 amino acids, unknown
-_INDICES = ("aatype", "residue_index", "asym_id", "entity_id", "sym_id")
-_TEMPLATE_NAMES = {
-    "template_aatype": "template_aatype",
-    "template_all_atom_positions": "template_all_atom_positions",
-    "template_all_atom_mask": "template_all_atom_masks",
-}
+TARGET_CODES = UNKNOWN + 1
 
 
 class MultimerInputs:
@@ -96,15 +92,18 @@ class MultimerInputs:
 
     def _constant_features(self, features: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
         """Return the inputs that all passes share."""
-        constant = {name: self._tensor(features[name].astype(np.int64)) for name in _INDICES}
+        slots, weights = distinct_slots(features)
+        constant = {}
+        for name, array in COMPLEX.items():
+            if array.kind in ("index", "number"):
+                dtype = np.int64 if array.kind == "index" else np.float32
+                values = features[name][slots] if name.startswith("template_") else features[name]
+                constant[name] = self._tensor(values.astype(dtype))
+        constant["template_all_atom_masks"] = constant.pop("template_all_atom_mask")
         constant["target_feat"] = F.one_hot(constant["aatype"], TARGET_CODES).float()
         if not (seq_mask := features.get("seq_mask", np.ones(1))).all():
             constant["seq_mask"] = self._tensor(seq_mask.astype(np.float32))
-        slots, weights = distinct_slots(features)
         has_atoms = features["template_all_atom_mask"][slots].any(axis=(1, 2))
-        for name, input_name in _TEMPLATE_NAMES.items():
-            dtype = np.int64 if name == "template_aatype" else np.float32
-            constant[input_name] = self._tensor(features[name][slots].astype(dtype))
         # on the CPU, where they decide which templates are computed
         constant["template_mask"] = torch.from_numpy(has_atoms.astype(np.float32))
         constant["template_weights"] = torch.from_numpy(weights)
@@ -141,7 +140,7 @@ def _msa_features(
     They are the code (23), whether there is a deletion, its scaled length, the cluster's profile (23), and
     the scaled mean length of its deletions.
     """
-    codes = F.one_hot(msa.long(), MASKED_CODES).float()
+    codes = F.one_hot(msa.long(), NUM_MASKED_CODES).float()
     lengths = [_scale(x)[..., None] for x in (deletions, mean_deletions)]
     return torch.cat([codes, deletions.clip(0, 1)[..., None], lengths[0], profiles, lengths[1]], dim=-1)
 

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 
 from cuda.fused.chunking import row_slices
-from model.alphafold2.multimer.draws import MASKED_CODES, gumbel_noise
+from model.alphafold2.multimer.draws import gumbel_noise
+from msa.base.residues import GAP, MASK, NUM_CODES, NUM_MASKED_CODES
 
-RESIDUE_CODES = 22  # 20 amino acids, unknown, gap
-_GAP, _MASK = 21, 22
 # Probabilities of replacing a masked position by a uniformly drawn amino acid, by a code drawn from the
 # profile, or by itself; otherwise it gets the mask code.
 _UNIFORM, _PROFILE, _SAME = 0.1, 0.1, 0.1
@@ -54,7 +53,7 @@ def profile(msa: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     Returns:
         [N, 22] float32.
     """
-    counts = [((msa == code) * mask).sum(dim=0) for code in range(RESIDUE_CODES)]
+    counts = [((msa == code) * mask).sum(dim=0) for code in range(NUM_CODES)]
     return torch.stack(counts, dim=-1) / (mask.sum(dim=0)[:, None] + 1e-10)
 
 
@@ -73,12 +72,12 @@ def replace_masked(
         [S, N], 0 to 22.
     """
     row, column = (to_device(index, msa.device) for index in np.nonzero(masked))
-    probabilities = column_profile.new_zeros(len(row), MASKED_CODES)
+    probabilities = column_profile.new_zeros(len(row), NUM_MASKED_CODES)
     probabilities[:, :20] = _UNIFORM / 20
-    probabilities[:, :RESIDUE_CODES] += _PROFILE * column_profile[column]
+    probabilities[:, :NUM_CODES] += _PROFILE * column_profile[column]
     original = msa[row, column].long()
     probabilities.scatter_add_(1, original[:, None], torch.full_like(probabilities[:, :1], _SAME))
-    probabilities[:, _MASK] = 1.0 - _UNIFORM - _PROFILE - _SAME
+    probabilities[:, MASK] = 1.0 - _UNIFORM - _PROFILE - _SAME
     noise = gumbel_noise(to_device(uniform, msa.device))
     replaced = msa.clone()
     replaced[row, column] = (torch.log(probabilities + 1e-6) + noise).argmax(dim=1).to(msa.dtype)
@@ -111,19 +110,19 @@ def cluster_profiles(
         Profiles [S, N, 23] and mean numbers of deletions [S, N], float32.
     """
     sampled, length = msa.shape
-    one_hot = [((msa == code) * mask) for code in range(MASKED_CODES)]  # each [S, N]
+    one_hot = [((msa == code) * mask) for code in range(NUM_MASKED_CODES)]  # each [S, N]
     result = torch.stack(one_hot, dim=-1)  # [S, N, 23]
     deletion_sum = deletions.clone()
     count = mask.new_ones(sampled)
     for rows in row_slices(extra, 2 * (length + sampled)):
         extra_codes, codes_mask = extra[rows], extra_mask[rows]
         agreement = mask.new_zeros(sampled, len(extra_codes))
-        for code in range(_GAP):
+        for code in range(GAP):
             agreement.addmm_(one_hot[code], ((extra_codes == code) * codes_mask).T)
         weights = torch.softmax(_AGREEMENT_SHARPNESS * agreement, dim=0)  # [S, u]
         weights *= mask @ codes_mask.T
         count += weights.sum(dim=1)
-        for code in range(RESIDUE_CODES):
+        for code in range(NUM_CODES):
             result[..., code] += weights @ ((extra_codes == code) * codes_mask)
         deletion_sum.addmm_(weights, codes_mask * extra_deletions[rows])
     return result / count[:, None, None], deletion_sum / count[:, None]

@@ -12,7 +12,6 @@ from model.alphafold2.modules.config import ModelConfig, TemplateConfig
 from model.alphafold2.modules.embedders import ALL, Features, distance_bins, pseudo_beta
 from model.alphafold2.modules.evoformer import Mask
 from model.alphafold2.modules.templates import (
-    RESIDUE_TYPES,
     TEMPLATE_BINS,
     TemplatePairBlock,
     one_template,
@@ -21,10 +20,11 @@ from model.alphafold2.modules.templates import (
 from model.layers.common import LayerNorm, Linear, OneHotLinear, parameter
 from model.layers.kernels import Kernels
 from model.layers.rigid import rotate
+from msa.base.residues import NUM_CODES
 
 CHI = 3  # index of chi1 among the torsion angles
 # residue type, sines and cosines of the four chi angles, and their mask
-CHI_FEATURES = RESIDUE_TYPES + 3 * 4
+CHI_FEATURES = NUM_CODES + 3 * 4
 # CB distance bins, CB mask, backbone direction, backbone mask
 GEOMETRY_FEATURES = TEMPLATE_BINS[2] + 1 + 3 + 1
 
@@ -45,15 +45,15 @@ class MultimerSingleTemplateEmbedding(nn.Module):
         super().__init__()
         inner = config.pair.channels
         self.query_embedding_norm = LayerNorm(channels, kernels)
-        self.template_pair_embedding_0 = Linear(TEMPLATE_BINS[2], inner)
-        self.template_pair_embedding_1 = ScalarLinear(inner)
-        self.template_pair_embedding_2 = OneHotLinear(RESIDUE_TYPES, inner)
-        self.template_pair_embedding_3 = OneHotLinear(RESIDUE_TYPES, inner)
-        self.template_pair_embedding_4 = ScalarLinear(inner)
-        self.template_pair_embedding_5 = ScalarLinear(inner)
-        self.template_pair_embedding_6 = ScalarLinear(inner)
-        self.template_pair_embedding_7 = ScalarLinear(inner)
-        self.template_pair_embedding_8 = Linear(channels, inner)
+        self.distances = Linear(TEMPLATE_BINS[2], inner)
+        self.beta_mask = ScalarLinear(inner)
+        self.column_types = OneHotLinear(NUM_CODES, inner)
+        self.row_types = OneHotLinear(NUM_CODES, inner)
+        self.direction_x = ScalarLinear(inner)
+        self.direction_y = ScalarLinear(inner)
+        self.direction_z = ScalarLinear(inner)
+        self.backbone_mask = ScalarLinear(inner)
+        self.query_pair = Linear(channels, inner)
         self.template_embedding_iteration = nn.ModuleList(
             TemplatePairBlock(config.pair, kernels, multiplication_first=config.multiplication_first)
             for _ in range(config.blocks)
@@ -71,14 +71,14 @@ class MultimerSingleTemplateEmbedding(nn.Module):
         """Return rows [n, N, C] of the stack's input, given those of pair [n, N, Z]."""
         aatype = template["template_aatype"]
         geometry_weights, bias = self._geometry_layer()
-        types_of_columns = self.template_pair_embedding_2(aatype) + bias  # [N, C]
-        types_of_rows = self.template_pair_embedding_3(aatype)
+        types_of_columns = self.column_types(aatype) + bias  # [N, C]
+        types_of_rows = self.row_types(aatype)
         length, channels = types_of_columns.shape
         result = types_of_columns.new_empty(pair.shape[0], length, channels)
         elements = 3 * channels + 2 * pair.shape[-1] + 6 * GEOMETRY_FEATURES
         for chunk, residues in residue_slices(pair, length * elements, rows):
             geometry = template_geometry(template, residues).to(types_of_columns.dtype)  # [n, N, 44]
-            act = self.template_pair_embedding_8(self.query_embedding_norm(pair[chunk]))
+            act = self.query_pair(self.query_embedding_norm(pair[chunk]))
             act += geometry @ geometry_weights
             act += types_of_rows[residues, None]
             result[chunk] = act.add_(types_of_columns)
@@ -86,12 +86,10 @@ class MultimerSingleTemplateEmbedding(nn.Module):
 
     def _geometry_layer(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return weights [44, C] and bias [C] of the layers for geometric features, as one."""
-        scalars = [self.template_pair_embedding_1]
-        scalars += [self.template_pair_embedding_4, self.template_pair_embedding_5]
-        scalars += [self.template_pair_embedding_6, self.template_pair_embedding_7]
-        distances = self.template_pair_embedding_0
-        weights = torch.cat([distances.weights, torch.stack([layer.weights for layer in scalars])])
-        return weights, torch.stack([distances.bias, *(layer.bias for layer in scalars)]).sum(dim=0)
+        directions = self.direction_x, self.direction_y, self.direction_z
+        scalars = self.beta_mask, *directions, self.backbone_mask
+        weights = torch.cat([self.distances.weights, torch.stack([layer.weights for layer in scalars])])
+        return weights, torch.stack([self.distances.bias, *(layer.bias for layer in scalars)]).sum(dim=0)
 
 
 def template_geometry(template: Features, rows: slice = slice(None)) -> torch.Tensor:
@@ -182,6 +180,6 @@ class MultimerTorsionEmbedding(nn.Module):
         torsions = torsion_angles(aatype, positions, templates["template_all_atom_masks"][:filled])
         mask = torsions.mask[..., CHI:]  # [T, N, 4]
         sine, cosine = (torsions.sin_cos[..., CHI:, :] * mask[..., None]).unbind(dim=-1)
-        features = torch.cat([F.one_hot(aatype, RESIDUE_TYPES).to(mask.dtype), sine, cosine, mask], dim=-1)
+        features = torch.cat([F.one_hot(aatype, NUM_CODES).to(mask.dtype), sine, cosine, mask], dim=-1)
         rows = self.template_single_embedding(features.to(self.template_projection.bias.dtype))
         return self.template_projection(torch.relu(rows)), mask[..., 0]

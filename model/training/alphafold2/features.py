@@ -14,16 +14,14 @@ import torch.nn.functional as F
 from model import residue_constants, residue_tables
 from model.alphafold2.modules.embedders import pseudo_beta
 from model.alphafold2.modules.structure_module import atom14_to_atom37_positions
-from model.alphafold2.modules.templates import PSI, RESIDUE_TYPES, TEMPLATE_BINS, torsion_angles
+from model.alphafold2.modules.templates import PSI, TEMPLATE_BINS, torsion_angles
 from model.layers import rigid
 from model.layers.rigid import Rigid, frame_from_points, rotation_from_quaternion, update_quaternion
 from model.residue_tables import residue_rows
 from model.training.alphafold2.network import distance_bins
 from model.training.data.data import CENTI
-from model.training.data.sampling import GAP
-from msa.base.residues import ATOM14_NAMES, RESTYPE_NAMES, RESTYPES
+from msa.base.residues import ATOM14_NAMES, GAP, NUM_CODES, NUM_MASKED_CODES, RESTYPE_NAMES, RESTYPES, UNKNOWN
 
-MSA_CODES = 23
 Batch = Mapping[str, torch.Tensor]
 # pairs of atoms of a residue that are equivalent, so that their names may be exchanged
 SYMMETRIC_ATOMS = {
@@ -50,7 +48,7 @@ def network_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor
     aatype, seq_mask = batch["aatype"].long(), batch["seq_mask"].float()
     length = aatype.shape[1]
     # the first of the 22 marks a domain boundary, which no training chain has
-    target_feat = F.pad(F.one_hot(aatype, RESIDUE_TYPES - 1).float(), (1, 0))
+    target_feat = F.pad(F.one_hot(aatype, UNKNOWN + 1).float(), (1, 0))
     features = {
         "aatype": aatype,
         "seq_mask": seq_mask,
@@ -60,7 +58,7 @@ def network_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tensor
         "extra_msa_mask": batch["extra_row_mask"].float()[:, :, None] * seq_mask[:, None],
         "msa_feat": _msa_features(batch, seq_mask, dtype),
         # no deletions are known
-        "extra_msa_feat": F.pad(F.one_hot(batch["extra_msa"].long(), MSA_CODES).to(dtype), (0, 2)),
+        "extra_msa_feat": F.pad(F.one_hot(batch["extra_msa"].long(), NUM_MASKED_CODES).to(dtype), (0, 2)),
     }
     if batch["template_mask"].shape[1]:
         features |= template_features(batch, dtype)
@@ -73,8 +71,8 @@ def _msa_features(batch: Batch, seq_mask: torch.Tensor, dtype: torch.dtype) -> t
     Every extra row belongs to the cluster of the row that it agrees with in most residues; gaps and masked
     positions agree with nothing (supplement, section 1.2.7).
     """
-    msa = F.one_hot(batch["masked_msa"].long(), MSA_CODES).float() * seq_mask[:, None, :, None]
-    extra = F.one_hot(batch["extra_msa"].long(), MSA_CODES).float() * seq_mask[:, None, :, None]
+    msa = F.one_hot(batch["masked_msa"].long(), NUM_MASKED_CODES).float() * seq_mask[:, None, :, None]
+    extra = F.one_hot(batch["extra_msa"].long(), NUM_MASKED_CODES).float() * seq_mask[:, None, :, None]
     extra = extra * batch["extra_row_mask"].float()[..., None, None]
     rows = msa.shape[1]
     agreement = msa[..., :GAP].flatten(2) @ extra[..., :GAP].flatten(2).transpose(1, 2)  # [B, S, E]
@@ -102,7 +100,7 @@ def template_features(batch: Batch, dtype: torch.dtype) -> dict[str, torch.Tenso
     mask = torch.gather(present.flatten(0, 2), 1, slots) * residue_rows(residue_constants.atom37_mask, flat)
     atoms = atoms * mask[..., None]
     torsions = torsion_angles(known, atoms.view(*known.shape, 37, 3), mask.view(*known.shape, 37))
-    types = F.one_hot(aatype, RESIDUE_TYPES).float()  # [B, T, N, 22]
+    types = F.one_hot(aatype, NUM_CODES).float()  # [B, T, N, 22]
     angles = (x.flatten(-2) for x in (torsions.sin_cos, torsions.alternative_sin_cos))
     torsion_mask = torsions.mask.unflatten(0, shape[:2])  # [B, T, N, 7]
     rows = [types, *(x.unflatten(0, shape[:2]) for x in angles), torsion_mask]

@@ -62,11 +62,11 @@ def gated_attention(
         bias: [B, H, L, L], the same for all R, or None.
         mask: [B, R, L] float32, or [B, 1, L] for one mask for all R; 1 for keys that may be attended to.
     """
-    weights = (layer.query_w, layer.key_w, layer.value_w, layer.gating_w)
+    weights = (layer.query, layer.key, layer.value, layer.gating)
     projection = torch.cat([w.flatten(1) for w in weights], dim=1).to(x.dtype)  # [C, 4*H*D]
-    gating_bias = layer.gating_b.to(x.dtype)
+    gating_bias = layer.gating_bias.to(x.dtype)
     gated = attention.attend(x @ projection, gating_bias, mask, bias, fused=fused)  # [B, R, L, H*D]
-    return gated @ layer.output_w.flatten(0, 1).to(x.dtype) + layer.output_b.to(x.dtype)
+    return gated @ layer.output.flatten(0, 1).to(x.dtype) + layer.output_bias.to(x.dtype)
 
 
 def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> torch.Tensor:
@@ -77,16 +77,16 @@ def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> t
         layer: the projections; key and value are [C, D].
         mask: [B, R, L] float32.
     """
-    heads, width = layer.query_w.shape[1:]
+    heads, width = layer.query.shape[1:]
     key_mask = mask.to(x.dtype)
     mean = (key_mask[:, :, None] @ x).squeeze(2) / (mask.sum(dim=2, keepdim=True) + 1e-10).to(x.dtype)
-    query = (mean @ layer.query_w.flatten(1).to(x.dtype)).unflatten(-1, (heads, width)) * width**-0.5
-    key, value = x @ layer.key_w.to(x.dtype), x @ layer.value_w.to(x.dtype)  # [B, R, L, D]
+    query = (mean @ layer.query.flatten(1).to(x.dtype)).unflatten(-1, (heads, width)) * width**-0.5
+    key, value = x @ layer.key.to(x.dtype), x @ layer.value.to(x.dtype)  # [B, R, L, D]
     logits = (query @ key.transpose(-1, -2)).float() + MASK_PENALTY * (mask[:, :, None] - 1.0)  # [B, R, H, L]
     attended = (torch.softmax(logits, dim=-1).to(x.dtype) @ value).flatten(2)  # [B, R, H*D]
-    gate = x @ layer.gating_w.flatten(1).to(x.dtype) + layer.gating_b.flatten().to(x.dtype)
+    gate = x @ layer.gating.flatten(1).to(x.dtype) + layer.gating_bias.flatten().to(x.dtype)
     gated = torch.sigmoid(gate) * attended[:, :, None]
-    return gated @ layer.output_w.flatten(0, 1).to(x.dtype) + layer.output_b.to(x.dtype)
+    return gated @ layer.output.flatten(0, 1).to(x.dtype) + layer.output_bias.to(x.dtype)
 
 
 def pair_bias(pair: torch.Tensor, norm: LayerNorm, weights: torch.Tensor) -> torch.Tensor:
@@ -98,7 +98,7 @@ def msa_row_update(
     layer: MsaRowAttention, msa: torch.Tensor, pair: torch.Tensor, mask: torch.Tensor
 ) -> torch.Tensor:
     """Return the update of Algorithm 7; msa [B, S, N, C], pair [B, N, N, Z], mask [B, S, N] or [B, 1, N]."""
-    bias = pair_bias(pair, layer.feat_2d_norm, layer.feat_2d_weights)
+    bias = pair_bias(pair, layer.pair_norm, layer.pair_bias)
     return gated_attention(
         layer_norm(msa, layer.query_norm), layer.attention, layer.kernels.fused, bias, mask
     )
@@ -145,6 +145,6 @@ def triangle_attention_update(
     """
     rows = pair if layer.starting else pair.transpose(1, 2)
     normed = layer_norm(rows, layer.query_norm)
-    bias = (normed @ layer.feat_2d_weights.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()  # [B, H, N, N]
+    bias = (normed @ layer.pair_bias.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()  # [B, H, N, N]
     update = gated_attention(normed, layer.attention, layer.kernels.fused, bias, seq_mask[:, None])
     return update if layer.starting else update.transpose(1, 2)

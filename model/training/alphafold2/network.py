@@ -243,7 +243,7 @@ def _embed(
     offset = (index[:, :, None] - index[:, None]).clip(-MAX_RELATIVE_POSITION, MAX_RELATIVE_POSITION)
     # a product with one-hot rows: the backward pass of a lookup would have to sum all pairs into 65 rows
     positions = F.one_hot(offset.long() + MAX_RELATIVE_POSITION, 2 * MAX_RELATIVE_POSITION + 1).to(dtype)
-    pair = linear(positions, inputs.pair_activiations)
+    pair = linear(positions, inputs.relative_position)
     pair = (
         pair + linear(target, inputs.left_single)[:, :, None] + linear(target, inputs.right_single)[:, None]
     )
@@ -267,22 +267,22 @@ def _embed_templates(
     batch, templates = template_mask.shape
     inputs = features["template_pair_feat"].to(pair.dtype).flatten(0, 1)  # [B*T, N, N, 88]
     seq_mask = features["seq_mask"].repeat_interleave(templates, dim=0)  # [B*T, N]
-    template_pair = linear(inputs, single.embedding2d)
+    template_pair = linear(inputs, single.pair_embedding)
     for block in single.template_pair_stack:
         template_pair = execution.run_block(template_block, block, template_pair, seq_mask, dropout)
     embedded = layer_norm(template_pair, single.output_layer_norm).unflatten(0, (batch, templates))
 
     layer = embedding.attention
-    heads, width = layer.query_w.shape[1:]
-    query = (pair @ layer.query_w.flatten(1).to(pair.dtype)).unflatten(-1, (heads, width)) * width**-0.5
+    heads, width = layer.query.shape[1:]
+    query = (pair @ layer.query.flatten(1).to(pair.dtype)).unflatten(-1, (heads, width)) * width**-0.5
     key, value = (
         (embedded @ w.flatten(1).to(pair.dtype)).unflatten(-1, (heads, width)).permute(0, 2, 3, 4, 1, 5)
-        for w in (layer.key_w, layer.value_w)
+        for w in (layer.key, layer.value)
     )  # [B, N, N, H, T, D]
     logits = (query[..., None, :] * key).float().sum(dim=-1)  # [B, N, N, H, T]
     weights = torch.softmax(logits + MASK_PENALTY * (template_mask[:, None, None, None] - 1.0), dim=-1)
     attended = (weights.to(pair.dtype)[..., None] * value).sum(dim=-2).flatten(3)  # [B, N, N, H*D]
-    update = attended @ layer.output_w.flatten(0, 1).to(pair.dtype) + layer.output_b.to(pair.dtype)
+    update = attended @ layer.output.flatten(0, 1).to(pair.dtype) + layer.output_bias.to(pair.dtype)
     return update * template_mask.amax(dim=1).to(pair.dtype)[:, None, None, None]
 
 
@@ -302,5 +302,5 @@ def _beta(aatype: torch.Tensor, atom14: torch.Tensor) -> torch.Tensor:
 
 def _predicted_lddt(head: Any, single: torch.Tensor) -> torch.Tensor:
     """Return logits [B, N, 50] of Algorithm 29."""
-    act = torch.relu(linear(layer_norm(single, head.input_layer_norm), head.act_0))
-    return linear(torch.relu(linear(act, head.act_1)), head.logits)
+    act = torch.relu(linear(layer_norm(single, head.input_layer_norm), head.hidden_0))
+    return linear(torch.relu(linear(act, head.hidden_1)), head.logits)

@@ -22,10 +22,12 @@ from safetensors.torch import load_file, save_file
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
+from model.alphafold3.config import AlphaFold3Config
+from model.checkpoints.alphafold2 import parameter_arrays
 from model.dataclass_mapping import from_mapping
 from model.errors import DataError
 from model.replaced_files import replaced_file
-from model.training.runtime.parameters import FlatParameters, parameter_arrays
+from model.training.runtime.parameters import MOMENTS, FlatParameters
 
 FULL_NAME = "checkpoint.safetensors"
 # subfolder of a run for its portable checkpoint
@@ -33,7 +35,9 @@ PORTABLE_FOLDER = "carried"
 MANIFEST = "manifest.json"
 MAX_PART_BYTES = 15 * 2**20
 SCALE_BLOCK = 64
-MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+Architecture = ModelConfig | AlphaFold3Config
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def save_full(
     run: Path,
     flat: FlatParameters,
     moments: Mapping[str, torch.Tensor],
-    config: ModelConfig,
+    config: Architecture,
     progress: Progress,
 ) -> None:
     """Write a full checkpoint to the run's folder, atomically replacing the previous one."""
@@ -69,7 +73,7 @@ def save_full(
 
 
 def load_full(
-    run: Path, flat: FlatParameters, moments: Mapping[str, torch.Tensor], config: ModelConfig
+    run: Path, flat: FlatParameters, moments: Mapping[str, torch.Tensor], config: Architecture
 ) -> Progress:
     """Read a full checkpoint into the buffers.
 
@@ -143,8 +147,8 @@ def averaged_arrays(folder: Path) -> dict[str, np.ndarray]:
     return parameter_arrays(network)
 
 
-def _check_config(path: Path, stored: str, config: ModelConfig) -> None:
-    if from_mapping(ModelConfig, json.loads(stored)) != config:
+def _check_config(path: Path, stored: str, config: Architecture) -> None:
+    if from_mapping(type(config), json.loads(stored)) != config:
         raise DataError(f"{path}: holds a network of another shape than the configuration")
 
 

@@ -12,7 +12,7 @@ import torch
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import load_folder
+from model.checkpoints.alphafold2 import build_network, load_folder
 from model.checkpoints.network_folder import folder_of, read_manifest
 from model.errors import ConfigError
 
@@ -41,15 +41,15 @@ _RELU = frozenset(
         "transition_1",
         "resblock1",
         "resblock1_1",
-        "act_0",
-        "act_1",
-        "embedding2d",
+        "hidden_0",
+        "hidden_1",
+        "pair_embedding",
         "template_single_embedding",
         "template_projection",
     }
 )
 _GATES = frozenset({"gating_linear", "left_gate", "right_gate"})
-_GLOROT = frozenset({"query_w", "key_w", "value_w"})
+_GLOROT = frozenset({"query", "key", "value"})
 # Inputs that no training sample has, because the training data have no deletion counts. Their weights start
 # at zero and stay there, so that alignments with deletions do not meet weights that were never trained.
 _UNSEEN_INPUTS = {"preprocess_msa": (23, 24, 48), "extra_msa_activations": (23, 24)}
@@ -79,13 +79,13 @@ def copy_trained(network: AlphaFold, config: ModelConfig, trained: str) -> None:
 
     Raises:
         ConfigError: the trained network has another shape.
-        ParametersMissing, ParametersError: see `model.alphafold2.parameters.load_folder`.
+        ParametersMissing, ParametersError: see `model.checkpoints.alphafold2.load_folder`.
     """
     folder = folder_of(trained)
     manifest = read_manifest(folder)
     if _without_error_head(manifest.config) != _without_error_head(config):
         raise ConfigError(f"initial_network: {trained} has another shape than `network`")
-    source = AlphaFold.from_parameters(manifest.config, load_folder(folder, manifest))
+    source = build_network(manifest.config, load_folder(folder, manifest))
     parameters = dict(network.named_parameters())
     for name, values in source.named_parameters():
         if name in parameters:
@@ -99,17 +99,17 @@ def _without_error_head(config: ModelConfig) -> ModelConfig:
 
 def _draw(name: str, parameter: torch.Tensor, generator: torch.Generator) -> None:
     *_, layer, kind = name.split(".")
-    if kind == "scale" or kind == "gating_b" or (kind == "bias" and layer in _GATES):
+    if kind == "scale" or kind == "gating_bias" or (kind == "bias" and layer in _GATES):
         parameter.fill_(1.0)
     elif kind == "trainable_point_weights":
         parameter.fill_(math.log(math.e - 1.0))  # softplus gives 1
-    elif kind in ("offset", "bias", "output_b", "gating_w", "output_w") or layer in _ZERO_WEIGHTS:
+    elif kind in ("offset", "bias", "output_bias", "gating", "output") or layer in _ZERO_WEIGHTS:
         parameter.zero_()
     elif kind in _GLOROT:
         outputs = parameter[0].numel()
         limit = math.sqrt(6.0 / (parameter.shape[0] + outputs))
         parameter.uniform_(-limit, limit, generator=generator)
-    elif kind == "feat_2d_weights":
+    elif kind == "pair_bias":
         parameter.normal_(0.0, parameter.shape[0] ** -0.5, generator=generator)
     else:
         scale = 2.0 if layer in _RELU else 1.0

@@ -1,24 +1,22 @@
 """The parameters of a network, their gradients and their moving average in contiguous buffers."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-import numpy as np
 import torch
 from torch import nn
 
-from model.alphafold2.network import AlphaFold
-from model.checkpoints.deepmind import parameter_key
-
 # every parameter starts at a multiple of this number of elements, so that kernels may read whole vectors
 ALIGNMENT = 64
+# the moments of Adam
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class FlatParameters:
     """A network's parameters as views of one float32 buffer, so that a step is a few operations.
 
     Args:
-        network: the network; its parameters are replaced by views of `values`, and their gradients by views
+        network: a network; its parameters are replaced by views of `values`, and their gradients by views
             of `gradients`.
         device: device of the buffers.
 
@@ -28,7 +26,7 @@ class FlatParameters:
         average: [size] float32, the moving average of the values.
     """
 
-    def __init__(self, network: AlphaFold, device: torch.device) -> None:
+    def __init__(self, network: nn.Module, device: torch.device) -> None:
         self.slices: dict[str, tuple[slice, torch.Size]] = {}
         end = 0
         for name, parameter in network.named_parameters():
@@ -55,6 +53,18 @@ class FlatParameters:
         finally:
             self.values.copy_(current_values)
 
+    @torch.no_grad()
+    def update_average(self, decay: float, num_steps: int) -> None:
+        """Move the average towards the values.
+
+        Args:
+            decay: share of the average that remains.
+            num_steps: number of steps done; after few, the share is smaller, so that the average soon
+                forgets the initial parameters.
+        """
+        share = min(decay, (1.0 + num_steps) / (10.0 + num_steps))
+        self.average.lerp_(self.values, 1.0 - share)
+
     def pack(self, buffer: torch.Tensor) -> torch.Tensor:
         """Return a buffer's elements without the gaps between parameters, [num_parameters]."""
         return torch.cat([buffer[elements] for elements, _ in self.slices.values()])
@@ -67,13 +77,30 @@ class FlatParameters:
             start += shape.numel()
 
 
-def parameter_arrays(network: AlphaFold) -> dict[str, np.ndarray]:
-    """Return the parameters by DeepMind's names, as `AlphaFold.from_parameters` reads them, float32."""
-    blocks: dict[str, list[np.ndarray]] = {}
-    stacked = set()
-    for name, parameter in network.named_parameters():
-        key, block, _ = parameter_key(name)
-        blocks.setdefault(key, []).append(parameter.detach().float().cpu().numpy())
-        if block is not None:
-            stacked.add(key)
-    return {key: np.stack(arrays) if key in stacked else arrays[0] for key, arrays in blocks.items()}
+@torch.no_grad()
+def adam_step(
+    flat: FlatParameters,
+    moments: Mapping[str, torch.Tensor],
+    rate: float,
+    count: int,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> None:
+    """Make one step of Adam with the gradients of the parameters.
+
+    Args:
+        flat: the parameters.
+        moments: buffers of the moments, by the names in MOMENTS.
+        rate: learning rate.
+        count: number of steps since the moments were zero, this one included.
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        epsilon: added to the square root of the second moment.
+    """
+    gradient = flat.gradients
+    first, second = (moments[name] for name in MOMENTS)
+    first.lerp_(gradient, 1.0 - beta1)
+    second.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+    denominator = (second / (1.0 - beta2**count)).sqrt_().add_(epsilon)
+    flat.values.addcdiv_(first, denominator, value=-rate / (1.0 - beta1**count))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from features.alphafold2.alignment_depth import MAX_ROWS, effective_sequences, row_weights
-from features.chemistry.residues import GAP
+from msa.base.residues import GAP
 
 
 def test_rows_with_80_percent_identity_share_a_weight() -> None:

@@ -47,7 +47,7 @@ def test_only_the_first_of_equal_rows_is_kept(groups: list[list[str]], random) -
 
 
 def test_dtypes_and_shapes_match_the_schema() -> None:
-    sizes = {"R": 5, "M": 2, "P": 1, "T": 0}
+    sizes = {"N": 5, "M": 2, "P": 1, "T": 0}
     features = make_features([parse_alignment(b">q\nMKVLG\n>a OX=9606\nMK-LG\n")])
     assert features.keys() == CACHED.keys()
     for name, (dtype, shape) in CACHED.items():

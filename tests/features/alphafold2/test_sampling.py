@@ -16,8 +16,8 @@ from features.alphafold2.sampling import (
     sample_iteration,
     summarize_clusters,
 )
-from features.chemistry.residues import GAP, MASK
 from msa.alignments.files import Alignment
+from msa.base.residues import GAP, MASK
 from tests.msa.alignments.alignment_builders import single_sequence
 
 

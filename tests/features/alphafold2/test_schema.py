@@ -4,28 +4,25 @@ import pytest
 
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
-from features.alphafold2.schema import CACHED, SAMPLED, UNCHANGED, UNCHANGED_TEMPLATES
+from features.alphafold2.schema import CACHED
 from msa.alignments.files import parse_alignment
+from msa.base.network_inputs import MONOMER, UNCHANGING
 
 
 @pytest.mark.parametrize("slots", [0, 4])
 def test_features_match_the_schema(slots: int) -> None:
     features = make_features([parse_alignment(b">q\nMKVLG\n>a\nMK-LG\n>b\nMKaVLA\n")])
     inputs = sample_features(features, SamplingSettings(6, 2, slots), 2, seed=0)
-    assert not CACHED.keys() & SAMPLED.keys()
     assert features.keys() == CACHED.keys()
-    assert inputs.keys() <= CACHED.keys() | SAMPLED.keys()
-    assert set(UNCHANGED) | set(UNCHANGED_TEMPLATES) <= CACHED.keys()
-    if slots:
-        assert inputs.keys() == SAMPLED.keys() | set(UNCHANGED) | set(UNCHANGED_TEMPLATES)
+    assert CACHED.keys() & MONOMER.keys() == UNCHANGING.keys()
+    assert inputs.keys() == {name for name in MONOMER if slots or not name.startswith("template_")}
     sizes = {
-        "R": 5,
+        "N": 5,
         "M": 3,
         "P": 0,
         "T": 0,
         "S": min(3, 6 - slots),
         "E": max(1, min(2, 3 - (6 - slots))),
-        "K": slots,
     }
 
     def axes(shape: str) -> tuple[int, ...]:
@@ -36,10 +33,9 @@ def test_features_match_the_schema(slots: int) -> None:
         assert value.shape == axes(shape), name
         assert value.dtype.kind == {"uint*": "u", "bytes": "S"}.get(dtype, value.dtype.kind), name
         assert dtype in ("uint*", "bytes", value.dtype), name
-    for name, (dtype, shape) in SAMPLED.items():
-        if name in inputs:
-            assert inputs[name].shape == (2, *axes(shape)), name
-            assert inputs[name].dtype == dtype, name
+    sizes["T"] = slots
+    for name, value in inputs.items():
+        assert value.shape == (2, *MONOMER[name].shape(sizes)) and value.dtype == MONOMER[name].dtype, name
 
 
 def test_seed_changes_only_sampled_features() -> None:
@@ -48,7 +44,7 @@ def test_seed_changes_only_sampled_features() -> None:
     before = {name: value.tobytes() for name, value in features.items()}
     one, other = (sample_features(features, SamplingSettings(3, 2), 1, seed) for seed in (1, 2))
     assert {name: value.tobytes() for name, value in features.items()} == before
-    for name in UNCHANGED:
+    for name in UNCHANGING.keys() & one.keys():
         assert one[name].tobytes() == other[name].tobytes() == before[name]
     for name in ("msa_feat", "extra_msa", "bert_mask"):
         assert one[name].tobytes() != other[name].tobytes()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from features.alphafold3.found_alignments import add_alignments, sequences_to_search
+from features.alphafold3.found_alignments import add_alignments
 from features.alphafold3.inputs import Settings, build_sample
 from features.assembly.job import Job, Ligand, OwnTemplate, Polymer
 from features.chemistry.residue_classes import MoleculeKind
@@ -32,7 +32,7 @@ def polymers(job: Job) -> list[Polymer]:
 
 def test_chains_of_several_proteins_get_their_rows_and_pairs_of_a_species() -> None:
     job = job_of(protein(FIRST, "A", "B"), protein(SECOND, "C"), Polymer(MoleculeKind.RNA, "ACGU", ("R",)))
-    assert sequences_to_search(job) == (FIRST, SECOND)
+    assert {polymer.sequence for polymer in job.proteins_to_search()} == {FIRST, SECOND}
     result = add_alignments(job, FOUND)
     first, second, rna = polymers(result.job)
     assert first.alignment is not None and len(first.alignment) == 5
@@ -72,7 +72,7 @@ def test_copies_of_one_protein_are_not_paired_and_missing_alignments_are_said() 
 def test_alignments_of_the_job_stay() -> None:
     own = parse_alignment(f">q\n{FIRST}\n>z\nMMMMM\n".encode())
     job = job_of(Polymer(MoleculeKind.PROTEIN, FIRST, ("A",), alignment=own), protein(SECOND, "C"))
-    assert sequences_to_search(job) == (SECOND,)
+    assert [polymer.sequence for polymer in job.proteins_to_search()] == [SECOND]
     result = add_alignments(job, FOUND)
     assert polymers(result.job)[0].alignment is own and polymers(result.job)[1].alignment is not None
     assert result.notes == ("no rows are paired: no species has rows of several chains",)

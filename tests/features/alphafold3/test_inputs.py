@@ -13,8 +13,8 @@ from features.assembly.job import Job, Polymer
 from features.assembly.tokens import build_tokens
 from features.chemistry.residue_classes import MoleculeKind
 from msa.alignments.files import parse_alignment
-from msa.base.all_atom_inputs import SCHEMA
 from msa.base.errors import InputError
+from msa.base.network_inputs import ALL_ATOM
 from tests.features.alphafold3.query_jobs import FOLDER, read_jobs
 
 NAMES = [content["name"] for content in json.loads((FOLDER / "jobs.json").read_text())]
@@ -61,7 +61,7 @@ def build(name: str, made: dict[str, Sample]) -> Sample:
 @pytest.mark.parametrize("name", NAMES)
 def test_features_equal_those_of_openfold3(name: str, sample: dict[str, Sample]) -> None:
     made, expected = build(name, sample), golden(name)
-    for key in SCHEMA.keys() - {"ref_pos"}:
+    for key in ALL_ATOM.keys() - {"ref_pos"}:
         assert made.features[key].shape == expected[key].shape, key
         if key in ROUNDED:
             np.testing.assert_allclose(made.features[key], expected[key], rtol=2e-7, atol=0, err_msg=key)
@@ -84,11 +84,11 @@ def test_conformers_equal_those_of_openfold3_up_to_rotation(name: str, sample: d
 @pytest.mark.parametrize("name", NAMES)
 def test_arrays_have_the_types_and_axes_of_the_schema(name: str, sample: dict[str, Sample]) -> None:
     made = build(name, sample)
-    sizes = {"N": len(made.tokens), "A": len(made.atoms), "R": len(made.features["msa"]), "T": 4}
-    assert list(made.features) == list(SCHEMA)
-    for key, (dtype, axes, _) in SCHEMA.items():
-        assert made.features[key].dtype == dtype, key
-        assert made.features[key].shape == tuple(sizes.get(axis) or int(axis) for axis in axes.split()), key
+    sizes = {"N": len(made.tokens), "A": len(made.atoms), "S": len(made.features["msa"]), "T": 4}
+    assert list(made.features) == list(ALL_ATOM)
+    for key, array in ALL_ATOM.items():
+        assert made.features[key].dtype == array.dtype, key
+        assert made.features[key].shape == array.shape(sizes), key
 
 
 def test_template_features_equal_those_of_openfold3() -> None:
@@ -108,7 +108,7 @@ def test_template_features_equal_those_of_openfold3() -> None:
 def test_same_seed_gives_same_bytes_and_another_seed_others() -> None:
     job = read_jobs()["paired_dimer"]
     first, again, other = (build_sample(job, Settings(seed=seed)).features for seed in (1, 1, 2))
-    assert all(first[key].tobytes() == again[key].tobytes() for key in SCHEMA)
+    assert all(first[key].tobytes() == again[key].tobytes() for key in ALL_ATOM)
     assert first["ref_pos"].tobytes() != other["ref_pos"].tobytes()
 
 

@@ -15,14 +15,14 @@ from features.assembly.job_json import job_of_json, job_to_json
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
 from msa.alignments.files import parse_alignment
-from msa.base.all_atom_inputs import SCHEMA
+from msa.base.network_inputs import ALL_ATOM
 from tests.features.alphafold3.query_jobs import read_jobs
 
 NAMES = ("paired_dimer", "glycoprotein", "ions", "modified_residues", "covalent_inhibitor")
 
 
 def check_equal(first: Sample, second: Sample) -> None:
-    for name in SCHEMA:
+    for name in ALL_ATOM:
         assert first.features[name].dtype == second.features[name].dtype, name
         np.testing.assert_array_equal(first.features[name], second.features[name], err_msg=name)
     for name in ("chain", "residue", "code", "name", "element", "molecule", "kind", "bonds"):

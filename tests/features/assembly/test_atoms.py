@@ -4,7 +4,7 @@ import pytest
 from features.assembly.atoms import build_atoms
 from features.assembly.job import Bond, BondedAtom, Entity, Job, Ligand, Modification, Polymer
 from features.assembly.tokens import build_tokens
-from features.chemistry.errors import UnknownAtom
+from features.chemistry.errors import InvalidMolecule, UnknownAtom
 from features.chemistry.residue_classes import MoleculeKind
 from msa.base.errors import InputError
 
@@ -97,6 +97,10 @@ def test_two_bonds_between_the_same_atoms_are_refused() -> None:
             (Modification(1, "MSE"), Modification(1, "SEP")),
             "modification SEP at position 1: the position has another",
         ),
+        (
+            (Modification(2, "PSU"),),
+            "modification PSU at position 2: its type is RNA LINKING, which cannot be in a protein",
+        ),
     ],
 )
 def test_impossible_modifications_are_refused(modifications: tuple[Modification, ...], reason: str) -> None:
@@ -107,3 +111,8 @@ def test_impossible_modifications_are_refused(modifications: tuple[Modification,
 def test_two_chains_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match="two chains are called 'A'"):
         build_atoms(job(PROTEIN, Ligand(("A",), ("GOL",))))
+
+
+def test_wildcards_of_smiles_are_refused() -> None:
+    with pytest.raises(InvalidMolecule, match=r"job.json:.*'C\*' has '\*', which is no atom"):
+        build_atoms(job(PROTEIN, Ligand(("B",), smiles="C*")))

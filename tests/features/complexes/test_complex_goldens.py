@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from features.alphafold2.deterministic import distinct_rows, make_features
-from features.alphafold2.schema import COMPLEX
 from features.complexes.features import complex_features, features_of_rows
 from features.complexes.rows import rows_of_file
 from features.templates.template_features import process_templates
 from msa.alignments.complex_a3m import parse_complex_a3m
 from msa.alignments.files import Alignment, parse_alignment, read_alignment
+from msa.base.network_inputs import COMPLEX
 from msa.io.fasta import read_fasta
 
 DEEPMIND = ["heterodimer", "heterodimer_templates", "one_and_two_copies_templates"]

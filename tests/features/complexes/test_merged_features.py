@@ -9,8 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from features.alphafold2.deterministic import make_features
-from features.alphafold2.schema import COMPLEX
-from features.chemistry.residues import GAP
 from features.complexes.a3m import write_paired_a3m
 from features.complexes.entities import group_chains
 from features.complexes.features import complex_features, features_of_rows
@@ -19,6 +17,8 @@ from features.complexes.rows import rows_of_file
 from features.templates.template_features import no_templates
 from msa.alignments.complex_a3m import is_complex_a3m, parse_complex_a3m
 from msa.alignments.files import parse_alignment
+from msa.base.network_inputs import COMPLEX
+from msa.base.residues import GAP
 
 SPECIES = ["", "OX=1", "OX=2", "TaxID=3", "RepID=A_9HYPO"]
 MODES = ["unpaired_paired", "paired", "unpaired"]
@@ -61,9 +61,8 @@ def test_merged_alignment_has_paired_rows_and_blocks(chains: list[bytes], mode: 
     assert features.keys() == COMPLEX.keys()
     residues = sum(len(entry["aatype"]) * copies for entry, copies in entities)
     axes = {"N": residues, "S": max(rows, int(features["num_alignments"]))}
-    for name, (dtype, shape) in COMPLEX.items():
-        assert features[name].dtype == dtype, name
-        assert features[name].shape == tuple(axes.get(axis) or int(axis) for axis in shape.split()), name
+    for name, array in COMPLEX.items():
+        assert features[name].dtype == array.dtype and features[name].shape == array.shape(axes), name
 
     count = int(features["num_alignments"])
     msa, in_block = features["msa"][:count], features["bert_mask"][:count] == 1

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from features.chemistry.residues import GAP
 from features.templates.library.chains import TemplateChain
 from features.templates.library.library import StructureLibrary
 from features.templates.template_features import (
@@ -14,7 +13,7 @@ from features.templates.template_features import (
     no_templates,
     process_templates,
 )
-from msa.base.residues import ATOM37, RESTYPES
+from msa.base.residues import ATOM37, GAP, RESTYPES
 
 CASES = ["1A7G_E", "1A8O_A", "1AS5_A", "1GBT_A", "1LCD_A", "2OFG_X", "2XHE_B", "4CUP_A", "4ZHL_U", "4ZHL_P"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from model.alphafold2.modules.config import model_config
-from model.alphafold2.parameters import expected_shapes
+from model.checkpoints.alphafold2 import expected_shapes
 from tests.command_process import run_foldcli
 from tests.networks import tiny_parameters
 

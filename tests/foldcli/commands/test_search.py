@@ -237,7 +237,7 @@ def test_single_alignment_goes_to_standard_output(folder: Path) -> None:
         (["queries.fasta", "db.fasta", "-o", "x", "--cov-mode", "3"], "cov-mode"),
         (
             ["queries.fasta", "db.fasta", "-o", "x", "--exact", "--format", "a3m"],
-            "--exact cannot be combined with --format a3m or sto",
+            "--exact cannot be combined with --format a3m",
         ),
         (["queries.fasta", "db.fasta", "-o", "x", "--shard", "3/2"], "shard"),
         (["queries.fasta", "db.fasta", "-o", "db.fasta"], "db.fasta exists; --overwrite replaces it"),

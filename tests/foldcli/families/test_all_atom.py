@@ -3,53 +3,28 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import gemmi
 import pytest
-import torch
 from click.testing import CliRunner, Result
 
 pytest.importorskip("rdkit")
 pytest.importorskip("biotite")
 
 from foldcli.cli import cli
-from foldcli.errors import ExitCode, TargetFailed
-from foldcli.params.openfold3_import import import_parameters
-from tests.model.alphafold3.goldens import checkpoint
-from tests.model.alphafold3.test_parity import shallow_names
+from foldcli.families.all_atom import AllAtomSettings, AllAtomSource
+from foldcli.families.all_atom_inputs import AllAtomInputs, make_sample
+from foldcli.families.settings import Job
+from foldcli.inputs.molecules.read import job_of_query
+from foldcli.outputs.layout import TargetFiles
+from foldcli.params.openfold3 import find_parameters
+from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
+from foldcli.pipeline.targets.target import TargetRun
+from foldcli.progress import RunProgress
+from msa.io.fasta import FastaRecord
 
-JOB = ">A|protein\nMKVSGA\n>B|ccd\nGOL\n>C|smiles\nCC(O)C(=O)O\n>D|dna\nACG\n"
 Run = Callable[..., Result]
-
-
-@pytest.fixture(scope="session")
-def parameters(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with imported random parameters of few blocks."""
-    folder = tmp_path_factory.mktemp("parameters")
-    torch.save(checkpoint(shallow_names("openbind")), folder / "random.pt")
-    import_parameters(folder / "random.pt", folder / "imported")
-    return folder / "imported"
-
-
-@pytest.fixture
-def run(parameters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that runs a command with the network on few steps."""
-    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "db.fasta").write_text(">a\nMKVSGARRLLNDAAKSL\n")
-    (tmp_path / "job.fasta").write_text(JOB)
-
-    def call(command: str, *arguments: object, samples: int = 2) -> Result:
-        return CliRunner().invoke(
-            cli,
-            [
-                command, *map(str, arguments), "--db", str(tmp_path / "db.fasta"), "-o",
-                str(tmp_path / "out"), "--params", str(parameters), "--device", "cpu", "--threads", "1",
-                "--num-recycle", "0", "--num-diffusion-steps", "2", "--num-diffusion-samples",
-                str(samples), "--no-templates",
-            ],
-        )  # fmt: skip
-
-    return call
 
 
 def test_job_of_any_molecules_becomes_ranked_structures_and_is_resumed(run: Run, tmp_path: Path) -> None:
@@ -132,16 +107,24 @@ def test_plain_proteins_and_their_complexes_are_jobs(run: Run, tmp_path: Path) -
     assert chains == {"one": 1, "two": 2}
 
 
-@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
-def test_predict_refuses_alignments_and_names_fold(
-    parameters: Path, tmp_path: Path, dry_run: tuple[str, ...]
-) -> None:
-    (tmp_path / "q.a3m").write_text(">q\nMKVSGA\n")
-    arguments = ["predict", str(tmp_path / "q.a3m"), "-o", str(tmp_path / "out"), "--device", "cpu"]
-    result = CliRunner().invoke(cli, [*arguments, "--params", str(parameters), *dry_run])
-    assert isinstance(result.exception, TargetFailed) and result.exception.code == ExitCode.BAD_INPUT
-    failures = tmp_path / "out/failures.jsonl"
-    assert "use `foldcli fold`" in (result.stdout if dry_run else failures.read_text())
+def test_worker_counts_cycles_and_steps(parameters: Path, tmp_path: Path) -> None:
+    class CountedProgress(RunProgress):
+        counted: ClassVar[dict[str, int]] = {}
+
+        def add_passes(self, name: str, count: int) -> None:
+            self.counted[name] = self.counted.get(name, 0) + count
+
+    molecules = job_of_query(FastaRecord("p", "MKVS"), "p.fasta")
+    settings = AllAtomSettings(num_recycles=1, num_steps=3, num_samples=2)
+    source = AllAtomSource(find_parameters(parameters), settings.num_samples)
+    sample = make_sample(AllAtomInputs(molecules, {}, (), tmp_path / "cache"), 0)
+    worker = DeviceWorker([WorkerSettings((source,), settings, "cpu")])
+    target = TargetRun(TargetFiles("p", tmp_path), molecules, facts={"residues": 4})
+    progress = CountedProgress(1, settings.num_passes)
+    for seed in (0, 1):
+        worker.start(target, Job(source, seed, "tiny"), sample, progress)()
+    worker.close()
+    assert progress.counted == {"p": 2 * settings.num_passes} and settings.num_passes == 5
 
 
 @pytest.mark.parametrize("option", [("--num-relax", "1"), ("--models", "1"), ("--max-msa", "64:64")])

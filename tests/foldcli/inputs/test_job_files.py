@@ -300,6 +300,8 @@ def test_unsupported_boltz_job_describes_its_content(tmp_path: Path, rest: str, 
             f"alignment file not found: {'a' * 200}",
         ),
         (f"{BOLTZ_START}---\nversion: 1\n", ":4", "not valid YAML"),
+        ("version: 1\nsequences:\n\t- protein:\n", ":3", "indented with spaces, not with tabs"),
+        ("version: 1\nsequences: []\n", ":2", "'sequences' is empty"),
         ("sequences: " + "[" * 5000, "", "nested too deeply"),
     ],
 )

@@ -1,5 +1,6 @@
 """Files of the models of complexes, their results, and ranking."""
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from foldcli.outputs.model_files import (
     read_staged_results,
     write_model,
 )
-from tests.model.test_output import complex_of
+from msa.base.json_files import parse_json
+from tests.model.output.test_residues import complex_of
 
 TAG = "alphafold2_multimer_v3_model_1_seed_000"
 
@@ -72,7 +74,7 @@ def test_complexes_are_ranked_by_iptm_and_ptm() -> None:
     "damage", [{"num_chains": 0}, {"num_chains": 1.5}, {"iptm": "x"}, {"iptm": np.nan}, {"plddt": 10**400}]
 )
 def test_damaged_result_of_a_complex_is_an_error(damage: dict[str, object]) -> None:
-    content = asdict(ModelResult("a", 1.0, 0.5, 0, 1.0, "b", iptm=0.5, num_chains=2)) | {"extras": []}
-    assert ModelResult.from_json(content).iptm == 0.5
-    with pytest.raises(TypeError):
-        ModelResult.from_json(content | damage)
+    result = ModelResult("a", 1.0, 0.5, 0, 1.0, "b", iptm=0.5, num_chains=2)
+    assert parse_json(json.dumps(asdict(result)), ModelResult) == result
+    with pytest.raises(ValueError, match=r"JSON is malformed|: (expected|number out of range)"):
+        parse_json(json.dumps(asdict(result) | damage), ModelResult)

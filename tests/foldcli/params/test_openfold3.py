@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 
+from foldcli.cli import cli
+from foldcli.errors import exit_code_of
 from foldcli.params.fetch import WORK_FOLDER, FetchReporter
 from foldcli.params.openfold3 import (
     PUBLISHED,
@@ -166,3 +169,29 @@ def test_addresses_and_checksums_of_the_published_files() -> None:
         ("openbind", True), ("p2", False),
     ]  # fmt: skip
     assert PUBLISHED[P2.name].url.endswith("/openfold3-parameters/of3-p2-155k.pt")
+
+
+def test_imported_files_are_verified(imported: dict[str, AllAtomParameters], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(imported["p2"].file.parent, tmp_path / "imported"))
+
+    def run() -> tuple[int, dict[str, tuple[str, str | None]]]:
+        result = CliRunner().invoke(cli, ["params", "verify", "--params", str(folder), "--json"])
+        rows = json.loads(result.stdout)
+        code = 0 if result.exception is None else int(exit_code_of(result.exception))
+        return code, {Path(row["file"]).stem: (row["checked"], row["problem"]) for row in rows}
+
+    assert run() == (0, {"mine": ("sha256", None), "old_one": ("sha256", None)})
+    with (folder / "mine.safetensors").open("r+b") as stream:
+        stream.seek(-3, os.SEEK_END)
+        byte = stream.read(1)
+        stream.seek(-3, os.SEEK_END)
+        stream.write(bytes([byte[0] ^ 1]))
+    # a manifest of an earlier version
+    manifest = json.loads((folder / "old_one.json").read_text())
+    del manifest["sha256"], manifest["bytes"]
+    (folder / "old_one.json").write_text(json.dumps(manifest))
+    code, rows = run()
+    assert code == 3 and rows["old_one"] == ("none", None)
+    assert "its SHA-256 is" in str(rows["mine"][1])
+    (folder / "mine.safetensors").write_bytes((folder / "mine.safetensors").read_bytes()[:-100])
+    assert "mine" in run()[1] and run()[1]["mine"][1]

@@ -7,8 +7,8 @@ import numpy as np
 
 from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.layout import TargetFiles
-from model.all_atom.files import format_all_atom_files
-from model.output import Provenance
+from model.output.files import format_all_atom_files
+from model.output.provenance import Provenance
 from model.structure import Structure
 from tests.molecules import molecules, random_prediction
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from foldcli.outputs.layout import TargetFiles
 from model import residue_constants
-from model.output import Provenance, format_contacts, format_mmcif, format_pdb, format_scores
+from model.output.provenance import Provenance
+from model.output.residues import format_contacts, format_mmcif, format_pdb
+from model.output.scores import format_scores
 from model.prediction import ComplexScores, InterfaceContacts, Prediction
 from msa.base.residues import ATOM_ORDER
 

@@ -45,7 +45,7 @@ def test_the_page_has_every_chain_check_interface_and_contact(files: TargetFiles
     for kind in ("protein", "ligand", "DNA", "ion"):
         assert f"<td>{kind}</td>" in page
     # what failed is in the list of models, and part by part below
-    assert f'<td class="status-failed">{scores["checks"]["summary"]}</td>' in page
+    assert f'<td class="checks status-failed">{scores["checks"]["summary"]}</td>' in page
     failed, checked = (scores["checks"]["chains"][3]["counts"]["bond_lengths"][i] for i in (1, 0))
     assert f'<td class="number status-failed">{failed} of {checked} failed</td>' in page
     assert "B – E" in page and "ligand and ion" in page

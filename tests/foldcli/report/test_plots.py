@@ -125,6 +125,25 @@ def test_no_text_is_cut_off(tmp_path: Path, sequence: str, models: int, chains: 
                 assert (edge == 1).all(), path.name
 
 
+def test_molecules_have_plots_by_token_and_chain(tmp_path: Path) -> None:
+    pytest.importorskip("rdkit")
+    pytest.importorskip("biotite")
+    from tests.foldcli.report.molecules import write_molecules  # needs both
+
+    files = write_molecules(tmp_path / "complex")
+    assert not PLOTS_ONLY.is_made(files)
+    names = {path.name for path in make_report(files, {}, PLOTS_ONLY)}
+    assert names == {f"complex_{kind}.png" for kind in ("plddt", "pae", "thumbnail")}
+    assert PLOTS_ONLY.is_made(files)
+    image = pixels(files.path("plddt"))[..., :3]
+    for colour in page_data.CHAIN_COLOURS[:5]:  # also of the ion, which is one token
+        shade = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+        assert (np.abs(image - shade) < 0.02).all(-1).sum() > 20, colour
+    for kind in ("plddt", "pae"):
+        image = pixels(files.path(kind))[..., :3]
+        assert all((edge == 1).all() for edge in (image[0], image[-1], image[:, 0], image[:, -1]))
+
+
 # linear RGB as seen without one kind of cone cells (Machado, Oliveira, Fernandes 2009)
 BLINDNESS = {
     "protanopia": (

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from features.alphafold2.deterministic import make_features
+from features.alphafold2.sampling import SamplingSettings, sample_features
 from model.alphafold2.modules.heads import AlignedError, expected_errors, expected_plddt
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import (
     RecyclingSettings,
     ca_distance_change,
@@ -17,7 +18,10 @@ from model.alphafold2.recycling import (
     predict,
     start_prediction,
 )
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.prediction import EXTRAS
+from msa.alignments.files import parse_alignment
+from msa.base.network_inputs import MONOMER
 
 
 def test_each_pass_uses_its_own_features_and_the_recycled_state(tiny: AlphaFold, make_features: Any) -> None:
@@ -112,9 +116,7 @@ def test_predictions_are_reproducible(tiny: AlphaFold, make_features: Any) -> No
     features = make_features(residues=13, iterations=2)
     config = tiny.config
     predictions = [
-        predict(
-            AlphaFold.from_parameters(config, random_parameters(config, seed)), features, RecyclingSettings(1)
-        )
+        predict(build_network(config, random_parameters(config, seed)), features, RecyclingSettings(1))
         for seed in (0, 0, 1)
     ]
     first, second, other = (p.atom_positions.tobytes() + p.plddt.tobytes() for p in predictions)
@@ -224,3 +226,17 @@ def test_extras_are_the_passes_and_the_results_of_the_last(tiny: AlphaFold, make
         assert partial.results.keys() == {f"representations/{extra}" for extra in extras}
         for name, result in partial.results.items():
             np.testing.assert_array_equal(result, full.results[name])
+
+
+def test_network_reads_what_the_contract_declares() -> None:
+    alignment = parse_alignment(b"".join(b">%d\nMKVLG%c\n" % (row, 65 + row) for row in (0, 2, 3, 4, 5)))
+    features = sample_features(make_features([alignment]), SamplingSettings(6, 2, 4), 1, seed=0)
+    tensors = feature_tensors(features, 0, torch.device("cpu"))
+    kinds = {name: MONOMER[name].kind for name in tensors}
+    # masks of ones are left out
+    assert kinds == {name: x.kind for name, x in MONOMER.items() if x.kind in ("index", "number")}
+    assert {name for name, x in tensors.items() if x.dtype == torch.int64} == {
+        name for name, kind in kinds.items() if kind == "index"
+    }
+    features["seq_mask"][0, -1] = 0
+    assert feature_tensors(features, 0, torch.device("cpu"))["seq_mask"].tolist() == [1, 1, 1, 1, 1, 0]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.alphafold3.confidence import Confidence, has_frame, score_sample
+from model.alphafold3.confidence import Confidence, score_sample, token_frames
 from model.alphafold3.config import OPENBIND
 from model.alphafold3.embedding import RelativePositions
 from model.alphafold3.heads import ConfidenceLogits, distance_bins, representative_atoms
@@ -132,9 +132,9 @@ def test_tokens_have_representative_atoms_and_frames() -> None:
     assert (representative_atoms(inputs) - start).tolist() == [4, 1, 21, 13, 20, 12, 0, 0, 0, 0]
     positions = torch.randn(sum(counts), 3)
     positions[-4:] = torch.tensor([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1]])
-    assert has_frame(inputs, positions).tolist() == [True] * 9 + [False]
+    assert token_frames(inputs, positions).valid.tolist() == [True] * 9 + [False]
     positions[-2] = torch.tensor([2.0, 0.1, 0])  # in line with the others
-    assert has_frame(inputs, positions).tolist() == [True] * 6 + [False] * 4
+    assert token_frames(inputs, positions).valid.tolist() == [True] * 6 + [False] * 4
 
 
 def test_distances_on_an_edge_are_in_no_bin() -> None:

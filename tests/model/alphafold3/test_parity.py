@@ -101,7 +101,7 @@ def test_ending_attention_of_p2_and_openbind_differ() -> None:
     pair = torch.randn(7, 7, 128)
     layers = [network(name).pairformer_stack.blocks[0].pair_stack.tri_att_end for name in NETWORKS]
     first, second = (layer(pair.clone(), None) - pair for layer in layers)
-    assert torch.equal(layers[0].attention.query_w, layers[1].attention.query_w)
+    assert torch.equal(layers[0].attention.query, layers[1].attention.query)
     assert not torch.allclose(first, second, atol=1e-2)
 
 

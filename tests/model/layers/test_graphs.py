@@ -12,8 +12,8 @@ from torch import nn
 from cuda.fused.weights import cached_weights
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold, PassOutput
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import feature_tensors
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.layers import graphs
 from model.layers.graphs import GraphedModules, SharedModule
 
@@ -193,7 +193,7 @@ def test_passes_with_graphs_are_bit_identical(make_features: Any, name: str, tem
         features["extra_msa_mask"][:, -1] = 0
 
     def run_passes(max_residues: int) -> tuple[AlphaFold, list[PassOutput]]:
-        network = AlphaFold.from_parameters(config, arrays, GPU, torch.bfloat16, "fused")
+        network = build_network(config, arrays, GPU, torch.bfloat16, "fused")
         outputs: list[PassOutput] = []
         with torch.inference_mode(), patch.object(graphs, "MAX_GRAPH_RESIDUES", max_residues):
             # the third protein is as long as the first, and the last has more rows

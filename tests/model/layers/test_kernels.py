@@ -11,8 +11,7 @@ import torch
 
 from cuda.fused import dispatch
 from model.alphafold2.modules.config import ModelConfig
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.layers.kernels import REFERENCE, best_kernels, select_kernels
 
 NO_TRITON = """
@@ -77,7 +76,7 @@ def test_reference_works_without_triton(root: Path) -> None:
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 def test_gpu_kernels_reject_cpu_tensors(tiny_config: ModelConfig) -> None:
-    network = AlphaFold.from_parameters(tiny_config, random_parameters(tiny_config), kernels="fused")
+    network = build_network(tiny_config, random_parameters(tiny_config), kernels="fused")
     x = torch.zeros(3, tiny_config.evoformer.pair.channels)
     with pytest.raises(ValueError, match="does not support cpu tensors"):
         network.evoformer.evoformer_iteration[0].pair_transition(x)

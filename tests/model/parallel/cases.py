@@ -16,8 +16,8 @@ from torch import distributed
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import RecyclingSettings, feature_tensors, predict
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.errors import RankMismatch
 from model.parallel import peer_copies
 from model.parallel import session as session_module
@@ -37,7 +37,7 @@ COMPLEX_SHIFT = -0.5
 def _network(config: ModelConfig) -> AlphaFold:
     """Return a parallel network with random parameters."""
     shift = 0.0 if config.multimer is None else COMPLEX_SHIFT
-    network = AlphaFold.from_parameters(config, random_parameters(config), plddt_shift=shift)
+    network = build_network(config, random_parameters(config), plddt_shift=shift)
     return ParallelAlphaFold(network, RankGroup())
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import RecyclingSettings, predict
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.prediction import EXTRAS, Prediction
 from tests.model.parallel import cases
 from tests.rank_processes import RankProcesses
@@ -68,7 +68,7 @@ def test_complex_equal_to_one_process(
     ranks: RankProcesses, tiny_multimer_config: ModelConfig, complex_features: dict[str, np.ndarray]
 ) -> None:
     settings = RecyclingSettings(1, extras=frozenset(EXTRAS))
-    network = AlphaFold.from_parameters(
+    network = build_network(
         tiny_multimer_config, random_parameters(tiny_multimer_config), plddt_shift=cases.COMPLEX_SHIFT
     )
     expected = predict(network, complex_features, settings)

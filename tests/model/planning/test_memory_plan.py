@@ -11,8 +11,8 @@ from cuda.fused.chunking import chunk_budget, row_slices
 from foldcli.families.estimates import pass_operations
 from model.alphafold2.modules.config import model_config
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import RecyclingSettings, predict
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.planning.memory_plan import (
     DEFAULT_CHUNK_ELEMENTS,
     GIB,
@@ -96,7 +96,7 @@ def test_pass_size_is_read_from_the_features(tiny: AlphaFold, make_features: Any
     features["template_mask"][:, 2] = 0
     assert PassSize.from_features(tiny, features) == PassSize(9, 7, 5, 2, element_bytes=4, in_place=False)
     config = replace(tiny.config, template=None)
-    half = AlphaFold.from_parameters(config, random_parameters(config), dtype=torch.bfloat16)
+    half = build_network(config, random_parameters(config), dtype=torch.bfloat16)
     assert PassSize.from_features(half, features) == PassSize(9, 4, 5, 0, element_bytes=2, in_place=False)
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from model.alphafold2.modules.config import ModelConfig
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.training.alphafold2.features import network_features
 from model.training.alphafold2.network import initial_recycled_batch, run_network
 from model.training.data.data import ChainSet, Split
@@ -26,7 +25,7 @@ def test_gradients_equal_finite_differences(
     One iteration of the structure module, since gradients do not flow through the rotations of earlier ones.
     """
     config = replace(network_config, structure=replace(network_config.structure, iterations=1))
-    network = AlphaFold.from_parameters(config, random_parameters(config)).double().requires_grad_(True)
+    network = build_network(config, random_parameters(config)).double().requires_grad_(True)
     settings = TrainingSampleSettings(msa_rows=5, extra_rows=3, template_rate=1.0, few_clusters_rate=1.0)
     arrays = Sampler(chains, split, settings, seed=5).batch(0, 2, crop=20)
     batch = {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -60,7 +60,7 @@ def test_gradients_match_deepmind(
         arrays = dict(archive)
     if dtype == torch.float64:
         arrays = {key: x.astype(np.float64) if x.dtype == np.float32 else x for key, x in arrays.items()}
-    network = parity.build_network(f"{name}_2_blocks").to(dtype).requires_grad_(True)
+    network = parity.parity_network(f"{name}_2_blocks").to(dtype).requires_grad_(True)
     execution = Execution(dtype)
     recycled = previous_pass(network, arrays)
     output = run_network(network, network_features(arrays), recycled, torch.zeros(()), execution)

@@ -14,8 +14,8 @@ from features.templates.library.chains import TemplateChain
 from features.templates.template_features import make_template_features
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import RecyclingSettings, predict
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.prediction import Prediction
 from model.training.alphafold2.features import network_features
 from model.training.alphafold2.network import NetworkOutput, initial_recycled_batch, run_network
@@ -199,7 +199,7 @@ def test_prediction_equals_training(
     if alignment_drop_rate:
         chains = changed_chains(chains, 1)
     assert sample["template_mask"].sum() == template_rate
-    network = AlphaFold.from_parameters(network_config, random_parameters(network_config, seed=1))
+    network = build_network(network_config, random_parameters(network_config, seed=1))
     with torch.no_grad():
         trained = train_sample(network, sample)
     prediction = predict_sample(network, chains, chain, sample, settings)

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from model.alphafold2.modules.config import ModelConfig
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import load_folder
+from model.checkpoints.alphafold2 import build_network, load_folder
 from model.errors import ConfigError, DataError, TrainingDiverged
 from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import TrainingSampleSettings
@@ -73,7 +72,7 @@ def test_network_of_a_portable_checkpoint_runs_in_the_inference_code(
 ) -> None:
     trainer = Trainer(settings, chains, split, tmp_path, CPU)
     list(trainer.train(max_steps=1))
-    network = AlphaFold.from_parameters(settings.network, averaged_arrays(tmp_path / PORTABLE_FOLDER))
+    network = build_network(settings.network, averaged_arrays(tmp_path / PORTABLE_FOLDER))
     with trainer.flat.using_average():
         for name, parameter in trainer.network.named_parameters():
             assert torch.allclose(parameter, network.get_parameter(name), rtol=2**-8, atol=1e-12), name
@@ -94,7 +93,7 @@ def test_run_starts_from_a_packaged_network(
 ) -> None:
     trained = replace(settings.network, name="trained", predicted_aligned_error=with_error_head)
     manifest = write_packaged_network(tmp_path / "network", trained, seed=7)
-    source = AlphaFold.from_parameters(trained, load_folder(tmp_path / "network", manifest))
+    source = build_network(trained, load_folder(tmp_path / "network", manifest))
     drawn = Trainer(settings, chains, split, None, CPU)
     trainer = Trainer(
         replace(settings, initial_network=str(tmp_path / "network")), chains, split, tmp_path / "run", CPU

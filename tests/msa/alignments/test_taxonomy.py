@@ -9,7 +9,7 @@ from features.alphafold2.deterministic import make_features
 from msa.alignments.a3m import write_a3m
 from msa.alignments.alignment_filter import alignment_hits
 from msa.alignments.files import parse_alignment
-from msa.alignments.taxonomy import organism_fields, species
+from msa.alignments.taxonomy import organism_fields, species, taxon_id, taxon_name
 from msa.engines.hits import Hit, LocalAlignment
 from msa.engines.settings import AlignmentFilter
 from msa.io.fasta import FastaRecord
@@ -30,7 +30,23 @@ HEADERS = [
     ("plain a header that names FOX=3 and xTaxID=4", "", ""),
     ("P0C2L1\tOX=58217", "OX=58217", "58217"),
     ("", "", ""),
-]
+    ("WP_000015725.1 [NiFe] hydrogenase [Escherichia coli]", "[Escherichia coli]", "Escherichia_coli"),
+    ("AAA12345.1 one [Homo sapiens] XP_001234.2 two [Pan troglodytes]", "[Homo sapiens]", "Homo_sapiens"),
+    ("WP_000015725.1\t88\t0.9\t[Escherichia coli str. K-12]", "[Escherichia coli str. K-12]",
+     "Escherichia_coli_str._K-12"),
+    ("WP_000015725.1 [NiFe] hydrogenase", "", ""),
+    ("x [Homo sapiens]", "", ""),
+]  # fmt: skip
+TAXA = [
+    (0, "58217", "Loxosceles laeta"), (1, "8078", "-"), (2, "0", "-"), (3, "56646", "Fusarium venenatum"),
+    (5, "0", "-"), (9, "0", "Escherichia coli"), (10, "0", "Homo sapiens"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("index", "number", "name"), TAXA)
+def test_taxon_columns(index: int, number: str, name: str) -> None:
+    header = HEADERS[index][0]
+    assert (taxon_id(header), taxon_name(header)) == (number, name)
 
 
 def hit(header: str, sequence: str = "MKVLAAGIVG", bits: float = 20.0) -> Hit:

@@ -131,10 +131,16 @@ class PickleBomb:
             changed_archive(about=about(version=2)),
             r"version 2 is newer than this foldcli reads \(1\): update foldcli",
         ),
-        (changed_archive(about=about(version=0)), "damaged profiles: invalid description"),
-        (changed_archive(about=about(alphabet="ACGT")), "damaged profiles: invalid description"),
-        (changed_archive(about=about(profiles=[])), "damaged profiles: invalid description"),
-        (changed_archive(about=about(profiles=[{}])), "damaged profiles: 'length'"),
+        (changed_archive(about=about(version=0)), "damaged profiles: version: invalid enum value 0"),
+        (changed_archive(about=about(alphabet="ACGT")), "damaged profiles: unknown residue alphabet"),
+        (
+            changed_archive(about=about(profiles=[])),
+            "damaged profiles: profiles: expected array",
+        ),
+        (
+            changed_archive(about=about(profiles=[{}])),
+            r"damaged profiles: profiles\[0\]: object missing",
+        ),
         (changed_archive(about=about(profiles=7)), "damaged profiles: "),
         (changed_archive(about=np.frombuffer(b"{", np.uint8)), "damaged profiles: "),
         (changed_archive(profile_0=None), "damaged profiles: "),
@@ -156,8 +162,8 @@ class PickleBomb:
         ),
         (changed_archive(profile_0=npy("(" * 200)), "damaged profiles: "),
         (
-            changed_archive(about=about(profiles=[{"length": 10**12}])),
-            "damaged profiles: profile 0 has the length",
+            changed_archive(about=about(profiles=[{"header": "one", "length": 10**12}])),
+            r"damaged profiles: profiles\[0\].length: expected int <= 16777216",
         ),
         # an offset of the directory before the start of the file
         (archive_bytes()[50:], "damaged profiles: "),

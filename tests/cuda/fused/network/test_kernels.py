@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from model.alphafold2.modules.config import ModelConfig, MsaConfig, PairConfig, StackConfig, StructureConfig
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import feature_tensors
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.layers.graphs import SharedModule
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -50,7 +49,7 @@ def test_pass_is_as_accurate_as_the_reference(config: ModelConfig, dtype: torch.
     parameters = random_parameters(config)
 
     def results(kernels: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-        network = AlphaFold.from_parameters(config, parameters, DEVICE, dtype, kernels)
+        network = build_network(config, parameters, DEVICE, dtype, kernels)
         with torch.inference_mode():
             return network(features)
 
@@ -68,7 +67,7 @@ def test_pass_is_as_accurate_as_the_reference(config: ModelConfig, dtype: torch.
 
 @torch.inference_mode()
 def test_shared_module_computes_each_block(config: ModelConfig) -> None:
-    network = AlphaFold.from_parameters(config, random_parameters(config), DEVICE, kernels="fused")
+    network = build_network(config, random_parameters(config), DEVICE, kernels="fused")
     blocks = list(network.evoformer.evoformer_iteration)
     msa_channels, pair_channels = config.evoformer.msa.channels, config.evoformer.pair.channels
 

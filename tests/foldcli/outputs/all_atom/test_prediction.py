@@ -15,11 +15,10 @@ from foldcli.inputs.molecules.fasta import parse_fasta_jobs
 from foldcli.outputs.all_atom.prediction import build_predictions
 from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.all_atom.structure import build_structure
-from model.all_atom.files import format_all_atom_files
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.sampling import SeededDraws
-from model.output import Provenance
-from model.structure import rank_samples
+from model.output.files import format_all_atom_files
+from model.output.provenance import Provenance
 from tests.model.alphafold3.test_parity import network
 
 # chain ids out of order, so that the network's order of chains is another one
@@ -70,7 +69,3 @@ def test_charges_and_elements_come_from_the_tables() -> None:
     charges = dict(zip(structure.atom_name.tolist(), structure.atom_charge.tolist(), strict=True))
     assert charges["N1"] == 1 and charges["O2"] == -1 and charges["ZN"] == 2 and charges["CA"] == 2
     assert [str(structure.kind(index)) for index in range(3)] == ["ion", "ligand", "ion"]
-
-
-def test_ranks_are_by_score_and_ties_keep_their_order() -> None:
-    assert rank_samples([0.1, 0.7, 0.7, -99.0]) == [1, 2, 0, 3]

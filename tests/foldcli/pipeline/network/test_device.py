@@ -25,9 +25,8 @@ from foldcli.pipeline.network.device import (
     choose_rank_device,
 )
 from foldcli.pipeline.processes.worker_pool import WorkerPool
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
 from model.alphafold2.recycling import RecyclingSettings
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.errors import OutOfMemory
 from model.layers.kernels import REFERENCE
 from model.prediction import Prediction
@@ -93,7 +92,7 @@ def predict() -> Predict:
     def predict(transition: ScarceTransition, memory: NetworkMemory = CPU) -> Prediction:
         config = tiny_network()
         kernels = replace(REFERENCE, add_transition=transition)
-        network = AlphaFold.from_parameters(config, random_parameters(config), kernels=kernels)
+        network = build_network(config, random_parameters(config), kernels=kernels)
         random = np.random.default_rng(0)
         features = {
             "aatype": random.integers(0, 20, (1, 9)),

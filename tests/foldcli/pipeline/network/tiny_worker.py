@@ -17,8 +17,7 @@ from foldcli.pipeline.network.device import NetworkMemory
 from foldcli.pipeline.network.device_workers import WorkerSettings
 from foldcli.pipeline.network.predictor import PredictedSample, Predictor, RankPredictor
 from foldcli.progress import Progress
-from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
+from model.checkpoints.alphafold2 import build_network, random_parameters
 
 # enough for targets of up to 20 residues on one device, and of 60 on two
 MAX_MEMORY = 10 << 20
@@ -52,7 +51,7 @@ class TinyPredictor(Predictor):
         if source not in self._networks:
             config = source.config.with_blocks(1, 1)
             arrays = random_parameters(config, seed=source.number)
-            model = AlphaFold.from_parameters(config, arrays, "cpu", torch.float32, "reference")
+            model = build_network(config, arrays, "cpu", torch.float32, "reference")
             self._networks[source] = AlphaFold2Network(model, family_of(source).own_settings)
         network: AlphaFold2Network = self._networks[source]
         return network

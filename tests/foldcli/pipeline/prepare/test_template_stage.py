@@ -11,6 +11,7 @@ import pytest
 
 from features.alphafold2.deterministic import make_features
 from features.templates.library.structure_files import read_chains
+from features.templates.table import write_template_table
 from foldcli.families.settings import PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.failures import Failures
@@ -84,7 +85,7 @@ def test_hit_file_with_a_mirror(structures: Path, features: dict[str, np.ndarray
     templates = stage.find("trypsin", features)
     assert [template.id for template in templates.hits.templates] == ["4zhl_U"]
     stream = io.StringIO()
-    templates.write_table(stream)
+    write_template_table(stream, templates.hits, templates.unusable)
     assert stream.getvalue().splitlines()[-1].startswith("9xyz_A\tno\t")
     without = stage.find("third", features)
     assert without.features["template_aatype"].shape == (0, 223)

@@ -47,6 +47,7 @@ from foldcli.pipeline.targets.target import TargetRun
 from foldcli.report import ReportSettings
 from model.prediction import ComplexScores, InterfaceContacts, Prediction
 from msa.base.errors import MissingError
+from msa.base.json_files import to_record
 
 REPORT = ReportSettings(False, False)
 GOOD, BAD, WORST = (f"alphafold2_ptm_model_{number}_seed_000" for number in (1, 2, 3))
@@ -316,7 +317,7 @@ def test_missing_gpu_is_an_error() -> None:
 
 def test_damaged_relaxation_is_an_error() -> None:
     content = {"tag": "a", "plddt": 1.0, "ptm": None, "num_recycles": 0, "seconds": 1.0, "fingerprint": "b"}
-    assert ModelResult.from_json(content).relaxation is None
+    assert to_record(content, ModelResult).relaxation is None
     for damaged in (3, {"worse": 3}, {"worse": [3]}):
-        with pytest.raises(TypeError, match="relaxation"):
-            ModelResult.from_json(content | {"relaxation": damaged})
+        with pytest.raises(ValueError, match="relaxation"):
+            to_record(content | {"relaxation": damaged}, ModelResult)

@@ -10,7 +10,7 @@ from model import residue_constants
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.modules.structure_module import atom14_to_atom37_positions
 from model.alphafold2.network import AlphaFold
-from model.alphafold2.parameters import random_parameters
+from model.checkpoints.alphafold2 import build_network, random_parameters
 from model.residue_tables import residue_rows
 from model.training.alphafold2.features import make_targets, network_features, unpack_atoms
 from model.training.alphafold2.losses import LossWeights, total_loss
@@ -23,7 +23,7 @@ TOLERANCE = 1e-5
 
 
 def random_network(config: ModelConfig) -> AlphaFold:
-    return AlphaFold.from_parameters(config, random_parameters(config))
+    return build_network(config, random_parameters(config))
 
 
 def draw_batch(chains: ChainSet, split: Split, settings: TrainingSampleSettings) -> dict[str, torch.Tensor]:

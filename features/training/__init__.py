@@ -1,0 +1,1 @@
+"""Training samples of the all-atom network, from experimental structures."""

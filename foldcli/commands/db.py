@@ -1,0 +1,125 @@
+"""`foldcli db`: fetch sequence databases, and list those that are known."""
+
+from pathlib import Path
+
+import click
+
+from foldcli.options import common as options
+
+_sources_option = click.option(
+    "--sources",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="TOML",
+    help="Table of further databases; see docs/how-to/own-database.md.",
+)
+
+
+@click.group("db")
+def command() -> None:
+    """Fetch sequence databases, and list those that are known."""
+
+
+@command.command("list")
+@_sources_option
+@options.logging_options
+def list_sources(sources: Path | None) -> None:
+    """List the databases that can be fetched: name, description, address."""
+    from foldcli.databases.sources import read_sources
+
+    for source in read_sources(sources).values():
+        click.echo(f"{source.name}\t{source.description}\t{source.url}")
+
+
+@command.command("fetch")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "-o",
+    "--out",
+    "output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DB",
+    help="Database to create; an unfinished download is kept in DB.fetch.",
+)
+@_sources_option
+@click.option(
+    "--url", metavar="URL", show_default="that of the table", help="Address of the file on a mirror."
+)
+@click.option(
+    "--from",
+    "local_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Use this copy of the file instead of downloading it; it is not removed.",
+)
+@click.option(
+    "--sha256",
+    metavar="HEX|FILE|URL",
+    help="SHA-256 of the file, or a file or URL with the output of sha256sum; another file is refused.",
+)
+@options.retries_option
+@click.option("--keep", is_flag=True, help="Keep the downloaded file, in DB.fetch.")
+@click.option("--no-mask", is_flag=True, help="As for createdb.")
+@options.threads_option
+@options.overwrite_option
+@options.logging_options
+def fetch(
+    name: str,
+    output: Path,
+    sources: Path | None,
+    url: str | None,
+    local_file: Path | None,
+    sha256: str | None,
+    retries: int,
+    keep: bool,
+    no_mask: bool,
+    threads: int,
+    overwrite: bool,
+) -> None:
+    """Download a sequence database and build a target database from it.
+
+    NAME is one of `foldcli db list`. Run the same command again to resume an interrupted download. A file is
+    compared with its published checksum, if there is one. https_proxy, no_proxy and SSL_CERT_FILE set proxies
+    and certificates.
+
+    \b
+      foldcli db fetch swissprot -o swissprot
+      foldcli db fetch uniref50 -o uniref50 --from uniref50.fasta.gz
+    """
+    from foldcli.databases.sources import read_sources
+    from foldcli.params.download import check_address
+
+    known = read_sources(sources)
+    if name not in known:
+        raise click.UsageError(f"no database {name!r}: known are {', '.join(known)}")
+    if output.exists() and not overwrite:
+        raise click.UsageError(f"{output} exists; --overwrite replaces it.")
+    source = known[name]
+    url = url or source.url
+    try:
+        check_address(url)
+    except ValueError as error:
+        raise click.UsageError(f"--url: {url!r} is not a valid address: {error}") from None
+    scheme = url.partition("://")[0].lower()
+    if scheme not in ("https", "http"):
+        raise click.UsageError(f"expected an https address, got {url!r}; use --from for a file")
+    if scheme == "http" and local_file is None and not (sha256 or source.sha256):
+        raise click.UsageError(f"{url}: a file sent over http could be forged; give --sha256, or use https")
+    from foldcli.databases.fetch import DatabaseFetch, fetch_database
+    from foldcli.logs import logger
+    from foldcli.params.archive import expected_sha256
+    from foldcli.params.fetch import FetchReporter
+    from foldcli.progress import progress_bar
+    from msa.database.build import BuildSettings
+
+    reporter = FetchReporter(
+        notify=lambda line: logger.warning("%s", line),
+        progress_bar=lambda title: progress_bar(title, "B"),
+    )
+    checksum = expected_sha256(sha256, str(local_file or url)) if sha256 is not None else None
+    build = BuildSettings(mask=not no_mask, threads=threads, overwrite=overwrite)
+    settings = DatabaseFetch(source, output, url, local_file, checksum, retries, keep, build)
+    manifest = fetch_database(settings, reporter)
+    for remark in manifest.remarks():
+        logger.warning("%s: %s", output, remark)
+    logger.info("%s: %s sequences, %s residues", output, f"{manifest.sequences:,}", f"{manifest.residues:,}")

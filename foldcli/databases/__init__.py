@@ -1,0 +1,1 @@
+"""Sequence databases of others: their addresses, and how they become target databases."""

@@ -1,0 +1,197 @@
+"""A sequence database from its address to a target database: download, check, unpack, build."""
+
+import shutil
+import tarfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from foldcli.databases.sources import DatabaseSource
+from foldcli.params.archive import file_digests
+from foldcli.params.download import Download, PartialFile, TransientError, Unreachable, open_url
+from foldcli.params.fetch import FetchReporter, locked_work_folder
+from foldcli.progress import Progress
+from msa.base.atomic import atomic_write
+from msa.base.errors import InputError, MissingError
+from msa.database.build import BuildSettings, build_database, build_from_mmseqs
+from msa.database.manifest import DatabaseManifest
+from msa.io.compression import open_input
+
+_MAX_METALINK_BYTES = 1 << 22
+# disk space to leave for other programs
+_RESERVED_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class DatabaseFetch:
+    """A database to fetch.
+
+    Attributes:
+        source: the database.
+        output: folder of the target database.
+        url: address of the file, that of the source or of a mirror.
+        local_file: a copy of the file on this machine; None to download it.
+        sha256: SHA-256 that the file must have (hex); None if it is not known.
+        retries: see `Download`.
+        keep: keep the downloaded file.
+        build: settings of the database.
+    """
+
+    source: DatabaseSource
+    output: Path
+    url: str
+    local_file: Path | None
+    sha256: str | None
+    retries: int
+    keep: bool
+    build: BuildSettings
+
+    @property
+    def work(self) -> Path:
+        """Folder of unfinished files, on the disk of the database."""
+        return self.output.with_name(f"{self.output.name}.fetch")
+
+
+def fetch_database(fetch: DatabaseFetch, reporter: FetchReporter) -> DatabaseManifest:
+    """Fetch a database; an incomplete download is kept, and the next call resumes it.
+
+    Raises:
+        Unreachable: the file cannot be downloaded; see Download.
+        InputError: the file is not the expected one, or holds no database.
+        MissingError: the disk has too little space, or another process is fetching the same database.
+        OSError: a file cannot be written.
+    """
+    fetch.output.parent.mkdir(parents=True, exist_ok=True)
+    with locked_work_folder(fetch.work):
+        part = PartialFile(fetch.work / f"{fetch.source.file_name}.part")
+        if fetch.local_file is None:
+            _download(fetch, part, reporter)
+        else:
+            needed = int(fetch.local_file.stat().st_size * fetch.source.expansion)
+            _check_space(fetch.output.parent, needed)
+        path = fetch.local_file or part.path
+        try:
+            _check_content(fetch, path, reporter)
+        except InputError:
+            if fetch.local_file is None:
+                part.remove()
+            raise
+        unpacked = fetch.work / "unpacked"
+        try:
+            with reporter.progress_bar("createdb") as progress:
+                manifest = _build(fetch, path, unpacked, progress)
+        finally:
+            shutil.rmtree(unpacked, ignore_errors=True)
+        if not fetch.keep:
+            part.remove()
+    return manifest
+
+
+def _download(fetch: DatabaseFetch, part: PartialFile, reporter: FetchReporter) -> None:
+    """Download the file, or what is missing of it."""
+
+    def check_space(remaining: int) -> None:
+        whole = remaining + part.size
+        _check_space(fetch.output.parent, remaining + int(whole * fetch.source.expansion))
+
+    with reporter.progress_bar("downloading") as progress:
+        Download(fetch.url, part, check_space, reporter.notify, progress, fetch.retries).run()
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    """Raise MissingError if a folder's disk has not as many free bytes."""
+    free = shutil.disk_usage(folder).free
+    if needed + _RESERVED_BYTES > free:
+        reason = (
+            f"{folder}: download and database need about {needed / 1e9:,.1f} GB of disk space, and "
+            f"{free / 1e9:,.1f} GB are free"
+        )
+        raise MissingError(reason, "Free some space, or name a database on another disk with -o.")
+
+
+def _check_content(fetch: DatabaseFetch, path: Path, reporter: FetchReporter) -> None:
+    """Compare the file with its SHA-256, or a download with the published MD5; say if there is none.
+
+    Raises:
+        InputError: it differs.
+    """
+    expected = fetch.sha256 or fetch.source.sha256.lower()
+    md5 = "" if expected or fetch.local_file is not None else _published_md5(fetch, reporter)
+    if not expected and not md5:
+        reporter.notify(f"{path.name}: no checksum to compare with")
+        return
+    with reporter.progress_bar("checking") as progress:
+        sha256, found = file_digests(path, progress)
+    kind, found_digest = ("SHA-256", sha256) if expected else ("MD5", found.hex())
+    if found_digest != (expected or md5):
+        after = "" if fetch.local_file is not None else "; the download was removed"
+        where = fetch.local_file or fetch.url
+        raise InputError(f"its {kind} is {found_digest} instead of {expected or md5}{after}", where)
+
+
+def _published_md5(fetch: DatabaseFetch, reporter: FetchReporter) -> str:
+    """Return the MD5 (hex) in the source's Metalink; empty if there is none, or it cannot be read."""
+    url = fetch.source.checksums
+    if not url or fetch.url != fetch.source.url:
+        return ""
+    try:
+        with open_url(url, {}, has_answered=True) as response:
+            root = ElementTree.fromstring(response.read(_MAX_METALINK_BYTES))
+    except (Unreachable, TransientError, OSError, ElementTree.ParseError) as error:
+        reporter.notify(f"{url}: checksums cannot be read: {str(error).partition(chr(10))[0]}")
+        return ""
+    for file in root.iter():
+        if file.tag.rpartition("}")[2] == "file" and file.get("name") == fetch.source.file_name:
+            for digest in file.iter():
+                if digest.tag.rpartition("}")[2] == "hash" and digest.get("type") == "md5":
+                    return (digest.text or "").strip().lower()
+    return ""
+
+
+def _build(fetch: DatabaseFetch, path: Path, unpacked: Path, report: Progress) -> DatabaseManifest:
+    """Build the target database from the file."""
+    if fetch.source.kind == "mmseqs":
+        database = _unpack_mmseqs(path, fetch.source.member, unpacked)
+        return build_from_mmseqs(database, fetch.output, fetch.build, report)
+    if fetch.source.kind == "seqres":
+        unpacked.mkdir()
+        proteins = unpacked / "proteins.fasta"
+        with atomic_write(proteins, "wb") as stream:
+            stream.writelines(_proteins(path))
+        return build_database([proteins], fetch.output, fetch.build, report)
+    return build_database([path], fetch.output, fetch.build, report)
+
+
+def _proteins(path: Path) -> Iterator[bytes]:
+    """Yield the lines of the records of the PDB's FASTA that are proteins."""
+    is_protein = False
+    with open_input(path) as stream:
+        for line in stream:
+            if line.startswith(b">"):
+                is_protein = b"mol:protein" in line
+            if is_protein:
+                yield line
+
+
+def _unpack_mmseqs(path: Path, member: str, folder: Path) -> Path:
+    """Unpack the files of an MMseqs2 database from a tar, and return its path.
+
+    Raises:
+        InputError: the archive is damaged, or does not have the database.
+    """
+    folder.mkdir()
+    try:
+        with open_input(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+            for item in archive:
+                name = PurePosixPath(item.name).name
+                if item.isfile() and name.startswith(member):
+                    content = archive.extractfile(item)
+                    assert content is not None
+                    with (folder / name).open("wb") as target:
+                        shutil.copyfileobj(content, target, 1 << 20)
+    except (tarfile.TarError, EOFError) as error:
+        raise InputError(f"not a tar, or damaged: {error}", path) from None
+    if not (folder / f"{member}.index").is_file():
+        raise InputError(f"the archive has no MMseqs2 database {member}", path)
+    return folder / member

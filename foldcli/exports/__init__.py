@@ -1,0 +1,1 @@
+"""Job files of other programs, with the alignments that a search found for their proteins."""

@@ -1,0 +1,138 @@
+"""Job files of Chai: FASTA, unchanged, with a folder of alignments in Parquet next to it."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from io import BytesIO
+
+from foldcli.exports.document import (
+    AlignmentFiles,
+    ChainRows,
+    ExportJob,
+    Protein,
+    parent_letter,
+    read_protein,
+)
+from foldcli.inputs.json_with_lines import decode_utf8
+from foldcli.inputs.molecules.fields import Refuse
+from foldcli.inputs.queries import name_of_file
+from msa.alignments.complex_a3m import A3mRow
+from msa.base.errors import InputError, MissingError
+
+_HEADER = re.compile(r">[ \t]*([A-Za-z]+)[ \t]*\|[ \t]*(?:name=)?[ \t]*(.+?)[ \t]*")
+_PART = re.compile(r"\(([A-Z0-9]+)\)|([A-Z])")
+_LETTERS = frozenset("ACDEFGHIKLMNPQRSTVWY")
+# the databases that Chai knows; it takes at most 10,000 rows of the first
+_UNIREF, _OTHER = "uniref90", "bfd_uniclust"
+
+
+class ChaiDocument:
+    """A job of Chai: a FASTA file, and one file of alignments per distinct protein, named by its hash.
+
+    Args:
+        data: decompressed FASTA.
+        path: the file.
+        refuse: not called, because the file has one job.
+
+    Raises:
+        InputError: the file is no job; names the line.
+        MissingError: pyarrow, which writes Parquet, is missing.
+    """
+
+    def __init__(self, data: bytes, path: str, refuse: Refuse) -> None:
+        check_parquet()
+        self.path, self._data = path, data
+        proteins: list[Protein] = []
+        records = _records(decode_utf8(data, path), path)
+        for place, (kind, name, text, line) in enumerate(records):
+            if kind == "protein":
+                proteins.append(read_protein(_one_letter(text, path, line), name, place, path, line))
+        self.jobs = [ExportJob(name_of_file(path), tuple(proteins), 1)]
+
+    def fill(self, job: ExportJob, found: Mapping[str, ChainRows], files: AlignmentFiles) -> None:
+        """Write the alignments of the job's proteins; see `Document`."""
+        for sequence in job.sequences():
+            name = hashlib.sha256(sequence.encode()).hexdigest()
+            files.write(f"{name}.aligned.pqt", _parquet(found[sequence]))
+
+    def edited(self) -> bytes:
+        """Return the content of the file, which does not change."""
+        return self._data
+
+
+def check_parquet() -> None:
+    """Raise MissingError if pyarrow is not installed."""
+    try:
+        import pyarrow.parquet  # noqa: F401 - takes half a second, and only Chai's files need it
+    except ImportError:
+        raise MissingError(
+            "Chai's alignments are Parquet files, and pyarrow, which writes them, is not installed",
+            "pip install 'foldcli[parquet]'",
+        ) from None
+
+
+def _records(text: str, path: str) -> list[tuple[str, str, str, int]]:
+    """Return kind, name, sequence and header line of each record.
+
+    Raises:
+        InputError: a header is not Chai's, or there is no record; names the line.
+    """
+    records: list[tuple[str, str, str, int]] = []
+    for line, content in enumerate(text.splitlines(), 1):
+        if content.startswith(">"):
+            if (match := _HEADER.fullmatch(content)) is None:
+                reason = f"header {content[1:60]!r} is not Chai's: >protein|name=A"
+                raise InputError(reason, path, line)
+            records.append((match[1].lower(), match[2], "", line))
+        elif content.strip():
+            if not records:
+                raise InputError("text before the first header", path, line)
+            kind, name, sequence, at = records[-1]
+            records[-1] = kind, name, sequence + content.strip(), at
+    if not records:
+        raise InputError("no record", path)
+    return records
+
+
+def _one_letter(text: str, path: str, line: int) -> str:
+    """Return a sequence in which the parents of modified residues, such as (SEP), stand for them.
+
+    This is the sequence by which Chai finds an alignment.
+
+    Raises:
+        InputError: a parenthesis without its partner; names the line.
+    """
+    text = "".join(text.split()).upper()
+    parts = list(_PART.finditer(text))
+    if "".join(part[0] for part in parts) != text:
+        if "(" not in text and ")" not in text:
+            return text  # is refused with the letter
+        raise InputError("expected letters, and modified residues such as (SEP)", path, line)
+    letters = (part[2] or parent_letter(part[1]) for part in parts)
+    return "".join(letter if letter in _LETTERS else "X" for letter in letters)
+
+
+def _parquet(rows: ChainRows) -> bytes:
+    """Return Chai's file of an alignment; rows of several chains with one key are paired."""
+    import pyarrow  # see check_parquet
+    import pyarrow.parquet
+
+    pairs = list(rows.pairs())
+    paired = {row.text for _, row in pairs}
+    keyed = [("", rows.query), *((str(number), row) for number, row in pairs)]
+    keyed += [("", row) for row in rows.unpaired[1:] if row.text not in paired]
+    table = pyarrow.table(
+        {
+            "sequence": [row.text for _, row in keyed],
+            "source_database": ["query", *(_source(row) for _, row in keyed[1:])],
+            "pairing_key": [key for key, _ in keyed],
+            "comment": [row.header for _, row in keyed],
+        }
+    )
+    stream = BytesIO()
+    pyarrow.parquet.write_table(table, stream)
+    return stream.getvalue()
+
+
+def _source(row: A3mRow) -> str:
+    return _UNIREF if row.header.startswith("UniRef") else _OTHER

@@ -1,0 +1,233 @@
+"""A job file to be exported: its proteins, and the text that is edited."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import gemmi
+
+from features.chemistry.residue_classes import MoleculeKind
+from features.chemistry.residues import check_foldable
+from features.templates.candidates import TemplateHits
+from foldcli.inputs.json_with_lines import MappingWithLines
+from foldcli.inputs.molecules.fields import clean_polymer
+from foldcli.inputs.names import file_safe_name
+from foldcli.logs import logger
+from msa.alignments.complex_a3m import A3mRow
+from msa.base.atomic import atomic_write
+from msa.base.errors import InputError
+from msa.io.fasta import FastaRecord
+from msa.search.search import check_query
+
+_LETTERS = frozenset("ACDEFGHIKLMNPQRSTVWY")
+
+
+@dataclass(frozen=True)
+class Protein:
+    """A protein of a job.
+
+    Attributes:
+        sequence: upper-case letters.
+        chain: id of its first chain.
+        place: where it stands in the document; its meaning is the format's.
+        line: 1-based line of its sequence.
+        own_alignment: the key of the alignment that the file gives it, which is kept; None without.
+        kept: keys of its own that are not filled in.
+    """
+
+    sequence: str
+    chain: str
+    place: int
+    line: int
+    own_alignment: str | None = None
+    kept: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """A job of a document.
+
+    Attributes:
+        name: its name.
+        proteins: its proteins.
+        line: 1-based line where it begins.
+    """
+
+    name: str
+    proteins: tuple[Protein, ...]
+    line: int
+
+    def unaligned(self) -> list[Protein]:
+        """Return the proteins without an alignment of their own."""
+        return [each for each in self.proteins if each.own_alignment is None]
+
+    def sequences(self) -> dict[str, str]:
+        """Return the distinct sequences to search with, and for their files the name of the first chain."""
+        first: dict[str, str] = {}
+        for protein in self.unaligned():
+            first.setdefault(protein.sequence, protein.chain)
+        return dict(zip(first, distinct_names(first.values()), strict=True))
+
+
+@dataclass(frozen=True)
+class ChainRows:
+    """The alignment of one distinct sequence of a job.
+
+    Attributes:
+        unpaired: its rows, the query first.
+        paired: its part of the paired rows after the query: row k belongs to row k of the job's other
+            sequences, and is None for a sequence without a partner. Empty if the job has a single sequence.
+        templates: its templates; None if none are searched.
+    """
+
+    unpaired: Sequence[A3mRow] = field(repr=False)
+    paired: Sequence[A3mRow | None] = field(repr=False)
+    templates: TemplateHits | None = None
+
+    @property
+    def query(self) -> A3mRow:
+        """The row of the query."""
+        return self.unpaired[0]
+
+    def pairs(self) -> Iterable[tuple[int, A3mRow]]:
+        """Yield the number of each paired row that this sequence has, from 1, and the row."""
+        return ((number, row) for number, row in enumerate(self.paired, 1) if row is not None)
+
+
+class AlignmentFiles:
+    """The files written next to a job file, in a folder of their own.
+
+    Args:
+        folder: the folder; created with its first file.
+
+    Attributes:
+        base: the folder of the job file.
+        written: the files so far.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+        self.base = self._folder.parent
+        self.written: list[Path] = []
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        """Write a file, and return its absolute path."""
+        path = self._folder / name
+        with atomic_write(path, "wb") as stream:
+            stream.write(content if isinstance(content, bytes) else content.encode())
+        self.written.append(path)
+        return path
+
+
+class Document(Protocol):
+    """A job file of another program."""
+
+    @property
+    def path(self) -> str:
+        """The file; `-` is standard input."""
+        ...
+
+    @property
+    def jobs(self) -> Sequence[ExportJob]:
+        """The jobs in it; those that could not be read are left out."""
+        ...
+
+    def fill(self, job: ExportJob, found: Mapping[str, ChainRows], files: AlignmentFiles) -> None:
+        """Give the proteins of a job their alignments.
+
+        Args:
+            job: one of the document's jobs.
+            found: an alignment for each of its distinct sequences.
+            files: where files next to the document are written.
+        """
+        ...
+
+    def edited(self) -> bytes:
+        """Return the content of the file with all that was filled in."""
+        ...
+
+
+def read_protein(
+    text: str, chain: str, place: int, path: str, line: int, own_alignment: str | None = None
+) -> Protein:
+    """Return a protein; one without an alignment must be fit for a search.
+
+    Raises:
+        InputError: its sequence is not that of a protein, or cannot be searched with; names the line.
+    """
+    sequence = clean_polymer(text, MoleculeKind.PROTEIN, path, line)
+    if own_alignment is not None:
+        logger.info("%s:%d: chain %s keeps its alignment (%s)", path, line, chain, own_alignment)
+        return Protein(sequence, chain, place, line, own_alignment)
+    try:
+        check_query(FastaRecord(chain, sequence))
+        check_foldable(sequence)
+    except InputError as error:
+        raise InputError(error.reason, path, line) from None
+    return Protein(sequence, chain, place, line)
+
+
+def parent_letter(code: str) -> str:
+    """Return the letter of the standard residue that a component is made from; empty if it is not known."""
+    letter = gemmi.find_tabulated_residue(code).one_letter_code.upper()
+    return letter if letter in _LETTERS else ""
+
+
+def log_unknown_keys(mapping: MappingWithLines, known: Iterable[str], path: str) -> None:
+    """Log the keys of a mapping that are not known, which are passed through."""
+    for key in mapping:
+        if key not in known:
+            logger.info("%s:%d: passed through: unknown key %r", path, mapping.line_of(key), key)
+
+
+def log_unknown_entities(
+    entities: Iterable[tuple[str, MappingWithLines]], known: Mapping[str, Iterable[str]], path: str
+) -> None:
+    """Log entities of unknown kinds and unknown keys, which are passed through.
+
+    Args:
+        entities: kind and content of each.
+        known: keys of the entities of each known kind.
+        path: the file.
+    """
+    for kind, entity in entities:
+        if kind not in known:
+            logger.info("%s:%d: passed through: unknown entity %r", path, entity.line, kind)
+        else:
+            log_unknown_keys(entity, known[kind], path)
+
+
+def check_chains(entities: Iterable[MappingWithLines], key: str, path: str) -> None:
+    """Check that no two chains of a job have the same id.
+
+    Args:
+        entities: the entities of the job.
+        key: the key of their ids.
+        path: the file.
+
+    Raises:
+        InputError: two chains have one id; names the line.
+    """
+    seen: set[str] = set()
+    for entity in entities:
+        chains = entity.get(key)
+        for chain in chains if isinstance(chains, list) else [chains]:
+            if isinstance(chain, str):
+                if chain in seen:
+                    raise InputError(f"two chains are called {chain!r}", path, entity.line_of(key))
+                seen.add(chain)
+
+
+def distinct_names(ids: Iterable[str]) -> list[str]:
+    """Return a file-safe name for each id; names that occurred before get a number."""
+    names: list[str] = []
+    for number, each in enumerate(ids, 1):
+        name = file_safe_name(each).replace(".", "_")
+        names.append(f"{name}_{number}" if name.lower() in map(str.lower, names) else name)
+    return names
+
+
+def a3m_text(rows: Iterable[A3mRow]) -> str:
+    """Return the text of an A3M file."""
+    return "".join(f">{row.header}\n{row.text}\n" for row in rows)

@@ -1,0 +1,290 @@
+"""Job files in JSON: those of AlphaFold 3, Protenix and OpenFold3."""
+
+import codecs
+import hashlib
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from foldcli.exports.document import (
+    AlignmentFiles,
+    ChainRows,
+    ExportJob,
+    Protein,
+    a3m_text,
+    check_chains,
+    distinct_names,
+    log_unknown_entities,
+    log_unknown_keys,
+    parent_letter,
+    read_protein,
+)
+from foldcli.exports.json_text import JsonText
+from foldcli.exports.templates import template_entries
+from foldcli.inputs.json_with_lines import MappingWithLines, decode_utf8, parse_json_with_lines
+from foldcli.inputs.molecules import alphafold3, openfold3
+from foldcli.inputs.molecules.fields import Refuse, as_mapping, read_chains, read_entities, required_text
+from foldcli.logs import logger
+from msa.alignments.complex_a3m import A3mRow
+from msa.base.errors import InputError
+
+_ALIGNMENT_KEYS = ("unpairedMsa", "unpairedMsaPath", "pairedMsa", "pairedMsaPath")
+_ALPHAFOLD3_KEYS = dict.fromkeys(("protein", "rna", "dna"), alphafold3.POLYMER_KEYS) | {
+    "ligand": alphafold3.LIGAND_KEYS
+}
+_PROTENIX_JOB_KEYS = ("name", "sequences", "modelSeeds", "covalent_bonds", "constraint", "assembly_id")
+_PROTENIX_PROTEIN_KEYS = (
+    "sequence", "count", "id", "modifications", "msa", "templatesPath", *_ALIGNMENT_KEYS,
+)  # fmt: skip
+
+
+class JsonDocument:
+    """A job file in JSON.
+
+    Args:
+        data: decompressed content.
+        path: the file.
+        refuse: called with the error of each job that cannot be read.
+
+    Raises:
+        InputError: the file cannot be read as a whole.
+    """
+
+    def __init__(self, data: bytes, path: str, refuse: Refuse) -> None:
+        self.path = path
+        if path.endswith((".yaml", ".yml")):
+            raise InputError("YAML: a job of Boltz has --format boltz", path)
+        content = parse_json_with_lines(data, path)
+        self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+        self._text = JsonText(decode_utf8(data, path))
+        self.jobs: list[ExportJob] = []
+        for name, job, start in self._split(content):
+            try:
+                self.jobs.append(self._read(name, as_mapping(job, "a job", path, 1), start))
+            except InputError as error:
+                refuse(error)
+        self._folders = dict(
+            zip(map(id, self.jobs), distinct_names(job.name for job in self.jobs), strict=True)
+        )
+
+    def edited(self) -> bytes:
+        """Return the content of the file with all that was filled in."""
+        return self._mark + self._text.edited().encode()
+
+    def fill(self, job: ExportJob, found: Mapping[str, ChainRows], files: AlignmentFiles) -> None:
+        """Give the proteins of a job their alignments; see `Document`."""
+        folder = self._folders[id(job)]
+        values = {
+            sequence: self._values(found[sequence], f"{folder}/{name}", files)
+            for sequence, name in job.sequences().items()
+        }
+        for protein in job.unaligned():
+            added = values[protein.sequence]
+            self._text.set(protein.place, {key: added[key] for key in added if key not in protein.kept})
+
+    def _split(self, content: Any) -> list[tuple[str | None, Any, int]]:
+        """Return the name, if the job has none of its own, the content and the offset of each job."""
+        start = self._text.root()
+        if not isinstance(content, list):
+            return [(None, content, start)]
+        if not content:
+            raise InputError("no job in the list", self.path, 1)
+        return [(None, job, at) for job, at in zip(content, self._text.elements(start), strict=True)]
+
+    @abstractmethod
+    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
+        """Return a job."""
+
+    @abstractmethod
+    def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
+        """Return the keys that give a protein its alignment; files get names that start with `name`."""
+
+    def _proteins(self, job: MappingWithLines, start: int, kind: str) -> list[tuple[MappingWithLines, int]]:
+        """Return the proteins in the list `sequences` of a job, and their offsets."""
+        entities = read_entities(job, self.path)
+        places = self._text.elements(self._text.members(start)["sequences"][0])
+        return [
+            (entity, self._text.members(place)[kind][0])
+            for (found, entity), place in zip(entities, places, strict=True)
+            if found == kind
+        ]
+
+    def _own_alignment(self, entity: MappingWithLines, keys: Sequence[str]) -> str | None:
+        """Return the first of these keys that has a value."""
+        return next((key for key in keys if entity.get(key) is not None), None)
+
+
+class AlphaFold3Document(JsonDocument):
+    """A job of AlphaFold 3's program; alignments are written into it.
+
+    Args:
+        data, path, refuse: see `JsonDocument`.
+        in_files: write the alignments into files that the job names instead.
+    """
+
+    def __init__(self, data: bytes, path: str, refuse: Refuse, in_files: bool = False) -> None:
+        self._in_files = in_files
+        super().__init__(data, path, refuse)
+
+    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
+        if "queries" in job:
+            raise InputError("a file of OpenFold3: --format openfold3", self.path, job.line)
+        if job.get("dialect", "alphafold3") != "alphafold3":
+            reason = "only jobs of the dialect alphafold3 have a place for alignments"
+            raise InputError(reason, self.path, job.line_of("dialect"))
+        log_unknown_keys(job, alphafold3.JOB_KEYS, self.path)
+        proteins = []
+        self._log_relative_paths(job)
+        entities = read_entities(job, self.path)
+        check_chains([entity for _, entity in entities], "id", self.path)
+        log_unknown_entities(entities, _ALPHAFOLD3_KEYS, self.path)
+        for kind, entity in entities:
+            if kind == "proteinChain":
+                reason = "proteinChain: a job of AlphaFold Server or Protenix, not of AlphaFold 3's program"
+                raise InputError(reason, self.path, entity.line)
+            self._log_relative_paths(entity)
+        for entity, place in self._proteins(job, start, "protein"):
+            chain = read_chains(entity, "id", self.path)[0]
+            line, own = entity.line_of("sequence"), self._own_alignment(entity, _ALIGNMENT_KEYS)
+            text = self._with_parents(required_text(entity, "sequence", self.path), entity)
+            kept = frozenset(["templates"] if entity.get("templates") is not None else ())
+            protein = read_protein(text, chain, place, self.path, line, own)
+            proteins.append(replace(protein, kept=kept))
+        return ExportJob(required_text(job, "name", self.path), tuple(proteins), job.line)
+
+    def _with_parents(self, sequence: str, entity: MappingWithLines) -> str:
+        """Return a sequence with the parents of modified residues, which AlphaFold 3 expects in the query."""
+        letters = list(sequence)
+        items = entity.get("modifications")
+        for item in items if isinstance(items, list) else ():
+            code, position = (
+                (item.get("ptmType"), item.get("ptmPosition")) if isinstance(item, dict) else ("", 0)
+            )
+            if not isinstance(code, str) or not isinstance(position, int) or not 0 < position <= len(letters):
+                continue  # AlphaFold 3 refuses it
+            if (letter := parent_letter(code)) and letter != letters[position - 1].upper():
+                logger.info(
+                    "%s:%d: residue %d is searched as %s, the parent of %s, not as %s",
+                    self.path, entity.line_of("modifications"), position, letter, code, letters[position - 1],
+                )  # fmt: skip
+                letters[position - 1] = letter
+        return "".join(letters)
+
+    def _log_relative_paths(self, entity: MappingWithLines) -> None:
+        """Warn of files that AlphaFold 3 looks for in the folder of the job."""
+        templates = entity.get("templates")
+        for mapping in (entity, *(templates if isinstance(templates, list) else ())):
+            for key in mapping if isinstance(mapping, MappingWithLines) else ():
+                value = mapping[key]
+                if key.endswith("Path") and isinstance(value, str) and not value.startswith("/"):
+                    logger.warning(
+                        "%s:%d: %s is relative to the job: copy the file next to the written job",
+                        self.path, mapping.line_of(key), key,
+                    )  # fmt: skip
+
+    def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
+        texts = {"unpairedMsa": a3m_text(rows.unpaired), "pairedMsa": _pairs_by_name(rows)}
+        values: dict[str, Any] = {}
+        if rows.templates is not None:
+            values["templates"] = template_entries(rows.templates)
+        if not self._in_files:
+            return texts | values
+        for key, text in texts.items():
+            if text:
+                path = files.write(f"{name}_{key.removesuffix('Msa')}.a3m", text)
+                values[f"{key}Path"] = str(path.relative_to(files.base))
+            else:
+                values[key] = text
+        return values
+
+
+class ProtenixDocument(JsonDocument):
+    """Jobs of Protenix; alignments are in folders like those of its own search."""
+
+    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
+        if "queries" in job:
+            raise InputError("a file of OpenFold3: --format openfold3", self.path, job.line)
+        log_unknown_keys(job, _PROTENIX_JOB_KEYS, self.path)
+        entities = read_entities(job, self.path)
+        check_chains([entity for _, entity in entities], "id", self.path)
+        if any(kind == "protein" for kind, _ in entities):
+            raise InputError("a job of AlphaFold 3: --format af3", self.path, job.line)
+        proteins = []
+        for number, (entity, place) in enumerate(self._proteins(job, start, "proteinChain"), 1):
+            log_unknown_keys(entity, _PROTENIX_PROTEIN_KEYS, self.path)
+            own = self._own_alignment(entity, ("msa", *_ALIGNMENT_KEYS))
+            text, line = required_text(entity, "sequence", self.path), entity.line_of("sequence")
+            proteins.append(read_protein(text, str(number), place, self.path, line, own))
+        return ExportJob(required_text(job, "name", self.path), tuple(proteins), job.line)
+
+    def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
+        values = {"unpairedMsaPath": str(files.write(f"{name}/non_pairing.a3m", a3m_text(rows.unpaired)))}
+        if text := _pairs_by_name(rows):
+            values["pairedMsaPath"] = str(files.write(f"{name}/pairing.a3m", text))
+        return values
+
+
+class OpenFold3Document(JsonDocument):
+    """Queries of OpenFold3; alignments are in files named like those of its own search."""
+
+    def _split(self, content: Any) -> list[tuple[str | None, Any, int]]:
+        content = as_mapping(content, "the file", self.path, 1)
+        if "queries" not in content:
+            raise InputError("no 'queries', as files of OpenFold3 have", self.path, content.line)
+        log_unknown_keys(content, ("seeds", "queries"), self.path)
+        queries = as_mapping(content["queries"], "'queries'", self.path, content.line_of("queries"))
+        if not queries:
+            raise InputError("no query", self.path, content.line_of("queries"))
+        places = self._text.members(self._text.members(self._text.root())["queries"][0])
+        return [(name, query, places[name][0]) for name, query in queries.items()]
+
+    def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:
+        assert name is not None
+        log_unknown_keys(job, openfold3.QUERY_KEYS, self.path)
+        chains = job.get("chains")
+        if not isinstance(chains, list) or not chains:
+            raise InputError("no list 'chains'", self.path, job.line_of("chains"))
+        without = next((key for key in ("use_msas", "use_main_msas") if job.get(key) is False), None)
+        places = self._text.elements(self._text.members(start)["chains"][0])
+        proteins = []
+        entities = [as_mapping(each, "a chain", self.path, job.line_of("chains")) for each in chains]
+        check_chains(entities, "chain_ids", self.path)
+        for entity, place in zip(entities, places, strict=True):
+            log_unknown_keys(entity, openfold3.CHAIN_KEYS, self.path)
+            if required_text(entity, "molecule_type", self.path).upper() == "PROTEIN":
+                proteins.append(self._protein(entity, place, without))
+        return ExportJob(name, tuple(proteins), job.line)
+
+    def _protein(self, entity: MappingWithLines, place: int, without: str | None) -> Protein:
+        """Return a protein; `without` is the key that says that the query uses no alignments."""
+        keys = ("main_msa_file_paths", "paired_msa_file_paths")
+        own = without or next((key for key in keys if entity.get(key)), None)
+        text, line = required_text(entity, "sequence", self.path), entity.line_of("sequence")
+        return read_protein(text, read_chains(entity, "chain_ids", self.path)[0], place, self.path, line, own)
+
+    def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
+        query, _, chain = name.rpartition("/")
+        # OpenFold3 takes files in folders of one name for those of one sequence
+        folder = f"{chain}-{hashlib.sha256(rows.query.text.encode()).hexdigest()[:8]}"
+        main = files.write(f"{query}/main/{folder}/colabfold_main.a3m", a3m_text(rows.unpaired))
+        values = {"main_msa_file_paths": [str(main)]}
+        if rows.paired:
+            gaps = A3mRow("DUMMY", "-" * len(rows.query.text))
+            text = a3m_text([rows.query, *(gaps if row is None else row for row in rows.paired)])
+            paired = files.write(f"{query}/paired/{folder}/colabfold_paired.a3m", text)
+            values["paired_msa_file_paths"] = [str(paired)]
+        return values
+
+
+def _pairs_by_name(rows: ChainRows) -> str:
+    """Return the paired rows, A3M, as programs read them that pair rows by species; empty without.
+
+    These programs know a species only by the end of UniProt's names. So that they make the same pairs, each
+    pair has a name of its own; the header of the row follows.
+    """
+    pairs = [
+        A3mRow(f"tr|PAIR{number:05d}|PAIR{number:05d}_{number:05d} {row.header}", row.text)
+        for number, row in rows.pairs()
+    ]
+    return a3m_text([rows.query, *pairs]) if pairs else ""

@@ -1,0 +1,289 @@
+"""A run of `foldcli search` with job files of other programs: search, fill in, write."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+from features.complexes.a3m import pair_a3m
+from features.templates.candidates import TemplateHits
+from features.templates.search import alignment_query, search_templates
+from foldcli.exports.boltz import BoltzDocument
+from foldcli.exports.chai import ChaiDocument
+from foldcli.exports.document import AlignmentFiles, ChainRows, Document, ExportJob
+from foldcli.exports.json_documents import AlphaFold3Document, OpenFold3Document, ProtenixDocument
+from foldcli.exports.templates import log_unknown_dates
+from foldcli.fingerprints import fingerprint
+from foldcli.inputs.complexes import chain_query
+from foldcli.inputs.failures import Failures
+from foldcli.inputs.molecules.fields import Refuse
+from foldcli.inputs.names import FASTA_SUFFIXES, file_safe_name, list_files
+from foldcli.inputs.queries import name_of_file
+from foldcli.logs import logger
+from foldcli.paths import check_writable_folder, make_writable_folder
+from foldcli.pipeline.prepare.template_stage import TemplateStage
+from foldcli.pipeline.search.chains import ChainSearchResult, ChainStore, search_chains_ahead
+from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest
+from foldcli.pipeline.targets.locks import TargetLocks
+from foldcli.search_runs.settings import SearchRun
+from foldcli.version import VERSION
+from msa.alignments.files import parse_alignment
+from msa.base.atomic import atomic_write
+from msa.base.digests import file_sha256
+from msa.base.errors import InputError
+from msa.base.json_files import read_json
+from msa.base.temporary_names import remove_abandoned_files
+from msa.io.compression import read_bytes
+from msa.io.fasta import FastaRecord
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """The job files of a program.
+
+    Attributes:
+        read: reads a file; its arguments are the content, the path, and a function that records the errors of
+            single jobs.
+        suffixes: suffixes of the files that are read from folders.
+    """
+
+    read: Callable[[bytes, str, Refuse], Document]
+    suffixes: tuple[str, ...]
+
+
+FORMATS = {
+    "af3": ExportFormat(AlphaFold3Document, (".json",)),
+    "boltz": ExportFormat(BoltzDocument, (".yaml", ".yml")),
+    "openfold3": ExportFormat(OpenFold3Document, (".json",)),
+    "protenix": ExportFormat(ProtenixDocument, (".json",)),
+    "chai": ExportFormat(ChaiDocument, FASTA_SUFFIXES),
+}
+
+
+@dataclass(frozen=True)
+class ExportRun:
+    """A run that gives job files their alignments.
+
+    Args:
+        inputs: job files, folders, or `-`.
+        format_name: a key of FORMATS.
+        run: the search.
+        in_files: for af3, write alignments into files instead of into the job.
+        templates: for af3, the library that is searched for templates; None for none.
+    """
+
+    inputs: Sequence[str]
+    format_name: str
+    run: SearchRun
+    in_files: bool = False
+    templates: TemplateStage | None = None
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A job file with the place of its result.
+
+    Args:
+        document: the file.
+        digest: SHA-256 of its content.
+        path: the file to write.
+    """
+
+    document: Document
+    digest: str
+    path: Path
+
+    @property
+    def record_path(self) -> Path:
+        """Path of the record of the finished file; hidden, because programs read all files of a folder."""
+        return self.path.with_name(f".{self.path.name}.done")
+
+
+def export_jobs(export: ExportRun, folder: Path) -> None:
+    """Write the job files with their alignments; a failed job does not stop the others.
+
+    Args:
+        export: the run.
+        folder: folder for the results; created if it does not exist.
+
+    Raises:
+        SomeTargetsFailed, TargetFailed: files or jobs failed; see `Failures.finish`.
+        MissingError: a library that writes the alignments is missing.
+        OSError: the folder cannot be written.
+    """
+    check_writable_folder(folder)
+    run = export.run
+    failures = Failures(folder, run.shard)
+    targets = run.shard.select(
+        (target.path.name, target) for target in _read_targets(export, folder, failures)
+    )
+    if targets:
+        stage = run.stage()
+        make_writable_folder(folder)
+        remove_abandoned_files(folder)
+        assert run.cache is not None
+        store = ChainStore(CacheStore(run.cache, stage.request))
+        failures.expect(sum(len(target.document.jobs) for _, target in targets))
+        unfinished = [target for _, target in targets if not _is_finished(export, target, stage.request)]
+        with TargetLocks(Event()) as locks:
+            searched = search_chains_ahead(
+                [(target, job) for target in unfinished for job in target.document.jobs],
+                lambda pair: _queries(pair[1]),
+                stage, store, locks, lambda text: None,
+            )  # fmt: skip
+            _write_targets(export, unfinished, searched, store, failures)
+    failures.finish()
+
+
+def _read_targets(export: ExportRun, folder: Path, failures: Failures) -> Iterator[_Target]:
+    """Yield the job files; add those that cannot be read, and single jobs, to the failures."""
+    tool = FORMATS[export.format_name]
+    read = tool.read
+    if export.in_files:
+        read = partial(AlphaFold3Document, in_files=True)
+    names: dict[str, str] = {}
+    for path in list_files(export.inputs, tool.suffixes):
+        try:
+            data = read_bytes(path)
+            suffix = next((each for each in tool.suffixes if each in Path(path).suffixes), tool.suffixes[0])
+            out = folder / f"{file_safe_name(name_of_file(path))}{suffix}"
+            if (other := names.setdefault(out.name, path)) != path:
+                raise InputError(f"{other} has the same name", path)
+            if path != "-" and out.exists() and out.samefile(path):
+                raise InputError("OUT is the folder of the job, which would be overwritten", path)
+            document = read(data, path, partial(failures.add, path))
+        except (InputError, OSError) as error:
+            failures.add(path, error)
+            continue
+        if document.jobs:
+            yield _Target(document, hashlib.sha256(data).hexdigest(), out)
+
+
+def _queries(job: ExportJob) -> list[FastaRecord]:
+    """Return the queries of a job, with their names in messages."""
+    job_name = file_safe_name(job.name)
+    return [FastaRecord(f"{job_name}_{name}", sequence) for sequence, name in job.sequences().items()]
+
+
+def _fingerprint(export: ExportRun, target: _Target, request: AlignmentRequest) -> str:
+    """Return the fingerprint of everything that a result depends on."""
+    chains = [chain_query(query) for job in target.document.jobs for query in _queries(job)]
+    return fingerprint(
+        {
+            "format": [VERSION, export.format_name, export.in_files],
+            "templates": export.templates and export.templates.identity(),
+            "input": target.digest,
+            # files next to a job are named by their absolute paths
+            "path": target.path.absolute(),
+            "database": request.checksums,
+            "pairing": asdict(request.settings.pairing),
+            "chains": [request.fingerprint(query) for query in chains],
+        }
+    )
+
+
+def _is_finished(export: ExportRun, target: _Target, request: AlignmentRequest) -> bool:
+    """Return whether an earlier run wrote the same files, and they are unchanged."""
+    if export.run.overwrite:
+        return False
+    try:
+        record = read_json(target.record_path)
+        files = {target.path.parent / name: digest for name, digest in record["files"].items()}
+        finished = record["fingerprint"] == _fingerprint(export, target, request)
+        if not finished or any(file_sha256(path) != digest for path, digest in files.items()):
+            return False
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return False
+    logger.info("%s: already done", target.path.name)
+    return True
+
+
+def _write_targets(
+    export: ExportRun,
+    targets: Sequence[_Target],
+    searched: Iterator[ChainSearchResult[tuple[_Target, ExportJob]]],
+    store: ChainStore,
+    failures: Failures,
+) -> None:
+    """Fill in the jobs as they are searched, and write each file when its last job is there."""
+    waiting = {id(target): len(target.document.jobs) for target in targets}
+    files = {id(target): AlignmentFiles(target.path.with_suffix(".msa")) for target in targets}
+    failed: set[int] = set()
+    for result in searched:
+        target, job = result.target
+        key = id(target)
+        error = result.error
+        if error is None:
+            try:
+                found = _rows_of_job(job, store, export.templates)
+                target.document.fill(job, found, files[key])
+                _log_job(job, found)
+            except Exception as failure:
+                error = failure
+        waiting[key] -= 1
+        if error is not None:
+            failed.add(key)
+            failures.record(f"{target.document.path}:{job.line}", error)
+        if not waiting[key] and (len(target.document.jobs) > 1 or key not in failed):
+            try:
+                _write(export, target, files[key], store.store.request, key not in failed)
+            except Exception as failure:
+                failures.record(target.document.path, failure)
+
+
+def _rows_of_job(job: ExportJob, store: ChainStore, library: TemplateStage | None) -> dict[str, ChainRows]:
+    """Return alignment and templates of each distinct sequence of a job, which have been searched."""
+    sequences = list(job.sequences())
+    if not sequences:
+        return {}
+    texts = [store.read(chain_query(FastaRecord("", sequence))) for sequence in sequences]
+    # copies of a sequence count once, so that every pair has rows of different proteins
+    paired, unpaired = pair_a3m(texts, [1] * len(texts), store.store.request.settings.pairing)
+    return {
+        sequence: ChainRows(
+            rows, [pair[number] for pair in paired], None if library is None else _templates(text, library)
+        )
+        for number, (sequence, rows, text) in enumerate(zip(sequences, unpaired, texts, strict=True))
+    }
+
+
+def _templates(alignment: bytes, stage: TemplateStage) -> TemplateHits:
+    """Return the templates that the profile of an alignment finds."""
+    assert stage.library is not None
+    return search_templates(alignment_query(parse_alignment(alignment)), stage.library, stage.settings)
+
+
+def _log_job(job: ExportJob, found: Mapping[str, ChainRows]) -> None:
+    """Log the numbers of rows that a job got."""
+    rows = []
+    for sequence, name in job.sequences().items():
+        paired = sum(1 for _ in found[sequence].pairs())
+        rows.append(f"{name} {len(found[sequence].unpaired) - 1:,} rows and {paired:,} paired")
+        if (templates := found[sequence].templates) is not None:
+            rows[-1] += f" and {len(templates.templates)} templates"
+            log_unknown_dates(f"{job.name}: {name}", templates)
+    logger.info("%s: %s", job.name, "; ".join(rows) or "no protein without an alignment")
+
+
+def _write(
+    export: ExportRun, target: _Target, files: AlignmentFiles, request: AlignmentRequest, is_whole: bool
+) -> None:
+    """Write the job file, then its record, unless a job in it failed."""
+    content = target.document.edited()
+    # an interrupted run must not leave an old record next to a new file
+    target.record_path.unlink(missing_ok=True)
+    with atomic_write(target.path, "wb") as stream:
+        stream.write(content)
+    if not is_whole:
+        return
+    written = [target.path.absolute(), *files.written]
+    record = {
+        "fingerprint": _fingerprint(export, target, request),
+        "files": {str(path.relative_to(files.base)): file_sha256(path) for path in written},
+    }
+    with atomic_write(target.record_path) as stream:
+        json.dump(record, stream, indent=1)

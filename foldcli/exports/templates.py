@@ -1,0 +1,93 @@
+"""Templates for other programs: tables of hits, and the entries of AlphaFold 3's jobs."""
+
+from collections.abc import Sequence
+from typing import IO, Any
+
+import gemmi
+import numpy as np
+
+from features.templates.candidates import TemplateCandidate, TemplateHits
+from features.templates.library.chains import TemplateChain
+from foldcli.logs import logger
+from msa.base.residues import ATOM37, RESTYPE_NAMES, RESTYPES
+
+_NAMES = dict(zip(RESTYPES, RESTYPE_NAMES[:20], strict=True))
+# AlphaFold 3 requires a date
+_UNKNOWN_DATE = "1900-01-01"
+
+
+def write_template_hits(stream: IO[str], query: str, hits: TemplateHits) -> None:
+    """Write the templates of a query as a table: ColabFold's twelve columns, those of `foldcli search`."""
+    for template in hits.templates:
+        stream.write("\t".join([query, template.id, *_columns(template)]) + "\n")
+
+
+def _columns(template: TemplateCandidate) -> list[str]:
+    """Return identity, length, mismatches, gaps, ends, E-value and bits of a hit."""
+    pairs = template.pairs
+    ends = (template.query_start, template.query_end, template.template_start, template.template_end)
+    columns = ends[1] - ends[0] + ends[3] - ends[2] + 2 - len(pairs)
+    mismatches = len(pairs) - round(template.identity * columns)
+    gaps = int(np.count_nonzero(np.diff(pairs, axis=0) > 1))
+    return [
+        f"{template.identity:.3f}", str(columns), str(mismatches), str(gaps), *map(str, ends),
+        f"{template.evalue:.3E}", str(round(template.bits)),
+    ]  # fmt: skip
+
+
+def template_entries(hits: TemplateHits) -> list[dict[str, Any]]:
+    """Return the templates of a query as entries of an AlphaFold 3 job, best first.
+
+    Each has the structure of the chain with its residues of known coordinates, of which the pairs of the
+    alignment are indices from 0.
+    """
+    return [_entry(chain, each.pairs) for chain, each in zip(hits.chains, hits.templates, strict=True)]
+
+
+def log_unknown_dates(name: str, hits: TemplateHits) -> None:
+    """Log that the templates without a release date get one."""
+    if undated := [template.id for template in hits.templates if template.release_date is None]:
+        logger.info("%s: templates without release date get %s: %s", name, _UNKNOWN_DATE, ", ".join(undated))
+
+
+def _entry(chain: TemplateChain, pairs: np.ndarray) -> dict[str, Any]:
+    is_known = chain.mask.any(axis=1) & np.isin(list(chain.sequence), list(_NAMES))
+    numbers = np.cumsum(is_known) - 1
+    kept = pairs[is_known[pairs[:, 1]]]
+    return {
+        "mmcif": _mmcif(chain, np.flatnonzero(is_known)),
+        "queryIndices": kept[:, 0].tolist(),
+        "templateIndices": numbers[kept[:, 1]].tolist(),
+    }
+
+
+def _mmcif(chain: TemplateChain, residues: Sequence[int] | np.ndarray) -> str:
+    """Return some residues of a chain as mmCIF text, with the release date."""
+    structure = gemmi.Structure()
+    entry = structure.name = chain.id.rpartition("_")[0] or chain.id
+    model, polymer = gemmi.Model(1), gemmi.Chain("A")
+    for number, index in enumerate(map(int, residues), 1):
+        residue = gemmi.Residue()
+        residue.name, residue.seqid = _NAMES[chain.sequence[index]], gemmi.SeqId(number, " ")
+        residue.label_seq, residue.subchain, residue.entity_id = number, "A", "1"
+        residue.het_flag, residue.entity_type = "A", gemmi.EntityType.Polymer
+        for slot in np.flatnonzero(chain.mask[index]).tolist():
+            atom = gemmi.Atom()
+            atom.name, atom.element = ATOM37[slot], gemmi.Element(ATOM37[slot][0])
+            atom.pos = gemmi.Position(*chain.positions[index, slot].tolist())
+            atom.occ = 1.0
+            residue.add_atom(atom)
+        polymer.add_residue(residue)
+    model.add_chain(polymer)
+    structure.add_model(model)
+    entity = gemmi.Entity("1")
+    entity.entity_type, entity.polymer_type = gemmi.EntityType.Polymer, gemmi.PolymerType.PeptideL
+    entity.subchains = ["A"]
+    entity.full_sequence = [residue.name for residue in polymer]
+    structure.entities.append(entity)
+    document = structure.make_mmcif_document()
+    block = document.sole_block()
+    block.name = entry
+    history = block.init_loop("_pdbx_audit_revision_history.", ["ordinal", "revision_date"])
+    history.add_row(["1", chain.release_date or _UNKNOWN_DATE])
+    return str(document.as_string())

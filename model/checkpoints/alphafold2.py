@@ -1,0 +1,230 @@
+"""Parameters of AlphaFold2's networks by DeepMind's names: files, checks, random draws, networks."""
+
+import os
+import pathlib
+import zlib
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import numpy as np
+import safetensors.torch
+import torch
+
+from model.alphafold2.modules.config import ModelConfig
+from model.alphafold2.network import AlphaFold
+from model.checkpoints.deepmind import (
+    ArrayHeaders,
+    format_keys,
+    parameter_errors,
+    parameter_key,
+    read_arrays,
+    read_headers,
+)
+from model.checkpoints.network_folder import WEIGHTS_FILE, NetworkManifest, read_weights_file
+from model.errors import ParametersError
+from model.layers.kernels import Kernels
+
+Path = str | os.PathLike[str]
+
+
+@cache
+def expected_shapes(config: ModelConfig) -> Mapping[str, tuple[int, ...]]:
+    """Return every key of a network's parameter file and the shape of its array."""
+    stacks = {"evoformer_iteration": config.evoformer.blocks, "extra_msa_stack": config.extra_msa.blocks}
+    # all blocks of a stack have the same shapes, so one of each is enough
+    shallow = config.with_blocks(*(min(1, blocks) for blocks in stacks.values()))
+    with torch.device("meta"):
+        network = AlphaFold(shallow)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for tensor_name, tensor in network.named_parameters():
+        key, block, half = parameter_key(tensor_name, config.multimer)
+        *leading, last = tensor.shape
+        shape = (*leading, last if half is None else 2 * last)
+        # blocks are visited in order, so the last index gives their number
+        shapes[key] = shape if block is None else (block + 1, *shape)
+    return {
+        key: (stacks[stack], *shape[1:]) if (stack := key.split("/")[3]) in stacks else shape
+        for key, shape in shapes.items()
+    }
+
+
+def check_npz(path: Path, config: ModelConfig) -> str:
+    """Check keys, shapes and types in `params_model_*.npz`, reading only the arrays' headers.
+
+    Args:
+        path: the file.
+        config: the network that the parameters are for.
+
+    Returns:
+        A digest of the content; see `model.checkpoints.deepmind.read_headers`.
+
+    Raises:
+        ParametersMissing: the file does not exist.
+        ParametersError: as for `load_npz`, except problems in the arrays' data.
+    """
+    with parameter_errors(path, config.name):
+        headers, digest = read_headers(path)
+        _check_headers(headers, config, path)
+    return digest
+
+
+def load_npz(
+    path: Path, config: ModelConfig, read_file: Callable[[Path], dict[str, np.ndarray]] = read_arrays
+) -> dict[str, np.ndarray]:
+    """Load and check `params_model_*.npz`.
+
+    Args:
+        path: the file.
+        config: the network that the parameters are for.
+        read_file: called after the headers are checked; see `model.checkpoints.deepmind.read_arrays`.
+
+    Returns:
+        float32 arrays by key.
+
+    Raises:
+        ParametersMissing: the file does not exist.
+        ParametersError: the file is not an npz file, is truncated or corrupt; a key is missing or unknown; or
+            an array has the wrong shape or type, or contains infinities or NaN.
+    """
+    check_npz(path, config)
+    with parameter_errors(path, config.name):
+        return read_file(path)
+
+
+def load_folder(folder: pathlib.Path, manifest: NetworkManifest) -> dict[str, np.ndarray]:
+    """Load and check the weights of a network's folder; see `model.checkpoints.network_folder`.
+
+    Returns:
+        float32 arrays by key.
+
+    Raises:
+        ParametersMissing: a file does not exist.
+        ParametersError: the weights are damaged, or are not those of the manifest's network.
+    """
+    path = folder / WEIGHTS_FILE
+    content = read_weights_file(folder, manifest)
+    try:
+        tensors = safetensors.torch.load(content)
+    except safetensors.SafetensorError as error:
+        raise ParametersError(f"not a safetensors file ({error})", path) from error
+    arrays = {key: tensor.float().numpy() for key, tensor in tensors.items()}
+    _check_headers({key: (array.shape, array.dtype) for key, array in arrays.items()}, manifest.config, path)
+    return arrays
+
+
+def _check_headers(headers: ArrayHeaders, config: ModelConfig, path: Path) -> None:
+    expected = expected_shapes(config)
+    missing = [key for key in expected if key not in headers]
+    unknown = [key for key in headers if key not in expected]
+    if missing or unknown:
+        problems = "; ".join(filter(None, [format_keys("missing", missing), format_keys("unknown", unknown)]))
+        raise ParametersError(f"does not contain the parameters of {config.name}: {problems}", path)
+    if mistyped := [f"{key} ({dtype})" for key, (_, dtype) in headers.items() if dtype.kind != "f"]:
+        raise ParametersError(format_keys("not floating point", mistyped), path)
+    misshapen = [
+        f"{key} is {headers[key][0]} instead of {shape}"
+        for key, shape in expected.items()
+        if headers[key][0] != shape
+    ]
+    if misshapen:
+        raise ParametersError(f"does not fit {config.name}: {format_keys('wrong shape', misshapen)}", path)
+
+
+def build_network(
+    config: ModelConfig,
+    arrays: Mapping[str, np.ndarray],
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    kernels: str | Kernels = "reference",
+    plddt_shift: float = 0.0,
+) -> AlphaFold:
+    """Build a network with the given parameters, in evaluation mode.
+
+    On the CPU in float32 the network shares the arrays' memory.
+
+    Args:
+        config: the network's architecture.
+        arrays: checked float32 parameters by key, as `load_npz` returns them.
+        device: the device that the network runs on.
+        dtype: dtype of the trunk's parameters and activations; structure module and heads use float32.
+        kernels: implementation of the heavy operations, or its name.
+        plddt_shift: number that is added to the log odds of pLDDT / 100.
+
+    Returns:
+        The network; its parameters do not require gradients.
+    """
+    with torch.device("meta"):
+        network = AlphaFold(config, kernels, device)
+    tensors: dict[str, torch.Tensor] = {}
+    state = {}
+    for name, _ in network.named_parameters():
+        key, block, half = parameter_key(name, config.multimer)
+        if key not in tensors:
+            key_dtype = dtype if name.startswith("evoformer.") else torch.float32
+            tensors[key] = torch.from_numpy(np.ascontiguousarray(arrays[key])).to(device, key_dtype)
+        value = tensors[key] if block is None else tensors[key][block]
+        if half is not None:
+            value = value.chunk(2, dim=-1)[half].clone(memory_format=torch.contiguous_format)
+        state[name] = value
+    network.load_state_dict(state, assign=True)
+    network.plddt_shift = plddt_shift
+    return network.eval()
+
+
+def parameter_arrays(network: AlphaFold) -> dict[str, np.ndarray]:
+    """Return the parameters of a monomer network by DeepMind's names, float32."""
+    blocks: dict[str, list[np.ndarray]] = {}
+    stacked = set()
+    for name, parameter in network.named_parameters():
+        key, block, _ = parameter_key(name)
+        blocks.setdefault(key, []).append(parameter.detach().float().cpu().numpy())
+        if block is not None:
+            stacked.add(key)
+    return {key: np.stack(arrays) if key in stacked else arrays[0] for key, arrays in blocks.items()}
+
+
+def random_parameters(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarray]:
+    """Draw random parameters for an untrained network.
+
+    Each array depends only on the seed and its key; the blocks of a shallow stack equal the first blocks of a
+    deeper one.
+    No parameter is zero, so that every path through the network affects the output. Weights are scaled by
+    1 / sqrt(inputs); scales and gate biases are drawn around 1, other biases and offsets around 0.
+
+    Args:
+        config: the network.
+        seed: seed of the draw.
+
+    Returns:
+        float32 arrays by key.
+    """
+    return {key: _draw_array(key, shape, seed) for key, shape in expected_shapes(config).items()}
+
+
+_STACK_SCOPES = (
+    "/extra_msa_stack/",
+    "/evoformer_iteration/",
+    "/__layer_stack_no_state/",
+    "/template_embedding_iteration/",
+)
+_GATE_LAYERS = frozenset({"left_gate", "right_gate", "gate", "gating_linear"})
+_BACKBONE_UPDATES = ("/affine_update", "/quat_rigid/rigid")
+
+
+def _draw_array(key: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    scope, _, name = key.partition("//")
+    layer = scope.rsplit("/", 1)[-1]
+    random = np.random.default_rng([seed, zlib.crc32(key.encode())])
+    normal = random.standard_normal(shape).astype(np.float32)
+    if name in ("scale", "gating_b") or (name == "bias" and layer in _GATE_LAYERS):
+        return np.float32(1.0) + np.float32(0.1) * normal
+    if name == "trainable_point_weights":
+        # softplus(log(e - 1)) = 1
+        return np.float32(np.log(np.e - 1.0)) + np.float32(0.1) * normal
+    if name in ("offset", "bias", "output_b"):
+        return np.float32(0.1) * normal
+    block_shape = shape[1:] if any(stack in key for stack in _STACK_SCOPES) else shape
+    inputs = int(np.prod(block_shape[:-1])) if name == "output_w" else block_shape[0]
+    # small backbone updates keep the structure compact
+    gain = 0.3 if scope.endswith(_BACKBONE_UPDATES) else 1.0
+    return np.float32(gain / np.sqrt(inputs)) * normal

@@ -1,0 +1,1 @@
+"""Files of predictions: structures as PDB and mmCIF, scores as JSON."""

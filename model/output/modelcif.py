@@ -1,0 +1,208 @@
+"""The origin and the scores of predictions of any molecules, as ModelCIF describes them.
+
+Pairwise scores, which need N² rows, are a file of their own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import gemmi
+import numpy as np
+
+from model.output.cif import Cell, add, new_document
+from model.output.provenance import Provenance
+from model.structure import AllAtomPrediction, EntityKind, Structure
+
+
+@dataclass(frozen=True)
+class UsedTemplate:
+    """A template of a chain.
+
+    Args:
+        chain: name of the target's chain.
+        entry: PDB code, or None for a structure that the user gave.
+        template_chain: chain of the template.
+        description: a line for people.
+    """
+
+    chain: str
+    entry: str | None
+    template_chain: str
+    description: str
+
+
+def entity_type(kind: EntityKind) -> str:
+    """Return the type of an entity in mmCIF."""
+    if kind.is_polymer:
+        return "polymer"
+    return "branched" if kind == EntityKind.BRANCHED else "non-polymer"
+
+
+def add_protocol(
+    block: gemmi.cif.Block,
+    provenance: Provenance,
+    structure: Structure,
+    templates: Sequence[UsedTemplate],
+    pairwise_file: str | None,
+) -> None:
+    """Add the data, software and steps by which the model was made."""
+    description = provenance.description
+    program, _, version = provenance.program.partition(" ")
+    software = (1, program, version or None, "model building", description, "program")
+    add(block, "_software", "pdbx_ordinal name version classification description type", [software])
+    add(block, "_ma_software_group", "ordinal_id group_id software_id", [(1, 1, 1)])
+    data = [("model", "model coordinates")]
+    data += [(entity.description, "target") for entity in structure.entities]
+    first_template = len(data) + 1
+    data += [(template.description, "template structure") for template in templates]
+    numbered = [(number, *row, None) for number, row in enumerate(data, 1)]
+    add(block, "_ma_data", "id name content_type content_type_other_details", numbered)
+    groups = [*((1, number) for number, *_ in numbered[1:]), (2, 1)]
+    rows = [(ordinal, *row) for ordinal, row in enumerate(groups, 1)]
+    add(block, "_ma_data_group", "ordinal_id group_id data_id", rows)
+    targets = [(number, number + 1, "designed") for number in range(1, len(structure.entities) + 1)]
+    add(block, "_ma_target_entity", "entity_id data_id origin", targets)
+    add(
+        block,
+        "_ma_protocol_step",
+        "ordinal_id protocol_id step_id method_type step_name details software_group_id input_data_group_id "
+        "output_data_group_id",
+        [(1, 1, 1, "modeling", "prediction of the structure", description, 1, 1, 2)],
+    )
+    model = (1, provenance.title, 1, "Ab initio model", None)
+    columns = "ordinal_id model_name data_id model_type model_type_other_details"
+    add(block, "_ma_model_list", columns, [model])
+    add(block, "_ma_model_group", "id name details", [(1, "models", None)])
+    add(block, "_ma_model_group_link", "group_id model_id", [(1, 1)])
+    _add_templates(block, templates, first_template)
+    if pairwise_file is not None:
+        details = "PAE and PDE of all pairs of tokens"
+        add(
+            block,
+            "_ma_entry_associated_files",
+            "id entry_id file_url file_type file_format file_content details data_id",
+            [(1, provenance.name, pairwise_file, "file", "cif", "QA metrics", details, 1)],
+        )
+
+
+def _add_templates(block: gemmi.cif.Block, templates: Sequence[UsedTemplate], first_data: int) -> None:
+    if not templates:
+        return
+    matrix = {f"rot_matrix[{i}][{j}]": str(float(i == j)) for i in (1, 2, 3) for j in (1, 2, 3)}
+    matrix |= {f"tr_vector[{i}]": "0.0" for i in (1, 2, 3)}
+    add(block, "_ma_template_trans_matrix", " ".join(["id", *matrix]), [("1", *matrix.values())])
+    rows: list[Sequence[Cell]] = []
+    for number, item in enumerate(templates, 1):
+        origin = "customized" if item.entry is None else "reference database"
+        chains = item.chain, item.template_chain, None, 1, item.template_chain
+        rows.append((number, number, origin, "polymer", 1, first_data + number - 1, *chains))
+    add(
+        block,
+        "_ma_template_details",
+        "ordinal_id template_id template_origin template_entity_type template_trans_matrix_id "
+        "template_data_id target_asym_id template_label_asym_id template_label_entity_id "
+        "template_model_num template_auth_asym_id",
+        rows,
+    )
+    numbered = list(enumerate(templates, 1))
+    add(
+        block,
+        "_ma_template_ref_db_details",
+        "template_id db_name db_name_other_details db_accession_code db_version_date",
+        [(number, "PDB", False, item.entry.upper(), False) for number, item in numbered if item.entry],
+    )
+    given = [(number, item.description) for number, item in numbered if item.entry is None]
+    add(block, "_ma_template_customized", "template_id details", given)
+
+
+def add_scores(block: gemmi.cif.Block, prediction: AllAtomPrediction, provenance: Provenance) -> None:
+    """Add the scores of the model, and pLDDT of its residues."""
+    structure = prediction.structure
+    note = provenance.with_warning("Predicted lDDT of atoms, 0 to 100")
+    metrics: list[tuple[Cell, ...]] = [
+        (1, "pLDDT", "pLDDT all-atom", "global", note, None),
+        (2, "pLDDT", "pLDDT", "local", f"{note}; mean of a residue's atoms", None),
+        (3, "pTM", "pTM", "global", "Predicted TM-score", None),
+        (6, "ranking score", "other", "global", "Score by which samples are ranked", "ranking score"),
+    ]
+    overall = [
+        (1, f"{prediction.mean_plddt:.2f}"),
+        (3, f"{prediction.ptm:.4f}"),
+        (6, f"{prediction.ranking_score:.4f}"),
+    ]
+    if prediction.iptm is not None:
+        metrics.append((7, "ipTM", "ipTM", "global", "Predicted TM-score of the interfaces", None))
+        overall.append((7, f"{prediction.iptm:.4f}"))
+    add(block, "_ma_qa_metric", "id name type mode description type_other_details", metrics)
+    means = structure.residue_means(prediction.plddt)
+    local: list[tuple[Cell, ...]] = []
+    for residue, chain in enumerate(structure.residue_chain):
+        if np.isfinite(means[residue]):
+            number = int(structure.residue_number[residue]) if structure.chain_is_polymer[chain] else False
+            code = str(structure.residue_code[residue])
+            local.append(
+                (residue + 1, 1, structure.chain_names[chain], number, code, 2, f"{means[residue]:.2f}")
+            )
+    add_metric_values(block, overall, local)
+
+
+def add_metric_values(
+    block: gemmi.cif.Block, overall: Sequence[tuple[Cell, ...]], local: Sequence[tuple[Cell, ...]]
+) -> None:
+    """Add the values of the metrics in `_ma_qa_metric`.
+
+    Args:
+        block: the block.
+        overall: number and value of each metric of the model.
+        local: the columns of `_ma_qa_metric_local`.
+    """
+    rows = [(ordinal, 1, *row) for ordinal, row in enumerate(overall, 1)]
+    add(block, "_ma_qa_metric_global", "ordinal_id model_id metric_id metric_value", rows)
+    residue = "label_asym_id label_seq_id label_comp_id"
+    add(block, "_ma_qa_metric_local", f"ordinal_id model_id {residue} metric_id metric_value", local)
+
+
+def format_pairwise_scores(prediction: AllAtomPrediction, provenance: Provenance) -> str:
+    """Format PAE and PDE of all pairs of tokens as the file that ModelCIF wants beside the structure."""
+    structure = prediction.structure
+    document = new_document(f"{provenance.name}_pairwise", provenance.name)
+    block = document.sole_block()
+    metrics = [
+        (4, "PAE", "PAE", "per-feature-pair", "Predicted aligned error in Å"),
+        (5, "PDE", "distance", "per-feature-pair", "Predicted error of the distance in Å"),
+    ]
+    add(block, "_ma_qa_metric", "id name type mode description", metrics)
+    features: list[Sequence[Cell]] = []
+    residues: list[Sequence[Cell]] = []
+    atoms: list[Sequence[Cell]] = []
+    for index, (chain, residue, is_atom) in enumerate(
+        zip(structure.token_chain, structure.token_residue, structure.token_is_atom, strict=True)
+    ):
+        kind = entity_type(structure.kind(chain))
+        features.append((index + 1, "atom" if is_atom else "residue", kind, None))
+        if is_atom:
+            atoms.append((len(atoms) + 1, index + 1, int(structure.token_start[index]) + 1))
+        else:
+            number, code = int(structure.residue_number[residue]), str(structure.residue_code[residue])
+            residues.append((len(residues) + 1, index + 1, structure.chain_names[chain], number, code))
+    add(block, "_ma_feature_list", "feature_id feature_type entity_type details", features)
+    label = "label_asym_id label_seq_id label_comp_id"
+    add(block, "_ma_poly_residue_feature", f"ordinal_id feature_id {label}", residues)
+    add(block, "_ma_atom_feature", "ordinal_id feature_id atom_id", atoms)
+    return str(document.as_string()) + _pair_rows(prediction)
+
+
+def _pair_rows(prediction: AllAtomPrediction) -> str:
+    """Return the loop of the values of all pairs of tokens."""
+    columns = ("ordinal_id", "model_id", "feature_id_1", "feature_id_2", "metric_id", "metric_value")
+    lines = ["", "loop_", *(f"_ma_qa_metric_feature_pairwise.{column}" for column in columns)]
+    count = len(prediction.pae)
+    ordinal = 1
+    for metric, values in ((4, prediction.pae), (5, prediction.pde)):
+        for first, row in enumerate(values.tolist(), 1):
+            lines += [
+                f"{ordinal + second} 1 {first} {second + 1} {metric} {value:.2f}"
+                for second, value in enumerate(row)
+            ]
+            ordinal += count
+    return "\n".join([*lines, ""])

@@ -1,0 +1,1 @@
+"""The training form of the all-atom network."""

@@ -1,0 +1,125 @@
+"""The differentiable form of the blocks that change representations in place, with dropout.
+
+The functions read the parameters of the blocks of `model.alphafold3.blocks`, and return new representations.
+All other modules of the network have gradients as they are. Dropout is that of Abramson et al., Nature 630,
+493 (2024), supplement, algorithms 8 and 17; `dropout` is a scalar, 1 to apply it and 0 for none.
+"""
+
+import torch
+from torch import nn
+
+from model.alphafold2.modules.evoformer import TriangleAttention
+from model.alphafold3.blocks import BiasProjection, EndingAttention, MsaBlock, PairBlock, PairformerBlock
+from model.alphafold3.embedding import TemplateEmbedder
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.layers import MASK_PENALTY, Mask, run_block
+from model.training.alphafold2.layers import (
+    COLUMNS,
+    ROWS,
+    drop,
+    gated_attention,
+    layer_norm,
+    outer_product_mean_update,
+    pair_bias,
+    triangle_attention_update,
+    triangle_multiplication_update,
+)
+
+MSA_DROPOUT, PAIR_DROPOUT = 0.15, 0.25
+
+
+def pair_block(
+    block: PairBlock, pair: torch.Tensor, mask: torch.Tensor, dropout: torch.Tensor
+) -> torch.Tensor:
+    """Return the updated pair [N, N, C]; mask is [N]."""
+    pair_mask = mask[:, None] * mask
+    batch = pair[None]
+    for multiplication in (block.tri_mul_out, block.tri_mul_in):
+        update = triangle_multiplication_update(multiplication, batch, pair_mask[None])
+        batch = batch + drop(update, PAIR_DROPOUT, ROWS, dropout)
+    for attention, axis in ((block.tri_att_start, ROWS), (block.tri_att_end, COLUMNS)):
+        batch = batch + drop(_attention_update(attention, batch, mask), PAIR_DROPOUT, axis, dropout)
+    return batch[0] + block.pair_transition.update(batch[0], pair_mask)
+
+
+def _attention_update(layer: TriangleAttention, pair: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the update of pair [1, N, N, C] by triangle attention; mask is [N]."""
+    if not isinstance(layer, EndingAttention):
+        return triangle_attention_update(layer, pair, mask[None])
+    # the bias is not transposed with the pair representation
+    bias = pair_bias(pair, layer.query_norm, layer.pair_bias)
+    columns = layer_norm(pair.transpose(1, 2), layer.query_norm)
+    update = gated_attention(columns, layer.attention, layer.kernels.fused, bias, mask[None, None])
+    return update.transpose(1, 2)
+
+
+def _head_biases(layer: BiasProjection, pair: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the bias [H, N, N] of pair [N, N, C]; mask is [N] for keys, or [N, N] for pairs."""
+    bias = layer.linear_z(layer.layer_norm_z(pair)).permute(2, 0, 1)
+    return bias + MASK_PENALTY * (1 - mask)
+
+
+def msa_block(
+    block: MsaBlock,
+    msa: torch.Tensor,
+    pair: torch.Tensor,
+    msa_mask: Mask,
+    mask: torch.Tensor,
+    dropout: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the updated msa [R, N, M] and pair [N, N, C]; msa_mask is [R, N], mask [N]."""
+    present = msa.new_ones(msa.shape[:2]) if msa_mask is None else msa_mask
+    pair = pair + outer_product_mean_update(block.outer_product_mean, msa[None], present[None])[0]
+    averaging, transition = block.msa_att_row, block.msa_transition
+    if averaging is not None and transition is not None:
+        weights = _head_biases(averaging, pair, mask[:, None] * mask).softmax(dim=-1)
+        msa = msa + drop(averaging.update(msa, weights)[None], MSA_DROPOUT, ROWS, dropout)[0]
+        msa = msa + transition.update(msa, msa_mask)
+    return msa, pair_block(block.pair_stack, pair, mask, dropout)
+
+
+def pairformer_block(
+    block: PairformerBlock,
+    single: torch.Tensor,
+    pair: torch.Tensor,
+    mask: torch.Tensor,
+    dropout: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the updated single [N, S] and pair [N, N, C]; mask is [N]."""
+    pair = pair_block(block.pair_stack, pair, mask, dropout)
+    attention = block.attn_pair_bias
+    bias = _head_biases(attention, pair, mask)
+    single = single + attention.mha(attention.layer_norm_a(single)[None], bias)[0]
+    return single + block.single_transition.update(single, mask), pair
+
+
+def pairformer(
+    blocks: nn.ModuleList,
+    single: torch.Tensor,
+    pair: torch.Tensor,
+    mask: torch.Tensor,
+    dropout: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the updated single [N, S] and pair [N, N, C] after all blocks; mask is [N]."""
+    for block in blocks:
+        single, pair = run_block(pairformer_block, block, single, pair, mask, dropout)
+    return single, pair
+
+
+def template_update(
+    embedder: TemplateEmbedder,
+    inputs: AlphaFold3Inputs,
+    pair: torch.Tensor,
+    dropout: torch.Tensor,
+) -> torch.Tensor:
+    """Return the update of pair [N, N, Z] by all templates (Algorithm 16)."""
+    embedding, stack = embedder.template_pair_embedder, embedder.template_pair_stack
+    projected = embedding.linear_z(embedding.layer_norm_z(pair))
+    count = len(inputs.template_restype)
+    total = torch.zeros_like(projected)
+    for template in range(count):
+        embedded = projected + embedding(inputs, template)
+        for block in stack.blocks:
+            embedded = run_block(pair_block, block, embedded, inputs.token_mask, dropout)
+        total = total + stack.layer_norm(embedded)
+    return embedder.linear_t(torch.relu(total / count))

@@ -1,0 +1,142 @@
+"""The losses of denoised structures: aligned positions, bonds of ligands, and smooth lDDT.
+
+Algorithm and equation numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024); where
+OpenFold3's code differs, the formula is OpenFold3's. S is the number of noised copies of a structure.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.training.alphafold3.alignment import align
+from model.training.alphafold3.targets import Targets, of_atoms
+
+DNA_WEIGHT, RNA_WEIGHT, LIGAND_WEIGHT = 5.0, 5.0, 10.0
+# distances up to which pairs of atoms count in lDDT, Å, by the kind of the first atom
+RADIUS, NUCLEOTIDE_RADIUS = 15.0, 30.0
+LDDT_LIMITS = (0.5, 1.0, 2.0, 4.0)
+EPSILON = 1e-8
+
+
+def noise_weights(sigmas: torch.Tensor, sigma_data: float) -> torch.Tensor:
+    """Return the weight of a copy's losses by its noise level, Å.
+
+    OpenFold3 divides by (σ σ_data)², as EDM does, and not by (σ + σ_data)² as the supplement.
+    """
+    return (sigmas**2 + sigma_data**2) / (sigmas * sigma_data) ** 2
+
+
+def position_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+    """Return the mean squared error after alignment, weighted by the kind of molecule (equation 3).
+
+    Args:
+        denoised: [S, A, 3], Å.
+        inputs: the target.
+        targets: the experimental structure; it is aligned to the denoised one.
+
+    Returns:
+        [S].
+    """
+    kinds = (
+        DNA_WEIGHT * inputs.is_dna.to(denoised)
+        + RNA_WEIGHT * inputs.is_rna.to(denoised)
+        + LIGAND_WEIGHT * inputs.is_ligand.to(denoised)
+    )
+    weights = of_atoms(inputs, 1 + kinds) * targets.resolved
+    aligned = align(targets.positions, denoised.detach(), weights)
+    squared = (denoised - aligned).square().sum(dim=-1)
+    return (squared * weights).sum(dim=-1) / 3 / (targets.resolved.sum() + EPSILON)
+
+
+def bond_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+    """Return the mean squared error of distances in bonds of polymers with ligands (equation 5).
+
+    As in OpenFold3, a ligand's atom has a bond with each atom of a residue that it is bonded to.
+
+    Args:
+        denoised: [S, A, 3], Å.
+        inputs: the target.
+        targets: the experimental structure.
+
+    Returns:
+        [S].
+    """
+    polymer = inputs.is_protein | inputs.is_rna | inputs.is_dna
+    tokens = inputs.token_bonds.bool() & inputs.is_ligand[:, None] & polymer
+    resolved = targets.resolved.bool()
+    token = inputs.atom_to_token_index
+    bonds = tokens[token][:, token] & resolved[:, None] & resolved
+    pairs = AtomPairs.of(bonds, targets.positions)
+    error = (pairs.lengths(denoised) - pairs.distances).square()
+    return error.sum(dim=-1) / (len(pairs.distances) + EPSILON)
+
+
+def smooth_lddt_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+    """Return 1 − the smooth lDDT of all atoms (Algorithm 27).
+
+    Args:
+        denoised: [S, A, 3], Å.
+        inputs: the target.
+        targets: the experimental structure.
+
+    Returns:
+        [S].
+    """
+    resolved = targets.resolved.bool()
+    nucleotide = of_atoms(inputs, inputs.is_rna | inputs.is_dna)
+    radius = torch.where(nucleotide, NUCLEOTIDE_RADIUS, RADIUS)[:, None]
+    near = _distances(targets.positions) < radius
+    near &= resolved[:, None] & resolved
+    pairs = AtomPairs.of(near.fill_diagonal_(False), targets.positions)
+    count = resolved.sum()
+    # all pairs, near or not: they only scale the small constant
+    every = count * (count - 1) + EPSILON
+    return torch.stack([1 - _smooth_lddt(copy, pairs, every) for copy in denoised])
+
+
+@dataclass(frozen=True)
+class AtomPairs:
+    """Pairs of atoms that a loss compares. P is their number.
+
+    Args:
+        first: int64 [P].
+        second: int64 [P].
+        distances: [P], Å, in the experimental structure.
+    """
+
+    first: torch.Tensor
+    second: torch.Tensor
+    distances: torch.Tensor
+
+    @classmethod
+    def of(cls, selected: torch.Tensor, positions: torch.Tensor) -> "AtomPairs":
+        """Return the pairs that bool [A, A] selects, with their distances in positions [A, 3]."""
+        first, second = selected.nonzero(as_tuple=True)
+        return cls(first, second, _length(positions[first] - positions[second]))
+
+    def lengths(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return the distances [..., P] in positions [..., A, 3], with finite gradients at 0."""
+        return _length(positions[..., self.first, :] - positions[..., self.second, :])
+
+
+def _length(offsets: torch.Tensor) -> torch.Tensor:
+    return torch.sqrt(EPSILON + offsets.square().sum(dim=-1))
+
+
+def _distances(positions: torch.Tensor) -> torch.Tensor:
+    """Return all distances [A, A] of positions [A, 3]."""
+    return _length(positions[:, None] - positions)
+
+
+def _smooth_lddt(positions: torch.Tensor, pairs: AtomPairs, every: torch.Tensor) -> torch.Tensor:
+    """Return the smooth lDDT of one copy [A, 3]; a backward pass computes the pairs' distances again."""
+
+    def mean_score(positions: torch.Tensor) -> torch.Tensor:
+        error = (pairs.lengths(positions) - pairs.distances).abs()
+        scores = [torch.sigmoid(limit - error) for limit in LDDT_LIMITS]
+        return torch.stack(scores).mean(dim=0).sum() / every
+
+    total: torch.Tensor = checkpoint(mean_score, positions, use_reentrant=False)
+    return total / (len(pairs.distances) / every + EPSILON)

@@ -1,0 +1,184 @@
+"""The losses of the heads: cross-entropies of the bins that a structure's errors and distances fall into.
+
+Equation numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024); where OpenFold3's
+code differs, the formula is OpenFold3's. No gradient passes to the structure.
+"""
+
+import torch
+
+from model.alphafold3.confidence import DISTOGRAM_RANGE, LARGEST_ERROR, token_frames
+from model.alphafold3.heads import has_representative, representative_atoms
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.training.alphafold3.denoising_losses import (
+    EPSILON,
+    LDDT_LIMITS,
+    NUCLEOTIDE_RADIUS,
+    RADIUS,
+)
+from model.training.alphafold3.targets import Targets, centre_atoms
+
+
+def distogram_loss(logits: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+    """Return the cross-entropy of distances between representative atoms (section 4.4).
+
+    Args:
+        logits: [N, N, B], bins from 2 to 22 Å.
+        inputs: the target.
+        targets: the experimental structure.
+    """
+    atoms, known = _representatives(inputs, targets.resolved)
+    points = targets.positions[atoms]
+    distances = (points[:, None] - points).square().sum(dim=-1).sqrt()
+    return _mean_cross_entropy(logits, distances, DISTOGRAM_RANGE, known[:, None] & known)
+
+
+@torch.no_grad()
+def atom_lddt(positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+    """Return the lDDT of each atom with the CA atoms within 15 Å and C1' atoms within 30 Å, [A], 0 to 1.
+
+    Args:
+        positions: [A, 3], Å, predicted.
+        inputs: the target.
+        targets: the experimental structure.
+    """
+    atoms, exists = centre_atoms(inputs)
+    counted = exists & ~inputs.is_atomized & targets.resolved.bool()[atoms]  # [N]
+    atoms = atoms[counted]
+    radius = torch.where(inputs.is_protein[counted], RADIUS, NUCLEOTIDE_RADIUS)
+    true, distances = (_between(x, x[atoms]) for x in (targets.positions, positions))  # [A, n]
+    near = (true < radius) & targets.resolved.bool()[:, None]
+    near &= torch.arange(len(positions), device=atoms.device)[:, None] != atoms
+    error = (true - distances).abs()
+    kept = torch.stack([error < limit for limit in LDDT_LIMITS]).sum(dim=0) / len(LDDT_LIMITS)
+    # float32 like OpenFold3's: scores are often on an edge between bins
+    return (kept.float() * near).sum(dim=-1) / (near.sum(dim=-1) + EPSILON)
+
+
+def plddt_loss(
+    logits: torch.Tensor, positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets
+) -> torch.Tensor:
+    """Return the cross-entropy of each resolved atom's lDDT (equation 9).
+
+    Args:
+        logits: [A, B], bins from 0 to 1.
+        positions: [A, 3], Å, predicted.
+        inputs: the target.
+        targets: the experimental structure.
+    """
+    lddt = atom_lddt(positions, inputs, targets)
+    return _mean_cross_entropy(logits, lddt, (0.0, 1.0), targets.resolved.bool())
+
+
+@torch.no_grad()
+def aligned_errors(
+    positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return errors of the second token in the frame of the first, [N, N] Å, and where they are known.
+
+    Args:
+        positions: [A, 3], Å, predicted.
+        inputs: the target.
+        targets: the experimental structure.
+    """
+    local, known = [], []
+    for structure, mask in ((positions, inputs.atom_mask), (targets.positions, targets.resolved)):
+        frames = token_frames(inputs, structure, mask)
+        atoms, exists = _representatives(inputs, mask)
+        local.append(_in_frames(structure[atoms], structure[frames.atoms]))
+        known.append(frames.valid[:, None] & exists)
+    error = torch.sqrt(EPSILON + (local[0] - local[1]).square().sum(dim=-1))
+    return error, known[0] & known[1]
+
+
+def pae_loss(
+    logits: torch.Tensor, positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets
+) -> torch.Tensor:
+    """Return the cross-entropy of the aligned errors (equation 10).
+
+    Args:
+        logits: [N, N, B], bins from 0 to 32 Å.
+        positions: [A, 3], Å, predicted.
+        inputs: the target.
+        targets: the experimental structure.
+    """
+    errors, known = aligned_errors(positions, inputs, targets)
+    return _mean_cross_entropy(logits, errors, (0.0, LARGEST_ERROR), known)
+
+
+def pde_loss(
+    logits: torch.Tensor, positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets
+) -> torch.Tensor:
+    """Return the cross-entropy of the errors of distances between representative atoms (equation 12).
+
+    Args:
+        logits: [N, N, B], bins from 0 to 32 Å.
+        positions: [A, 3], Å, predicted.
+        inputs: the target.
+        targets: the experimental structure.
+    """
+    atoms, known = _representatives(inputs, targets.resolved)
+    distances, true = (_between(x[atoms], x[atoms]) for x in (positions, targets.positions))
+    errors = (distances - true).abs()
+    return _mean_cross_entropy(logits, errors, (0.0, LARGEST_ERROR), known[:, None] & known)
+
+
+def resolved_loss(logits: torch.Tensor, inputs: AlphaFold3Inputs, targets: Targets) -> torch.Tensor:
+    """Return the cross-entropy of the prediction whether atoms are resolved (equation 14).
+
+    Args:
+        logits: [A, 2], not resolved and resolved.
+        inputs: the target.
+        targets: the experimental structure.
+    """
+    return _masked_mean(_cross_entropy(logits, targets.resolved.long()), inputs.atom_mask.bool())
+
+
+def _representatives(inputs: AlphaFold3Inputs, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return representative atoms, int64 [N], and the tokens that have one with a mask [A] of 1, bool [N]."""
+    atoms = representative_atoms(inputs)
+    return atoms, has_representative(inputs) & mask.bool()[atoms]
+
+
+def _between(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Return the distances [m, n] of points [m, 3] and [n, 3]."""
+    return torch.sqrt(EPSILON + (first[:, None] - second).square().sum(dim=-1))
+
+
+def _in_frames(points: torch.Tensor, corners: torch.Tensor) -> torch.Tensor:
+    """Express points [N, 3] in the frames of three atoms [M, 3, 3]: [M, N, 3] (Algorithm 29)."""
+    first, origin, last = corners.unbind(dim=1)
+    to_first, to_last = _unit(first - origin), _unit(last - origin)
+    x, y = _unit(to_first + to_last), _unit(to_last - to_first)
+    axes = torch.stack([x, y, torch.linalg.cross(x, y)], dim=-1)  # [M, 3, 3], an axis in each column
+    return (points - origin[:, None]) @ axes
+
+
+def _unit(vectors: torch.Tensor) -> torch.Tensor:
+    return vectors / torch.sqrt(EPSILON + vectors.square().sum(dim=-1, keepdim=True))
+
+
+def _mean_cross_entropy(
+    logits: torch.Tensor, values: torch.Tensor, span: tuple[float, float], mask: torch.Tensor
+) -> torch.Tensor:
+    """Return the mean cross-entropy of the bins whose centres are closest to values.
+
+    Args:
+        logits: [..., B], of equal bins.
+        values: [...].
+        span: lower edge of the first bin and upper edge of the last.
+        mask: bool [...], values that count.
+    """
+    first, last = span
+    width = (last - first) / logits.shape[-1]
+    centres = first + width / 2 + torch.arange(logits.shape[-1], device=values.device) * width
+    nearest = (values[..., None] - centres).abs().argmin(dim=-1)
+    return _masked_mean(_cross_entropy(logits, nearest), mask)
+
+
+def _cross_entropy(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    """Return −log p of classes [...] from logits [..., B]."""
+    return -torch.log_softmax(logits, dim=-1).gather(-1, classes[..., None]).squeeze(-1)
+
+
+def _masked_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return (values * mask).sum() / (mask.sum() + EPSILON)

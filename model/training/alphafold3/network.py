@@ -1,0 +1,161 @@
+"""The training form of the network: the order of a pass, from the inputs of a crop to what losses read.
+
+It has no parameters of its own: a pass reads those of a `model.alphafold3.network.AlphaFold3`, so a trained
+network needs no conversion. The backward pass computes the inside of each block again. Algorithm numbers are
+those of the supplement of Abramson et al., Nature 630, 493 (2024).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from model.alphafold3.embedding import RelativePositions
+from model.alphafold3.heads import ConfidenceLogits, representative_atoms
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.layers import run_block
+from model.alphafold3.network import AlphaFold3, Trunk, alignment_rows
+from model.checkpoints.openfold3 import source_of
+from model.training.alphafold3.blocks import msa_block, pairformer, template_update
+from model.training.alphafold3.losses import TrainingOutput
+from model.training.alphafold3.noise import TrainingDraws, noised_copies
+from model.training.alphafold3.targets import Targets
+
+
+@dataclass(frozen=True)
+class PassSettings:
+    """Settings of a training pass.
+
+    Args:
+        copies: noised copies of the experimental structure, which share one pass of the trunk.
+        rollout_steps: denoising steps of the structure that the confidence heads see.
+        most_cycles: largest number of passes of the trunk; the last one has gradients.
+        dropout: whether dropout is applied.
+    """
+
+    copies: int = 48
+    rollout_steps: int = 20
+    most_cycles: int = 4
+    dropout: bool = True
+
+
+def trained_parameters(network: AlphaFold3) -> dict[str, nn.Parameter]:
+    """Return the parameters that training changes, by name.
+
+    Biases that OpenFold3's layers do not have remain 0, so that its parameter files describe the network.
+    """
+    return {
+        name: parameter
+        for name, parameter in network.named_parameters()
+        if source_of(name, tuple(parameter.shape)).name is not None
+    }
+
+
+def run_pass(
+    network: AlphaFold3,
+    inputs: AlphaFold3Inputs,
+    targets: Callable[[torch.Tensor], Targets],
+    draws: TrainingDraws,
+    settings: PassSettings,
+) -> tuple[TrainingOutput, Targets]:
+    """Run one pass.
+
+    Args:
+        network: the network, whose trained parameters require gradients.
+        inputs: the crop.
+        targets: returns the experimental structure in the order that fits a predicted one [A, 3], Å, best;
+            see `model.training.alphafold3.permutation.best_targets`.
+        draws: random numbers but those of dropout, which are PyTorch's.
+        settings: settings of the pass.
+
+    Returns:
+        The outputs that losses read, and the experimental structure that they are compared with.
+    """
+    dropout = inputs.token_mask.new_tensor(float(settings.dropout))
+    trunk = run_trunk(network, inputs, draws, draws.cycles(settings.most_cycles), dropout)
+    positions = rollout(network, inputs, trunk, draws, settings.rollout_steps)
+    truth = targets(positions)
+    copies = draws.copies(settings.copies, len(inputs.atom_mask))
+    noisy, sigmas = noised_copies(truth, copies, network.config.diffusion.sigma_data)
+    output = TrainingOutput(
+        denoised=denoise(network, inputs, trunk, noisy, sigmas) * truth.resolved[:, None],
+        sigmas=sigmas,
+        distogram=network.aux_heads.distogram(trunk.pair),
+        positions=positions,
+        confidence=confidence(network, inputs, trunk, positions, dropout),
+    )
+    return output, truth
+
+
+def run_trunk(
+    network: AlphaFold3, inputs: AlphaFold3Inputs, draws: TrainingDraws, cycles: int, dropout: torch.Tensor
+) -> Trunk:
+    """Compute the representations (Algorithm 1, lines 1 to 14); only the last cycle has gradients.
+
+    Args:
+        network: the network.
+        inputs: the crop.
+        draws: random numbers.
+        cycles: number of cycles.
+        dropout: scalar, 1 to apply dropout and 0 for none.
+    """
+    relative = RelativePositions.of(inputs, network.config)
+    features, initial_single, initial_pair = network.input_embedder(inputs, relative)
+    single, pair = torch.zeros_like(initial_single), torch.zeros_like(initial_pair)
+    recorded = torch.is_grad_enabled()
+    for cycle in range(cycles):
+        with torch.set_grad_enabled(recorded and cycle == cycles - 1):
+            rows = alignment_rows(inputs, draws, cycle, network.config.msa.rows)
+            pair = initial_pair + network.linear_z(network.layer_norm_z(pair))
+            pair = pair + template_update(network.template_embedder, inputs, pair, dropout)
+            msa, msa_mask = network.msa_module_embedder(inputs, features, rows, pair.dtype)
+            for block in network.msa_module.blocks:
+                msa, pair = run_block(msa_block, block, msa, pair, msa_mask, inputs.token_mask, dropout)
+            single = initial_single + network.linear_s(network.layer_norm_s(single))
+            blocks = network.pairformer_stack.blocks
+            single, pair = pairformer(blocks, single, pair, inputs.token_mask, dropout)
+    return Trunk(features, single, pair, relative)
+
+
+def _detached(trunk: Trunk) -> Trunk:
+    """Return a trunk's representations without their gradients."""
+    parts = {name: getattr(trunk, name).detach() for name in ("features", "single", "pair")}
+    return replace(trunk, **parts)
+
+
+def rollout(
+    network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: Trunk, draws: TrainingDraws, steps: int
+) -> torch.Tensor:
+    """Predict one structure [A, 3], Å, in few steps and without gradients (section 4.1)."""
+    return network.sample(inputs, _detached(trunk), draws, steps=steps, samples=1)[0]
+
+
+def denoise(
+    network: AlphaFold3,
+    inputs: AlphaFold3Inputs,
+    trunk: Trunk,
+    noisy: torch.Tensor,
+    sigmas: torch.Tensor,
+) -> torch.Tensor:
+    """Denoise copies [S, A, 3], Å, with noise levels [S], Å; the copies share all that noise leaves alone."""
+    module = network.diffusion_module
+    conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
+    return module(inputs, conditions, noisy, sigmas)
+
+
+def confidence(
+    network: AlphaFold3,
+    inputs: AlphaFold3Inputs,
+    trunk: Trunk,
+    positions: torch.Tensor,
+    dropout: torch.Tensor,
+) -> ConfidenceLogits:
+    """Compute the confidence logits of a structure [A, 3], Å (Algorithm 31); the trunk gets no gradient."""
+    trunk, heads = _detached(trunk), network.aux_heads
+    embedding = heads.pairformer_embedding
+    pair = embedding.embed(trunk.features, trunk.pair, positions[representative_atoms(inputs)])
+    single, pair = pairformer(
+        embedding.pairformer_stack.blocks, trunk.single, pair, inputs.token_mask, dropout
+    )
+    return heads.logits(inputs, single, pair)

@@ -1,0 +1,72 @@
+"""Noised copies of an experimental structure, and the random numbers of a training pass."""
+
+from typing import NamedTuple, Protocol
+
+import torch
+
+from model.alphafold3.sampling import Draws, SeededDraws, StepDraws, augment
+from model.training.alphafold3.targets import Targets
+
+# mean and standard deviation of the logarithm of noise levels in units of the positions' deviation
+LOG_MEAN, LOG_DEVIATION = -1.2, 1.5
+
+
+class CopyDraws(NamedTuple):
+    """Random numbers of noised copies, normally distributed with variance 1. S is the number of copies.
+
+    Args:
+        level: [S].
+        motion: rotation, translation and noise of each copy.
+    """
+
+    level: torch.Tensor
+    motion: StepDraws
+
+
+class TrainingDraws(Draws, Protocol):
+    """The random numbers of a training pass but for dropout, on the CPU."""
+
+    def cycles(self, most: int) -> int:
+        """Return a number of cycles from 1 to `most`."""
+
+    def copies(self, count: int, atoms: int) -> CopyDraws:
+        """Return the random numbers of noised copies."""
+
+
+class SeededTrainingDraws(SeededDraws):
+    """Random numbers that depend only on the seed; see `TrainingDraws`."""
+
+    _CYCLES, _COPY = 3, 4
+
+    def cycles(self, most: int) -> int:
+        """Return a number of cycles from 1 to `most`, each equally often."""
+        return int(self._generator(self._CYCLES).integers(1, most, endpoint=True))
+
+    def copies(self, count: int, atoms: int) -> CopyDraws:
+        """Return the random numbers of noised copies; a copy does not depend on the number of copies."""
+        generators = [self._generator(self._COPY, copy) for copy in range(count)]
+        shapes = ((), (4,), (3,), (atoms, 3))
+        level, *motion = (
+            torch.stack([torch.as_tensor(g.standard_normal(shape, "f4")) for g in generators])
+            for shape in shapes
+        )
+        return CopyDraws(level, StepDraws(*motion))
+
+
+def noised_copies(targets: Targets, draws: CopyDraws, sigma_data: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return copies of a structure, moved and noised at random, and their noise levels.
+
+    Args:
+        targets: the experimental structure.
+        draws: random numbers.
+        sigma_data: standard deviation of atom positions, Å.
+
+    Returns:
+        noisy: [S, A, 3], Å; 0 for atoms that are not resolved.
+        sigmas: [S], Å.
+    """
+    positions, resolved = targets.positions, targets.resolved
+    level, motion = draws.level.to(positions), StepDraws(*(x.to(positions) for x in draws.motion))
+    sigmas = sigma_data * torch.exp(LOG_MEAN + LOG_DEVIATION * level)
+    moved = augment(positions.expand(len(sigmas), *positions.shape), resolved, motion)
+    return (moved + sigmas[:, None, None] * motion.noise) * resolved[:, None], sigmas

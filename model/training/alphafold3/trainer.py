@@ -1,0 +1,202 @@
+"""The training loop of an all-atom network on one device: steps, moving average, checkpoints.
+
+Each step depends on the settings, the samples and its number alone, so that a run goes on from a checkpoint
+bit for bit on the same kind of device.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.network import AlphaFold3
+from model.errors import ConfigError, TrainingDiverged
+from model.training.alphafold3.losses import LossWeights, total_loss
+from model.training.alphafold3.network import PassSettings, run_pass, trained_parameters
+from model.training.alphafold3.noise import SeededTrainingDraws
+from model.training.alphafold3.permutation import Crop, Experiment, best_targets
+from model.training.runtime.checkpoint import FULL_NAME, Progress, load_full, save_full
+from model.training.runtime.parameters import MOMENTS, FlatParameters, adam_step
+
+# keeps the factor of a gradient of zeros finite
+_SMALLEST_NORM = 1e-12
+
+
+@dataclass(frozen=True)
+class AllAtomSettings:
+    """Settings of a training run; the defaults are OpenFold3's.
+
+    Args:
+        seed: seed of samples, noise and dropout.
+        batch: samples of a step.
+        learning_rate: highest learning rate.
+        warmup_steps: steps over which the rate rises from 0.
+        decay_every: steps after which the rate is multiplied by `decay_factor`.
+        decay_factor: see `decay_every`.
+        beta1, beta2, epsilon: constants of Adam.
+        clip_norm: largest norm of the gradient of a sample.
+        ema_decay: decay of the moving average of the parameters, per step.
+        max_skipped: consecutive steps without a finite gradient after which training stops.
+        frozen: beginnings of the names of parameters that do not change.
+        losses: weights of the losses.
+        passes: settings of the passes.
+    """
+
+    seed: int = 0
+    batch: int = 1
+    learning_rate: float = 1.8e-3
+    warmup_steps: int = 1000
+    decay_every: int = 50_000
+    decay_factor: float = 0.95
+    beta1: float = 0.9
+    beta2: float = 0.95
+    epsilon: float = 1e-8
+    clip_norm: float = 10.0
+    ema_decay: float = 0.999
+    max_skipped: int = 20
+    frozen: tuple[str, ...] = ()
+    losses: LossWeights = field(default_factory=LossWeights)
+    passes: PassSettings = field(default_factory=PassSettings)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0."""
+        warmup = min(1.0, (step + 1) / max(1, self.warmup_steps))
+        return self.learning_rate * warmup * self.decay_factor ** (step // self.decay_every)
+
+
+@dataclass(frozen=True)
+class AllAtomSample:
+    """A crop and its experimental structure.
+
+    Args:
+        inputs: the crop.
+        crop: its molecules.
+        experiment: the experimental structure with all copies of its molecules.
+    """
+
+    inputs: AlphaFold3Inputs
+    crop: Crop
+    experiment: Experiment
+
+
+@dataclass(frozen=True)
+class AllAtomReport:
+    """The results of a step.
+
+    Args:
+        step: number of steps done, this one included.
+        terms: mean of each loss over the samples, and their weighted sum as `loss`.
+        gradient_norm: mean norm of the samples' gradients before clipping.
+        learning_rate: learning rate of the step.
+        skipped: True if nothing changed, because a gradient was not finite.
+    """
+
+    step: int
+    terms: dict[str, float]
+    gradient_norm: float
+    learning_rate: float
+    skipped: bool
+
+
+class AllAtomTrainer:
+    """A training run.
+
+    Args:
+        network: the network, with its initial parameters.
+        draw: returns the sample of a number on the network's device.
+        settings: settings of the run.
+
+    Raises:
+        ConfigError: no parameter has a name that a beginning in `frozen` fits.
+
+    Attributes:
+        progress: the progress of the run.
+        flat: the parameters.
+    """
+
+    def __init__(
+        self, network: AlphaFold3, draw: Callable[[int], AllAtomSample], settings: AllAtomSettings
+    ) -> None:
+        self.network, self.settings, self._draw = network, settings, draw
+        self.flat = FlatParameters(network, network.linear_z.weight.device)
+        names = [name for name, _ in network.named_parameters()]
+        for prefix in settings.frozen:
+            if not any(name.startswith(prefix) for name in names):
+                raise ConfigError(f"frozen: no parameter begins with {prefix!r}")
+        network.requires_grad_(False)
+        for name, parameter in trained_parameters(network).items():
+            parameter.requires_grad_(not name.startswith(settings.frozen))
+        self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
+        self.progress = Progress()
+        self._skipped = 0
+
+    def step(self) -> AllAtomReport:
+        """Make one step.
+
+        Raises:
+            TrainingDiverged: too many consecutive steps had a gradient that is not finite.
+        """
+        settings, step = self.settings, self.progress.step
+        total = torch.zeros_like(self.flat.gradients)
+        sums: dict[str, float] = {}
+        norms = 0.0
+        for number in range(step * settings.batch, (step + 1) * settings.batch):
+            self.flat.gradients.zero_()
+            for name, value in self._backward(number).items():
+                sums[name] = sums.get(name, 0.0) + value / settings.batch
+            norm = float(torch.linalg.vector_norm(self.flat.gradients))
+            factor = min(1.0, settings.clip_norm / (norm + _SMALLEST_NORM))
+            total.add_(self.flat.gradients, alpha=factor / settings.batch)
+            norms += norm / settings.batch
+        self.flat.gradients.copy_(total)
+        rate, skipped = settings.rate(step), not math.isfinite(norms)
+        if skipped:
+            self._skip(step)
+        else:
+            self._skipped = 0
+            count = step + 1 - self.progress.moments_from
+            adam_step(self.flat, self.moments, rate, count, settings.beta1, settings.beta2, settings.epsilon)
+            self.flat.update_average(settings.ema_decay, step + 1)
+        self.progress = Progress(step + 1, self.progress.samples + settings.batch)
+        return AllAtomReport(step + 1, sums, norms, rate, skipped)
+
+    def _backward(self, number: int) -> dict[str, float]:
+        """Add the gradient of a sample; return its losses."""
+        sample, settings = self._draw(number), self.settings
+        seed = settings.seed * 1_000_003 + number
+        torch.manual_seed(seed)  # of dropout
+        output, targets = run_pass(
+            self.network,
+            sample.inputs,
+            lambda positions: best_targets(sample.crop, sample.experiment, positions),
+            SeededTrainingDraws(seed),
+            settings.passes,
+        )
+        sigma_data = self.network.config.diffusion.sigma_data
+        loss, terms = total_loss(output, sample.inputs, targets, settings.losses, sigma_data)
+        loss.backward()
+        return {"loss": loss.item()} | {name: term.item() for name, term in terms.items()}
+
+    def _skip(self, step: int) -> None:
+        self._skipped += 1
+        if self._skipped > self.settings.max_skipped:
+            raise TrainingDiverged(
+                f"{self._skipped} steps in a row had a gradient that was not finite, the last one at {step}"
+            )
+
+    def save(self, run: Path) -> None:
+        """Write a checkpoint to a folder, atomically replacing the previous one."""
+        run.mkdir(parents=True, exist_ok=True)
+        save_full(run, self.flat, self.moments, self.network.config, self.progress)
+
+    def load(self, run: Path) -> None:
+        """Continue from the checkpoint in a folder; without one, from the beginning.
+
+        Raises:
+            DataError: it belongs to another network.
+        """
+        if (run / FULL_NAME).exists():
+            self.progress = load_full(run, self.flat, self.moments, self.network.config)

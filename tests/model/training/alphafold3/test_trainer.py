@@ -1,0 +1,205 @@
+"""A tiny all-atom network, trained from the beginning on parts of two real complexes."""
+
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from features.alphafold3.inputs import Settings, build_sample
+from features.training.crops import CropKind, TokenPlaces, choose_tokens, crop_features
+from features.training.experiment import read_complex
+from features.training.labels import MoleculeTable, molecule_table
+from model.alphafold2.modules.config import PairConfig
+from model.alphafold3.config import OPENBIND, AlphaFold3Config, AtomConfig, ConfidenceConfig, MsaModuleConfig
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.network import AlphaFold3
+from model.errors import ConfigError, TrainingDiverged
+from model.training.alphafold3.initialization import initialize
+from model.training.alphafold3.losses import LossWeights, total_loss
+from model.training.alphafold3.network import PassSettings, run_pass, trained_parameters
+from model.training.alphafold3.noise import SeededTrainingDraws
+from model.training.alphafold3.permutation import Crop, Experiment, Molecules, best_targets
+from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
+
+ENTRIES = Path(__file__).parents[3] / "features" / "templates" / "data"
+SETTINGS = PassSettings(copies=8, rollout_steps=2, most_cycles=1, dropout=False)
+TOKENS = 24
+
+
+def tiny_config() -> AlphaFold3Config:
+    """Return a network of a few thousand parameters."""
+    pair = PairConfig(16, 16, 2, 8, 2)
+    atoms = AtomConfig(channels=16, pair_channels=8, heads=2, blocks=1)
+    return replace(
+        OPENBIND,
+        name="tiny",
+        single_channels=32,
+        single_heads=2,
+        single_transition_factor=2,
+        pair=pair,
+        pairformer_blocks=1,
+        template_pair=pair,
+        template_blocks=1,
+        input_atoms=atoms,
+        msa=MsaModuleConfig(
+            channels=8, blocks=1, heads=2, head_channels=4, outer_channels=4, transition_factor=2
+        ),
+        diffusion=replace(OPENBIND.diffusion, channels=32, heads=2, blocks=2, noise_channels=16, atoms=atoms),
+        confidence=ConfidenceConfig(blocks=1),
+    )
+
+
+def molecules(table: MoleculeTable) -> Molecules:
+    """Return a table of molecules as tensors."""
+    columns = {name: x for name, x in vars(table).items() if name != "symmetries"}
+    return Molecules(**{name: torch.as_tensor(x) for name, x in columns.items()})
+
+
+@cache
+def sample(name: str) -> AllAtomSample:
+    """Return a crop of an entry with its experimental structure."""
+    known = read_complex(ENTRIES / f"{name}.cif.gz")
+    whole = build_sample(known.job, Settings(templates=1))
+    table = molecule_table(whole.atoms, whole.tokens)
+    places = TokenPlaces(whole.tokens.chain, known.positions[table.centre], known.resolved[table.centre])
+    tokens = choose_tokens(places, TOKENS, CropKind.INTERFACE, np.random.default_rng(1))
+    cropped = table.crop(tokens)
+    symmetries = {key: torch.as_tensor(x) for key, x in cropped.symmetries.items()}
+    return AllAtomSample(
+        AlphaFold3Inputs.from_arrays(crop_features(whole.features, tokens)),
+        Crop(molecules(cropped), symmetries),
+        Experiment(molecules(table), torch.as_tensor(known.positions), torch.as_tensor(known.resolved)),
+    )
+
+
+def test_initial_parameters_depend_on_seed_and_name_alone() -> None:
+    config = tiny_config()
+    networks = [AlphaFold3(replace(config, pairformer_blocks=blocks), "reference") for blocks in (1, 2, 1)]
+    for network, seed in zip(networks, (1, 1, 2), strict=True):
+        initialize(network, seed)
+    first, deeper, other = (network.state_dict() for network in networks)
+    assert all(torch.equal(x, deeper[name]) for name, x in first.items())
+    name = "input_embedder.linear_s.weight"
+    assert not torch.equal(first[name], other[name])
+    assert all(bool(x.isfinite().all()) for x in first.values())
+
+
+def test_blocks_start_without_effect() -> None:
+    network = AlphaFold3(tiny_config(), "reference")
+    initialize(network, seed=1)
+    single, pair = torch.randn(7, 32), torch.randn(7, 7, 16)
+    updated = single.clone(), pair.clone()
+    with torch.no_grad():
+        network.pairformer_stack(*updated, None, None)
+    assert torch.equal(updated[0], single)
+    assert torch.equal(updated[1], pair)
+
+
+def make_trainer(samples: list[AllAtomSample], **changes: object) -> AllAtomTrainer:
+    """Return a run that takes the samples in turn."""
+    network = AlphaFold3(tiny_config(), "reference")
+    initialize(network, seed=1)
+    weights = replace(LossWeights(), distogram=0.3, plddt=0.01, pae=0.01, pde=0.01, resolved=0.01)
+    settings = AllAtomSettings(learning_rate=3e-3, warmup_steps=1, losses=weights, passes=SETTINGS)
+    return AllAtomTrainer(
+        network, lambda number: samples[number % len(samples)], replace(settings, **changes)
+    )
+
+
+@pytest.mark.slow
+def test_a_tiny_network_memorises_two_complexes() -> None:
+    trainer = make_trainer([sample("1lcd"), sample("4cup")])  # a protein with DNA, and one with a ligand
+    history = [trainer.step().terms for _ in range(120)]
+    first, last = (
+        {name: float(np.mean([x[name] for x in part])) for name in history[0]}
+        for part in (history[:20], history[-20:])
+    )
+    assert all(np.isfinite(list(x.values())).all() for x in history)
+    assert last["distogram"] < 0.6 * first["distogram"]
+    assert last["loss"] < 0.7 * first["loss"]
+    assert asdict(LossWeights()).keys() - {"bond"} <= last.keys()
+
+
+def test_a_run_continues_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
+    samples = [sample("4cup")]
+    dropout = replace(SETTINGS, copies=2, dropout=True)
+    whole = make_trainer(samples, passes=dropout)
+    expected = [whole.step() for _ in range(4)]
+    first = make_trainer(samples, passes=dropout)
+    for _ in range(2):
+        first.step()
+    first.save(tmp_path)
+    second = make_trainer(samples, passes=dropout)
+    second.load(tmp_path)
+    assert [second.step() for _ in range(2)] == expected[2:]
+    for name in ("values", "average"):
+        assert torch.equal(getattr(second.flat, name), getattr(whole.flat, name))
+    assert expected[0].terms["loss"] != expected[1].terms["loss"]
+
+
+def test_steps_are_those_of_adam_with_clipped_gradients_of_samples() -> None:
+    samples = [sample("1lcd"), sample("4cup")]
+    trainer = make_trainer(samples, batch=2, clip_norm=0.5)
+    twin = make_trainer(samples)
+    network, settings = twin.network, trainer.settings
+    parameters = list(trained_parameters(network).values())
+    optimizer = torch.optim.Adam(parameters, 3e-3, (settings.beta1, settings.beta2), settings.epsilon)
+    for step in range(3):
+        report = trainer.step()
+        gradients, losses = [torch.zeros_like(x) for x in parameters], []
+        for number in (2 * step, 2 * step + 1):
+            case = samples[number % 2]
+            optimizer.zero_grad()
+            output, targets = run_pass(
+                network,
+                case.inputs,
+                lambda x, case=case: best_targets(case.crop, case.experiment, x),
+                SeededTrainingDraws(number),
+                SETTINGS,
+            )
+            loss, _ = total_loss(output, case.inputs, targets, settings.losses, 16.0)
+            loss.backward()
+            losses.append(loss.item())
+            torch.nn.utils.clip_grad_norm_(parameters, 0.5)
+            for gradient, parameter in zip(gradients, parameters, strict=True):
+                if parameter.grad is not None:
+                    gradient += parameter.grad / 2
+        for gradient, parameter in zip(gradients, parameters, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        assert report.terms["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
+        assert report.gradient_norm > 0.5
+    for ours, theirs in zip(trained_parameters(trainer.network).values(), parameters, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-3)
+
+
+def test_frozen_parameters_and_biases_that_openfold3_lacks_do_not_change() -> None:
+    trainer = make_trainer([sample("4cup")], frozen=("diffusion_module.atom_attn_enc.", "aux_heads."))
+    before = {name: x.detach().clone() for name, x in trainer.network.named_parameters()}
+    for _ in range(3):
+        trainer.step()
+    changed = {name for name, x in trainer.network.named_parameters() if not torch.equal(x, before[name])}
+    assert any(name.startswith("diffusion_module.atom_attn_dec.") for name in changed)
+    assert not any(name.startswith(trainer.settings.frozen) for name in changed)
+    assert changed <= trained_parameters(trainer.network).keys()
+    with pytest.raises(ConfigError, match="frozen: no parameter begins with 'msa_modul_'"):
+        make_trainer([], frozen=("msa_modul_",))
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
+    good = sample("4cup")
+    broken = replace(good.inputs, ref_pos=good.inputs.ref_pos * torch.nan)
+    trainer = make_trainer([replace(good, inputs=broken)], max_skipped=1)
+    values = trainer.flat.values.clone()
+    assert trainer.step().skipped
+    assert torch.equal(trainer.flat.values, values)
+    with pytest.raises(TrainingDiverged, match="2 steps in a row"):
+        trainer.step()
+
+
+def test_the_learning_rate_rises_and_decays_in_steps() -> None:
+    settings = AllAtomSettings(learning_rate=1.0, warmup_steps=10, decay_every=100, decay_factor=0.5)
+    assert [settings.rate(step) for step in (0, 4, 9, 99, 100, 250)] == [0.1, 0.5, 1.0, 1.0, 0.5, 0.25]
