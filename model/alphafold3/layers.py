@@ -23,10 +23,12 @@ from cuda.fused.layer_norm import layer_norm
 from cuda.fused.matrix_products import wide_product
 from cuda.fused.residual_norm import GatedUpdate, residual_norm
 from cuda.fused.swiglu import swiglu
+from cuda.fused.transition import TransitionWeights, add_transition, join_gate
 from cuda.fused.weights import cached_weights, join_rows
 
 # the kernel takes no more
 MAX_KERNEL_CHANNELS = 1024
+MAX_TRANSITION_CHANNELS = 128
 # added to the logits of masked keys
 MASK_PENALTY = -1e9
 HALF = torch.float16
@@ -112,11 +114,26 @@ class Transition(nn.Module):
 
     def forward(self, x: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update, masked by mask [...], to contiguous x [..., C] in place, and return x."""
+        is_narrow = x.shape[-1] <= MAX_TRANSITION_CHANNELS
+        if mask is None and is_narrow and x.is_cuda and not needs_gradients(x, self.linear_out.weight):
+            return add_transition(x, self.fused_weights())
         flat = x.view(-1, x.shape[-1])
         flat_mask = None if mask is None else mask.reshape(-1)
         for rows in row_slices(flat, 2 * self.linear_out.in_features):
             flat[rows] += self.update(flat[rows], None if flat_mask is None else flat_mask[rows])
         return x
+
+    def fused_weights(self) -> TransitionWeights:
+        """Return the parameters as the fused transition takes them; biases are zeros."""
+        layers = (self.swiglu.linear_a, self.swiglu.linear_b, self.linear_out)
+
+        def prepare() -> tuple[torch.Tensor, ...]:
+            a, b, narrow = (layer.weight.T for layer in layers)
+            widen = join_gate(a, b)
+            return widen, torch.zeros_like(widen[0]), narrow.contiguous(), torch.zeros_like(narrow[0])
+
+        prepared = cached_weights("of the fused transition", tuple(x.weight for x in layers), prepare)
+        return TransitionWeights(self.layer_norm.weight, self.layer_norm.bias, *prepared)
 
     def update(self, x: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Return the update of x [..., C], masked by mask [...]."""

@@ -205,13 +205,25 @@ def test_window_attention(compiled: Callable[..., CompiledKernel]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("channels, factor", [(64, 2), (64, 4), (128, 4), (256, 4)])
+@pytest.mark.parametrize(
+    "channels, factor, is_gated",
+    [
+        (64, 2, False),
+        (64, 2, True),
+        (64, 4, False),
+        (64, 4, True),
+        (128, 4, False),
+        (128, 4, True),
+        (256, 4, False),
+    ],
+)
 def test_transition(
-    channels: int, factor: int, dtype: torch.dtype, compiled: Callable[..., CompiledKernel]
+    channels: int, factor: int, is_gated: bool, dtype: torch.dtype, compiled: Callable[..., CompiledKernel]
 ) -> None:
     kernel = compiled(transition, "_transition")
     c, w = channels, factor * channels
-    shapes = [(c,), (c,), (c, w), (w,), (w, c), (c,)]
+    v = w * (1 + is_gated)
+    shapes = [(c,), (c,), (c, v), (v,), (w, c), (c,)]
     weights = TransitionWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
     x = torch.empty(64, 64, channels, dtype=dtype)
     transition.transition(x, weights)
@@ -269,16 +281,20 @@ def test_outer_product_mean_backward(
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("channels", [64, 128, 256])
+@pytest.mark.parametrize(
+    "channels, is_gated", [(64, False), (64, True), (128, False), (128, True), (256, False)]
+)
 def test_transition_on_hopper(
     channels: int,
+    is_gated: bool,
     dtype: torch.dtype,
     compiled: Callable[..., CompiledKernel],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kernel = compiled(hopper_transition, "transition_kernel")
     c, w = channels, 4 * channels
-    shapes = [(c,), (c,), (c, w), (w,), (w, c), (c,)]
+    v = w * (1 + is_gated)
+    shapes = [(c,), (c,), (c, v), (v,), (w, c), (c,)]
     weights = TransitionWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
     x = torch.empty(48, 48, channels, dtype=dtype)
     hopper_transition.transition(x, weights)
