@@ -19,6 +19,7 @@ from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Norm, linear
 from model.alphafold3.sampling import Draws, sample_positions
+from model.alphafold3.surface import atom_radii
 from model.layers.graphs import GraphedFunction
 from model.layers.kernels import select_kernels
 
@@ -163,8 +164,10 @@ class AlphaFold3(nn.Module):
         trunk = self.trunk(inputs, draws, cycles=cycles)
         positions = self.sample(inputs, trunk, draws, steps=steps, samples=samples, progress=progress)
         distogram = self.aux_heads.distogram(trunk.pair)
+        radii = atom_radii(inputs)
         confidences = tuple(
-            score_sample(inputs, sample, self.heads(inputs, trunk, sample), distogram) for sample in positions
+            score_sample(inputs, sample, self.heads(inputs, trunk, sample), distogram, radii)
+            for sample in positions
         )
         return Prediction(positions, confidences, distogram)
 

@@ -32,8 +32,9 @@ from cuda.fused.transition import triton
 from cuda.fused.transition.reference import GATE_BLOCK, TransitionWeights
 
 ROWS = gl.constexpr(64)
-# By channels: columns of a block of the widening matrix, stages of the rings of weights, and buffers of rows per
-# warpgroup. With one buffer the normalised rows overwrite the rows, which are then loaded again for the residual.
+# By channels: columns of a block of the widening matrix, stages of the rings of weights, and buffers of rows
+# per warpgroup. With one buffer the normalised rows overwrite the rows, which are then loaded again for the
+# residual.
 LAUNCHES = {
     64: {"COLUMNS": 128, "STAGES": 2, "BUFFERS": 2},
     128: {"COLUMNS": 128, "STAGES": 2, "BUFFERS": 2},
