@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from features.alphafold3.inputs import Sample, Settings, build_sample
+from features.alphafold3.inputs import Sample, Settings, build_sample, check_tokens
 from features.alphafold3.samples import read_sample, sample_key, sample_path, write_sample
+from features.assembly.tokens import build_tokens
 from features.chemistry.residue_classes import MoleculeKind
 from features.training.crops import CropWeights, TokenPlaces, choose_tokens, crop_features
 from features.training.experiment import ExperimentalComplex
@@ -81,6 +82,7 @@ def write_complex(known: ExperimentalComplex, name: str, folder: Path, settings:
         InputError: the complex has too many tokens.
         OSError: the folder cannot be written.
     """
+    check_tokens(known.job, len(build_tokens(known.atoms)), settings)
     sample, coordinates = _write_arrays(known, folder, settings)
     contacts = ChainContacts.of(known.atoms, known.positions, known.resolved)
     return {"name": name, "sample": sample, "coordinates": coordinates, "contacts": asdict(contacts)}
@@ -98,7 +100,8 @@ def write_index(
         part: ".I-of-N" for one of N lists that belong together.
     """
     sequences = sorted({sequence for entry in entries for sequence in _proteins(entry)})
-    known = {sequence: clusters[sequence] for sequence in sequences if sequence in (clusters or {})}
+    clusters = clusters or {}
+    known = {sequence: clusters[sequence] for sequence in sequences if sequence in clusters}
     content = {"format": FORMAT, "version": VERSION, "complexes": entries, "clusters": known}
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / f"proteins{part}.fasta", "w") as stream:

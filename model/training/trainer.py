@@ -65,7 +65,7 @@ class StepReport:
         seconds: wall time of the step.
         waited: part of `seconds` spent waiting for samples.
         samples_per_second: speed of all processes together.
-        recycles: number of passes before the one that was trained.
+        recycles: number of passes before the one that was trained; None if each sample has its own.
         validation: scores on the held-out chains, by set, if a validation followed the step.
     """
 
@@ -78,7 +78,7 @@ class StepReport:
     seconds: float
     waited: float
     samples_per_second: float
-    recycles: int
+    recycles: int | None
     validation: dict[str, dict[str, float]] | None = None
 
 

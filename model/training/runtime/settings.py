@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 import yaml
 
@@ -12,6 +13,7 @@ from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError
 from model.training.data.sampling import TrainingSampleSettings
 
+Settings = TypeVar("Settings")
 # PyYAML reads nested brackets in quadratic time
 _MAX_BRACKETS = 1000
 KERNELS = ("auto", "fused", "reference")
@@ -212,17 +214,34 @@ def read_settings(path: Path) -> TrainingSettings:
     Raises:
         ConfigError: it is not YAML, or has an unknown key or a value of the wrong type.
     """
+    return settings_of(TrainingSettings, read_content(path), path)
+
+
+def settings_of(settings_type: type[Settings], content: Any, path: Path) -> Settings:
+    """Return the settings in the content of a YAML file.
+
+    Raises:
+        ConfigError: an unknown key or a value of the wrong type.
+    """
+    try:
+        return from_mapping(settings_type, content)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def read_content(path: Path) -> Any:
+    """Return the content of a YAML file, which is a mapping in a configuration.
+
+    Raises:
+        ConfigError: it is not YAML.
+    """
     try:
         text = path.read_text()
         if text.count("[") + text.count("{") > _MAX_BRACKETS:
             raise ValueError("too many brackets")
-        content = yaml.safe_load(text)
+        return yaml.safe_load(text) or {}
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deeply") from error
     # invalid UTF-8, and numbers, dates or characters that do not exist, raise ValueError or OverflowError
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split()):.300})") from error
-    try:
-        return from_mapping(TrainingSettings, content or {})
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error

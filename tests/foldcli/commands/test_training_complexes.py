@@ -77,12 +77,18 @@ def test_clusters_join_proteins(complexes: Path, structures: Path, tmp_path: Pat
     assert len(joined) == len(own) - len(names) + 1
 
 
-def test_limits_leave_complexes_out(structures: Path, tmp_path: Path) -> None:
-    result = make(structures, "-o", tmp_path, "--max-tokens", 50, "--max-release-date", "2000-01-01")
+def test_limits_leave_complexes_out(root: Path, complexes: Path, structures: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "out"
+    shutil.copytree(complexes, copy)  # a limit also holds for complexes that exist
+    result = make(structures, "-o", copy, "--max-tokens", 50)
     assert result.returncode == 5
-    assert "1lcd.cif.gz: " in result.stderr and "at most 50 are allowed" in result.stderr
-    assert ComplexSet(tmp_path).names == ["1as5.cif.gz"]
-    assert "1 released too late or at an unknown date; 2 cannot be used" in result.stderr
+    assert "1lcd.cif.gz: 74 tokens; at most 50 are allowed" in result.stderr
+    assert ComplexSet(copy).names == ["1as5.cif.gz"]
+    entries = [root / f"tests/features/templates/data/{name}.cif.gz" for name in ("1a7g", "1as5")]
+    result = make(*entries, "-o", tmp_path / "late", "--max-release-date", "2005-01-01")
+    assert result.returncode == 0
+    assert "1 released too late or at an unknown date; 0 cannot be used" in result.stderr
+    assert ComplexSet(tmp_path / "late").names == ["1a7g.cif.gz"]
 
 
 def test_options_without_effect_are_refused(structures: Path, tmp_path: Path) -> None:
