@@ -171,7 +171,10 @@ def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomPar
     """
     if not (run / FULL_NAME).exists():
         raise DataError(f"{run / FULL_NAME}: no such checkpoint")
-    trainer = AllAtomTrainer(AlphaFold3(settings.network, "reference"), _no_sample, settings)
+    network = AlphaFold3(settings.network, "reference")
+    # a checkpoint lacks the Fourier embedding of the noise, which is drawn and not trained
+    initialize(network, settings.seed)
+    trainer = AllAtomTrainer(network, _no_sample, settings)
     trainer.load(run)
     with trainer.flat.using_average():
         tensors = openfold3_tensors(trainer.network.state_dict())
@@ -179,10 +182,9 @@ def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomPar
         name = settings.network.name
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{name}{SUFFIX}"
+        content = safetensors.torch.save({key: x.contiguous().cpu() for key, x in tensors.items()})
         with replaced_file(target) as path:
-            safetensors.torch.save_file(
-                {key: tensor.contiguous().cpu() for key, tensor in tensors.items()}, path
-            )
+            path.write_bytes(content)
     variant = "openbind" if config.diffusion.shared_pair_norm else "p2"
     result = AllAtomParameters(
         name, variant, target, "foldcli train", bytes=target.stat().st_size, sha256=sha256_of(target)

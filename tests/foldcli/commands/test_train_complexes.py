@@ -18,6 +18,7 @@ from features.training.experiment import read_complex
 from foldcli.params.openfold3 import find_parameters, is_all_atom
 from model.alphafold3.network import AlphaFold3
 from model.checkpoints.openfold3 import read_checkpoint
+from model.training.alphafold3.initialization import initialize
 from tests.command_process import run_foldcli
 
 CONFIG = """
@@ -141,7 +142,14 @@ def test_a_package_has_the_averaged_network(complexes: Path, tmp_path: Path) -> 
     network_config, tensors = read_checkpoint(find_parameters(folder).file)
     network = AlphaFold3(network_config, "reference")
     network.load_state_dict(tensors)
-    assert all(bool(torch.isfinite(x).all()) for x in network.state_dict().values())
+    initial = AlphaFold3(network_config, "reference")
+    initialize(initial, seed=0)
+    for name, buffer in initial.named_buffers():  # of the embedding of the noise, which is not trained
+        assert torch.equal(network.get_buffer(name), buffer), name
+    before = dict(initial.named_parameters())
+    for name, parameter in network.named_parameters():
+        assert torch.allclose(parameter, before[name], atol=0.01), name  # one step of a small rate
+    assert not all(torch.equal(x, before[name]) for name, x in network.named_parameters())
 
 
 def test_wrong_arguments_are_refused_in_one_line(complexes: Path, tmp_path: Path) -> None:
