@@ -26,8 +26,6 @@ manifest to the lDDT-CA of the residues of the measured chains.
 import argparse
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,6 +81,7 @@ from model.training.runtime.settings import read_settings
 from model.training.validation import contact_precision
 from msa.alignments.files import Alignment
 from msa.base.residues import RESTYPES
+from msa.base.services.service import Service
 
 SETTINGS = Path(__file__).parents[1] / "examples" / "train" / "compact.yaml"
 LETTERS = np.frombuffer((RESTYPES + "X-").encode(), np.uint8)
@@ -339,8 +338,9 @@ def compile_kernels(config: ModelConfig, device: torch.device) -> None:
     processes = min(32, len(os.sched_getaffinity(0)))
     capability = (properties.major, properties.minor)
     request = KernelRequest(properties.name, capability, (config,), "bf16", processes)
-    command = [sys.executable, "-c", "from model.planning.kernel_process import main; main()"]
-    subprocess.run(command, input=f"{request.to_json()}\n", stdout=subprocess.PIPE, text=True)
+    service = Service("model.planning.kernel_process:Compiler")
+    service.request("compile", request).result()
+    service.close()
 
 
 def evaluate(

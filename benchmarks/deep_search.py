@@ -63,7 +63,7 @@ def run(
     rows = 0
     stages = dict(engine.seconds)
     started, cpu = time.perf_counter(), time.process_time()
-    for query, hits in search_many(queries, database, settings, engine):
+    for query, hits in search_many(queries, database, settings, engine=engine):
         received = time.perf_counter()
         text = io.StringIO()
         write_m8(text, query, hits)
@@ -106,7 +106,7 @@ def main() -> None:
         database = open_database(options.fasta, options.times, folder, options.threads)
         engine = open_search_engine(options.device)
         started = time.perf_counter()
-        for _ in search_many(queries, database, SearchSettings(threads=options.threads), engine):
+        for _ in search_many(queries, database, SearchSettings(threads=options.threads), engine=engine):
             pass
         print(f"first search: {time.perf_counter() - started:.1f} s", flush=True)
         for name in options.runs:

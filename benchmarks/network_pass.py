@@ -2,7 +2,7 @@
 
     python benchmarks/network_pass.py [MODEL [RESIDUES [MSA_ROWS [EXTRA_ROWS [THREADS]]]]]
 
-Compare with DeepMind's `model.RunModel` (jax and alphafold-colabfold installed) on the same shapes.
+Compare with DeepMind's `RunModel` (jax and alphafold-colabfold installed) on the same shapes.
 """
 
 import argparse

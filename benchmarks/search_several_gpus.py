@@ -50,7 +50,9 @@ def timed_search(queries: list[FastaRecord], database: TargetDatabase, engine: A
     """Search with all queries."""
     started = time.perf_counter(), time.process_time(), time.thread_time()
     table = io.StringIO()
-    for query, hits in search_many(queries, database, SearchSettings(max_seqs=300, evalue=1e-3), engine):
+    for query, hits in search_many(
+        queries, database, SearchSettings(max_seqs=300, evalue=1e-3), engine=engine
+    ):
         write_m8(table, query, hits)
     ended = time.perf_counter(), time.process_time(), time.thread_time()
     spent = [after - before for before, after in zip(started, ended, strict=True)]

@@ -75,7 +75,7 @@ def main() -> None:
     engine = open_search_engine(arguments.device)
     search = replace(FOLDING_SEARCH, threads=arguments.threads)
     profiles: list[FastaRecord] = []
-    for number, (query, hits) in enumerate(search_many(queries, database, search, engine)):
+    for number, (query, hits) in enumerate(search_many(queries, database, search, engine=engine)):
         text = io.StringIO()
         write_alignment(text, query, hits, AlignmentSettings(search, FOLDING_FILTER))
         profiles.append(alignment_query(parse_alignment(text.getvalue().encode()), query.id))

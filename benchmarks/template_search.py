@@ -115,7 +115,9 @@ def main() -> None:
         profiles.append((profile, of_family))
 
     with timer.phase("search"):
-        found = list(search_many(records, library.database, settings.search, engine, on_profile=keep_profile))
+        found = list(
+            search_many(records, library.database, settings.search, engine=engine, on_profile=keep_profile)
+        )
     for stage, seconds in engine.seconds.items():
         timer.print_line(f"{stage}, part of the search", seconds - before[stage])
 

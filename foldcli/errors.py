@@ -10,6 +10,7 @@ import resource
 import sys
 import traceback
 from enum import IntEnum
+from pathlib import Path
 
 import click
 
@@ -124,11 +125,16 @@ def exit_code_of(error: BaseException) -> ExitCode:
     bad_input = "msa.base.errors.InputError", "model.errors.ParametersError", "model.errors.DataError"
     if _is_named(error, *bad_input):
         return ExitCode.BAD_INPUT
-    if isinstance(error, OSError) and error.errno in _MACHINE_ERRORS:
+    if isinstance(error, OSError) and (error.errno in _MACHINE_ERRORS or _is_unwritable(error)):
         return ExitCode.MISSING
     if isinstance(error, _PATH_ERRORS):
         return ExitCode.BAD_INPUT
     return ExitCode.UNEXPECTED
+
+
+def _is_unwritable(error: OSError) -> bool:
+    """Return whether access was denied to a folder, or to a file that does not exist yet."""
+    return isinstance(error, PermissionError) and not (error.filename and Path(error.filename).is_file())
 
 
 def ends_run(error: BaseException) -> bool:

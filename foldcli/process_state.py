@@ -36,7 +36,11 @@ _ADDRESS_OFFSET = 16
 _SA_SIGINFO = 4
 # until a destructor that lost a signal has ended
 _REPEAT_SECONDS = 0.01
-_THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
+"""Variables that limit libraries to one thread, if they are set before numpy is imported."""
 
 _BUS_ERROR_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 # keeps the handler alive, because the system may call it until the process ends
@@ -115,35 +119,6 @@ def keep_bytecode() -> None:
         sys.pycache_prefix, sys.dont_write_bytecode = str(cache_dir() / "bytecode"), False
 
 
-def set_up_worker_process(parent: int, on_terminate: SignalHandler) -> None:
-    """Prepare a worker process: limit libraries to one thread, set signal handlers, and end with the parent.
-
-    Bytecode is stored where the parent stores it; see `keep_bytecode`.
-
-    The system kills the process when the thread that started it ends. Otherwise, a worker of a killed run
-    could write files while the next run continues. If that thread has already ended, the process exits here,
-    before it reads a call from its pipe. Call this before numpy is imported, which reads the thread counts.
-
-    Args:
-        parent: id of the process that starts the worker.
-        on_terminate: handler of SIGTERM. Other stop signals are ignored, because they reach every process of
-            a terminal or a job, and the parent ends its workers itself.
-    """
-    for name in _THREAD_COUNT_VARIABLES:
-        os.environ[name] = "1"
-    keep_bytecode()
-    for number in (signal.SIGINT, *TERMINATION_SIGNALS):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, on_terminate)
-    _repeat_lost_stop_signals()
-    # imported here, because the package msa may be hidden when the main process starts
-    from msa.base.child_process import end_with_parent
-
-    end_with_parent()
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def raise_on_stop_signals() -> None:
     """Make SIGTERM, SIGHUP and SIGUSR1 raise Terminated, and SIGINT KeyboardInterrupt.
 
@@ -181,7 +156,7 @@ def _repeat_lost_stop_signals() -> None:
     def report_or_repeat(lost: "sys.UnraisableHookArgs") -> None:
         if issubclass(lost.exc_type, KeyboardInterrupt):
             start_new_thread(repeat, (signal.SIGINT,))
-        elif issubclass(lost.exc_type, Terminated | SystemExit):
+        elif issubclass(lost.exc_type, Terminated):
             start_new_thread(repeat, (signal.SIGTERM,))
         else:
             report(lost)

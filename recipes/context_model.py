@@ -117,7 +117,7 @@ def without_relatives(
 ) -> dict[str, str]:
     """Return the proteins that a search with other sequences does not find."""
     settings = replace(SEARCH, max_seqs=MAX_RELATIVES, threads=threads)
-    found = search_many(others, open_database(proteins, folder), settings, engine)
+    found = search_many(others, open_database(proteins, folder), settings, engine=engine)
     relatives = {first_word(header) for _, hits in found for header in hits.headers}
     print(f"{len(relatives):,} of {len(proteins):,} proteins are relatives", flush=True)
     return {name: sequence for name, sequence in proteins.items() if name not in relatives}
@@ -263,7 +263,7 @@ def main() -> None:
         chosen = np.random.default_rng(0).choice(candidates, count, replace=False).tolist()
         queries = [FastaRecord(each, proteins[each]) for each in chosen]
         database = open_database(proteins, folder)
-        found = search_many(queries, database, replace(SEARCH, threads=threads), engine)
+        found = search_many(queries, database, replace(SEARCH, threads=threads), engine=engine)
         pending = [
             pool.apply_async(family_samples, (query.id, alignment(query, hits), settings))
             for query, hits in found

@@ -73,6 +73,7 @@ def test_wheel_and_nvidias_packages_import_together(installed: dict[str, str], t
     assert Path(result.stdout.strip()).is_relative_to(installed["VIRTUAL_ENV"])
 
 
+@pytest.mark.slow
 def test_doctor_of_an_installed_wheel_finds_all_packages(installed: dict[str, str], tmp_path: Path) -> None:
     # the metadata of a wheel writes some names differently than pyproject.toml
     environment = {name: value for name, value in installed.items() if name != "NUMBA_CACHE_DIR"}
@@ -112,6 +113,7 @@ def test_apptainer_recipe_copies_everything_an_installation_needs(root: Path) ->
     assert copied == {*PACKAGES, "docs", "pyproject.toml", "README.md", "LICENSE"}
 
 
+@pytest.mark.slow
 def test_rebuilt_wheel_omits_removed_modules_and_has_the_compact_network(root: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     for name in PACKAGES:

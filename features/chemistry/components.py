@@ -4,7 +4,6 @@ The dictionary comes with biotite. Hydrogens are left out everywhere, as the net
 """
 
 import functools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,12 +14,11 @@ from biotite.structure.info import get_from_ccd
 from features.chemistry.elements import HYDROGENS
 from features.chemistry.errors import UnknownComponent
 from msa.base.errors import InputError
+from msa.io.structures import GEMMI_LOCATION
 
 _BOND_ORDERS = {"SING": 1, "DOUB": 2, "TRIP": 3, "QUAD": 4}
 _PEPTIDE_TYPES = frozenset({"PEPTIDE LINKING", "L-PEPTIDE LINKING", "D-PEPTIDE LINKING"})
 _MAX_CHARGE = 20
-# gemmi reports the position of an error in a string as "string:LINE:COLUMN(OFFSET): reason"
-_GEMMI_LOCATION = re.compile(r"string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
 _NUCLEOTIDE_TYPES = frozenset({"RNA LINKING", "DNA LINKING"})
 
 
@@ -119,7 +117,7 @@ def parse_components(text: str, path: str | None) -> dict[str, Component]:
     try:
         document = gemmi.cif.read_string(text)
     except (ValueError, RuntimeError) as error:
-        location = _GEMMI_LOCATION.match(str(error))
+        location = GEMMI_LOCATION.match(str(error))
         line, reason = (int(location[1]), location[2]) if location else (None, str(error))
         raise InputError(f"components are not valid mmCIF: {reason}", path, line) from None
     components = {}

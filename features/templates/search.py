@@ -97,7 +97,7 @@ def search_templates_many(
     def keep_profile(query: FastaRecord, profile: QueryProfile, of_family: bool) -> None:
         profiles.append((profile, of_family))
 
-    results = search_many(queries, library.database, settings.search, engine, on_profile=keep_profile)
+    results = search_many(queries, library.database, settings.search, engine=engine, on_profile=keep_profile)
     pending: deque[tuple[FastaRecord, Future[TemplateHits]]] = deque()
     # kernels, decompression and most of numpy's work release the GIL
     with ThreadPoolExecutor(settings.threads, "templates") as pool:

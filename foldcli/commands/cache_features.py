@@ -116,7 +116,7 @@ def command(
     Examples:
       foldcli cache-features alignments/ --cache features
       foldcli cache-features proteins.fasta --db uniref50 --cache features
-      foldcli cache-features jobs/ --params openfold3 --db uniref50 --cache features
+      foldcli cache-features jobs/ --params openfold3 --db uniref50
     """
     from features.cache.cleanup import remove_abandoned
     from foldcli.inputs.failures import Failures

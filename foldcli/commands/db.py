@@ -57,14 +57,7 @@ def list_sources(sources: Path | None) -> None:
     metavar="HEX|FILE|URL",
     help="SHA-256 of the file, or a file or URL with the output of sha256sum; another file is refused.",
 )
-@click.option(
-    "--retries",
-    type=click.IntRange(0),
-    metavar="N",
-    default=5,
-    show_default=True,
-    help="Maximum number of consecutive attempts without progress.",
-)
+@options.retries_option
 @click.option("--keep", is_flag=True, help="Keep the downloaded file, in DB.fetch.")
 @click.option("--no-mask", is_flag=True, help="As for createdb.")
 @options.threads_option

@@ -69,14 +69,7 @@ def command() -> None:
     metavar="HEX|FILE|URL",
     help="SHA-256 of the archive, or a file or URL with the output of sha256sum; another archive is refused.",
 )
-@click.option(
-    "--retries",
-    type=click.IntRange(0),
-    metavar="N",
-    default=5,
-    show_default=True,
-    help="Maximum number of consecutive attempts without progress.",
-)
+@options.retries_option
 @options.overwrite_option
 @options.logging_options
 def fetch(

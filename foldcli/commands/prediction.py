@@ -92,6 +92,7 @@ class SearchOptions:
         Raises:
             InputError, MissingError: see `DatabaseSource.open`.
         """
+        from foldcli.pipeline.search.joined import make_joined
         from foldcli.pipeline.search.searcher import DatabaseSource
         from foldcli.pipeline.search.stage import SearchStage
 
@@ -100,7 +101,7 @@ class SearchOptions:
         database = source.open()
         searcher: Searcher | ProcessSearcher
         if process is None:
-            searcher = source.make_joined(database, _GPU_SHARE)
+            searcher = make_joined(source, database, _GPU_SHARE)
         else:
             searcher = process.open(database, partial(source.make_searcher, database, _GPU_SHARE))
         names = ", ".join((self.database, *self.further))
@@ -175,8 +176,19 @@ def run_predictions(
     templates = TemplateOptions.from_options(option_values, threads)
     family.check_options(option_values, _given_options())
     cache, output = FeatureSettings.from_options(option_values), OutputSettings.from_options(option_values)
-    own = assignment, threads, dry_run, as_json
-    _run(_Request(find_targets, search, network, templates, cache, output, *own))
+    request = _Request(
+        find_targets=find_targets,
+        search=search,
+        network=network,
+        templates=templates,
+        features=cache,
+        output=output,
+        assignment=assignment,
+        threads=threads,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
+    _run(request)
     return None
 
 
@@ -331,9 +343,18 @@ def _run_settings(
     in_workers = rank_options.predicts_in_workers(devices, ranks, request.assignment)
     workers = worker_settings(network, predictor, request.threads) if in_workers else ()
     return RunSettings(
-        request.output, request.features, predictor, identities, stage, templates, description, workers,
-        ranks, startup.worker_pools, startup.sampling,
-    )  # fmt: skip
+        output=request.output,
+        features=request.features,
+        predictor=predictor,
+        identities=identities,
+        search=stage,
+        templates=templates,
+        database=description,
+        workers=workers,
+        devices_per_target=ranks,
+        worker_services=startup.worker_services,
+        sampling=startup.sampling,
+    )
 
 
 def _run_stages(

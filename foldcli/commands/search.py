@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from foldcli.pipeline.search.stage import Searcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from foldcli.search_runs.split import PartSearchRun
+    from msa.gpu.worker.process_start import GpuProcess
 
 # the keys of foldcli.exports.run.FORMATS
 _JOB_FORMATS = ("af3", "boltz", "openfold3", "protenix", "chai")
@@ -47,6 +48,7 @@ _input_and_result_options = options.combine(
         "databases",
         type=options.PathType(),
         multiple=True,
+        callback=options.distinct_databases,
         metavar="DB",
         help="Target database; all arguments are then queries. Repeat the option to search further databases "
         "with the profiles of the first.",
@@ -180,16 +182,17 @@ def command(
     Examples:
       foldcli search proteins.fasta uniref50 -o hits.m8
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
-      foldcli search job.json uniref50 -o alignments --format a3m --params openfold3
+      foldcli search job.json uniref50 -o out --format a3m --params openfold3
       foldcli search jobs/ uniref50 -o filled --format boltz
     """
     from msa.gpu.device.process_state import without_collection
 
     inputs, db = _split_arguments(context, queries, databases[:1], server, profiles, save_profile)
-    if server is None and not exact:
+    started, further = None, databases[1:]
+    if server is None and not exact and not further:
         from foldcli.pipeline.search.gpu_opening import open_gpu_ahead  # while everything else is imported
 
-        open_gpu_ahead(db, device, [*inputs, *profiles])
+        started = open_gpu_ahead(db, device, [*inputs, *profiles])
     with without_collection():
         from foldcli.inputs.queries import QuerySources
         from foldcli.paths import default_feature_cache
@@ -205,28 +208,39 @@ def command(
     _check_jobs(context)
     if params is not None:
         _check_molecules(params, kind, profiles, partial)
-    further = databases[1:]
     if further and (partial or exact):
         raise click.UsageError(f"--{'partial' if partial else 'exact'} takes one database.")
     if partial:
-        _part_run(db, device, sources, settings, kind, columns, previous, shard, overwrite).to_file(Path(out))
+        run = _part_run(
+            db=db,
+            device=device,
+            started=started,
+            sources=sources,
+            settings=settings,
+            kind=kind,
+            columns=columns,
+            previous=previous,
+            shard=shard,
+            overwrite=overwrite,
+        )
+        run.to_file(Path(out))
         return
     readers: QueryReaders = sources
     if params is not None:
         from foldcli.inputs.molecules.searches import JobSources  # imports the dictionary of components
 
         readers = JobSources(inputs)
-    open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device, further)
+    open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device, further, started)
     folder = cache or default_feature_cache()
-    run = SearchRun(readers, settings, open_searcher, shard, save_profile, overwrite, folder)
+    search = SearchRun(readers, settings, open_searcher, shard, save_profile, overwrite, folder)
     if kind in _JOB_FORMATS:
         from foldcli.exports.run import ExportRun, export_jobs
 
         has_templates = "templates" in _given(context)
         find_templates = _template_stage(templates, threads) if has_templates else None
-        export_jobs(ExportRun(inputs, kind, run, msa_files, find_templates), Path(out))
+        export_jobs(ExportRun(inputs, kind, search, msa_files, find_templates), Path(out))
         return
-    write_results(run, out, kind, columns)
+    write_results(search, out, kind, columns)
 
 
 def _split_arguments(
@@ -324,6 +338,7 @@ def _alignment_settings(kind: str, option_values: dict[str, Any], threads: int) 
 def _part_run(
     db: str,
     device: str,
+    started: "GpuProcess | None",
     sources: "QuerySources",
     settings: "AlignmentSettings",
     kind: str,
@@ -336,7 +351,7 @@ def _part_run(
     from foldcli.pipeline.search.searcher import DatabaseSource
     from foldcli.search_runs.split import PartSearchRun, ResultFormat
 
-    open_searcher = DatabaseSource(db, device).open_searcher
+    open_searcher = DatabaseSource(db, device, started=started).open_searcher
     result_format = ResultFormat(kind, columns)
     return PartSearchRun(sources, settings, result_format, open_searcher, previous, shard, overwrite)
 
@@ -436,7 +451,7 @@ def _exact_opener(db: str) -> "Callable[[], Searcher]":
 
 
 def _searcher_opener(
-    server: Path | None, db: str, device: str, further: tuple[str, ...]
+    server: Path | None, db: str, device: str, further: tuple[str, ...], started: "GpuProcess | None"
 ) -> "Callable[[], Searcher]":
     """Return a function that opens the database, or connects to a server."""
 
@@ -451,9 +466,10 @@ def _searcher_opener(
         from msa.gpu.device.process_state import without_collection
 
         with without_collection():
+            from foldcli.pipeline.search.joined import open_joined
             from foldcli.pipeline.search.searcher import DatabaseSource
 
-        return DatabaseSource(db, device, further).open_joined()
+        return open_joined(DatabaseSource(db, device, further, started))
 
     return open_database if server is None else connect
 

@@ -46,11 +46,6 @@ class CheckResult:
             "remedy": self.remedy,
         }
 
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "CheckResult":
-        """Return the result that `as_json` has converted."""
-        return cls(content["name"], CheckStatus(content["status"]), content["found"], content["remedy"])
-
 
 @dataclass(frozen=True)
 class CheckContext:

@@ -4,19 +4,10 @@ If a check crashes or hangs, only the child process is lost. The parent reports 
 starts another child for the remaining ones.
 """
 
-import contextlib
-import json
-import os
-import select
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from foldcli.doctor.result import CheckContext, CheckResult, CheckStatus, describe_briefly
 from foldcli.doctor.system_checks import (
@@ -28,9 +19,7 @@ from foldcli.doctor.system_checks import (
     package_ranges,
 )
 from foldcli.process_state import set_triton_cache_folder
-from msa.base.child_process import main_command
-
-_EXIT_SECONDS = 5
+from msa.base.services.service import Service, ServiceEnded, signal_name
 
 # Checks by name, in the order of the report. A check's module is imported only when the check runs, because
 # the import itself fails if a library is broken.
@@ -98,115 +87,62 @@ def _run_in_one_child(
     remaining: list[str], context: CheckContext, time_limit: float, on_start: Callable[[str], None]
 ) -> Iterator[CheckResult]:
     """Run checks until all are done or the child process ends; remove the completed ones from the list."""
-    with tempfile.TemporaryFile() as output, _child_process(remaining, context, output) as (process, stream):
+    with tempfile.TemporaryFile() as output:
+        service = Service(f"{__name__}:CheckHandler", context, output=output)
         # until the child reports the start of a check, the first one is taken to run
-        current = remaining[0]
+        current, reason = remaining[0], ""
+        steps = service.stream("run", remaining)
         try:
-            for message in _messages(stream, time_limit):
-                if "begins" in message:
-                    current = message["begins"]
+            while remaining:
+                name, result = steps.next(time_limit)
+                if result is None:
+                    current = name
                     on_start(current)
-                elif "ends" in message:
-                    remaining.remove(message["ends"])
-                else:
-                    yield CheckResult.from_json(message["result"])
-            reason = _exit_reason(process, output)
+                    continue
+                remaining.remove(name)
+                yield from result
         except TimeoutError:
             reason = f"no answer for {time_limit:.0f} s"
-    if remaining:
+        except ServiceEnded as error:
+            reason = _exit_reason(error.exit_code, output)
+        finally:
+            service.kill()
+    if reason:
         name = current if current in remaining else remaining[0]
         remaining.remove(name)
         yield CheckResult(name, CheckStatus.BROKEN, reason, remedy_for(name))
 
 
-@contextlib.contextmanager
-def _child_process(
-    names: list[str], context: CheckContext, output: IO[bytes]
-) -> Iterator[tuple["subprocess.Popen[bytes]", IO[bytes]]]:
-    """Start a child process with this process's import path; yield it and the stream of its messages.
-
-    Its standard output and error go to the file `output`.
-    """
-    read_end, write_end = os.pipe()
-    arguments = json.dumps([write_end, context.device, str(context.params), names])
-    with os.fdopen(read_end, "rb", buffering=0) as stream:
-        try:
-            process = subprocess.Popen(
-                [*main_command(__name__), arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=[write_end],
-            )
-        finally:
-            os.close(write_end)
-        try:
-            yield process, stream
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _messages(stream: IO[bytes], time_limit: float) -> Iterator[dict[str, Any]]:
-    """Yield the child's JSON lines until it closes the stream.
-
-    Raises:
-        TimeoutError: a check takes too long.
-    """
-    partial_line, deadline = b"", time.monotonic() + time_limit
-    while True:
-        if not select.select([stream], [], [], max(deadline - time.monotonic(), 0))[0]:
-            raise TimeoutError
-        block = stream.read(1 << 16)
-        if not block:
-            return
-        *lines, partial_line = (partial_line + block).split(b"\n")
-        for line in lines:
-            message = json.loads(line)
-            if "ends" in message:
-                deadline = time.monotonic() + time_limit
-            yield message
-
-
-def _exit_reason(process: "subprocess.Popen[bytes]", output: IO[bytes]) -> str:
+def _exit_reason(code: int, output: IO[bytes]) -> str:
     """Return how a child process ended, with the last line of its output."""
-    try:
-        status = process.wait(_EXIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        return "closed its connection without ending"
     output.seek(0)
     lines = [line.strip() for line in output.read().decode(errors="replace").splitlines() if line.strip()]
     last_line = f": {lines[-1]}" if lines else ""
-    reason = f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+    reason = f"ended by {signal_name(-code)}" if code < 0 else f"ended with exit status {code}"
     return reason + last_line
 
 
-def main() -> None:
-    """Run checks in this process, a child, and write JSON lines to the parent.
+class CheckHandler:
+    """Checks in this process, a child.
 
-    A line is written when a check begins, for each of its results, and when it ends. The first argument is
-    JSON: the file descriptor to write the lines to, the device and parameters of CheckContext, and the names
-    of the checks.
+    Args:
+        report: not used.
+        context: options that the checks depend on.
     """
-    descriptor, device, params, names = json.loads(sys.argv[1])
-    context = CheckContext(device, Path(params))
-    set_triton_cache_folder()
-    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8") as stream:
 
-        def send(message: dict[str, Any]) -> None:
-            stream.write(json.dumps(message) + "\n")
+    def __init__(self, report: Callable[..., None], context: CheckContext) -> None:
+        self._context = context
+        set_triton_cache_folder()
 
+    def run(self, names: list[str]) -> Iterator[tuple[str, list[CheckResult] | None]]:
+        """Run checks; yield each name with None when the check begins, and with its results when it ends."""
         for name in names:
-            send({"begins": name})
-            for result in _run_check_safely(name, context):
-                send({"result": result.as_json()})
-            send({"ends": name})
+            yield name, None
+            yield name, _run_check_safely(name, self._context)
 
 
 def _run_check_safely(name: str, context: CheckContext) -> list[CheckResult]:
     try:
         return run_check(name, context)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # anything that a package's import or a driver raises, even SystemExit
         return [CheckResult(name, CheckStatus.BROKEN, describe_briefly(error), remedy_for(name))]

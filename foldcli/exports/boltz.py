@@ -12,6 +12,8 @@ from foldcli.exports.document import (
     AlignmentFiles,
     ChainRows,
     ExportJob,
+    check_chains,
+    log_unknown_entities,
     log_unknown_keys,
     read_protein,
 )
@@ -21,6 +23,7 @@ from foldcli.inputs.molecules.fields import Refuse, as_mapping, read_chains, rea
 from foldcli.inputs.queries import name_of_file
 from msa.base.errors import InputError
 
+_KNOWN_KEYS = dict.fromkeys(("protein", "rna", "dna"), boltz.POLYMER_KEYS) | {"ligand": boltz.LIGAND_KEYS}
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-]+")
 # values with which Boltz searches itself, as it does without the key
 _NO_VALUE = (None, "", "0")
@@ -46,15 +49,18 @@ class BoltzDocument:
         self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         self._text = decode_utf8(data, path)
         self._edits: list[tuple[int, int, str]] = []
+        if self._content.keys() & {"dialect", "modelSeeds"}:
+            raise InputError("a job of AlphaFold 3: --format af3", path, self._content.line)
         log_unknown_keys(self._content, boltz.JOB_KEYS, path)
         entities = [(kind.lower(), entity) for kind, entity in read_entities(self._content, path)]
+        check_chains([entity for _, entity in entities], "id", path)
+        log_unknown_entities(entities, _KNOWN_KEYS, path)
         self._nodes = _nodes_of_entities(self._text)
         self._proteins: dict[int, MappingWithLines] = {}
         proteins = []
         for place, (kind, entity) in enumerate(entities):
             if kind != "protein":
                 continue
-            log_unknown_keys(entity, boltz.POLYMER_KEYS, path)
             own = None if entity.get("msa") in _NO_VALUE else "msa"
             text, line = required_text(entity, "sequence", path), entity.line_of("sequence")
             proteins.append(read_protein(text, read_chains(entity, "id", path)[0], place, path, line, own))

@@ -181,6 +181,44 @@ def log_unknown_keys(mapping: MappingWithLines, known: Iterable[str], path: str)
             logger.info("%s:%d: passed through: unknown key %r", path, mapping.line_of(key), key)
 
 
+def log_unknown_entities(
+    entities: Iterable[tuple[str, MappingWithLines]], known: Mapping[str, Iterable[str]], path: str
+) -> None:
+    """Log entities of unknown kinds and unknown keys, which are passed through.
+
+    Args:
+        entities: kind and content of each.
+        known: keys of the entities of each known kind.
+        path: the file.
+    """
+    for kind, entity in entities:
+        if kind not in known:
+            logger.info("%s:%d: passed through: unknown entity %r", path, entity.line, kind)
+        else:
+            log_unknown_keys(entity, known[kind], path)
+
+
+def check_chains(entities: Iterable[MappingWithLines], key: str, path: str) -> None:
+    """Check that no two chains of a job have the same id.
+
+    Args:
+        entities: the entities of the job.
+        key: the key of their ids.
+        path: the file.
+
+    Raises:
+        InputError: two chains have one id; names the line.
+    """
+    seen: set[str] = set()
+    for entity in entities:
+        chains = entity.get(key)
+        for chain in chains if isinstance(chains, list) else [chains]:
+            if isinstance(chain, str):
+                if chain in seen:
+                    raise InputError(f"two chains are called {chain!r}", path, entity.line_of(key))
+                seen.add(chain)
+
+
 def distinct_names(ids: Iterable[str]) -> list[str]:
     """Return a file-safe name for each id; names that occurred before get a number."""
     names: list[str] = []

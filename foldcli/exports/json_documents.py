@@ -13,7 +13,9 @@ from foldcli.exports.document import (
     ExportJob,
     Protein,
     a3m_text,
+    check_chains,
     distinct_names,
+    log_unknown_entities,
     log_unknown_keys,
     parent_letter,
     read_protein,
@@ -28,6 +30,9 @@ from msa.alignments.complex_a3m import A3mRow
 from msa.base.errors import InputError
 
 _ALIGNMENT_KEYS = ("unpairedMsa", "unpairedMsaPath", "pairedMsa", "pairedMsaPath")
+_ALPHAFOLD3_KEYS = dict.fromkeys(("protein", "rna", "dna"), alphafold3.POLYMER_KEYS) | {
+    "ligand": alphafold3.LIGAND_KEYS
+}
 _PROTENIX_JOB_KEYS = ("name", "sequences", "modelSeeds", "covalent_bonds", "constraint", "assembly_id")
 _PROTENIX_PROTEIN_KEYS = (
     "sequence", "count", "id", "modifications", "msa", "templatesPath", *_ALIGNMENT_KEYS,
@@ -48,6 +53,8 @@ class JsonDocument:
 
     def __init__(self, data: bytes, path: str, refuse: Refuse) -> None:
         self.path = path
+        if path.endswith((".yaml", ".yml")):
+            raise InputError("YAML: a job of Boltz has --format boltz", path)
         content = parse_json_with_lines(data, path)
         self._mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
         self._text = JsonText(decode_utf8(data, path))
@@ -129,13 +136,15 @@ class AlphaFold3Document(JsonDocument):
         log_unknown_keys(job, alphafold3.JOB_KEYS, self.path)
         proteins = []
         self._log_relative_paths(job)
-        for kind, entity in read_entities(job, self.path):
+        entities = read_entities(job, self.path)
+        check_chains([entity for _, entity in entities], "id", self.path)
+        log_unknown_entities(entities, _ALPHAFOLD3_KEYS, self.path)
+        for kind, entity in entities:
             if kind == "proteinChain":
                 reason = "proteinChain: a job of AlphaFold Server or Protenix, not of AlphaFold 3's program"
                 raise InputError(reason, self.path, entity.line)
             self._log_relative_paths(entity)
         for entity, place in self._proteins(job, start, "protein"):
-            log_unknown_keys(entity, alphafold3.POLYMER_KEYS, self.path)
             chain = read_chains(entity, "id", self.path)[0]
             line, own = entity.line_of("sequence"), self._own_alignment(entity, _ALIGNMENT_KEYS)
             text = self._with_parents(required_text(entity, "sequence", self.path), entity)
@@ -197,7 +206,9 @@ class ProtenixDocument(JsonDocument):
         if "queries" in job:
             raise InputError("a file of OpenFold3: --format openfold3", self.path, job.line)
         log_unknown_keys(job, _PROTENIX_JOB_KEYS, self.path)
-        if any(kind == "protein" for kind, _ in read_entities(job, self.path)):
+        entities = read_entities(job, self.path)
+        check_chains([entity for _, entity in entities], "id", self.path)
+        if any(kind == "protein" for kind, _ in entities):
             raise InputError("a job of AlphaFold 3: --format af3", self.path, job.line)
         proteins = []
         for number, (entity, place) in enumerate(self._proteins(job, start, "proteinChain"), 1):
@@ -237,8 +248,9 @@ class OpenFold3Document(JsonDocument):
         without = next((key for key in ("use_msas", "use_main_msas") if job.get(key) is False), None)
         places = self._text.elements(self._text.members(start)["chains"][0])
         proteins = []
-        for chain, place in zip(chains, places, strict=True):
-            entity = as_mapping(chain, "a chain", self.path, job.line_of("chains"))
+        entities = [as_mapping(each, "a chain", self.path, job.line_of("chains")) for each in chains]
+        check_chains(entities, "chain_ids", self.path)
+        for entity, place in zip(entities, places, strict=True):
             log_unknown_keys(entity, openfold3.CHAIN_KEYS, self.path)
             if required_text(entity, "molecule_type", self.path).upper() == "PROTEIN":
                 proteins.append(self._protein(entity, place, without))

@@ -8,7 +8,7 @@ from typing import Any
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 Span = tuple[int, int]
-"""Where a value stands: the offsets of its first character and behind its last one."""
+"""The place of a value: offsets of its first character and of the one behind its last."""
 
 
 class JsonText:

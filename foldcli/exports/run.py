@@ -17,6 +17,7 @@ from foldcli.exports.document import AlignmentFiles, ChainRows, Document, Export
 from foldcli.exports.json_documents import AlphaFold3Document, OpenFold3Document, ProtenixDocument
 from foldcli.exports.templates import log_unknown_dates
 from foldcli.fingerprints import fingerprint
+from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.names import FASTA_SUFFIXES, file_safe_name, list_files
@@ -26,7 +27,7 @@ from foldcli.paths import check_writable_folder, make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.chains import ChainSearchResult, ChainStore, search_chains_ahead
 from foldcli.pipeline.search.stores import CacheStore
-from foldcli.pipeline.targets.alignment_request import AlignmentRequest, chain_query
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.search_runs.settings import SearchRun
 from foldcli.version import VERSION

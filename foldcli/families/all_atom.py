@@ -58,11 +58,11 @@ year = {2024},
 comment = {AlphaFold 3, whose network OpenFold3's is a form of}
 }
 """
-# AlphaFold 3's largest; the pair features of more would not fit into most machines
+# largest number of tokens of AlphaFold 3; the pair features of more would not fit into most machines
 MAX_TOKENS = 5120
 # rows of a searched alignment that plans assume
 MAX_ROWS = 16384
-# of the extra `allatom`
+# packages of the extra `allatom`
 _LIBRARIES = ("biotite", "rdkit")
 # options that these networks do not have, by parameter name
 _ABSENT_OPTIONS = {

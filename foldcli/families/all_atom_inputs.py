@@ -113,7 +113,7 @@ class AllAtomSample:
     """The input of one job, with what the files of its models need.
 
     Args:
-        features: the network's inputs; see `msa.base.all_atom_inputs.SCHEMA`.
+        features: the network's inputs; see `msa.base.network_inputs.ALL_ATOM`.
         structure: the molecules.
         chain_numbers: int [N], the network's number of each token's chain.
         restraints: the geometry that the molecules should have.

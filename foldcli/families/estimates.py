@@ -31,7 +31,7 @@ _MEASURED_BLOCKS, _MEASURED_ROWS, _MEASURED_EXTRA_ROWS = 48, 512, 5120
 _ELEMENT_BYTES = {"bf16": 2, "fp32": 4}
 # share of the speed of matrix products that a pass on a CPU reaches: model_1_ptm on 1 and 2 cores
 _CPU_EFFICIENCY = 0.55
-# of the process without parameters and activations
+# memory of the process without parameters and activations
 _CPU_PROCESS_BYTES = 2**29
 _MATRIX_SIZE, _MATRIX_PRODUCTS = 1024, 5
 

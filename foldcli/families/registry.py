@@ -28,7 +28,7 @@ def find_family(params: str | None) -> Family:
 
 
 def family_of(source: Any) -> Family:
-    """Return the family of a model's parameters (`foldcli.families.base.Source`)."""
+    """Return the family of a model's parameters (`foldcli.families.settings.Source`)."""
     return next(family for family in FAMILIES if family.name == source.family)
 
 

@@ -172,10 +172,11 @@ def _rename(query: Query, new_id: str) -> Query:
     return replace(query, header=new_id + query.header[len(query.id) :])
 
 
-def warn_queries(reason: str, query_ids: Sequence[str]) -> None:
-    """Log one warning about queries, with the ids of the first ones."""
+def warn_queries(reason: str, query_ids: Sequence[str], kind: str = "query") -> None:
+    """Log one warning about queries, or things of another kind, with the ids of the first ones."""
     if query_ids:
-        count = f"{len(query_ids)} quer{'ies' if len(query_ids) > 1 else 'y'}"
+        plural = "queries" if kind == "query" else f"{kind}s"
+        count = f"{len(query_ids)} {plural if len(query_ids) > 1 else kind}"
         listed = ", ".join(query_ids[:_MAX_NAMED])
         more = f" and {len(query_ids) - _MAX_NAMED} more" if len(query_ids) > _MAX_NAMED else ""
         logger.warning("%s %s: %s%s", count, reason, listed, more)

@@ -211,14 +211,34 @@ database_option = click.option(
     help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted "
     "once into $FOLDCLI_CACHE.",
 )
+
+
+def distinct_databases(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Refuse a database that is given twice, whose hits would be listed twice."""
+    if repeated := next((path for path in value if value.count(path) > 1), None):
+        raise click.BadParameter(f"{repeated} is given twice.", context, parameter)
+    return value
+
+
 databases_option = click.option(
     "--db",
     "databases",
     type=PathType(),
     multiple=True,
+    callback=distinct_databases,
     show_default="the chains of known structure in the package",
     help="Target database from `foldcli createdb`, or a FASTA file or MMseqs2 database, which is converted "
     "once into $FOLDCLI_CACHE. Repeat the option to search further databases with the profiles of the first.",
+)
+retries_option = click.option(
+    "--retries",
+    type=click.IntRange(0),
+    metavar="N",
+    default=5,
+    show_default=True,
+    help="Maximum number of consecutive attempts without progress.",
 )
 report_options = combine(
     click.option("--no-report", is_flag=True, help="Do not write HTML pages (NAME.html, index.html)."),

@@ -49,7 +49,7 @@ class DoneRecord:
         name: file-safe name of the target.
         fingerprint: hash of `settings`.
         settings: everything that all predictions of the target depend on, as JSON values.
-        rank_by: the score that ranked the models; see `PredictSettings.rank`.
+        rank_by: the score that ranked the models; see `JobSettings.rank`.
         ranking: models, best first.
         costs: time and memory of each stage of the run that finished the target, in order.
         warnings: limitations of the results, for their reader.

@@ -78,7 +78,7 @@ class ModelResult:
         ptm: predicted TM-score; None without a PAE head.
         num_recycles: number of recycles that were run.
         seconds: wall time of the prediction.
-        fingerprint: see `foldcli.pipeline.targets.identity.Job.fingerprint`.
+        fingerprint: see `foldcli.families.settings.Job.fingerprints`.
         extras: results that were saved in addition; see `model.prediction.EXTRAS`.
         copied_from: the template of a copied model, in words; None for predictions.
         relaxation: energies, violations and cost of the relaxation (`RelaxResult.summary`); None without one.

@@ -62,7 +62,7 @@ class _Check:
             return "sha256"
         return "none" if self.find_damaged_bytes is None else "crc32"
 
-    def run(self, progress: Callable[[int, int | None], None]) -> VerifiedFile:
+    def run(self, progress: Progress) -> VerifiedFile:
         """Verify the file."""
         problem = self.find_problem()
         if not problem and self.record is not None:
@@ -174,7 +174,7 @@ def parameter_bytes(network: str) -> int:
     return 4 * sum(prod(shape) for shape in expected_shapes(model_config(network)).values())
 
 
-def _find_difference(file: Path, record: FileRecord, progress: Callable[[int, int | None], None]) -> str:
+def _find_difference(file: Path, record: FileRecord, progress: Progress) -> str:
     """Return a description of the difference between a file and its record; "" if there is none."""
     if (size := file.stat().st_size) != record.bytes:
         return f"has {size:,} bytes instead of the {record.bytes:,} that were written"

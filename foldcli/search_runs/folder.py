@@ -16,7 +16,7 @@ from typing import IO, Any, TypeVar
 import click
 
 from features.complexes.a3m import write_job_a3m
-from foldcli.inputs.complexes import Complex
+from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.names import PROFILE_SUFFIXES
 from foldcli.inputs.queries import Query, read_named_queries
@@ -26,7 +26,7 @@ from foldcli.pipeline.search.chains import ChainStore, search_complexes
 from foldcli.pipeline.search.hit_texts import FoundHits, write_alignment
 from foldcli.pipeline.search.stage import SearchResult, SearchStage
 from foldcli.pipeline.search.stores import CacheStore
-from foldcli.pipeline.targets.alignment_request import AlignmentRequest, chain_query
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.search_runs.settings import SearchRun, profile_file
 from foldcli.version import VERSION

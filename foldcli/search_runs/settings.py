@@ -1,4 +1,4 @@
-"""A run of `foldcli search`: its queries, settings and profiles; see `search_table` and `search_folder`."""
+"""A run of `foldcli search`: its queries, settings and profiles; see `table` and `folder`."""
 
 import contextlib
 import logging

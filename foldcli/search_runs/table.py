@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 
 from foldcli.fingerprints import fingerprint
-from foldcli.inputs.complexes import Complex
+from foldcli.inputs.complexes import Complex, chain_query
 from foldcli.inputs.queries import Query
 from foldcli.logs import logger
 from foldcli.outputs.resumable_table import PlainTable, Table, open_table
-from foldcli.pipeline.targets.alignment_request import AlignmentRequest, chain_query
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.search_runs.settings import SearchRun, profile_file
 from foldcli.version import VERSION
 from msa.alignments.m8 import write_m8

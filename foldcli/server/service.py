@@ -209,9 +209,6 @@ class _Startup:
 
 
 def _device_name(searcher: "LocalSearcher", requested: str) -> str:
-    # imports numba, which is loaded by now if the CPU searches; at the top it would delay the signal handlers
-    from msa.cpu.engine import CpuEngine
-
-    if isinstance(searcher.engine, CpuEngine):
+    if not searcher.engine.drives_gpus:
         return "cpu"
     return "cuda:0" if requested in ("auto", "cuda") else requested

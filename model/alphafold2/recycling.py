@@ -18,14 +18,12 @@ from model.alphafold2.network import AlphaFold, PassOutput
 from model.layers.graphs import MAX_GRAPH_RESIDUES
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
 from msa.base.network_inputs import MONOMER
+from msa.base.progress import Progress
 
 # largest number of queued passes on a GPU: short proteins need more, because the host prepares the first pass
 # of the next protein (capturing graphs) for longer than the GPU computes one
 _QUEUED_PASSES = 1
 _QUEUED_SHORT_PASSES = 2
-
-# called with the number of finished passes and the largest number of passes
-Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True)

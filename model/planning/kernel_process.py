@@ -1,26 +1,19 @@
 """The process that compiles the network's kernels: it finds them, and forked workers compile them.
 
-It never initialises CUDA, because a process that has done so cannot be forked. It reads a `KernelRequest`
-from standard input, and writes a `CompilationStatus` as a line of JSON to standard output after each change.
+It never initialises CUDA, because a process that has done so cannot be forked.
 """
 
 import gc
 import heapq
-import json
-import multiprocessing
-import os
-import signal
-import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from cuda.fused.toolchain import build_driver_extension, load_toolchain
 from model.planning.kernel_request import CompilationStatus, KernelRequest
-from msa.base.child_process import end_with_parent
+from msa.base.services.forks import forked_workers
 
 if TYPE_CHECKING:
     from cuda.fused.compilation import KernelVariant
@@ -39,55 +32,50 @@ _SLOW_KERNELS = (
 )
 
 
-def main() -> None:
-    """Compile the kernels of the request on standard input."""
-    # the process and its workers end soon
-    gc.disable()
-    with ThreadPoolExecutor(1) as background:
-        toolchain = background.submit(load_toolchain)
-        # importing torch takes as long, and is the work here
-        import torch
+class Compiler:
+    """A handler that compiles kernels, and reports a `CompilationStatus` after each change.
 
-        from cuda.fused.compilation import compile_variant, load_compiler, record_variants
-        from cuda.fused.gpu_model import GpuModel, assume_gpu
-        from model.layers.kernels import select_kernels
-        from model.planning.kernel_launches import NetworkLaunches
+    Args:
+        report: reports progress.
+    """
 
-        toolchain.result()
-    line = sys.stdin.readline()
-    if not line:
-        return
-    request = KernelRequest.from_json(line)
-    gpu = GpuModel(request.gpu_name, request.capability)
-    with assume_gpu(gpu):
-        kernels = select_kernels("fused", "cpu")
-    load_compiler(gpu)
-    progress = _Progress()
-    context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(request.processes, context, _set_up_worker) as pool:
-        # fork all workers now: later this thread holds locks that they would inherit
-        pool.submit(build_driver_extension)
-        queue = _SlowestFirst(
-            lambda variant: pool.submit(compile_variant, variant, gpu), request.processes, progress
-        )
-        torch.set_num_threads(_TORCH_THREADS)
-        dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[request.precision]
-        with record_variants(gpu, queue.put), torch.inference_mode():
-            networks = [NetworkLaunches(network, dtype, kernels) for network in request.networks]
-            for network in networks:
-                for launch in network.calls():
-                    launch()
-        if not progress.wait():
-            for process in multiprocessing.active_children():
-                process.kill()
+    def __init__(self, report: Callable[[CompilationStatus], None]) -> None:
+        self._report = report
+        # the process and its workers end soon
+        gc.disable()
 
+    def compile(self, request: KernelRequest) -> None:
+        """Compile kernels; the last report tells the first error."""
+        with ThreadPoolExecutor(1) as background:
+            toolchain = background.submit(load_toolchain)
+            # importing torch takes as long, and is the work here
+            import torch
 
-def _set_up_worker() -> None:
-    """Leave signals to the process that waits for this one, end with it, and leave the cores to others."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
-    end_with_parent()
-    os.nice(_NICENESS)
+            from cuda.fused.compilation import compile_variant, load_compiler, record_variants
+            from cuda.fused.gpu_model import GpuModel, assume_gpu
+            from model.layers.kernels import select_kernels
+            from model.planning.kernel_launches import NetworkLaunches
+
+            toolchain.result()
+        gpu = GpuModel(request.gpu_name, request.capability)
+        with assume_gpu(gpu):
+            kernels = select_kernels("fused", "cpu")
+        load_compiler(gpu)
+        progress = _Progress(self._report)
+        with forked_workers(request.processes, _NICENESS) as pool:
+            # fork all workers now: later this thread holds locks that they would inherit
+            pool.submit(build_driver_extension)
+            queue = _SlowestFirst(
+                lambda variant: pool.submit(compile_variant, variant, gpu), request.processes, progress
+            )
+            torch.set_num_threads(_TORCH_THREADS)
+            dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[request.precision]
+            with record_variants(gpu, queue.put), torch.inference_mode():
+                networks = [NetworkLaunches(network, dtype, kernels) for network in request.networks]
+                for network in networks:
+                    for launch in network.calls():
+                        launch()
+            progress.wait()
 
 
 class _SlowestFirst:
@@ -135,12 +123,12 @@ class _SlowestFirst:
 
 
 class _Progress:
-    """The status of the compilation, written whenever it changes; the pool's thread reports results."""
+    """The status of the compilation, reported whenever it changes; the pool's thread reports results."""
 
-    def __init__(self) -> None:
+    def __init__(self, report: Callable[[CompilationStatus], None]) -> None:
+        self._report = report
         self._changed = threading.Condition()
         self._status = CompilationStatus()
-        self._abandoned = False
 
     def add(self) -> None:
         """Count a kernel to compile."""
@@ -163,11 +151,10 @@ class _Progress:
             message = f"{type(error).__name__}: {error}".splitlines()[0]
         self._update(done=1, error=message)
 
-    def wait(self) -> bool:
-        """Wait until all kernels are done; return False if the process that reads the status has ended."""
+    def wait(self) -> None:
+        """Wait until all kernels are done."""
         with self._changed:
-            self._changed.wait_for(lambda: self._abandoned or self._status.done == self._status.total)
-            return not self._abandoned
+            self._changed.wait_for(lambda: self._status.done == self._status.total)
 
     def _update(self, done: int = 0, total: int = 0, compiled: int = 0, error: str = "") -> None:
         with self._changed:
@@ -175,12 +162,5 @@ class _Progress:
             self._status = CompilationStatus(
                 old.done + done, old.total + total, old.compiled + compiled, old.error or error
             )
-            try:
-                print(json.dumps(asdict(self._status)), flush=True)
-            except OSError:
-                self._abandoned = True
+            self._report(self._status)
             self._changed.notify_all()
-
-
-if __name__ == "__main__":
-    main()

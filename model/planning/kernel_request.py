@@ -1,11 +1,9 @@
 """Messages between a run and the process that compiles its kernels."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from model.alphafold2.modules.config import ModelConfig
-from msa.base.json_files import parse_json
 
 
 @dataclass(frozen=True)
@@ -25,15 +23,6 @@ class KernelRequest:
     networks: tuple[ModelConfig, ...]
     precision: Literal["bf16", "fp32"]
     processes: int
-
-    def to_json(self) -> str:
-        """Return the request as one line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, line: str) -> "KernelRequest":
-        """Read a request from a line of `to_json`."""
-        return parse_json(line, cls)
 
 
 @dataclass(frozen=True)

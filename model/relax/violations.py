@@ -56,7 +56,7 @@ def find_violations(chains: list[list[gemmi.Residue]]) -> StructureViolations:
     Args:
         chains: the residues of each chain; consecutive residues of a chain are bonded.
     """
-    # of the atoms of all residues
+    # values of the atoms of all residues
     positions, radii, residue_indices, names = [], [], [], []
     bonds = angles = 0
     violating: set[int] = set()

@@ -46,7 +46,7 @@ METRICS = "metrics.jsonl"
 # gradient norms whose median a spike is compared with
 RECENT_NORMS = 200
 MIN_NORMS = 50
-# that `save_before_exit` waits for an update or a checkpoint to end
+# longest time that `save_before_exit` waits for an update or a checkpoint to end
 _LOCK_SECONDS = 10.0
 
 

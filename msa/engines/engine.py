@@ -275,7 +275,7 @@ class Engine(Aligner, Protocol):
 
     @property
     def drives_gpus(self) -> bool:
-        """True if threads of this process drive GPUs, which other Python code would delay."""
+        """True for GPUs, whose threads other Python code in this process delays; False for the CPU."""
         ...
 
     @property

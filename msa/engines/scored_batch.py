@@ -76,13 +76,9 @@ class ScoringRules:
         return self.settings.corrects_alignments and not self.of_families
 
 
-class ScoringProcessEnded(Exception):
-    """The process has ended, so that others have to score."""
-
-
 class ScoringProcess(Protocol):
     """Another process, which scores candidates while this one works."""
 
     def submit(self, batch: AlignedBatch, database: TargetDatabase, rules: ScoringRules) -> "Future[Scores]":
-        """Score candidates of a database; the result raises ScoringProcessEnded if the process ends."""
+        """Score candidates of a database; the result raises ServiceEnded if the process ends."""
         ...

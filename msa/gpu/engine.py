@@ -23,7 +23,7 @@ from msa.gpu.group import GpuGroup, align_pairs
 from msa.gpu.worker.interface import GpuWorker
 
 if TYPE_CHECKING:
-    from msa.gpu.scoring_process import RemoteScoring
+    from msa.gpu.remote_worker import RemoteScoring
 
 _MAX_PENDING = 12
 """Maximum batches in progress per group: one is aligned, one is filtered, the others wait for the GPU. The

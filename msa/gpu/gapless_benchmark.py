@@ -1,7 +1,6 @@
 """Timing and tuning of the gapless filter on the current GPU, for `foldcli bench gapless`."""
 
 import json
-import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from cuda.alignment.gapless.generator import Variant
 from cuda.alignment.gapless.launch_table import Launch, launch_table, local_table_path
 from cuda.alignment.gapless.layout import BYTE, Layout
 from cuda.alignment.gapless.runtime import Device, PreparedKernel, prepare_kernel
+from msa.base.services.pool import ServicePool
 from msa.gpu.device.devices import Gpu
 
 QUERY_LENGTHS = *range(16, 513, 16), *range(544, 1025, 32), *range(1088, 2049, 64)
@@ -154,8 +154,12 @@ def tune_launches(
     candidates = {length: list(candidate_launches(length, device)) for length in lengths}
     jobs = [(launch, cache) for launches in candidates.values() for launch in launches]
     # compile in several processes, because compilers hold a lock
-    with multiprocessing.get_context("spawn").Pool(min(len(jobs), os.cpu_count() or 1)) as pool:
-        pool.map(_compile, jobs, chunksize=1)
+    pool = ServicePool(min(len(jobs), os.cpu_count() or 1))
+    try:
+        for compiled in [pool.submit(_compile, job) for job in jobs]:
+            compiled.result()
+    finally:
+        pool.terminate()
     rng = np.random.default_rng(0)
     residues = cuda.to_device(rng.integers(0, 20, TARGET_RESIDUES, dtype=np.uint8))
     rows = []

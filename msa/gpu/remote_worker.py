@@ -4,73 +4,115 @@ The host needs one or two milliseconds of Python per query and GPU. In a single 
 GPUs would share one interpreter, and four GPUs would be no faster than two.
 """
 
-import signal
-import subprocess
 import threading
-import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from itertools import count
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from cuda.alignment import AlignmentPaths
 from msa.base.progress import CompileProgress
+from msa.base.services.service import Service
+from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
+from msa.engines.engine import Candidates, EngineRequest
 from msa.engines.query_profile import QueryProfile
+from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
 from msa.engines.settings import SearchSettings
 from msa.gpu.device.devices import Gpu
-from msa.gpu.requests import RemoteAligner, RemoteAlignmentBatch, Requests, process_ended
+from msa.gpu.group import align_pairs
 from msa.gpu.worker.interface import BestTargets, GpuSettings
-from msa.gpu.worker.process_start import COMMAND, take_process
-from msa.gpu.worker.worker_process import WorkerStatus, share_sequences
+from msa.gpu.worker.process_start import GpuProcess
+from msa.gpu.worker.worker_process import share_sequences
 
-_EXIT_SECONDS = 10.0
-"""Maximum time for a process to end by itself; the driver needs a fraction of a second to free GPU memory."""
+SendRequest: TypeAlias = Callable[..., "Future[Any]"]
+"""Sends a request, given by its method and arguments, and returns its future answer."""
 
 
 def start_remote_workers(
-    gpus: Sequence[int],
+    processes: Sequence[GpuProcess],
     settings: GpuSettings,
     compile_progress: CompileProgress = lambda compiled, needed: None,
-    command: Sequence[str] = COMMAND,
 ) -> list["RemoteWorker"]:
-    """Start a process for each GPU; they end with this process, or when no worker is referenced any more.
+    """Open the GPUs of processes that were just started.
 
     Args:
-        gpus: their numbers.
+        processes: each ends with its worker.
         settings: of each GPU.
         compile_progress: called with the kernels compiled and to compile, summed over all processes.
-        command: see `take_process`.
     """
-    progress = _SummedProgress(len(gpus), compile_progress)
-    processes = [GpuProcess(gpu, command, partial(progress, index)) for index, gpu in enumerate(gpus)]
-    lifetime = _SharedLifetime()
-    weakref.finalize(lifetime, _end_processes, processes)
-    return [
-        RemoteWorker(process, settings, (index, len(gpus)), lifetime)
-        for index, process in enumerate(processes)
-    ]
+    progress = _SummedProgress(len(processes), compile_progress)
+    workers = []
+    for index, process in enumerate(processes):
+        process.status.compile_progress = partial(progress, index)
+        workers.append(RemoteWorker(process, settings, (index, len(processes))))
+    return workers
+
+
+class RemoteAlignmentBatch:
+    """A batch on a GPU of another process; implements msa.gpu.worker.interface.AlignmentBatch.
+
+    Args:
+        request: sends a request to it.
+        number: identifies the batch in that process.
+        started: answer to the request that created it.
+    """
+
+    def __init__(self, request: SendRequest, number: int, started: "Future[Any]") -> None:
+        self._request, self._number, self._started = request, number, started
+
+    def scores(
+        self, owners: np.ndarray, targets: np.ndarray, gap_costs: tuple[int, int], reverse: bool = False
+    ) -> "Future[np.ndarray]":
+        """Compute alignment scores, int32 [n]."""
+        return self._request("scores", self._number, owners, targets, gap_costs, reverse)
+
+    def paths(self, selected: np.ndarray) -> "Future[AlignmentPaths]":
+        """Compute the alignments of some of the scored pairs."""
+        return self._request("paths", self._number, selected)
+
+
+class RemoteAligner:
+    """Alignments on a GPU that the process of a search drives; implements msa.engines.engine.Aligner.
+
+    Args:
+        request: sends a request to the GPU's process.
+    """
+
+    def __init__(self, request: SendRequest) -> None:
+        self._request, self._batch_numbers = request, count()
+
+    def alignment_batch(
+        self, queries: Sequence[QueryProfile], targets: SequenceArrays
+    ) -> RemoteAlignmentBatch:
+        """Return a batch to align to any targets."""
+        number = next(self._batch_numbers)
+        started = self._request("alignment_batch", number, list(queries), share_sequences(targets))
+        return RemoteAlignmentBatch(self._request, number, started)
+
+    def align(
+        self, pairs: Iterable[tuple[QueryProfile, np.ndarray]], request: EngineRequest
+    ) -> Iterator[Candidates]:
+        """Align each query to its targets and yield its candidates."""
+        return align_pairs([self], pairs, request)
 
 
 class RemoteWorker(RemoteAligner):
     """A GPU driven by a separate process; implements msa.gpu.worker.interface.GpuWorker.
 
     Args:
-        process: the process, just started.
+        process: the process, just started; it ends with this object.
         settings: see GpuSettings.
         share: see KernelCompiler.
-        lifetime: kept so that the process does not end.
     """
 
-    def __init__(
-        self,
-        process: "GpuProcess",
-        settings: GpuSettings,
-        share: tuple[int, int],
-        lifetime: "_SharedLifetime",
-    ) -> None:
-        super().__init__(process)
-        self._process, self._settings, self._lifetime = process, settings, lifetime
-        self._opened = process.request("open", process.gpu, settings, share)
+    def __init__(self, process: GpuProcess, settings: GpuSettings, share: tuple[int, int]) -> None:
+        super().__init__(process.service.request)
+        self.process, self._settings = process, settings
+        self._opened = self._request("open", settings, share)
 
     @property
     def gpu(self) -> Gpu:
@@ -90,20 +132,20 @@ class RemoteWorker(RemoteAligner):
     @property
     def resident(self) -> bool:
         """True if the targets stay on the GPU, as far as is known."""
-        return self._process.status.resident
+        return self.process.status.resident
 
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds per stage so far."""
-        return self._process.status.seconds
+        return self.process.status.seconds
 
     def load(self, targets: SequenceArrays, part: tuple[int, int]) -> "Future[None]":
         """Use these targets from now on."""
-        return self._process.request("load", share_sequences(targets), part)
+        return self._request("load", share_sequences(targets), part)
 
     def prepare(self, lengths: Sequence[int], many_pairs: bool) -> "Future[None]":
         """Compile all kernels for queries of these lengths, before the filter of later calls begins."""
-        return self._process.request("prepare", list(lengths), many_pairs)
+        return self._request("prepare", list(lengths), many_pairs)
 
     def filter(
         self,
@@ -114,21 +156,20 @@ class RemoteWorker(RemoteAligner):
     ) -> "RemoteFilteredBatch":
         """Queue the filter of a batch; `drain` notifies the process of a cancellation."""
         number = next(self._batch_numbers)
-        best = self._process.request("filter", number, list(queries), settings, more_follow)
-        return RemoteFilteredBatch(self._process, number, best)
+        best = self._request("filter", number, list(queries), settings, more_follow)
+        return RemoteFilteredBatch(self._request, number, best)
 
     def drain(self) -> "Future[None]":
         """Abandon the current search."""
-        return self._process.request("drain")
+        return self._request("drain")
 
     def release_unused(self) -> "Future[None]":
         """Release GPU memory that is not needed between searches."""
-        return self._process.request("release_unused")
+        return self._request("release_unused")
 
     def close(self) -> None:
         """End the process."""
-        self._process.hang_up()
-        self._process.wait()
+        self.process.service.close()
 
 
 class RemoteFilteredBatch(RemoteAlignmentBatch):
@@ -139,45 +180,48 @@ class RemoteFilteredBatch(RemoteAlignmentBatch):
         return self._started
 
 
-class GpuProcess(Requests):
-    """A process that runs msa.gpu.worker.worker_process.
+class RemoteScoring:
+    """A process that scores candidates; implements scored_batch.ScoringProcess. It ends with this object.
+
+    Scoring takes as much time of an interpreter as everything else in a search with many queries, and begins
+    with the import of numba and the loading of compiled kernels. Here, the GPU would wait for it.
 
     Args:
-        gpu: number of its GPU.
-        command: see `take_process`.
-        compile_progress: called with kernels compiled and to compile.
+        service: the process; see `ScoringHandler`.
     """
 
-    def __init__(self, gpu: int, command: Sequence[str], compile_progress: CompileProgress) -> None:
-        started = take_process(gpu, command)
-        self.process, self._compile_progress = started.process, compile_progress
-        self.status = WorkerStatus(False, {})
-        super().__init__(gpu, started.socket)
+    def __init__(self, service: Service) -> None:
+        self._service, self._lock = service, threading.Lock()
+        # those that the process knows, by number
+        self._searches: list[tuple[TargetDatabase, ScoringRules]] = []
 
-    def wait(self) -> None:
-        """Wait until the process has ended; kill it after a timeout."""
-        try:
-            self.process.wait(_EXIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        super().wait()
+    def submit(self, batch: AlignedBatch, database: TargetDatabase, rules: ScoringRules) -> "Future[Scores]":
+        """Score candidates.
 
-    def ended(self) -> Exception:
-        """Return the error of requests that the process did not answer before it ended."""
-        return process_ended(self.gpu, _exit_reason(self.process.returncode))
+        Args:
+            batch: the candidates.
+            database: the database that is searched.
+            rules: of the scores.
 
-    def _handle(self, message: tuple[Any, ...]) -> None:
-        """Handle an answer or a progress report."""
-        if message[0] is None:
-            self._compile_progress(*message[1:])
-            return
-        self.status = message[3]
-        super()._handle(message)
+        Returns:
+            Their scores, in the future; raises ServiceEnded if the process ends, which it also does if it
+            cannot open the database.
+        """
+        with self._lock:
+            return self._service.request("score", self._search_number(database, rules), batch)
 
+    def close(self) -> None:
+        """End the process."""
+        self._service.kill()
 
-class _SharedLifetime:
-    """An object that all workers started together reference; when it is collected, their processes end."""
+    def _search_number(self, database: TargetDatabase, rules: ScoringRules) -> int:
+        """Return the number of a search, which the process gets to know if it does not yet."""
+        for number, known in enumerate(self._searches):
+            if known[0] is database and known[1] == rules:
+                return number
+        self._searches.append((database, rules))
+        self._service.request("open", database.path.resolve(), database.manifest, rules)
+        return len(self._searches) - 1
 
 
 class _SummedProgress:
@@ -197,23 +241,3 @@ class _SummedProgress:
         with self._lock:
             self._per_process[index] = compiled, needed
             self._progress(*map(sum, zip(*self._per_process, strict=True)))
-
-
-def _end_processes(processes: Sequence[GpuProcess]) -> None:
-    """End all processes in parallel."""
-    for process in processes:
-        process.hang_up()
-    for process in processes:
-        process.wait()
-
-
-def _exit_reason(code: int) -> str:
-    """Describe the exit code of a process: "signal SIGKILL" or "exit status 1"."""
-    if code >= 0:
-        return f"exit status {code}"
-    if code == -signal.SIGBUS:
-        return "signal SIGBUS: a file of the database was truncated, or its disk cannot be read"
-    try:
-        return f"signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"signal {-code}"

@@ -29,7 +29,7 @@ _OTHER_RESIDUES = {"HSE": "OD", "HIP": "P"}
 _CIF_START = re.compile(rb"\s*(#[^\n]*\s*)*data_", re.IGNORECASE)
 _PDB_RECORD = re.compile(rb"^(ATOM  |HETATM|HEADER|MODEL )", re.MULTILINE)
 # gemmi reports the position of an error in a string as "string:LINE:COLUMN(OFFSET): reason"
-_GEMMI_LOCATION = re.compile(r"^string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
+GEMMI_LOCATION = re.compile(r"string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_BOND = 2.5  # Å, between C and N of bonded residues
 _MAX_STEP = 4.0  # Å, between CA atoms of neighbouring residues
@@ -94,7 +94,7 @@ def read_structure(path: str | os.PathLike[str], keep_modified: bool = False) ->
         raise
     except (ValueError, RuntimeError, IndexError) as error:
         line, reason = None, " ".join(str(error).split())
-        if match := _GEMMI_LOCATION.match(reason):
+        if match := GEMMI_LOCATION.match(reason):
             line, reason = int(match[1]), match[2]
         raise InputError(f"cannot be read: {reason}", path, line) from None
     remarks += _rename_residues(structure, keep_modified)

@@ -15,7 +15,7 @@ from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.device.opening import open_in_background
 from msa.gpu.engine import GpuEngine
 from msa.gpu.worker.interface import GpuSettings, GpuWorker
-from msa.gpu.worker.process_start import is_started_ahead, take_scoring_process
+from msa.gpu.worker.process_start import GpuProcess
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ def create_engine(
     on_fallback: Callable[[str], None],
     compile_progress: CompileProgress = lambda done, needed: None,
     targets: SequenceArrays | None = None,
+    started: GpuProcess | None = None,
 ) -> Engine:
     """Create the engine that the settings select.
 
@@ -52,8 +53,7 @@ def create_engine(
             needed; may be called from other threads.
         targets: the sequences that will be searched, if they are known. If `max_database_bytes` shows that
             they cannot stay on the GPU, the process that streams them starts at once.
-
-    A process that was started ahead (`msa.gpu.worker.process_start`) drives the GPU.
+        started: a process that was started ahead to drive the only GPU.
 
     Raises:
         GpuUnavailable: a requested GPU cannot be used.
@@ -63,7 +63,8 @@ def create_engine(
     gpus = gpu_numbers(settings.device)
     if len(gpus) > 1:
         return _multi_gpu_engine(gpus, settings, compile_progress)
-    return _single_gpu_engine(gpus[0], settings, on_fallback, compile_progress, targets) or _cpu_engine()
+    engine = _single_gpu_engine(gpus[0], settings, on_fallback, compile_progress, targets, started)
+    return engine or _cpu_engine()
 
 
 def _single_gpu_engine(
@@ -72,6 +73,7 @@ def _single_gpu_engine(
     on_fallback: Callable[[str], None],
     compile_progress: CompileProgress,
     targets: SequenceArrays | None,
+    started: GpuProcess | None,
 ) -> Engine | None:
     """Create the engine for one GPU; return None if the device is "auto" and the GPU cannot be used.
 
@@ -81,8 +83,10 @@ def _single_gpu_engine(
     """
     gpu_settings = _gpu_settings(settings)
     try:
-        if is_started_ahead(number) or _exceeds(targets, settings.max_database_bytes):
-            return _process_engine(number, gpu_settings, compile_progress)
+        if started is None and _exceeds(targets, settings.max_database_bytes):
+            started = GpuProcess(number)
+        if started is not None:
+            return _process_engine(started, gpu_settings, compile_progress)
         return _resident_engine(number, gpu_settings, compile_progress)
     except GpuUnavailable as error:
         if settings.device != "auto":
@@ -106,24 +110,18 @@ def _exceeds(targets: SequenceArrays | None, max_bytes: int | None) -> bool:
     return resident_database_bytes(targets) > max_bytes
 
 
-def _process_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
+def _process_engine(process: GpuProcess, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
     """Create the engine for one GPU in a process of its own."""
-    from msa.gpu.remote_worker import start_remote_workers  # imports multiprocessing
+    from msa.gpu.remote_worker import RemoteScoring, start_remote_workers  # not needed by most searches
 
-    workers = start_remote_workers([number], settings, compile_progress)
-    scoring = take_scoring_process(number)
+    workers, scoring = start_remote_workers([process], settings, compile_progress), process.scoring
     try:
         # raises an exception if the GPU cannot be used
         workers[0].gpu  # noqa: B018
     except GpuUnavailable:
-        if scoring is not None:
-            scoring.socket.close()
+        process.close()
         raise
-    if scoring is None:
-        return GpuEngine(workers)
-    from msa.gpu.scoring_process import RemoteScoring
-
-    return GpuEngine(workers, scoring_process=RemoteScoring(scoring, number))
+    return GpuEngine(workers, scoring_process=None if scoring is None else RemoteScoring(scoring))
 
 
 def _resident_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
@@ -136,9 +134,9 @@ def _resident_engine(number: int, settings: GpuSettings, compile_progress: Compi
     def replacement_workers(targets: SequenceArrays) -> Sequence[GpuWorker] | None:
         if worker.fits(targets):
             return None
-        from msa.gpu.remote_worker import start_remote_workers  # imports multiprocessing
+        from msa.gpu.remote_worker import start_remote_workers  # not needed by most searches
 
-        return start_remote_workers([number], settings, compile_progress)
+        return start_remote_workers([GpuProcess(number)], settings, compile_progress)
 
     return GpuEngine([worker], replacement_workers)
 
@@ -147,9 +145,10 @@ def _multi_gpu_engine(
     gpus: Sequence[int], settings: EngineSettings, compile_progress: CompileProgress
 ) -> Engine:
     """Create the engine for several GPUs, each with its own process."""
-    from msa.gpu.remote_worker import start_remote_workers  # imports multiprocessing
+    from msa.gpu.remote_worker import start_remote_workers  # not needed by most searches
 
-    workers = start_remote_workers(gpus, _gpu_settings(settings), compile_progress)
+    processes = [GpuProcess(gpu) for gpu in gpus]
+    workers = start_remote_workers(processes, _gpu_settings(settings), compile_progress)
     gpu_by_capability = {worker.gpu.capability: worker.gpu for worker in workers}
     if len(gpu_by_capability) > 1:
         one, other, *_ = gpu_by_capability.values()

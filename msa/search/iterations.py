@@ -19,7 +19,7 @@ from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.completion import in_order_of_completion
 from msa.search.families.family import Family, initial_profile
-from msa.search.families.family_processes import FamilyProcesses, family_processes
+from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class IteratedSearch:
         # a process opens the database alone, without companions
         if not worthwhile or not self.engine.drives_gpus or self.database.companions:
             return contextlib.nullcontext()
-        return family_processes(self.database, replace(settings, threads=1), count)
+        return contextlib.closing(FamilyProcesses(self.database, replace(settings, threads=1), count))
 
     @contextlib.contextmanager
     def _family_threads(self) -> Iterator[ThreadPoolExecutor]:

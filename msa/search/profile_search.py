@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from msa.base.services.service import ServiceEnded
 from msa.database.database import TargetDatabase
 from msa.engines.engine import (
     Candidates,
@@ -20,7 +21,7 @@ from msa.engines.engine import (
 from msa.engines.hits import Hits, QueryHits
 from msa.engines.pair_statistics import PairStatistics, QueryStatistics
 from msa.engines.query_profile import QueryProfile
-from msa.engines.scored_batch import AlignedBatch, Scores, ScoringProcessEnded, ScoringRules
+from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
 from msa.engines.settings import SearchSettings
 from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
 from msa.search.families.family import Family
@@ -91,9 +92,9 @@ class ProfileSearch:
         # identity and coverage are known only after the alignment, so that candidates which fail these
         # thresholds would take the place of others; so is the composition of the aligned regions
         self._limits_early = not (settings.has_thresholds or self._corrects_alignments)
-        # of the queries that the engine has taken so far
+        # statistics of the queries that the engine has taken so far
         self._queries: list[QueryStatistics] = []
-        # those of them whose alignments are corrected for their composition, until their hits are known
+        # queries whose alignments are corrected for their composition, until their hits are known
         self._uncorrected: dict[int, QueryProfile] = {}
 
     def run(
@@ -136,7 +137,7 @@ class ProfileSearch:
             for batch, future in _ahead(((batch, submit(batch)) for batch in batches), ahead):
                 try:
                     scores = future.result()
-                except ScoringProcessEnded:
+                except ServiceEnded:
                     scores = self._scorer.score(batch.aligned)
                 yield batch, scores
         finally:

@@ -5,8 +5,7 @@ with gaps; masked residues score as their letters. Every step is exact and ties 
 so that results do not depend on the engine, the number of threads or the machine.
 """
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,11 +13,11 @@ import numpy as np
 from msa.base.errors import InputError
 from msa.base.progress import Progress
 from msa.database.database import TargetDatabase
-from msa.engines.engine import Candidates, Engine, EngineRequest, EngineWrapper, ProfileCallback
+from msa.engines.engine import Engine, ProfileCallback
 from msa.engines.hits import Hits
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord, UnsupportedRecord
+from msa.search.cluster_expansion import ClusterExpandingEngine
 from msa.search.windows import WindowedEngine, best_hits
 
 _MAX_HITS_IN_MEMORY = 2**22
@@ -29,8 +28,9 @@ def search(
     query: FastaRecord,
     database: TargetDatabase,
     settings: SearchSettings | None = None,
-    progress: Progress | None = None,
+    *,
     engine: Engine | None = None,
+    progress: Progress | None = None,
 ) -> Hits:
     """Find the targets that are similar to a query.
 
@@ -38,8 +38,8 @@ def search(
         query: at least 2 residues, letters A–Z.
         database: the database to search; E-values refer to all of its sequences.
         settings: see SearchSettings.
-        progress: called with the number of targets filtered so far, and the number of all targets.
         engine: filters and aligns; by default the CPU engine. Does not affect the result.
+        progress: called with the number of targets filtered so far, and the number of all targets.
 
     Returns:
         At most one hit for each target, by E-value, then descending score, then database order.
@@ -47,7 +47,7 @@ def search(
     Raises:
         InputError: the query is too short.
     """
-    ((_, hits),) = search_many([query], database, settings, engine, progress)
+    ((_, hits),) = search_many([query], database, settings, engine=engine, progress=progress)
     return hits
 
 
@@ -55,6 +55,7 @@ def search_many(
     queries: Sequence[FastaRecord],
     database: TargetDatabase,
     settings: SearchSettings | None = None,
+    *,
     engine: Engine | None = None,
     progress: Progress | None = None,
     on_profile: ProfileCallback | None = None,
@@ -179,51 +180,3 @@ def apply_thresholds(hits: Hits, is_representative: np.ndarray, settings: Search
         hits.alignments.records, hits.query_length, settings.max_seqs, is_representative[passing]
     )
     return replace(hits.subset(kept), capped=not kept.all())
-
-
-class ClusterExpandingEngine(EngineWrapper):
-    """An engine for clustered databases that wraps another engine.
-
-    It searches the representatives. If one is a hit, all members of its cluster are aligned to the query, so
-    that each has its own score, E-value and path. A member can only be found through its representative.
-    Implements msa.engines.engine.Engine; requests must have all sequences of the database as targets.
-
-    Args:
-        engine: filters and aligns.
-        database: the clustered database.
-    """
-
-    def __init__(self, engine: Engine, database: TargetDatabase) -> None:
-        super().__init__(engine)
-        self._database = database
-        self._representatives = database.representative_arrays
-
-    def run(self, queries: Iterable[QueryProfile], request: EngineRequest) -> Iterator[Candidates]:
-        """Filter and align the representatives, then align the other members of the clusters that were found.
-
-        Progress counts cluster members as if they were filtered together with their representatives.
-        `Selection.max_aligned` limits the representatives only.
-        """
-        pending_queries: deque[QueryProfile] = deque()
-        representative_candidates: deque[Candidates] = deque()
-
-        def recorded_queries() -> Iterator[QueryProfile]:
-            for query in queries:
-                pending_queries.append(query)
-                yield query
-
-        def progress(pairs: int) -> None:
-            if request.progress is not None:
-                request.progress(pairs * len(request.targets) // len(self._representatives))
-
-        filter_request = replace(request, targets=self._representatives, progress=progress)
-
-        def members() -> Iterator[tuple[QueryProfile, np.ndarray]]:
-            for candidates in self._engine.run(recorded_queries(), filter_request):
-                representative_candidates.append(candidates)
-                hits = candidates.targets[candidates.aligned]
-                yield pending_queries.popleft(), self._database.members(hits)
-
-        selection = None if request.selection is None else replace(request.selection, max_aligned=None)
-        for member_candidates in self._engine.align(members(), replace(request, selection=selection)):
-            yield representative_candidates.popleft().followed_by(member_candidates)

@@ -45,7 +45,7 @@ def example(kind: type[BaseException]) -> BaseException:
         return kind("reason")
     values = {"code": ExitCode.MISSING, "reason": "reason " * 100, "line": 3, "column": 4, "row": 5}
     values |= {"length": 6, "expected": 7, "written": 8, "needed": 9, "requested_bytes": 10}
-    values |= {"number": errno.ENOSPC, "path": "folder/file"}
+    values |= {"number": errno.ENOSPC, "path": "folder/file", "exit_code": -9}
     return kind(*[values.get(name, name) for name in inspect.signature(kind).parameters])
 
 
@@ -68,6 +68,17 @@ def test_full_disk_states_the_size_of_the_file() -> None:
         "no partial file was kept"
     )
     assert exit_code_of(error) is ExitCode.MISSING and ends_run(error)
+
+
+def test_denied_access_is_something_missing_unless_a_file_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "input.fasta").touch()
+    for name, code in (
+        ("out/x.m8", ExitCode.MISSING),
+        (".", ExitCode.MISSING),
+        ("input.fasta", ExitCode.BAD_INPUT),
+    ):
+        error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / name))
+        assert exit_code_of(error) is code
 
 
 def test_limits_of_a_process_are_named() -> None:

@@ -69,7 +69,7 @@ def test_products_on_a_cpu_are_reproducible_unless_the_user_decides(monkeypatch:
 _LOST_SIGNAL = """
 import os, signal, sys, time
 from foldcli.errors import Terminated
-from foldcli.process_state import raise_on_stop_signals, set_up_worker_process
+from foldcli.process_state import raise_on_stop_signals
 
 class Stopped:
     def __del__(self):
@@ -77,14 +77,11 @@ class Stopped:
         for _ in range(1000):
             pass
 
-def leave(number, frame):
-    raise SystemExit(128 + number)
-
 {set_up}
 Stopped()
 try:
     time.sleep(30)
-except (KeyboardInterrupt, Terminated, SystemExit) as error:
+except (KeyboardInterrupt, Terminated) as error:
     print(type(error).__name__)
 """
 
@@ -124,7 +121,6 @@ def test_hangup_is_ignored_under_nohup() -> None:
     [
         ("raise_on_stop_signals()", signal.SIGINT, "KeyboardInterrupt"),
         ("raise_on_stop_signals()", signal.SIGTERM, "Terminated"),
-        ("set_up_worker_process(os.getppid(), leave)", signal.SIGTERM, "SystemExit"),
     ],
 )
 def test_signals_are_not_lost_in_destructors(set_up: str, number: int, expected: str) -> None:

@@ -3,11 +3,10 @@
 import contextlib
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from msa.base.atomic import atomic_write
 from msa.base.digests import file_sha256
 from msa.base.errors import InputError
 from msa.base.progress import Progress
+from msa.base.services.pool import ServicePool
 from msa.database.build import BuildSettings, build_database
 from msa.database.build_files import check_output, publish, temporary_folder
 from msa.database.database import TargetDatabase
@@ -82,15 +82,14 @@ def build_library(
         progress(done, len(files))
     # one batch is faster without starting a process
     with contextlib.ExitStack() as stack:
-        if min(settings.threads, len(missing)) > 1:
-            context = multiprocessing.get_context("spawn")
-            pool = stack.enter_context(ProcessPoolExecutor(settings.threads, context))
-            finished = (
-                future.result()
-                for future in as_completed([pool.submit(read, batches[k], paths[k]) for k in missing])
-            )
+        tasks = [(batches[k], paths[k]) for k in missing]
+        if min(settings.threads, len(tasks)) > 1:
+            pool = ServicePool(settings.threads)
+            stack.callback(pool.terminate)
+            calls = [pool.submit(read, task) for task in tasks]
+            finished = (call.result() for call in as_completed(calls))
         else:
-            finished = (read(batches[k], paths[k]) for k in missing)
+            finished = (read(task) for task in tasks)
         for count in finished:
             done += count
             if progress is not None:
@@ -150,8 +149,9 @@ def _batch_key(files: Sequence[tuple[Path, str]], settings: LibrarySettings) -> 
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
-def _read_batch(files: Sequence[tuple[Path, str]], output: Path, settings: LibrarySettings) -> int:
-    """Read and store one batch of structure files; return their number."""
+def _read_batch(task: tuple[Sequence[tuple[Path, str]], Path], settings: LibrarySettings) -> int:
+    """Read one batch of structure files, and store it in a file; return the number of files read."""
+    files, output = task
     chains: list[TemplateChain] = []
     unreadable: dict[str, str] = {}
     remarks: dict[str, list[str]] = {}

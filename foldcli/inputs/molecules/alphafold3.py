@@ -45,7 +45,7 @@ POLYMER_KEYS = (
     "id", "count", "sequence", "modifications", "description", "unpairedMsa", "unpairedMsaPath", "pairedMsa",
     "pairedMsaPath", "templates", "glycans", "useStructureTemplate", "maxTemplateDate",
 )  # fmt: skip
-_LIGAND_KEYS = ("id", "count", "ccdCodes", "smiles", "ligand", "ion", "description")
+LIGAND_KEYS = ("id", "count", "ccdCodes", "smiles", "ligand", "ion", "description")
 _TEMPLATE_KEYS = ("mmcif", "mmcifPath", "queryIndices", "templateIndices")
 _MAX_COPIES = 10_000
 
@@ -227,7 +227,7 @@ def _positions(mapping: MappingWithLines, key: str, path: str) -> tuple[int, ...
 
 def _ligand(kind: str, entity: MappingWithLines, free_names: Iterator[str], path: str) -> Ligand:
     """Return a ligand or an ion."""
-    check_keys(entity, _LIGAND_KEYS, path)
+    check_keys(entity, LIGAND_KEYS, path)
     given = [key for key in ("ccdCodes", "smiles", "ligand", "ion") if entity.get(key)]
     if len(given) != 1:
         expected = "'ion'" if kind == "ion" else "'ccdCodes' or 'smiles'"

@@ -34,7 +34,7 @@ _UNSUPPORTED = {"properties": "properties such as affinity"}
 _TEMPLATE_KEYS = ("cif", "pdb", "chain_id", "template_id", "force", "threshold")
 _POLYMERS = {"protein": MoleculeKind.PROTEIN, "rna": MoleculeKind.RNA, "dna": MoleculeKind.DNA}
 POLYMER_KEYS = ("id", "sequence", "msa", "modifications", "cyclic")
-_LIGAND_KEYS = ("id", "ccd", "smiles")
+LIGAND_KEYS = ("id", "ccd", "smiles")
 _TRUE = ("true", "True", "TRUE", "yes", "on")
 
 
@@ -110,7 +110,7 @@ def _entity(kind: str, entity: MappingWithLines, path: str) -> Entity:
         return _polymer(_POLYMERS[kind], entity, path)
     if kind != "ligand":
         raise InputError(f"unknown kind of chain {kind!r}", path, entity.line)
-    check_keys(entity, _LIGAND_KEYS, path)
+    check_keys(entity, LIGAND_KEYS, path)
     if ("ccd" in entity) == ("smiles" in entity):
         reason = "both 'ccd' and 'smiles' are given" if "ccd" in entity else "no 'ccd' or 'smiles'"
         raise InputError(reason, path, entity.line)

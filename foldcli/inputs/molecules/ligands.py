@@ -17,6 +17,7 @@ from foldcli.inputs.failures import Failures
 from foldcli.inputs.json_with_lines import decode_utf8
 from foldcli.inputs.molecules.fields import Refuse
 from foldcli.inputs.molecules.read import name_jobs
+from foldcli.inputs.queries import warn_queries
 from foldcli.inputs.tables import make_identifier
 from model.chains import iterate_chain_names
 from msa.base.errors import InputError
@@ -58,7 +59,10 @@ def read_ligands(path: str | os.PathLike[str], failures: Failures) -> list[tuple
     refuse = partial(failures.add, name)
     is_sdf = _SDF_END.search(text) or _SDF_COUNTS.search(text[:100_000])
     found = list(_sdf_ligands(text, name, refuse) if is_sdf else _table_ligands(text, name, refuse))
-    ids = unique_names([identifier for identifier, _ in found])
+    given = [identifier for identifier, _ in found]
+    ids = unique_names(given)
+    renamings = [f"{old} → {new}" for old, new in zip(given, ids, strict=True) if new != old]
+    warn_queries("renamed, because an earlier ligand has the same id", renamings, "ligand")
     return [(identifier, ligand) for identifier, (_, ligand) in zip(ids, found, strict=True)]
 
 

@@ -4,13 +4,12 @@ A mark in the kernels' cache says that all kernels of a network are compiled for
 start no process.
 """
 
-import contextlib
-import json
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from concurrent.futures import Future
+from dataclasses import asdict, replace
 from functools import cache
 from hashlib import sha256
 from importlib import metadata
@@ -26,8 +25,8 @@ from foldcli.progress import CompilationProgress
 from foldcli.version import VERSION
 from model.alphafold2.modules.config import ModelConfig
 from model.planning.kernel_request import CompilationStatus, KernelRequest
-from msa.base.child_process import main_command
 from msa.base.errors import MissingError
+from msa.base.services.service import Service, ServiceEnded
 from msa.gpu.device.devices import name_and_capability
 from msa.gpu.worker.kernel_compiler import KernelCompiler
 
@@ -46,13 +45,6 @@ _MARK = "compiled"
 ReportProgress = Callable[[int, int], None]
 
 
-def _start_process() -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        main_command("model.planning.kernel_process"),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-
 class KernelCompilation:
     """A compilation that goes on in processes.
 
@@ -60,50 +52,51 @@ class KernelCompilation:
         request: kernels to compile.
         marks: files that are written when all of them are compiled.
         progress: called, in a thread, with the kernels that are done and those found so far.
+
+    Attributes:
+        service: the process; see `Compiler`.
+        status: the state of the compilation.
     """
 
     def __init__(self, request: KernelRequest, marks: Sequence[Path], progress: ReportProgress) -> None:
         self.status = CompilationStatus()
-        self._marks, self._progress = marks, progress
-        self._process = _start_process()
-        assert self._process.stdin is not None
-        # if the process has ended, `_read_status` finds the reason
-        with contextlib.suppress(BrokenPipeError), self._process.stdin as requests:
-            requests.write(f"{request.to_json()}\n")
-        self._thread = threading.Thread(target=self._read_status, daemon=True)
-        self._thread.start()
+        self._marks, self._progress, self._has_ended = marks, progress, threading.Event()
+        progress(0, 1)
+        self.service = Service(
+            "model.planning.kernel_process:Compiler", on_progress=self._update, output=subprocess.DEVNULL
+        )
+        self.service.request("compile", request).add_done_callback(self._finish)
 
     def wait(self) -> CompilationStatus:
         """Wait until all kernels are compiled; after an error, launches compile what is missing."""
-        while self._thread.is_alive():
-            before = self.status
-            self._thread.join(_MAX_SILENCE)
-            if self._thread.is_alive() and self.status == before:
+        before = None
+        while not self._has_ended.wait(_MAX_SILENCE):
+            if self.status == before:
                 logger.warning(
                     "kernels are compiled at their first use, because the compiler does not answer"
                 )
-                self._process.kill()
-                self._thread.join()
+                self.service.kill()
+            before = self.status
         return self.status
 
-    def _read_status(self) -> None:
-        process = self._process
-        assert process.stdout is not None and process.stderr is not None
-        self._progress(0, 1)
-        for line in process.stdout:
-            self.status = CompilationStatus(**json.loads(line))
-            self._progress(self.status.done, self.status.total)
-        messages = process.stderr.read().strip().splitlines()
-        if process.wait() and not self.status.error:
-            reason = messages[-1] if messages else f"exit code {process.returncode}"
-            self.status = CompilationStatus(self.status.done, self.status.total, self.status.compiled, reason)
+    def _update(self, status: CompilationStatus) -> None:
+        self.status = status
+        self._progress(status.done, status.total)
+
+    def _finish(self, done: "Future[None]") -> None:
+        error = done.exception()
+        if error is not None and not self.status.error:
+            text = str(error) if isinstance(error, ServiceEnded) else f"{type(error).__name__}: {error}"
+            self.status = replace(self.status, error=text.partition("\n")[0])
         if self.status.error:
             logger.debug("kernels could not be compiled ahead: %s", self.status.error)
-            return
-        log_time_since_start("the kernels of the network are compiled")
-        for mark in self._marks:
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
+        else:
+            log_time_since_start("the kernels of the network are compiled")
+            for mark in self._marks:
+                mark.parent.mkdir(parents=True, exist_ok=True)
+                mark.touch()
+        self._has_ended.set()
+        self.service.close()
 
 
 def compile_for_run(

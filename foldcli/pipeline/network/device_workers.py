@@ -6,178 +6,40 @@ of one job runs on its device, it launches the first pass of the next one.
 Targets that do not fit into the memory of one device are predicted at the end by all of them together.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import distributed
 
-from foldcli.families.registry import family_of
 from foldcli.families.settings import Job, NetworkOptions
 from foldcli.logs import logger
-from foldcli.outputs.done import StageCost
 from foldcli.pipeline.network.device import NetworkMemory, choose_device
-from foldcli.pipeline.network.predictor import PredictedSample, Predictor, RankPredictor
+from foldcli.pipeline.network.job_runners import JobResult, JobStarter, size_of
+from foldcli.pipeline.network.predictor import Predictor, RankPredictor
 from foldcli.pipeline.network.preloading import take_parameters
-from foldcli.pipeline.processes.background import run_concurrently, run_in_background
+from foldcli.pipeline.processes.background import run_in_background
 from foldcli.pipeline.processes.shared_arrays import SharedArrays
-from foldcli.pipeline.processes.worker_pool import Call, CallInterrupted, Unfinished, WorkerPool
-from foldcli.pipeline.targets.target import TargetRun, measure_stage
-from foldcli.progress import Progress, RunProgress
+from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
+from foldcli.pipeline.targets.target import TargetRun
+from foldcli.progress import RunProgress
 from model.errors import OutOfMemory
 from model.parallel.communication import RankGroup
 from model.parallel.rank_assignment import RankAssignment
 from model.parallel.session import open_group
+from msa.base.services.pool import CALLS
+from msa.base.services.service import Service, close_all
 
 # a worker that ends so often is not started again
 _MAX_ENDS = 2
 # seconds in which several processes that predict together notice that one of them has failed
 _BLAME_SECONDS = 2.0
 _HOST = "127.0.0.1"
-
-
-@dataclass(frozen=True, eq=False)
-class JobResult:
-    """The result of one job.
-
-    Args:
-        models: the job's models, one for each of its tags.
-        cost: time and memory of the process that made it.
-        facts: facts about the device for done.json.
-        passes: number of passes that were counted; see `JobSettings.num_passes`.
-    """
-
-    models: tuple[PredictedSample, ...]
-    cost: StageCost
-    facts: dict[str, str | int]
-    passes: int
-
-
-class JobRunner(Protocol):
-    """Runs the jobs of targets, one after the other."""
-
-    @property
-    def usable(self) -> bool:
-        """False if no further jobs can be run."""
-        ...
-
-    @property
-    def postpones(self) -> bool:
-        """True if targets that do not fit into memory are run by several devices later."""
-        ...
-
-    def start(
-        self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
-    ) -> Callable[[], JobResult]:
-        """Start one job of a target.
-
-        Args:
-            target: the target.
-            job: the job.
-            sample: see `Family.sample`.
-            progress: shows the passes.
-
-        Returns:
-            A function that waits for the result and returns it; any thread may call it, once.
-        """
-        ...
-
-
-def _size_of(target: TargetRun, job: Job) -> str:
-    """Return the size of a target in words."""
-    return f"{target.facts['residues']} {family_of(job.source).size_unit}"
-
-
-class JobStarter:
-    """Starts jobs with a predictor of this process; a job may be started before the last one is collected.
-
-    Args:
-        predictor: runs the jobs.
-    """
-
-    def __init__(self, predictor: Predictor) -> None:
-        self.predictor = predictor
-        self._last_end = 0.0
-
-    def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Callable[[], JobResult]:
-        """Start one job; see `Predictor.start`.
-
-        Raises:
-            OutOfMemory: the target does not fit into memory.
-        """
-        predictor, passes = self.predictor, 0
-
-        def count(done: int, total: int | None) -> None:
-            nonlocal passes
-            passes = done
-            progress(done, total)
-
-        predictor.memory.reset_peak()
-        try:
-            measured = measure_stage(family_of(job.source).stage)
-            collect = predictor.start(name, job, sample, count)
-            facts = predictor.memory.facts()
-        except torch.OutOfMemoryError as error:
-            # only the text: the error's traceback would keep tensors
-            message = str(error)
-        else:
-            return lambda: self._finish(JobResult(collect(), measured(), facts, passes))
-        raise OutOfMemory(predictor.memory.describe_shortage(message))
-
-    def _finish(self, result: JobResult) -> JobResult:
-        # the device worked on the job before until `_last_end`
-        end = time.perf_counter()
-        cost = replace(result.cost, seconds=min(result.cost.seconds, end - self._last_end))
-        self._last_end = end
-        return replace(result, cost=cost)
-
-
-class LocalRunner:
-    """The predictor of this process.
-
-    Args:
-        predictor: runs the jobs.
-    """
-
-    postpones = False
-
-    def __init__(self, predictor: Predictor) -> None:
-        self._starter = JobStarter(predictor)
-        self._failed = False
-
-    @property
-    def usable(self) -> bool:
-        """False if this process has lost its GPU."""
-        # looked for only after an error, because it waits for the GPU
-        return not self._failed or self._starter.predictor.memory.is_usable()
-
-    def start(
-        self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
-    ) -> Callable[[], JobResult]:
-        """Start one job of a target; see `JobRunner`."""
-        passes = progress.begin_job(target.name, _size_of(target, job), job.tag)
-        with self._noticing_errors():
-            collect = self._starter.start(target.name, job, sample, passes)
-
-        def finish() -> JobResult:
-            with self._noticing_errors():
-                return collect()
-
-        return finish
-
-    @contextmanager
-    def _noticing_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception:
-            self._failed = True
-            raise
 
 
 @dataclass(frozen=True)
@@ -262,15 +124,25 @@ def worker_settings(
     )
 
 
+class _Worker:
+    """The jobs of a worker process, whose networks stay loaded."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.starter = JobStarter(settings.open())
+        self.results = ThreadPoolExecutor(1)
+        # the result of the job that was started last
+        self.result: Future[JobResult | None] | None = None
+
+
 @cache
-def _starter(settings: WorkerSettings) -> JobStarter:
-    """Return the predictor of this worker process, whose networks stay loaded."""
-    return JobStarter(settings.open())
+def _worker(settings: WorkerSettings) -> _Worker:
+    """Return the jobs of this worker process."""
+    return _Worker(settings)
 
 
 def _warm_up(settings: WorkerSettings) -> None:
     """Load the network of the first job in a worker process, and begin to prepare its GPU."""
-    predictor = _starter(settings).predictor
+    predictor = _worker(settings).starter.predictor
     source = predictor.sources[0]
     predictor.network(source)
     predictor.warm_up(source)
@@ -290,20 +162,26 @@ def _noticing_lost_gpu(settings: WorkerSettings) -> Iterator[None]:
         raise GpuLost(str(error).partition("\n")[0]) from error
 
 
-def _start_task(task: tuple[WorkerSettings, str, Job, Any]) -> Unfinished[JobResult | None]:
-    """Start one job in a worker process; of several that predict together, the first returns the result."""
-    settings, name, job, sample = task
+def _start_job(settings: WorkerSettings, name: str, job: Job, sample: Any) -> None:
+    """Start one job in a worker process."""
     if isinstance(sample, SharedArrays):
         sample = sample.load()
     with _noticing_lost_gpu(settings):
-        collect = _starter(settings).start(name, job, sample, lambda done, total: None)
+        worker = _worker(settings)
+        worker.result = None
+        collect = worker.starter.start(name, job, sample, lambda done, total: None)
 
     def finish() -> JobResult | None:
         with _noticing_lost_gpu(settings):
             result = collect()
         return result if settings.assignment is None or settings.assignment.rank == 0 else None
 
-    return Unfinished(finish)
+    worker.result = worker.results.submit(finish)
+
+
+def _job_result(settings: WorkerSettings) -> "Future[JobResult | None] | None":
+    """Return the result of the job that was started last; of several processes, the first returns it."""
+    return _worker(settings).result
 
 
 class JobInterrupted(Exception):
@@ -323,7 +201,7 @@ class DeviceWorker:
         settings: those of each process.
         prepare: called before the processes use the network's kernels.
         postpones: leave targets that are not expected to fit to more devices.
-        pools: a pool with one process for each of `settings`, if they have been started already.
+        services: a service for each of `settings`, if they have been started already.
 
     Attributes:
         postpones: as given.
@@ -334,20 +212,22 @@ class DeviceWorker:
         settings: Sequence[WorkerSettings],
         prepare: Callable[[], None] = lambda: None,
         postpones: bool = False,
-        pools: Sequence[WorkerPool] = (),
+        services: Sequence[Service] = (),
     ) -> None:
         self._settings = [replace(each, strict=postpones) for each in settings]
         self._prepare, self.postpones = prepare, postpones
         self._devices = ", ".join(each.device for each in settings)
         self._ends, self._terminated = 0, False
+        # number of jobs that were started
+        self._jobs = 0
         # two threads handle errors: the one that starts jobs, and the one that collects results
         self._lock = Lock()
-        self._start(pools)
-        self._warm_up = run_in_background(self._submit_warm_up)
+        self._start(services)
+        self._warm_up = run_in_background(self._request_warm_up)
 
-    def _start(self, pools: Sequence[WorkerPool] = ()) -> None:
-        """Use these processes, or new ones, which start with their first job."""
-        self._pools = list(pools) or [WorkerPool(1) for _ in self._settings]
+    def _start(self, services: Sequence[Service] = ()) -> None:
+        """Use these processes, or start new ones."""
+        self._services = list(services) or [Service(CALLS, **WORKER_OPTIONS) for _ in self._settings]
         if (size := len(self._settings)) > 1:
             self._store = distributed.TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
             assignments = (
@@ -358,12 +238,12 @@ class DeviceWorker:
                 for each, assignment in zip(self._settings, assignments, strict=True)
             ]
 
-    def _submit_warm_up(self) -> None:
+    def _request_warm_up(self) -> None:
         """Make a single process prepare its device; several run each pass together."""
         self._prepare()
         if len(self._settings) == 1:
             # errors are ignored here; the first job reports them
-            self._pools[0].submit(_warm_up, self._settings[0])
+            self._services[0].request("call", _warm_up, self._settings[0])
 
     @property
     def usable(self) -> bool:
@@ -384,49 +264,57 @@ class DeviceWorker:
         """
         self._prepare()
         wait([self._warm_up])
-        progress.show(f"{target.name} ({_size_of(target, job)}): {job.tag}, {self._devices}")
+        progress.show(f"{target.name} ({size_of(target, job)}): {job.tag}, {self._devices}")
         with self._lock:
-            pools = self._pools
-            calls: list[Call[Any]] = [
-                pool.call(_start_task, (settings, target.name, job, sample))
-                for pool, settings in zip(pools, self._settings, strict=True)
-            ]
-        results = [call.result for call in calls]
-        self._wait(pools, [calls[0].started] if len(calls) == 1 else results)
+            self._jobs += 1
+            number, services = self._jobs, self._services
+            started: dict[Future[Any], str] = {}
+            results: dict[Future[Any], str] = {}
+            for service, settings in zip(services, self._settings, strict=True):
+                starting = service.request("call", _start_job, settings, target.name, job, sample)
+                started[starting] = settings.device
+                results[service.request("call", _job_result, settings)] = settings.device
+        self._wait(number, services, started if len(started) == 1 else started | results)
 
         def collect() -> JobResult:
-            self._wait(pools, results)
-            result = results[0].result()
+            self._wait(number, services, results)
+            result = next(iter(results)).result()
             assert result is not None
             progress.add_passes(target.name, result.passes)
             return result
 
         return collect
 
-    def _wait(self, pools: list[WorkerPool], futures: "Sequence[Future[Any]]") -> None:
-        """Wait for calls in these processes; raise the error of the one that has failed first."""
-        if not any(future.exception() for future in wait(futures, return_when=FIRST_EXCEPTION).done):
+    def _wait(self, number: int, services: list[Service], answers: "dict[Future[Any], str]") -> None:
+        """Wait for answers; raise the error of the process that has failed first.
+
+        Args:
+            number: number of the job.
+            services: the processes.
+            answers: those of the processes, with their devices.
+        """
+        if not any(answer.exception() for answer in wait(answers, return_when=FIRST_EXCEPTION).done):
             return
         # the end of one process is an error in the others, which may be the first to notice
-        failed = wait(futures, timeout=_BLAME_SECONDS if len(futures) > 1 else None).done
-        devices = dict(zip(futures, (each.device for each in self._settings), strict=True))
-        errors = [(future.exception(), devices[future]) for future in futures if future in failed]
+        failed = wait(answers, timeout=_BLAME_SECONDS if len(services) > 1 else None).done
+        errors = [(answer.exception(), device) for answer, device in answers.items() if answer in failed]
         kinds = (ChildProcessError, GpuLost, OutOfMemory, Exception)
         error, device = next((e, d) for kind in kinds for e, d in errors if isinstance(e, kind))
         assert error is not None
         with self._lock:
-            self._handle_error(error, device, pools)
+            self._handle_error(number, services, error, device)
 
-    def _handle_error(self, error: BaseException, device: str, pools: list[WorkerPool]) -> None:
+    def _handle_error(self, number: int, services: list[Service], error: BaseException, device: str) -> None:
         """Raise the error of a job in these processes, after replacing them if necessary."""
         if self._terminated:
             raise error
-        ended, replaced = isinstance(error, ChildProcessError | GpuLost), pools is not self._pools
-        if isinstance(error, CallInterrupted) or (ended and replaced):
+        ended, replaced = isinstance(error, ChildProcessError | GpuLost), services is not self._services
+        # a process that has ended was working on the job that it started last
+        is_last = number == self._jobs or isinstance(error, GpuLost)
+        if ended and (replaced or not is_last):
             raise JobInterrupted(f"the worker of {device} has ended because of another job: {error}")
-        if (len(pools) > 1 or isinstance(error, GpuLost)) and not replaced:
+        if (len(services) > 1 or ended) and not replaced:
             # others still wait for a process that has failed
-            self._terminate_pools()
             self.close()
             self._start()
         if not ended:
@@ -440,12 +328,8 @@ class DeviceWorker:
     def terminate(self) -> None:
         """End the processes at once; the jobs that they are working on fail."""
         self._terminated = True
-        self._terminate_pools()
-
-    def _terminate_pools(self) -> None:
-        wait(run_concurrently([pool.terminate for pool in self._pools], len(self._pools)))
+        self.close()
 
     def close(self) -> None:
-        """End the processes, which must be idle."""
-        for pool in self._pools:
-            pool.close()
+        """End the processes."""
+        close_all(self._services)

@@ -4,20 +4,21 @@ They import torch, open their GPUs and read the parameters while rank 0 does the
 functions here, so that this module itself does not import torch.
 """
 
-import multiprocessing
-import os
-import threading
 from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
 
 from foldcli.errors import describe, exit_code_of
 from foldcli.families.settings import NetworkOptions
 from foldcli.logs import configure, logger
 from foldcli.pipeline.network.preloading import start_worker
-from foldcli.process_state import set_up_worker_process
+from foldcli.process_state import ONE_THREAD
 from model.parallel.rank_assignment import RankAssignment
+from msa.base.services.service import Service, ServiceEnded
 from msa.gpu.device.hardware import gpu_numbers
+
+T = TypeVar("T")
 
 
 class RankProcesses:
@@ -30,52 +31,40 @@ class RankProcesses:
     """
 
     def __init__(self, options: NetworkOptions, threads: int, source: Any) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._processes, self._ports = [], list[Connection]()
-        for rank in range(1, options.gpus_per_target):
-            receiver, sender = context.Pipe(duplex=False)
-            arguments = os.getpid(), options, threads, rank, source, receiver, logger.level
-            process = context.Process(target=_serve_spawned, args=arguments, daemon=True)
-            process.start()
-            receiver.close()
-            self._processes.append(process)
-            self._ports.append(sender)
-        self._ending = threading.Event()
+        # they write their messages themselves, because rank 0 may end at once
+        self.services = [
+            Service(f"{__name__}:RankHandler", options, threads, rank, logger.level, environment=ONE_THREAD)
+            for rank in range(1, options.gpus_per_target)
+        ]
+        for service in self.services:
+            service.request("prepare", source)
+        self._ending = False
 
-    def join(self, port: int, on_end: Callable[[int, int | None], None]) -> None:
+    def join(self, port: int, on_end: Callable[[int, int], None]) -> None:
         """Let the processes connect to rank 0.
 
         Args:
             port: port of rank 0's store.
-            on_end: called in a thread with the rank and the exit code of processes that end unexpectedly.
+            on_end: called with the rank and the exit code of processes that end unexpectedly.
         """
-        for connection in self._ports:
-            try:
-                connection.send(port)
-            except OSError:
-                # the process has ended, which the thread notices
-                continue
-        threading.Thread(target=self._watch, args=(on_end,), name="ranks", daemon=True).start()
+        for rank, service in enumerate(self.services, 1):
+            served = service.request("serve", port)
+            served.add_done_callback(partial(self._report_end, on_end, rank))
 
     def expect_end(self) -> None:
         """Regard the end of a process as normal from now on."""
-        self._ending.set()
+        self._ending = True
 
     def kill(self) -> None:
         """End the processes at once."""
         self.expect_end()
-        for process in self._processes:
-            process.kill()
-            process.join()
+        for service in self.services:
+            service.kill()
 
-    def _watch(self, on_end: Callable[[int, int | None], None]) -> None:
-        ended = wait([process.sentinel for process in self._processes])
-        if self._ending.is_set():
-            return
-        for rank, process in enumerate(self._processes, 1):
-            if process.sentinel in ended:
-                process.join()
-                on_end(rank, process.exitcode)
+    def _report_end(self, on_end: Callable[[int, int], None], rank: int, served: "Future[None]") -> None:
+        error = served.exception()
+        if not self._ending and isinstance(error, ServiceEnded):
+            on_end(rank, error.exit_code)
 
 
 def assignment_on_this_host(ranks: int, rank: int, port: int) -> RankAssignment:
@@ -89,33 +78,43 @@ def assignment_on_this_host(ranks: int, rank: int, port: int) -> RankAssignment:
     return RankAssignment(rank, ranks, rank, ranks, "127.0.0.1", port)
 
 
-def _serve_spawned(
-    parent: int,
-    options: NetworkOptions,
-    threads: int,
-    rank: int,
-    source: Any,
-    port: Connection,
-    log_level: int,
-) -> None:
-    """Run one of the other ranks of this host in a process of its own."""
-    set_up_worker_process(parent, lambda number, frame: os._exit(128 + number))
-    configure()
-    logger.setLevel(log_level)
-    try:
-        start_worker(_gpu_of(rank, options.device), source)
+class RankHandler:
+    """One of the other ranks of this host; its methods end the process at an error.
+
+    Args:
+        report: not used.
+        options: options of the network.
+        threads: CPU threads of all ranks on this host.
+        rank: index of the process.
+        log_level: lowest level of its messages.
+    """
+
+    def __init__(
+        self, report: Callable[..., None], options: NetworkOptions, threads: int, rank: int, log_level: int
+    ) -> None:
+        configure()
+        logger.setLevel(log_level)
+        self._options, self._threads, self._rank = options, threads, rank
+
+    def prepare(self, source: Any) -> None:
+        """Import torch, and begin to open the GPU and to read the parameters."""
+        _end_at_error(lambda: start_worker(_gpu_of(self._rank, self._options.device), source))
+
+    def serve(self, port: int) -> None:
+        """Run jobs until rank 0 ends, and end the process."""
         from foldcli.pipeline.network.rank_server import serve_rank
 
-        try:
-            assignment = assignment_on_this_host(options.gpus_per_target, rank, port.recv())
-        except EOFError:
-            # rank 0 has failed before it sent its port
-            os._exit(0)
-        code = serve_rank(options, threads, assignment)
+        assignment = assignment_on_this_host(self._options.gpus_per_target, self._rank, port)
+        raise SystemExit(_end_at_error(lambda: serve_rank(self._options, self._threads, assignment)))
+
+
+def _end_at_error(work: Callable[[], T]) -> T:
+    """Return a result; report an error and end the process."""
+    try:
+        return work()
     except Exception as error:
         logger.error("%s", describe(error))
-        code = exit_code_of(error)
-    os._exit(code)
+        raise SystemExit(int(exit_code_of(error))) from None
 
 
 def _gpu_of(rank: int, device: str) -> str:

@@ -32,7 +32,6 @@ from foldcli.pipeline.network.rank_server import (
     join_ranks,
 )
 from foldcli.pipeline.network.start import Startup
-from foldcli.pipeline.processes.worker_pool import exit_reason
 from model.alphafold2.recycling import RecyclingSettings
 from model.errors import RankMismatch
 from model.parallel.rank_assignment import RankAssignment
@@ -44,6 +43,7 @@ from model.parallel.session import (
 from model.planning.memory_plan import CPU_CHUNK_ELEMENTS
 from model.prediction import Prediction
 from msa.base.errors import MissingError
+from msa.base.services.service import exit_reason
 
 
 class RankedPredictor(RankPredictor):
@@ -189,7 +189,7 @@ def create_ranked_predictor(
     return RankedPredictor(startup, settings, memory, session, processes)
 
 
-def _end_run_without(rank: int, exit_code: int | None) -> None:
+def _end_run_without(rank: int, exit_code: int) -> None:
     """End this process because that of a rank on this host has ended."""
     # a rank with this exit code has reported the reason itself
     if exit_code != ExitCode.SOME_FAILED:

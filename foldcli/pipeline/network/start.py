@@ -28,9 +28,11 @@ from foldcli.pipeline.network.preloading import start_preloading, start_worker
 from foldcli.pipeline.network.rank_processes import RankProcesses
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses, prepare_features
 from foldcli.pipeline.processes.background import run_in_background
-from foldcli.pipeline.processes.worker_pool import WorkerPool
+from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
 from foldcli.process_state import set_triton_cache_folder
 from model.parallel.rank_assignment import RankAssignment
+from msa.base.services.pool import CALLS
+from msa.base.services.service import Service
 from msa.gpu.device.hardware import gpu_numbers
 from msa.gpu.device.process_state import without_collection
 
@@ -44,7 +46,7 @@ class Startup:
         arrays: future arrays of the first source's file; None if no task reads them.
         preload: whether predictions in this process follow.
         compilation: future compilation of the kernels; None if there is none.
-        worker_pools: pools with a process each, in the order of the devices, in which workers will predict.
+        worker_services: processes in which workers will predict, in the order of the devices.
         rank_processes: the other ranks of this host; None if there are none.
         sampling: processes that sample the features of all predictions; None to sample in this process.
     """
@@ -53,7 +55,7 @@ class Startup:
     arrays: "Future[Any] | None" = None
     preload: bool = True
     compilation: "Future[KernelCompilation | None] | None" = None
-    worker_pools: tuple[WorkerPool, ...] = ()
+    worker_services: tuple[Service, ...] = ()
     rank_processes: RankProcesses | None = None
     sampling: SamplingProcesses | None = None
 
@@ -142,29 +144,28 @@ def start(
     sources, preload = family.sources(options, kinds), preload and family.has_network
     set_triton_cache_folder()
     compilation = start_compilation(options, sources) if preload else None
-    pools = _start_workers(processes.worker_devices, sources[0]) if preload else ()
+    workers = _start_workers(processes.worker_devices, sources[0]) if preload else ()
     sampling = None
     if processes.sampling and any(family_of(source).samples_elsewhere for source in sources):
         sampling = SamplingProcesses(processes.sampling)
         sampling.start()
     threads = processes.rank_threads
     rank_processes = None if threads is None else RankProcesses(options, threads, sources[0])
-    preload = preload and not pools
+    preload = preload and not workers
     arrays = start_preloading(options.device, sources[0], reads_features) if preload else None
     with without_collection():
         import torch  # noqa: F401
     log_time_since_start("torch is imported")
-    return Startup(sources, arrays, preload, compilation, pools, rank_processes, sampling)
+    return Startup(sources, arrays, preload, compilation, workers, rank_processes, sampling)
 
 
-def _start_workers(devices: Sequence[str], source: Source) -> tuple[WorkerPool, ...]:
+def _start_workers(devices: Sequence[str], source: Source) -> tuple[Service, ...]:
     """Start a worker process for each device, and prepare this process to encode their features."""
-    pools = tuple(WorkerPool(1, partial(start_worker, device, source)) for device in devices)
-    for pool in pools:
-        pool.start()
-    if pools:
+    if devices:
         run_in_background(prepare_features)
-    return pools
+    return tuple(
+        Service(CALLS, partial(start_worker, device, source), **WORKER_OPTIONS) for device in devices
+    )
 
 
 def start_compilation(

@@ -4,11 +4,9 @@ A process that predicts would be slower, because it launches a GPU's kernels fro
 samples too slowly for several GPUs.
 """
 
-from concurrent.futures import wait
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
-from foldcli.pipeline.processes.background import run_concurrently
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 
 # imported by the calls: the command starts the processes before it has imported numpy and numba
@@ -36,36 +34,6 @@ def prepare_features() -> None:
     sample_features(features, SamplingSettings(max_seq=2, max_extra_seq=1), 1, 0)
 
 
-class SamplingProcess:
-    """A process that samples the random features of jobs."""
-
-    def __init__(self) -> None:
-        self._pool = WorkerPool(1, prepare_features)
-
-    def start(self) -> None:
-        """Start the process, unless it has been started."""
-        self._pool.start()
-
-    def sample(
-        self, features: "dict[str, np.ndarray]", settings: "SamplingSettings", num_samples: int, seed: int
-    ) -> Sample:
-        """Sample random features into memory that others can map; see `sampling.sample_features`.
-
-        Only one thread may call this.
-
-        Raises:
-            ChildProcessError: the process has ended; the next call starts another.
-        """
-        sample = self._pool.submit(_sample, (features, settings, num_samples, seed)).result()
-        if not isinstance(sample, dict):
-            sample.keep_open()
-        return sample
-
-    def terminate(self) -> None:
-        """End the process at once."""
-        self._pool.terminate()
-
-
 class SamplingProcesses:
     """Processes that sample random features, each for one thread at a time.
 
@@ -74,29 +42,38 @@ class SamplingProcesses:
     """
 
     def __init__(self, count: int) -> None:
-        self._processes = [SamplingProcess() for _ in range(count)]
-        self._free: SimpleQueue[SamplingProcess] = SimpleQueue()
-        for process in self._processes:
-            self._free.put(process)
+        self.pools = [WorkerPool(1, prepare_features) for _ in range(count)]
+        self._free: SimpleQueue[WorkerPool] = SimpleQueue()
+        for pool in self.pools:
+            self._free.put(pool)
 
     def start(self) -> None:
         """Start the processes, which takes them a while."""
-        for process in self._processes:
-            process.start()
+        for pool in self.pools:
+            pool.start()
 
     def sample(
         self, features: "dict[str, np.ndarray]", settings: "SamplingSettings", num_samples: int, seed: int
     ) -> Sample:
-        """Sample random features in a process that is free; see `SamplingProcess.sample`."""
-        process = self._free.get()
+        """Sample random features into memory that others can map; see `sampling.sample_features`.
+
+        Raises:
+            ChildProcessError: the process has ended; the next call starts another.
+        """
+        pool = self._free.get()
         try:
-            return process.sample(features, settings, num_samples, seed)
+            sample = pool.submit(_sample, (features, settings, num_samples, seed)).result()
+            if not isinstance(sample, dict):
+                # before the process frees it for its next call
+                sample.keep_open()
+            return sample
         finally:
-            self._free.put(process)
+            self._free.put(pool)
 
     def terminate(self) -> None:
         """End the processes at once; their calls fail."""
-        wait(run_concurrently([process.terminate for process in self._processes], len(self._processes)))
+        for pool in self.pools:
+            pool.terminate()
 
 
 def _sample(task: "tuple[dict[str, np.ndarray], SamplingSettings, int, int]") -> Sample:

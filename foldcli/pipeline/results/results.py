@@ -232,7 +232,7 @@ class ResultStage:
     Args:
         pool: the workers.
         num_workers: number of workers.
-        rank_by: see `PredictSettings.rank`.
+        rank_by: see `JobSettings.rank`.
         report: pages and plots to make.
         archive: whether to write NAME.result.zip.
         relaxation: relaxes the best models before their target is finished; None if none are to be relaxed.
@@ -318,9 +318,17 @@ class ResultStage:
     def finish(self, target: TargetRun, plan: TargetPlan) -> None:
         """Finish a target once its models, all of which have been added, are written."""
         task = FinishTask(
-            target.files, plan.fingerprint, plan.identity, self.rank_by, plan.models,
-            target.costs, target.warnings, target.facts, self.report, self.archive,
-        )  # fmt: skip
+            files=target.files,
+            fingerprint=plan.fingerprint,
+            settings=plan.identity,
+            rank_by=self.rank_by,
+            models=plan.models,
+            costs=target.costs,
+            warnings=target.warnings,
+            facts=target.facts,
+            report=self.report,
+            archive=self.archive,
+        )
         with self._lock:
             self._targets.setdefault(target.name, _TargetProgress()).task = task
         self._submit_if_complete(target)
@@ -351,10 +359,10 @@ class ResultStage:
                 return
             del self._targets[target.name]
         if not progress.failed:
-            self._relax(target, progress.task)
+            self._relax_or_finish(target, progress.task)
 
-    def _relax(self, target: TargetRun, task: FinishTask) -> None:
-        """Relax the best models that are not relaxed yet, then finish the target."""
+    def _relax_or_finish(self, target: TargetRun, task: FinishTask) -> None:
+        """Relax the best models that are not relaxed yet, if requested; then finish the target."""
         stage = self.relaxation
         try:
             best = [] if stage is None else task.rank()[: stage.num_models]

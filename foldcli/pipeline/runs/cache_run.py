@@ -27,6 +27,7 @@ from foldcli.pipeline.runs.dry_run import (
     print_plan,
 )
 from foldcli.pipeline.search.chains import ChainStore, search_complexes
+from foldcli.pipeline.search.joined import make_joined
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -179,7 +180,7 @@ class CacheRun:
                 unsearched.append((name, query))
         if not unsearched and not complexes:
             return
-        stage = SearchStage(self.database.make_joined(database), self.alignment, show_progress=False)
+        stage = SearchStage(make_joined(self.database, database), self.alignment, show_progress=False)
         with TargetLocks(Event()) as locks:
             results = chain(
                 stage.run(unsearched, store),

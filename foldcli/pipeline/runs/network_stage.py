@@ -9,7 +9,8 @@ from foldcli.families.registry import family_of
 from foldcli.families.settings import Job
 from foldcli.logs import logger
 from foldcli.outputs.model_files import PredictedModel
-from foldcli.pipeline.network.device_workers import JobInterrupted, JobResult, JobRunner
+from foldcli.pipeline.network.device_workers import JobInterrupted
+from foldcli.pipeline.network.job_runners import JobResult, JobRunner
 from foldcli.pipeline.processes.background import CallQueue
 from foldcli.pipeline.results.results import ResultStage
 from foldcli.pipeline.runs.jobs import TargetStep

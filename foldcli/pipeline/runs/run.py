@@ -36,7 +36,8 @@ from foldcli.options.common import available_cores
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.summary import RunSummary, remove_run_leftovers
-from foldcli.pipeline.network.device_workers import DeviceWorker, LocalRunner
+from foldcli.pipeline.network.device_workers import DeviceWorker
+from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.processes.background import run_ahead, run_in_background
 from foldcli.pipeline.processes.shared_arrays import SharedArrays, share_arrays
@@ -60,6 +61,7 @@ from foldcli.pipeline.search.stores import CacheStore, TargetStore
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import MissingError
+from msa.base.services.service import close_all
 from msa.gpu.device.process_state import short_switch_interval
 from msa.io.fasta import FastaRecord
 
@@ -168,8 +170,8 @@ class _Run:
             finally:
                 self._state.stop.set()
                 # the workers may have been started for targets that then failed
-                for pool in (self._pool, *self._settings.worker_pools):
-                    pool.terminate()
+                self._pool.terminate()
+                close_all(self._settings.worker_services)
                 if self._settings.sampling is not None:
                     self._settings.sampling.terminate()
 
@@ -223,9 +225,9 @@ class _Run:
             self._settings.device_groups()[: len(state.targets)],
             predictor.family.unshared is None,
         )
-        pools = iter(self._settings.worker_pools)
+        services = iter(self._settings.worker_services)
         workers = [
-            DeviceWorker(group, predictor.wait_for_kernels, can_join, list(islice(pools, len(group))))
+            DeviceWorker(group, predictor.wait_for_kernels, can_join, list(islice(services, len(group))))
             for group in groups
         ]
         # threads of this process hand the jobs to the workers

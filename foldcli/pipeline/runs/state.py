@@ -14,7 +14,6 @@ from foldcli.pipeline.network.device_workers import WorkerSettings
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.locks import TargetLocks
@@ -22,6 +21,7 @@ from foldcli.pipeline.targets.plan import TargetPlan, plan_target
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.targets.target import TargetRun
 from foldcli.progress import RunProgress
+from msa.base.services.service import Service
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RunSettings:
         database: description of the database of `search`, for the opening line.
         workers: settings of one worker per device, if there are several devices; if empty, `predictor` runs
             the jobs in this process.
-        worker_pools: pools that have started the workers' processes ahead, one for each of the first workers.
+        worker_services: processes of the first workers, started ahead.
         devices_per_target: number of devices that predict a target together.
         sampling: processes that sample features; None to sample in this process.
     """
@@ -52,7 +52,7 @@ class RunSettings:
     database: str | None = None
     workers: tuple[WorkerSettings, ...] = ()
     devices_per_target: int = 1
-    worker_pools: tuple[WorkerPool, ...] = ()
+    worker_services: tuple[Service, ...] = ()
     sampling: SamplingProcesses | None = None
 
     def device_groups(self) -> list[tuple[WorkerSettings, ...]]:

@@ -10,16 +10,16 @@ from msa.base.errors import InputError
 from msa.database.file_names import CLUSTERS, RESIDUES
 from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
 from msa.gpu.device.opening import open_in_background
-from msa.gpu.worker.process_start import start_ahead
+from msa.gpu.worker.process_start import GpuProcess
 
 # of about 300 proteins, whose search in this process takes as long as one in another with its start
 _MANY_QUERY_BYTES = 50_000
 
 
-def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> None:
+def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> GpuProcess | None:
     """Open the only GPU of a device: in this process, or in another if that is faster.
 
-    For many queries, a further process scores candidates (`msa.gpu.scoring_process`).
+    For many queries, a further process scores candidates (`msa.gpu.remote_worker`).
 
     Another is faster for a database that is streamed, and for many queries: it works while this process holds
     the interpreter's lock. For a few queries, its start would take longer than the search.
@@ -29,6 +29,9 @@ def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> None:
         device: value of `--device`.
         queries: paths of the queries.
 
+    Returns:
+        The process that opens the GPU, if it is another one.
+
     Raises:
         InputError: see `max_gpu_bytes`.
     """
@@ -36,9 +39,9 @@ def open_gpu_ahead(db: str, device: str, queries: Sequence[str] = ()) -> None:
     if device != "cpu" and len(numbers) == 1:
         has_many_queries = _total_bytes(queries) >= _MANY_QUERY_BYTES
         if (has_many_queries or _exceeds(Path(db), max_gpu_bytes())) and has_nvidia_hardware():
-            start_ahead(numbers[0], scores=has_many_queries)
-            return
+            return GpuProcess(numbers[0], scores=has_many_queries)
     open_in_background(device)
+    return None
 
 
 def _total_bytes(queries: Sequence[str]) -> int:

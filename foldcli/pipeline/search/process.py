@@ -7,50 +7,30 @@ GPU, and makes the texts of tables and alignments, which this process stores.
 Neither this module nor its imports need numpy.
 """
 
-import contextlib
-import subprocess
-import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from foldcli.logs import logger
+from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
 from foldcli.progress import Progress
-from msa.base.child_process import main_command, start_process
+from msa.base.services.service import Service
 from msa.database.file_names import MANIFEST
 from msa.gpu.device.hardware import gpu_numbers, has_nvidia_hardware
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts
     from foldcli.pipeline.search.searcher import LocalSearcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from msa.database.database import TargetDatabase
 
+T = TypeVar("T")
+
 # a process that is silent for so long hangs: it sends progress, and searches take seconds to minutes
 _MAX_SILENCE = 3600.0
 # seconds of silence after which a line says what is waited for
 _LONG_SILENCE = 60.0
-
-
-@dataclass(frozen=True)
-class Opening:
-    """The database and the device that the process opens, and the level of its messages.
-
-    Args:
-        db: folder of the database.
-        device: "cpu", or one GPU by its number.
-        gpu_share: largest share of the GPU's free memory to use.
-        log_level: lowest level of the messages to send back.
-    """
-
-    db: str
-    device: str
-    gpu_share: float
-    log_level: int
 
 
 def ignore(done: int, total: int | None) -> None:
@@ -74,23 +54,19 @@ def needs_process(device: str, predicts_here: bool, db: str) -> bool:
 
 
 class SearchProcess:
-    """A process that searches one database; used by one thread at a time. It ends with this process.
+    """A process that searches one database; used by one thread at a time. It ends with this object.
 
     Args:
         db: folder of the database.
         device: value of `--device`, one device.
-        gpu_share: see `Opening`.
+        gpu_share: largest share of the GPU's free memory to use.
     """
 
     def __init__(self, db: str, device: str, gpu_share: float) -> None:
-        started = start_process(main_command("foldcli.pipeline.search.worker"))
-        self._process, self._connection = started.process, started.connect()
-        self._close = weakref.finalize(self, _end, self._connection, self._process)
-        # answers that have not been read yet
-        self._unread = 0
         explicit = device if device == "cpu" else f"cuda:{gpu_numbers(device)[0]}"
-        with contextlib.suppress(OSError):
-            self._connection.send(Opening(db, explicit, gpu_share, logger.level))
+        entry = "foldcli.pipeline.search.worker:SearchHandler"
+        self.service = Service(entry, db, explicit, gpu_share, ended=_ended, **WORKER_OPTIONS)
+        self._opened = self.service.request("open")
 
     def open(
         self, database: "TargetDatabase", open_here: "Callable[[], LocalSearcher]"
@@ -102,12 +78,11 @@ class SearchProcess:
             open_here: opens it for searches in the calling process.
         """
         try:
-            kind, *answer = self._next_message()
-        except SearchProcessEnded as error:
-            kind, answer = "failed", [str(error)]
-        if kind == "opened" and answer == [database.manifest]:
-            return ProcessSearcher(database, self, open_here)
-        reason = answer[0] if kind == "failed" else "the database was replaced"
+            if _wait_for(self._opened.result) == database.manifest:
+                return ProcessSearcher(database, self, open_here)
+            reason = "the database was replaced"
+        except Exception as error:
+            reason = str(error)
         logger.debug("searching in the main process: %s", reason)
         self.close()
         return open_here()
@@ -121,73 +96,43 @@ class SearchProcess:
             SearchProcessEnded: the process has ended.
             Exception: the error of the search with the query after those that were yielded.
         """
-        self._skip_unread()
-        self._send(queries, settings)
-        for _ in queries:
-            yield self._receive(progress)
-        self._receive(progress)
+        stream = self.service.stream("search", list(queries), settings, progress=progress)
+        try:
+            while True:
+                try:
+                    texts = _wait_for(stream.next)
+                except StopIteration:
+                    return
+                yield texts
+        finally:
+            stream.close()
 
     def close(self) -> None:
         """End the process."""
-        self._close()
-
-    def _send(self, queries: Sequence[FastaRecord], settings: "AlignmentSettings") -> None:
-        try:
-            self._connection.send((list(queries), settings))
-        except OSError as error:
-            raise SearchProcessEnded(self._reason()) from error
-        self._unread += 1
-
-    def _receive(self, progress: Progress) -> Any:
-        """Return the next hits, or None at the end of a search; log messages on the way."""
-        while True:
-            kind, *answer = self._next_message()
-            if kind == "hits":
-                return answer[0]
-            if kind == "log":
-                level, text, fields = answer
-                logger.log(level, "%s", text, extra={"fields": fields} if fields else None)
-            elif kind == "progress":
-                progress(*answer)
-            else:
-                self._unread -= 1
-                if kind == "error":
-                    raise answer[0]
-                return None
-
-    def _next_message(self) -> Any:
-        """Wait for the next message.
-
-        Raises:
-            SearchProcessEnded: the process has ended, or hangs.
-        """
-        try:
-            if not self._connection.poll(_LONG_SILENCE):
-                logger.info("waiting for the process of the searches, up to %.0f minutes", _MAX_SILENCE / 60)
-                if not self._connection.poll(_MAX_SILENCE):
-                    raise SearchProcessEnded("the process of the searches does not answer")
-            return self._connection.recv()
-        except (EOFError, OSError) as error:
-            raise SearchProcessEnded(self._reason()) from error
-
-    def _skip_unread(self) -> None:
-        """Read the answers of searches whose hits nobody wants."""
-        while self._unread:
-            try:
-                self._receive(ignore)
-            except SearchProcessEnded:
-                raise
-            except Exception as error:
-                logger.debug("a search that is not needed failed: %s", error)
-
-    def _reason(self) -> str:
-        return f"the process of the searches has ended with exit code {self._process.wait()}"
+        self.service.kill()
 
 
-def _end(connection: "Connection", process: "subprocess.Popen[bytes]") -> None:
-    connection.close()
-    process.kill()
-    process.wait()
+def _ended(code: int) -> SearchProcessEnded:
+    return SearchProcessEnded(f"the process of the searches has ended with exit code {code}")
+
+
+def _wait_for(get: Callable[[float], T]) -> T:
+    """Wait for what the process sends next.
+
+    Args:
+        get: returns it, or raises TimeoutError after so many seconds of silence.
+
+    Raises:
+        SearchProcessEnded: the process has ended, or hangs.
+    """
+    try:
+        return get(_LONG_SILENCE)
+    except TimeoutError:
+        logger.info("waiting for the process of the searches, up to %.0f minutes", _MAX_SILENCE / 60)
+    try:
+        return get(_MAX_SILENCE)
+    except TimeoutError:
+        raise SearchProcessEnded("the process of the searches does not answer") from None
 
 
 class ProcessSearcher:

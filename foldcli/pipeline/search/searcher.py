@@ -1,11 +1,9 @@
 """Searches in this process: target databases and search engines named on the command line."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-
-import numpy as np
 
 from foldcli.logs import logger
 from foldcli.paths import cache_dir
@@ -17,20 +15,16 @@ from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST
 from msa.engines.engine import Engine, ProfileCallback
 from msa.engines.hits import Hits
-from msa.engines.query_profile import QueryProfile
 from msa.engines.settings import SearchSettings
+from msa.gpu.worker.process_start import GpuProcess
 from msa.io.fasta import FastaRecord
-from msa.profile.pssm import ProfileQuery
 from msa.search.engine_selection import EngineSettings, create_engine
 from msa.search.exact import exact_search
 from msa.search.part_search import ReadParts, search_part
 from msa.search.search import search_many
-from msa.search.split_search import PartHits, concatenate_hits
+from msa.search.split_search import PartHits
 
 T = TypeVar("T")
-
-# queries whose hits in the first of several databases are kept until the others have been searched
-_JOINED_QUERIES = 64
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,9 @@ class LocalSearcher:
         Raises:
             InputError: a query is too short, or a file of the database has changed since it was opened.
         """
-        results = search_many(queries, self.database, settings, self.engine, progress, on_profile)
+        results = search_many(
+            queries, self.database, settings, engine=self.engine, progress=progress, on_profile=on_profile
+        )
         yield from self._check_database(results)
 
     def search_part(
@@ -94,86 +90,6 @@ class LocalSearcher:
         if stages := self.engine.seconds:
             text = ", ".join(f"{stage} {seconds:.3f} s" for stage, seconds in stages.items())
             logger.debug("GPU stages so far: %s", text, extra={"fields": {"stages": stages}})
-
-
-@dataclass(frozen=True)
-class JoinedSearcher:
-    """Several databases; see `foldcli.pipeline.search.stage.Searcher`.
-
-    The iterations of a search use the first database. The profile of the last one then searches the others
-    once, and their hits follow those of the first database. E-values refer to the sequences of all.
-
-    Args:
-        searchers: the databases, each with the others as companions.
-    """
-
-    searchers: Sequence[LocalSearcher]
-
-    @property
-    def checksums(self) -> dict[str, str]:
-        """SHA-256 of the parts of all databases."""
-        return self.searchers[0].checksums
-
-    def search_many(
-        self,
-        queries: Sequence[FastaRecord],
-        settings: SearchSettings,
-        progress: Progress | None = None,
-        on_profile: ProfileCallback | None = None,
-    ) -> Iterator[tuple[FastaRecord, Hits]]:
-        """Yield each query with its hits in all databases, in order; see `msa.search.search`.
-
-        Raises:
-            InputError: a query is too short, or a file of a database has changed since it was opened.
-        """
-        sizes = [len(searcher.database) for searcher in self.searchers]
-        sizes[0] *= settings.num_iterations
-        total, before = sum(sizes) * len(queries), 0
-
-        def report(done: int, _: int | None) -> None:
-            if progress is not None:
-                progress(before + done, total)
-
-        for start in range(0, len(queries), _JOINED_QUERIES):
-            block = queries[start : start + _JOINED_QUERIES]
-            further: list[FastaRecord] = []
-
-            def keep(query: FastaRecord, profile: QueryProfile, of_family: bool) -> None:
-                further.append(_further_query(query, profile, of_family, settings))  # noqa: B023
-                if on_profile is not None:
-                    on_profile(query, profile, of_family)
-
-            found = [[hits] for _, hits in self.searchers[0].search_many(block, settings, report, keep)]
-            before += sizes[0] * len(block)
-            once = replace(settings, num_iterations=1)
-            for searcher, size in zip(self.searchers[1:], sizes[1:], strict=True):
-                results = searcher.search_many(further, once, report)
-                for hits, (_, more) in zip(found, results, strict=True):
-                    hits.append(more)
-                before += size * len(block)
-            for query, parts in zip(block, found, strict=True):
-                yield query, _join_hits(parts, [len(searcher.database) for searcher in self.searchers])
-
-
-def _further_query(
-    query: FastaRecord, profile: QueryProfile, of_family: bool, settings: SearchSettings
-) -> FastaRecord:
-    """Return what further databases are searched with: the last profile, or without iterations the query."""
-    if settings.num_iterations == 1:
-        return query
-    return ProfileQuery(query.header, query.sequence, profile.profile, "iterations", of_family)
-
-
-def _join_hits(parts: Sequence[Hits], sizes: Sequence[int]) -> Hits:
-    """Return the hits of several databases, one after the other; targets count from the first database on."""
-    starts = np.cumsum([0, *sizes[:-1]]).tolist()
-    hits = [
-        replace(part, targets=part.targets + start)
-        for part, start in zip(parts, starts, strict=True)
-        if len(part)
-    ]
-    joined = parts[0] if not hits else hits[0] if len(hits) == 1 else concatenate_hits(hits)
-    return replace(joined, capped=any(part.capped for part in parts))
 
 
 @dataclass(frozen=True)
@@ -216,11 +132,13 @@ class DatabaseSource:
         db: a database from `foldcli createdb`, or a FASTA file or an MMseqs2 database.
         device: value of `--device`.
         others: further databases, which are searched with the profiles of the search of the first.
+        started: see `open_search_engine`.
     """
 
     db: str
     device: str
     others: tuple[str, ...] = ()
+    started: GpuProcess | None = None
 
     def open_searcher(self) -> LocalSearcher:
         """Open the database and the search engine; first the engine if the database has to be converted.
@@ -232,7 +150,7 @@ class DatabaseSource:
         if self._is_database:
             return self.make_searcher(self.open())
         # a conversion may take long
-        engine = open_search_engine(self.device)
+        engine = open_search_engine(self.device, started=self.started)
         return LocalSearcher(self.open(), engine)
 
     def open(self) -> TargetDatabase:
@@ -300,30 +218,15 @@ class DatabaseSource:
         Raises:
             GpuUnavailable: the requested GPU cannot be used.
         """
-        return LocalSearcher(database, open_search_engine(self.device, gpu_share, database))
-
-    def open_joined(self) -> LocalSearcher | JoinedSearcher:
-        """Open all databases and their search engines; see `open_searcher`."""
-        return self.make_joined(self.open()) if self.others else self.open_searcher()
-
-    def make_joined(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher | JoinedSearcher:
-        """Open search engines for a database and its companions; arguments as for `make_searcher`."""
-        if not database.companions:
-            return self.make_searcher(database, gpu_share)
-        databases = (replace(database, companions=()), *database.companions)
-        share = gpu_share / len(databases)
-        return JoinedSearcher(
-            [
-                LocalSearcher(
-                    each.with_companions([other for other in databases if other is not each]),
-                    open_search_engine(self.device, share, each),
-                )
-                for each in databases
-            ]
-        )
+        return LocalSearcher(database, open_search_engine(self.device, gpu_share, database, self.started))
 
 
-def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetDatabase | None = None) -> Engine:
+def open_search_engine(
+    device: str,
+    gpu_share: float = 0.9,
+    database: TargetDatabase | None = None,
+    started: GpuProcess | None = None,
+) -> Engine:
     """Open the search engine for `--device`; "auto" is the first GPU that works, else the CPU.
 
     If "auto" finds a GPU that cannot be used, one log line gives the reason. $FOLDCLI_GPU_MEMORY, such as 2G,
@@ -333,6 +236,7 @@ def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetData
         device: value of `--device`.
         gpu_share: largest share of the GPU's free memory to use.
         database: the database that will be searched, if it is known.
+        started: the process that `open_gpu_ahead` has returned.
 
     Raises:
         GpuUnavailable: the requested GPU cannot be used.
@@ -340,8 +244,9 @@ def open_search_engine(device: str, gpu_share: float = 0.9, database: TargetData
     """
     settings = EngineSettings(device, cache_dir() / "kernels", gpu_share, max_gpu_bytes())
     targets = None if database is None else database.representative_arrays
-    engine = create_engine(settings, lambda line: logger.info("%s", line), CompilationProgress(), targets)
-    on_cpu = type(engine).__module__ == "msa.cpu.engine"  # importing it would load numba
-    if on_cpu and next(set_numba_cache_folder().glob("*/gapless.*.nbi"), None) is None:
+    engine = create_engine(
+        settings, lambda line: logger.info("%s", line), CompilationProgress(), targets, started
+    )
+    if not engine.drives_gpus and next(set_numba_cache_folder().glob("*/gapless.*.nbi"), None) is None:
         logger.info("compiling the search for this machine (once), which takes up to a minute")
     return engine

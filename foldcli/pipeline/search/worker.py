@@ -1,142 +1,76 @@
-"""The process that searches for a run; see `foldcli.pipeline.search.process`.
+"""The process that searches for a run; see `foldcli.pipeline.search.process`."""
 
-Requests are an `Opening`, and then queries with settings. Answers are tuples:
-
-    "opened", manifest          the database and the device can be searched
-    "failed", reason            they cannot, and the process ends
-    "hits", texts               of the next query
-    "end"                       of a search
-    "error", error              of the search with the next query, which ends the search
-    "progress", done, total     see `msa.search.search`
-    "log", level, text, fields  a message
-"""
-
-import logging
 import os
 import sys
 import time
-from contextlib import suppress
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from foldcli.logs import logger
-from foldcli.pipeline.processes.worker_pool import picklable
-from foldcli.pipeline.search.process import Opening
-from foldcli.process_state import set_up_worker_process
 from msa.gpu.device.hardware import gpu_numbers
 from msa.gpu.device.opening import allows_several_processes, open_in_background
 from msa.io.fasta import FastaRecord
 
 if TYPE_CHECKING:
+    from foldcli.pipeline.search.hit_texts import HitTexts
     from foldcli.pipeline.search.searcher import LocalSearcher
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+    from msa.database.manifest import DatabaseManifest
 
 # seconds between reports of the progress
 _REPORT_SECONDS = 0.2
 
 
-class _Answers(logging.Handler):
-    """Answers, which a thread sends; also a log handler that sends messages.
+class SearchHandler:
+    """Searches of one database.
 
     Args:
-        connection: to the process of the run.
+        report: reports progress.
+        db: folder of the database.
+        device: "cpu", or one GPU by its number.
+        gpu_share: largest share of the GPU's free memory to use.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__()
-        self._connection = connection
-        self._waiting: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
-        self._reported = 0.0
-        Thread(target=self._send_all, daemon=True).start()
+    def __init__(self, report: Callable[..., None], db: str, device: str, gpu_share: float) -> None:
+        # the process of the run reports errors and draws the progress
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+        self._report, self._reported = report, 0.0
+        self._db, self._device, self._gpu_share = db, device, gpu_share
+        self._searcher: LocalSearcher | None = None
 
-    def put(self, *answer: Any) -> None:
-        """Send an answer soon."""
-        self._waiting.put(answer)
+    def open(self) -> "DatabaseManifest":
+        """Open the database and the device; return the database's manifest.
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Send a log message."""
-        self.put("log", record.levelno, record.getMessage(), getattr(record, "fields", None))
-
-    def report(self, done: int, total: int | None) -> None:
-        """Send the progress of a search, unless it was sent just before."""
-        if (now := time.monotonic()) - self._reported >= _REPORT_SECONDS:
-            self._reported = now
-            self.put("progress", done, total)
-
-    def _send_all(self) -> None:
-        while True:
-            answer = self._waiting.get()
-            try:
-                self._connection.send(answer)
-            except OSError:
-                # `_read_requests` ends the process
-                return
-            # freed before the next one comes
-            del answer
-
-
-def main() -> None:
-    """Serve the socket whose file descriptor is the first argument, until its other end is closed."""
-    # schedulers send SIGTERM to all processes of a run; this one ends when the main process does
-    set_up_worker_process(os.getppid(), lambda number, frame: None)
-    # the process of the run reports errors and draws the progress
-    sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
-    connection = Connection(int(sys.argv[1]))
-    requests: SimpleQueue[Any] = SimpleQueue()
-    opening = connection.recv()
-    Thread(target=_read_requests, args=(connection, requests), daemon=True).start()
-    answers = _Answers(connection)
-    logger.handlers, logger.propagate = [logging.NullHandler()], False
-    searcher = _open(opening, answers)
-    logger.handlers = [answers]
-    logger.setLevel(opening.log_level)
-    while True:
-        queries, settings = requests.get()
-        if searcher is not None:
-            _search(searcher, queries, settings, answers)
-
-
-def _search(
-    searcher: "LocalSearcher", queries: list[FastaRecord], settings: "AlignmentSettings", answers: _Answers
-) -> None:
-    """Search, and answer with the hits of each query."""
-    from foldcli.pipeline.search.hit_texts import HitTexts
-
-    try:
-        for query, hits in searcher.search_many(queries, settings.search, answers.report):
-            answers.put("hits", HitTexts.of_hits(query, hits, settings))
-    except Exception as error:
-        answers.put("error", picklable(error))
-    else:
-        answers.put("end")
-
-
-def _read_requests(connection: Connection, requests: SimpleQueue[Any]) -> None:
-    """Read requests, and end the process when there can be no more, even in the middle of a search."""
-    with suppress(EOFError, OSError):
-        while True:
-            requests.put(connection.recv())
-    os._exit(0)
-
-
-def _open(opening: Opening, answers: _Answers) -> "LocalSearcher | None":
-    """Open the database and the device, and answer whether they can be searched."""
-    try:
-        if opening.device != "cpu":
-            if not allows_several_processes(gpu_numbers(opening.device)[0]):
-                answers.put("failed", "the GPU is in an exclusive mode")
-                return None
+        Raises:
+            Exception: they cannot be searched.
+        """
+        if self._device != "cpu":
+            if not allows_several_processes(gpu_numbers(self._device)[0]):
+                raise RuntimeError("the GPU is in an exclusive mode")
             # the driver creates a context while numpy is imported
-            open_in_background(opening.device)
+            open_in_background(self._device)
         from foldcli.pipeline.search.searcher import DatabaseSource
 
-        source = DatabaseSource(opening.db, opening.device)
-        searcher = source.make_searcher(source.open(), opening.gpu_share)
-    except Exception as error:
-        answers.put("failed", str(error))
-        return None
-    answers.put("opened", searcher.database.manifest)
-    return searcher
+        source = DatabaseSource(self._db, self._device)
+        # the process of the run opens the same database, with the same messages
+        logger.disabled = True
+        try:
+            self._searcher = source.make_searcher(source.open(), self._gpu_share)
+        finally:
+            logger.disabled = False
+        return self._searcher.database.manifest
+
+    def search(self, queries: list[FastaRecord], settings: "AlignmentSettings") -> "Iterator[HitTexts]":
+        """Search, and yield the texts of each query's hits."""
+        from foldcli.pipeline.search.hit_texts import HitTexts
+
+        assert self._searcher is not None
+        for query, hits in self._searcher.search_many(queries, settings.search, self.report):
+            yield HitTexts.of_hits(query, hits, settings)
+
+    def report(self, done: int, total: int | None) -> None:
+        """Report the progress of a search, unless that was done just before."""
+        if (now := time.monotonic()) - self._reported >= _REPORT_SECONDS:
+            self._reported = now
+            self._report(done, total)

@@ -36,8 +36,8 @@ class TargetPlan:
         fingerprint: fingerprint of `identity`.
         jobs: the requested jobs, in order, without those that --stop-at-score makes unnecessary according to
             the results so far.
-        stop_at_score: see `PredictSettings`.
-        extras: see `PredictSettings`.
+        stop_at_score: see `JobSettings`.
+        extras: see `JobSettings`.
         finished: results of an earlier run with the same fingerprint, which are kept; None if there are none.
         is_finished: whether all requested jobs are done, ranked, relaxed, archived and reported as requested.
     """

@@ -18,8 +18,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from model.training.data.data import ChainSet, Split
-from msa.base.child_process import end_with_parent
 from msa.base.residues import GAP, MASK
+from msa.base.services.process import end_with_parent
 
 # bits of N, CA, C, O and CB in `ChainSet.atom_bits`
 BACKBONE_BITS = 0b11111

@@ -4,15 +4,14 @@ import contextlib
 import gc
 import json
 import os
-import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from concurrent.futures import Future, as_completed
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -44,8 +43,9 @@ from cuda.alignment.smith_waterman.signatures import KERNELS as ALIGNMENT_KERNEL
 from cuda.alignment.smith_waterman.signatures import Kind, row_kernel_source
 from cuda.alignment.top_k.layout import KERNELS as TOP_K_KERNELS
 from msa.base.atomic import atomic_write
-from msa.base.child_process import main_command
 from msa.base.progress import CompileProgress
+from msa.base.services.forks import forked_workers
+from msa.base.services.service import Service
 from msa.gpu.device.devices import check_capability
 
 FILTER, _ALIGNMENT, MANY_ALIGNMENTS = "filter", "alignment", "many alignments"
@@ -59,7 +59,6 @@ _STAGES = {
 }
 """The stages of the search whose kernels are compiled together."""
 
-_INDEX_BYTES = 4
 # objects after which a compiling process looks for garbage; Python's default costs a tenth of the time
 _COLLECTION_THRESHOLD = 100_000
 # `fold` compiles kernels before it opens the search engine, which then waits for them
@@ -233,7 +232,7 @@ class KernelCompiler:
         least = 1 if stage == MANY_ALIGNMENTS else MIN_KERNELS
         if SIMULATED or len(own) < least or processes < min(2, least):
             return
-        job = _Job(asdict(self._device), str(self._folder), stage, tuple(lengths))
+        job = _Job(self._device, self._folder, stage, tuple(lengths))
         yield from _run_job(job, own, processes)
 
     def _report(self, compiled: int = 0, needed: int = 0) -> None:
@@ -248,14 +247,14 @@ class _Job:
     """The kernels that a stage needs, some of which processes compile.
 
     Args:
-        device: fields of the GPU to compile for.
+        device: the GPU to compile for.
         folder: of compiled kernels.
         stage: stage of the search.
         lengths: query lengths.
     """
 
-    device: dict[str, Any]
-    folder: str
+    device: Device
+    folder: Path
     stage: str
     lengths: tuple[int, ...]
 
@@ -263,60 +262,48 @@ class _Job:
 def _run_job(job: _Job, indices: Sequence[int], processes: int) -> Iterator[int]:
     """Compile some of a job's kernels in processes; yield the number of compiled kernels as it grows.
 
-    One process loads the compiler, which takes seconds, and then forks. All of them take indices from a pipe.
-    A process that fails leaves its kernel uncompiled.
+    After an error, some kernels are not compiled.
     """
-    queue, queued = os.pipe()
-    with os.fdopen(queued, "wb") as stream:
-        stream.write(b"".join(index.to_bytes(_INDEX_BYTES, "big") for index in indices))
-    reading, writing = os.pipe()
-    process = None
+    service = Service(f"{__name__}:JobHandler", output=subprocess.DEVNULL)
     try:
-        with os.fdopen(reading) as lines:
-            try:
-                # a session of its own, so that its forks can be killed together
-                process = subprocess.Popen(
-                    main_command(__name__), pass_fds=[queue], text=True, start_new_session=True,
-                    stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.DEVNULL,
-                )  # fmt: skip
-                assert process.stdin is not None
-                with contextlib.suppress(BrokenPipeError), process.stdin:
-                    json.dump([queue, processes, asdict(job)], process.stdin)
-            finally:
-                os.close(writing)
-                os.close(queue)
-            for compiled, _ in enumerate(lines, 1):
-                yield compiled
+        # the compilation in this process reports errors
+        with contextlib.suppress(Exception):
+            yield from service.stream("compile", job, list(indices), processes)
     finally:
-        if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        service.kill()
 
 
-def main() -> None:
-    """Compile kernels of the job on standard input until the queue is empty; write a line after each."""
-    queue, processes, fields = json.load(sys.stdin)
-    job = _Job(**fields)
-    device, folder = Device(**{**job.device, "capability": tuple(job.device["capability"])}), Path(job.folder)
-    kernels = _stage_kernels(job.stage, job.lengths, folder, device)
-    load_compiler(device.capability)
-    # a compilation makes millions of objects, most of which are freed without the collector
-    gc.set_threshold(_COLLECTION_THRESHOLD)
-    if job.stage == MANY_ALIGNMENTS:
-        os.nice(_NICENESS)
-    for _ in range(processes - 1):
-        if os.fork() == 0:
-            break
-    while len(record := os.read(queue, _INDEX_BYTES)) == _INDEX_BYTES:
-        kernel = kernels[int.from_bytes(record, "big")]
-        if not is_cached(kernel, device.capability, folder):
-            compile_into(folder, kernel, device.capability)
-        os.write(sys.stdout.fileno(), b"\n")
-    # those that were forked; they have none of their own
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
+class JobHandler:
+    """A handler that compiles kernels in forked workers."""
+
+    def __init__(self, report: Callable[..., None]) -> None:
+        # a compilation makes millions of objects, most of which are freed without the collector
+        gc.set_threshold(_COLLECTION_THRESHOLD)
+
+    def compile(self, job: _Job, indices: list[int], processes: int) -> Iterator[int]:
+        """Compile some of a job's kernels; yield the number of compiled kernels as it grows."""
+        # found once, for all workers that are forked
+        _job_kernels(job)
+        load_compiler(job.device.capability)
+        with forked_workers(processes, _NICENESS if job.stage == MANY_ALIGNMENTS else 0) as workers:
+            calls = [workers.submit(_compile_unless_cached, job, index) for index in indices]
+            for compiled, _ in enumerate(filter(_has_succeeded, as_completed(calls)), 1):
+                yield compiled
+
+
+def _has_succeeded(call: "Future[None]") -> bool:
+    return call.exception() is None
+
+
+@cache
+def _job_kernels(job: _Job) -> list[KernelSource]:
+    return _stage_kernels(job.stage, job.lengths, job.folder, job.device)
+
+
+def _compile_unless_cached(job: _Job, index: int) -> None:
+    kernel = _job_kernels(job)[index]
+    if not is_cached(kernel, job.device.capability, job.folder):
+        compile_into(job.folder, kernel, job.device.capability)
 
 
 def _stage_kernels(stage: str, lengths: Sequence[int], folder: Path, device: Device) -> list[KernelSource]:

@@ -3,70 +3,105 @@
 Neither this module nor its imports need numpy.
 """
 
+import signal
 import socket
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from msa.base.child_process import StartedProcess, main_command, start_process
+from msa.base.progress import CompileProgress
+from msa.base.services.service import Service, signal_name
 from msa.gpu.device.opening import open_in_background
 
-COMMAND = main_command(__name__)
-"""Arguments: the file descriptor of a socket, the number of the GPU, and the file descriptor of a socket for
-alignments that another process requests, or an empty text."""
+if TYPE_CHECKING:
+    from msa.gpu.device.devices import GpuUnavailable
+    from msa.gpu.worker.worker_process import GpuHandler
 
-SCORING_COMMAND = main_command("msa.search.scoring.scoring_worker")
-"""Arguments: the file descriptor of a socket, the number of the GPU, and the file descriptor of a socket to
-its process."""
-
-
-_started_ahead: dict[int, StartedProcess] = {}
-_scoring: dict[int, StartedProcess] = {}
+ENTRY = f"{__name__}:serve_gpu"
+_SCORING_ENTRY = "msa.search.scoring.scoring_worker:ScoringHandler"
 
 
-def start_ahead(gpu: int, scores: bool = False, command: Sequence[str] = COMMAND) -> None:
-    """Start a process for a GPU that `take_process` will return; it ends with this process.
+class GpuProcess:
+    """A process that drives a GPU, and maybe one that scores candidates and requests alignments from it.
 
     Args:
         gpu: number of the GPU.
-        scores: also start one that scores candidates, for `take_scoring_process`.
-        command: takes the same arguments as COMMAND.
+        scores: whether to start one that scores.
+        entry: entry of the GPU's process.
+
+    Attributes:
+        gpu: as given.
+        service: the GPU's process; see `GpuHandler`.
+        scoring: that which scores; see `ScoringHandler`.
+        status: of the GPU's process.
     """
-    if not scores:
-        _started_ahead[gpu] = start_process(command, str(gpu), "")
-        return
-    aligning, scoring = socket.socketpair()
-    with aligning, scoring:
-        number = aligning.fileno()
-        _started_ahead[gpu] = start_process(command, str(gpu), str(number), pass_fds=[number])
-        number = scoring.fileno()
-        _scoring[gpu] = start_process(SCORING_COMMAND, str(gpu), str(number), pass_fds=[number])
+
+    def __init__(self, gpu: int, scores: bool = False, entry: str = ENTRY) -> None:
+        self.gpu, self.status = gpu, GpuStatus()
+        options: Any = {"ended": partial(process_ended, gpu), "on_progress": self.status.update}
+        self.scoring: Service | None = None
+        if not scores:
+            self.service = Service(entry, gpu, None, **options)
+            return
+        aligning, requesting = socket.socketpair()
+        with aligning, requesting:
+            number = aligning.fileno()
+            self.service = Service(entry, gpu, number, pass_fds=[number], **options)
+            number = requesting.fileno()
+            self.scoring = Service(_SCORING_ENTRY, gpu, number, pass_fds=[number])
+
+    def close(self) -> None:
+        """End the processes."""
+        if self.scoring is not None:
+            self.scoring.kill()
+        self.service.close()
 
 
-def is_started_ahead(gpu: int) -> bool:
-    """Return whether `take_process` would return a process that was started ahead."""
-    return gpu in _started_ahead
+class GpuStatus:
+    """The state of a GPU's process.
 
-
-def take_process(gpu: int, command: Sequence[str] = COMMAND) -> StartedProcess:
-    """Return the process that was started ahead for a GPU, or start one.
-
-    Args:
-        gpu: number of the GPU.
-        command: takes the same arguments as COMMAND.
+    Attributes:
+        resident: see `GpuWorker`.
+        seconds: see `GpuWorker`.
+        compile_progress: called with the kernels compiled and to compile.
     """
-    started = _started_ahead.pop(gpu, None) if command is COMMAND else None
-    return start_process(command, str(gpu), "") if started is None else started
+
+    def __init__(self) -> None:
+        self.resident = False
+        self.seconds: dict[str, float] = {}
+        self.compile_progress: CompileProgress = lambda compiled, needed: None
+
+    def update(self, kind: str, *values: Any) -> None:
+        """Take what the process reports."""
+        if kind == "status":
+            self.resident, self.seconds = values
+        else:
+            self.compile_progress(*values)
 
 
-def take_scoring_process(gpu: int) -> StartedProcess | None:
-    """Return the process that scores candidates beside that of a GPU, if it was started ahead."""
-    return _scoring.pop(gpu, None)
+def process_ended(gpu: int, code: int | None = None) -> "GpuUnavailable":
+    """Return the error of a GPU whose process has ended, with its exit code if that is known."""
+    from msa.gpu.device.devices import GpuUnavailable  # imports numpy
+
+    return GpuUnavailable(
+        f"the process of GPU {gpu} has ended{'' if code is None else f': {_exit_reason(code)}'}",
+        "Its own messages are above; the system log (dmesg) may report memory or driver errors.",
+    )
 
 
-def main() -> None:
-    """Drive a GPU; see COMMAND."""
+def _exit_reason(code: int) -> str:
+    """Describe the exit code of a process: "signal SIGKILL" or "exit status 1"."""
+    if code >= 0:
+        return f"exit status {code}"
+    if code == -signal.SIGBUS:
+        return "signal SIGBUS: a file of the database was truncated, or its disk cannot be read"
+    return f"signal {signal_name(-code)}"
+
+
+def serve_gpu(report: Callable[..., None], gpu: int, aligning: int | None) -> "GpuHandler":
+    """Drive a GPU; see `GpuHandler`."""
     # the driver starts while numpy is imported
-    open_in_background(f"cuda:{sys.argv[2]}")
-    from msa.gpu.worker import worker_process
+    open_in_background(f"cuda:{gpu}")
+    from msa.gpu.worker.worker_process import GpuHandler
 
-    worker_process.main()
+    return GpuHandler(report, gpu, aligning)

@@ -3,21 +3,18 @@
 A family takes a few milliseconds, in hundreds of short operations. In threads, these compete with the threads
 that launch kernels for the interpreter lock, and so does the import of numba. The processes start with the
 search, and import numba during its first iteration.
-
-Requests are the arguments of `FamilyBuilder.update`; answers are families, or exceptions.
 """
 
-import contextlib
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from msa.base.child_process import ignore_stop_signals, main_command, start_process
+from msa.base.services.service import Service, ServiceEnded
 from msa.database.database import TargetDatabase
+from msa.database.manifest import DatabaseManifest
 from msa.engines.hits import Hits
 from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
@@ -41,29 +38,31 @@ class FamilyProcesses:
 
     def __init__(self, database: TargetDatabase, settings: SearchSettings, count: int) -> None:
         self._database, self._settings = database, settings
-        self._processes = [_Process(database, settings) for _ in range(count)]
-        self._idle: SimpleQueue[_Process] = SimpleQueue()
-        for process in self._processes:
-            self._idle.put(process)
+        arguments = database.path.resolve(), database.manifest, settings
+        self.services = [Service(f"{__name__}:RemoteBuilder", *arguments) for _ in range(count)]
+        self._idle: SimpleQueue[Service] = SimpleQueue()
+        for service in self.services:
+            self._idle.put(service)
 
     def update(self, query: FastaRecord, family: Family | None, hits: Hits) -> Family | None:
         """Build the family for the next iteration; see FamilyBuilder.
 
         If a process has ended, for example for lack of memory, this process builds the family.
         """
-        process = self._idle.get()
+        service = self._idle.get()
         try:
-            new = process.request(query, _without_source(family), replace(hits, source=_SENT))
-        except (EOFError, OSError):
+            request = service.request("update", query, _without_source(family), replace(hits, source=_SENT))
+            new: Family | None = request.result()
+        except ServiceEnded:
             return self._builder.update(query, family, hits)
         finally:
-            self._idle.put(process)
+            self._idle.put(service)
         return _with_source(new, self._database)
 
     def close(self) -> None:
         """End the processes; no calls may follow."""
-        for process in self._processes:
-            process.close()
+        for service in self.services:
+            service.kill()
 
     @cached_property
     def _builder(self) -> "FamilyBuilder":
@@ -72,69 +71,25 @@ class FamilyProcesses:
         return FamilyBuilder(self._database, self._settings)
 
 
-@contextlib.contextmanager
-def family_processes(
-    database: TargetDatabase, settings: SearchSettings, count: int
-) -> Iterator[FamilyProcesses]:
-    """Start processes, which end when the block does."""
-    processes = FamilyProcesses(database, settings, count)
-    try:
-        yield processes
-    finally:
-        processes.close()
+class RemoteBuilder:
+    """A builder of families in a process of its own; ends if it finds another database in the folder."""
 
-
-class _Process:
-    """One process; serves one request at a time."""
-
-    def __init__(self, database: TargetDatabase, settings: SearchSettings) -> None:
-        started = start_process(main_command(__name__))
-        self._process, self._connection = started.process, started.connect()
-        with contextlib.suppress(OSError):
-            self._connection.send((database.path.resolve(), database.manifest, settings))
-
-    def request(self, query: FastaRecord, family: Family | None, hits: Hits) -> Family | None:
-        """Build a family.
-
-        Raises:
-            EOFError, OSError: the process has ended.
-            Exception: the error of `FamilyBuilder.update`.
-        """
-        self._connection.send((query, family, hits))
-        failed, answer = self._connection.recv()
-        if failed:
-            raise answer
-        result: Family | None = answer
-        return result
-
-    def close(self) -> None:
-        """End the process."""
-        self._connection.close()
-        self._process.kill()
-        self._process.wait()
-
-
-def main() -> None:
-    """Serve the socket whose file descriptor is the first argument, until its other end is closed."""
-    ignore_stop_signals()
-    connection = Connection(int(sys.argv[1]))
-    with contextlib.suppress(EOFError, OSError):
-        path, manifest, settings = connection.recv()
-        database = TargetDatabase.open(path)
-        if database.manifest != manifest:
+    def __init__(
+        self, report: Callable[..., None], path: Path, manifest: DatabaseManifest, settings: SearchSettings
+    ) -> None:
+        self._database = TargetDatabase.open(path)
+        if self._database.manifest != manifest:
             # the folder was replaced after the search had opened it
-            return
+            raise SystemExit
         from msa.search.families.families import FamilyBuilder  # imports numba
 
-        builder = FamilyBuilder(database, settings)
-        while True:
-            query, family, hits = connection.recv()
-            try:
-                new = builder.update(query, _with_source(family, database), replace(hits, source=database))
-            except Exception as error:
-                connection.send((True, error))
-            else:
-                connection.send((False, _without_source(new)))
+        self._builder = FamilyBuilder(self._database, settings)
+
+    def update(self, query: FastaRecord, family: Family | None, hits: Hits) -> Family | None:
+        """See FamilyBuilder."""
+        database = self._database
+        new = self._builder.update(query, _with_source(family, database), replace(hits, source=database))
+        return _without_source(new)
 
 
 def _without_source(family: Family | None) -> Family | None:

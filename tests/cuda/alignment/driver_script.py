@@ -135,7 +135,7 @@ def check_search(database: TargetDatabase, kernels: Path) -> None:
             worker = engine.workers[0]
             worker.settings = type(worker.settings)(kernels, max_database_bytes=max_bytes)
             engine._replacement_workers = lambda targets: None
-        found = list(search_many(queries, database, SearchSettings(), engine))
+        found = list(search_many(queries, database, SearchSettings(), engine=engine))
         assert len(found) == 9 and engine.workers[0].resident == (max_bytes is None)
         engine.close()
 

@@ -254,7 +254,9 @@ def _run_partitions(partitions: Sequence[tuple[Callable[..., None], tuple[Any, .
 
     def run(partition: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         try:
-            partition(*arguments)
+            # the mode of the thread that launches the kernel; new threads record gradients
+            with torch.no_grad():
+                partition(*arguments)
             ended.put(None)
         except BaseException as failure:
             ended.put(failure)

@@ -158,7 +158,10 @@ def test_target_that_does_not_fit_one_gpu_takes_two(tmp_path: Path) -> None:
 
 
 def rank_process(parent: int) -> int:
-    """Return the first process that another one has spawned."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    spawned = [int(pid) for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
-    return min(spawned)
+    """Return the first service that a process has started."""
+    tasks = Path(f"/proc/{parent}/task").glob("*/children")
+    children = [pid for task in tasks for pid in task.read_text().split()]
+    services = [
+        int(pid) for pid in children if "msa.base.services" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+    return min(services)

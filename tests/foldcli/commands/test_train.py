@@ -175,6 +175,7 @@ def test_signal_to_all_processes_of_a_run_writes_a_checkpoint(
     assert stored_progress(run).step == len((run / "metrics.jsonl").read_text().splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGUSR1], [signal.SIGINT, signal.SIGINT]])
 def test_run_that_compiles_ends_at_once(data: Path, tmp_path: Path, numbers: list[signal.Signals]) -> None:
     """The compilation of a step takes minutes on a CPU."""

@@ -132,6 +132,7 @@ def test_relatives_are_templates_and_share_a_group(chains: ChainSet) -> None:
     assert chains.cluster_size[[index_of["1a8o_A"], index_of["2ofg_X"]]].tolist() == [2, 1]
 
 
+@pytest.mark.slow
 def test_network_trains_on_the_data(data: Path, chains: ChainSet) -> None:
     split = read_split(chains, data)
     assert len(split.without_relative) == 1

@@ -160,6 +160,24 @@ def test_bad_jobs_do_not_stop_the_others(family: Family, export_cache: Path, tmp
         ("af3", "a.json", '{"name": "a", "dialect": "alphafoldserver"}', "only jobs of the dialect"),
         ("protenix", "a.json", '{"name": "a", "sequences": [{"protein": {}}]}', "a job of AlphaFold 3"),
         ("openfold3", "a.json", '{"name": "a"}', "no 'queries'"),
+        (
+            "openfold3", "a.json", '{"queries": {"a": {"chains": [\n{"molecule_type": "ligand", '
+            '"chain_ids": "A", "smiles": "CCO"},\n{"molecule_type": "protein", "chain_ids": ["A"], '
+            '"sequence": "' + GB1 + '"}]}}}',
+            ":3: two chains are called 'A'",
+        ),
+        ("af3", "a.yaml", "sequences: []\n", "a job of Boltz"),
+        (
+            "af3", "a.json", '{"name": "a", "sequences": [{"ligand": {"id": "A", "ccdCodes": ["ATP"]}},\n'
+            '{"protein": {"id": ["B", "A"], "sequence": "' + GB1 + '"}}]}',
+            ":2: two chains are called 'A'",
+        ),
+        ("boltz", "a.yaml", '{"dialect": "alphafold3", "sequences": []}', "a job of AlphaFold 3"),
+        (
+            "boltz", "a.yaml",
+            f"sequences:\n- protein: {{id: A, sequence: {GB1}}}\n- ligand: {{id: A, ccd: ATP}}\n",
+            ":3: two chains are called 'A'",
+        ),
         ("boltz", "a.yaml", ">A|protein\nMKV\n", "give a YAML file"),
         ("boltz", "a.yaml", "sequences:\n- protein:\n    id: A\n    ? sequence\n    : MKVLA\n", "one key"),
         ("chai", "a.fasta", ">A\nMKV\n", ":1: header 'A' is not Chai's"),
@@ -188,6 +206,21 @@ def test_refused_jobs(
     assert result.returncode == 3, result.stderr
     line = next(line for line in result.stderr.splitlines() if "error" in line)
     assert str(tmp_path / name) in line and reason in line
+
+
+def test_what_is_not_known_is_named(family: Family, export_cache: Path, tmp_path: Path) -> None:
+    job = tmp_path / "a.yaml"
+    job.write_text(
+        f"sequences:\n- protein: {{id: A, sequence: {GB1}}}\n"
+        "- ligand: {id: B, ccdCodes: [ATP]}\n- glycan: {id: C}\n"
+    )
+    result = run_foldcli(
+        ["search", job, family.path, "-o", tmp_path / "out", "--format", "boltz"],
+        env={"FOLDCLI_CACHE": str(export_cache), "PATH": ""},
+    )
+    assert result.returncode == 0, result.stderr
+    assert f"{job}:3: passed through: unknown key 'ccdCodes'" in result.stderr
+    assert f"{job}:4: passed through: unknown entity 'glycan'" in result.stderr
 
 
 def test_own_alignments_are_kept(family: Family, export_cache: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from foldcli.families.base import DeviceMemory, Estimate, Family, NetworkJob, PlanHeading, TargetState
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
+from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.queries import QuerySources
 from foldcli.outputs.layout import ModelKind
 from foldcli.outputs.model_files import (
@@ -20,7 +21,6 @@ from foldcli.outputs.model_files import (
     PredictedModel,
     WriteFile,
 )
-from foldcli.pipeline.targets.alignment_request import chain_query
 from model.prediction import Prediction
 from msa.alignments.files import parse_alignment
 from msa.base.residues import RESTYPES

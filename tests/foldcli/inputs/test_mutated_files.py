@@ -47,7 +47,7 @@ def test_mutated_jobs_are_read_or_refused() -> None:
 
 
 def test_failures_of_readers_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzzing, "SECONDS_PER_CASE", 0.3)
+    monkeypatch.setattr(fuzzing, "SECONDS_PER_CASE", 2.0)
 
     def refuse(reason: str, path: Path | None = None) -> None:
         raise InputError(reason, path)

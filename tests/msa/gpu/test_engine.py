@@ -21,7 +21,7 @@ from msa.gpu.remote_worker import RemoteWorker
 from msa.gpu.worker import alignment, filtering
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.local_worker import LocalWorker
-from msa.gpu.worker.process_start import is_started_ahead, start_ahead
+from msa.gpu.worker.process_start import GpuProcess
 from msa.io.fasta import FastaRecord
 from msa.search import gapless_limit, windows
 from msa.search.engine_selection import EngineSettings, create_engine
@@ -129,7 +129,7 @@ def test_evalues_include_second_alignments(tmp_path: Path) -> None:
     assert of_single and min(hit[3] for hit in expected[0]) < min(of_single.values()) / 100
     gpu_engine = GpuEngine([LocalWorker(find_gpu(), GpuSettings(Path(FOLDER.name) / "kernels"))])
     try:
-        assert as_table(search_many(queries, database, options, gpu_engine)) == expected
+        assert as_table(search_many(queries, database, options, engine=gpu_engine)) == expected
     finally:
         gpu_engine.close()
 
@@ -168,7 +168,7 @@ def test_streamed_database_is_searched_in_a_separate_process() -> None:
     assert isinstance(gpu_engine, GpuEngine)
     tiny = tiny_search()
     # one query, as the simulator takes seconds for each
-    results = search_many(tiny.queries[:1], tiny.database, tiny.settings, gpu_engine)
+    results = search_many(tiny.queries[:1], tiny.database, tiny.settings, engine=gpu_engine)
     assert as_table(results) == tiny.expected[:1]
     assert [type(worker) for worker in gpu_engine.workers] == [RemoteWorker]
     gpu_engine.close()
@@ -184,12 +184,10 @@ def test_process_of_a_streamed_database_or_started_ahead_is_used() -> None:
         assert isinstance(gpu_engine, GpuEngine)
         assert [type(worker) for worker in gpu_engine.workers] == [kind]
         gpu_engine.close()
-    start_ahead(0)
-    gpu_engine = create_engine(EngineSettings("cuda", kernels), print)
+    gpu_engine = create_engine(EngineSettings("cuda", kernels), print, started=GpuProcess(0))
     assert isinstance(gpu_engine, GpuEngine)
     assert [type(worker) for worker in gpu_engine.workers] == [RemoteWorker]
     gpu_engine.close()
-    assert not is_started_ahead(0)
     # the simulator has a single GPU
     messages: list[str] = []
     missing = EngineSettings("cuda:1", kernels, max_database_bytes=150)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msa.base.errors import OutOfGpuMemory
 from msa.database.build import BuildSettings, build_database
 from msa.database.database import TargetDatabase
 from msa.database.sequence_arrays import SequenceArrays
@@ -24,7 +23,8 @@ from msa.gpu.device.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
 from msa.gpu.remote_worker import RemoteWorker, start_remote_workers
 from msa.gpu.worker.interface import GpuSettings
-from msa.gpu.worker.worker_process import MappedArray, WorkerFailure, open_sequences, share_sequences
+from msa.gpu.worker.process_start import GpuProcess
+from msa.gpu.worker.worker_process import MappedArray, open_sequences, share_sequences
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search.search import SearchSettings, search_many
@@ -32,7 +32,7 @@ from tests.conftest import SIMULATOR_VARIABLES, simulate_gpus
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
 
 HERE = Path(__file__).parent
-COMMAND = [sys.executable, str(HERE / "worker_with_faults.py")]
+FAULTS = "tests.msa.gpu.worker_with_faults"
 
 Start = Callable[..., list[RemoteWorker]]
 
@@ -55,7 +55,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         settings = GpuSettings(tmp_path / "kernels", **options)
         faults = faults or ("none", "none")
         for fault in faults:
-            started.extend(start_remote_workers([gpu], settings, command=[*COMMAND, fault]))
+            started.extend(start_remote_workers([GpuProcess(gpu, entry=f"{FAULTS}:{fault}")], settings))
         return started[-len(faults) :]
 
     yield start_workers
@@ -110,7 +110,7 @@ def test_more_gpus_than_targets(tmp_path: Path, start: Start) -> None:
     expected = as_table(search_many(queries, database, settings))
     assert expected[0]
     gpu_engine = GpuEngine(start("none", "none", "none"))
-    assert as_table(search_many(queries, database, settings, gpu_engine)) == expected
+    assert as_table(search_many(queries, database, settings, engine=gpu_engine)) == expected
     gpu_engine.close()
 
 
@@ -126,7 +126,7 @@ def test_cancelled_search_is_not_finished(tiny: TinySearch, start: Start) -> Non
     gpu_engine = GpuEngine(start("waiting", "none"))
     # three batches, of which the first GPU gets two
     queries = 3 * [query for query in tiny.queries if not isinstance(query, ProfileQuery)]
-    results: Any = search_many(queries, tiny.database, tiny.settings, gpu_engine)
+    results: Any = search_many(queries, tiny.database, tiny.settings, engine=gpu_engine)
     assert as_table([next(results)]) == tiny.expected[:1]
     closing = threading.Thread(target=results.close, daemon=True)
     closing.start()
@@ -139,81 +139,61 @@ def test_cancelled_search_is_not_finished(tiny: TinySearch, start: Start) -> Non
 def test_signals_do_not_end_gpu_processes(tiny: TinySearch, start: Start) -> None:
     workers = start()
     gpu_engine = GpuEngine(workers)
-    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    results = search_many(tiny.queries, tiny.database, tiny.settings, engine=gpu_engine)
     first = next(results)
     for worker in workers:
         for number in signal.SIGINT, signal.SIGTERM:
-            worker._process.process.send_signal(number)
+            worker.process.service.process.send_signal(number)
     assert as_table([first, *results]) == tiny.expected
 
 
 def test_killed_process_is_reported(tiny: TinySearch, start: Start) -> None:
     workers = start("none", "stuck")
     gpu_engine = GpuEngine(workers)
-    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    results = search_many(tiny.queries, tiny.database, tiny.settings, engine=gpu_engine)
     # by then the process is stuck at the second batch
-    threading.Timer(1.0, workers[1]._process.process.kill).start()
+    threading.Timer(1.0, workers[1].process.service.process.kill).start()
     with pytest.raises(GpuUnavailable, match="the process of GPU 0 has ended: signal SIGKILL"):
         list(results)
     # later searches fail likewise, and the process of the other GPU is still usable
     with pytest.raises(GpuUnavailable, match="signal SIGKILL"):
-        list(search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine))
+        list(search_many(tiny.queries, tiny.database, tiny.settings, engine=gpu_engine))
     assert workers[0].drain().result(60) is None
 
 
 @pytest.mark.slow
 def test_errors_are_raised_in_the_searching_process(tiny: TinySearch, start: Start) -> None:
-    working, failing, full = start("none", "error", "no memory")
-    with pytest.raises(RuntimeError, match="GPU 0: ValueError: simulated fault") as caught:
-        list(search_many(tiny.queries, tiny.database, tiny.settings, GpuEngine([working, failing])))
-    assert "worker_with_faults.py" in caught.value.__notes__[0]
+    working, failing, full = start("none", "error", "no_memory")
+    with pytest.raises(ValueError, match="simulated fault") as caught:
+        list(search_many(tiny.queries, tiny.database, tiny.settings, engine=GpuEngine([working, failing])))
+    assert "worker_with_faults.py" in str(caught.value.__cause__)
     with pytest.raises(GpuUnavailable, match="12345 bytes") as unavailable:
-        list(search_many(tiny.queries, tiny.database, tiny.settings, GpuEngine([full, working])))
+        list(search_many(tiny.queries, tiny.database, tiny.settings, engine=GpuEngine([full, working])))
     assert "--device cpu" in unavailable.value.remedy
     # the working GPU has no work left of either search
     tiny.check(GpuEngine([working]))
-
-
-@pytest.mark.slow
-def test_interrupted_request_ends_the_process(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = start()[0]
-    connection = worker._process._connection
-
-    def send(message: object) -> None:
-        # the first four bytes announce the length
-        os.write(connection.fileno(), (1000).to_bytes(4) + b"some")
-        raise KeyboardInterrupt
-
-    assert worker.gpu.number == 0
-    with monkeypatch.context() as patch:
-        patch.setattr(connection, "send", send)
-        with pytest.raises(KeyboardInterrupt):
-            worker.drain()
-    with pytest.raises(GpuUnavailable, match="has ended"):
-        worker.release_unused().result(60)
 
 
 def test_missing_gpu_is_reported(start: Start) -> None:
     worker = start("none", gpu=7)[-1]
     with pytest.raises(GpuUnavailable, match="there is no GPU number 7") as caught:
         _ = worker.gpu
-    assert "In the process of GPU 7" in caught.value.__notes__[0]
+    assert "find_gpu" in str(caught.value.__cause__)
 
 
 def test_process_that_exits_is_reported(tmp_path: Path) -> None:
-    (worker,) = start_remote_workers(
-        [3], GpuSettings(tmp_path), command=[sys.executable, "-c", "raise SystemExit(9)"]
-    )
+    (worker,) = start_remote_workers([GpuProcess(3, entry=f"{FAULTS}:exiting")], GpuSettings(tmp_path))
     with pytest.raises(GpuUnavailable, match="the process of GPU 3 has ended: exit status 9"):
         _ = worker.gpu
 
 
 @pytest.mark.slow
 def test_processes_end_with_their_last_reference(tiny: TinySearch, start: Start, tmp_path: Path) -> None:
-    gpu_engine = GpuEngine(start_remote_workers([0, 0], GpuSettings(tmp_path), command=[*COMMAND, "none"]))
+    started = [GpuProcess(0, entry=f"{FAULTS}:none") for _ in range(2)]
+    processes = [each.service.process for each in started]
+    gpu_engine = GpuEngine(start_remote_workers(started, GpuSettings(tmp_path)))
     tiny.check(gpu_engine)
-    processes = [worker._process.process for worker in gpu_engine.workers]
-    del gpu_engine
+    del gpu_engine, started
     gc.collect()
     assert [process.wait(60) for process in processes] == [0, 0]
 
@@ -258,11 +238,6 @@ def test_mapped_arrays_are_located_in_their_file(tiny: TinySearch) -> None:
     assert MappedArray.from_array(np.zeros(3)) is None
     private = np.memmap(tiny.database.path / "residues.u8", np.uint8, "c")
     assert MappedArray.from_array(private) is None
-
-
-def test_memory_errors_keep_their_type() -> None:
-    error = WorkerFailure.from_exception(OutOfGpuMemory(99)).to_exception(1)
-    assert isinstance(error, OutOfGpuMemory) and error.requested_bytes == 99
 
 
 def test_replaced_files_stay_mapped(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Searches whose candidates another process scores find the same hits, also if that process ends."""
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msa.base.child_process import start_process
+from msa.base.services.service import Service, ServiceEnded
 from msa.database.build import BuildSettings, build_database
-from msa.engines.scored_batch import AlignedBatch, ScoringProcessEnded, ScoringRules
+from msa.engines.scored_batch import AlignedBatch, ScoringRules
 from msa.engines.settings import SearchSettings
 from msa.gpu import engine
 from msa.gpu.device.devices import GpuUnavailable
 from msa.gpu.engine import GpuEngine
-from msa.gpu.scoring_process import RemoteScoring
-from msa.gpu.worker.process_start import start_ahead, take_scoring_process
+from msa.gpu.remote_worker import RemoteScoring
+from msa.gpu.worker.process_start import GpuProcess
 from msa.search import profile_search
 from msa.search.engine_selection import EngineSettings, create_engine
 from msa.search.scoring.candidate_scorer import CandidateScorer
@@ -26,7 +25,7 @@ from msa.search.search import search_many
 from tests.conftest import simulate_gpus
 from tests.msa.gpu.tiny_search import BATCH_QUERIES, CLUSTERS, TinySearch, as_table
 
-WORKER = Path(__file__).parents[1] / "gpu" / "worker_with_faults.py"
+FAULTS = "tests.msa.gpu.worker_with_faults"
 ITERATED = SearchSettings(evalue=60.0, max_seqs=2, min_ungapped_score=8, num_iterations=2)
 
 Start = Callable[..., GpuEngine]
@@ -45,8 +44,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     started: list[GpuEngine] = []
 
     def start_engine(fault: str = "none") -> GpuEngine:
-        start_ahead(0, scores=True, command=[sys.executable, str(WORKER), fault])
-        gpu_engine = create_engine(EngineSettings("cuda", tmp_path / "kernels"), print)
+        process = GpuProcess(0, scores=True, entry=f"{FAULTS}:{fault}")
+        gpu_engine = create_engine(EngineSettings("cuda", tmp_path / "kernels"), print, started=process)
         assert isinstance(gpu_engine, GpuEngine)
         started.append(gpu_engine)
         return gpu_engine
@@ -90,7 +89,7 @@ def test_hits_are_those_of_one_process(
 
 def test_process_ends_during_a_search(tiny: TinySearch, start: Start, scored_here: list[int]) -> None:
     gpu_engine = start()
-    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    results = search_many(tiny.queries, tiny.database, tiny.settings, engine=gpu_engine)
     first = next(results)
     assert isinstance(gpu_engine.scoring_process, RemoteScoring) and not scored_here
     gpu_engine.scoring_process.close()
@@ -101,16 +100,12 @@ def test_process_ends_during_a_search(tiny: TinySearch, start: Start, scored_her
 
 
 def test_process_ends_before_it_answers(tiny: TinySearch) -> None:
-    code = (
-        "import sys; from multiprocessing.connection import Connection; "
-        "connection = Connection(int(sys.argv[1])); connection.recv(); connection.recv()"
-    )
-    process = RemoteScoring(start_process([sys.executable, "-c", code]), 0)
+    process = RemoteScoring(Service(f"{FAULTS}:exiting", 0, None))
     rules = ScoringRules(tiny.settings, False, False)
     empty = np.zeros(0, np.int64)
     batch = AlignedBatch([], {}, [], empty, empty, empty, empty, np.zeros((0, 8), np.int32))
     for _ in range(2):
-        with pytest.raises(ScoringProcessEnded):
+        with pytest.raises(ServiceEnded):
             process.submit(batch, tiny.database, rules).result(60)
     process.close()
 
@@ -128,16 +123,16 @@ def test_replaced_database_is_not_opened(tmp_path: Path, start: Start, scored_he
 
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
-    [("error", RuntimeError, "GPU 0: ValueError: simulated fault"), ("stuck", GpuUnavailable, "has ended")],
+    [("error", ValueError, "simulated fault"), ("stuck", GpuUnavailable, "has ended")],
 )
 def test_errors_of_the_gpu_are_reported(
     tiny: TinySearch, start: Start, fault: str, error: type[Exception], message: str
 ) -> None:
     gpu_engine = start(fault)
-    results = search_many(tiny.queries, tiny.database, tiny.settings, gpu_engine)
+    results = search_many(tiny.queries, tiny.database, tiny.settings, engine=gpu_engine)
     if fault == "stuck":
         worker: Any = gpu_engine.workers[0]
-        worker._process.process.kill()
+        worker.process.service.process.kill()
     with pytest.raises(error, match=message):
         list(results)
 
@@ -185,7 +180,7 @@ def test_few_batches_are_submitted_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 def test_processes_end_if_the_gpu_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulate_gpus(monkeypatch)
     # the simulator has a single GPU
-    start_ahead(1, scores=True, command=[sys.executable, str(WORKER), "none"])
+    process = GpuProcess(1, scores=True, entry=f"{FAULTS}:none")
     with pytest.raises(GpuUnavailable, match="no GPU number 1"):
-        create_engine(EngineSettings("cuda:1", tmp_path / "kernels"), print)
-    assert take_scoring_process(1) is None
+        create_engine(EngineSettings("cuda:1", tmp_path / "kernels"), print, started=process)
+    assert process.service.has_ended and process.scoring is not None and process.scoring.has_ended

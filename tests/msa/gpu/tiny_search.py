@@ -76,8 +76,8 @@ class TinySearch:
                 self.queries,
                 searched,
                 self.settings,
-                engine,
-                lambda done, total: progress.append(done),
+                engine=engine,
+                progress=lambda done, total: progress.append(done),
                 keep_filtered=True,
             )
         )
@@ -85,7 +85,7 @@ class TinySearch:
         assert [filtered(hits) for _, hits in results] == self.filtered
         assert progress[-1] == len(self.queries) * len(searched) * self.settings.num_iterations, progress
         # another search uses the loaded targets and is stopped after the first result
-        again = search_many(self.queries, searched, self.settings, engine)
+        again = search_many(self.queries, searched, self.settings, engine=engine)
         assert as_table([next(again)]) == self.expected[:1]
         again.close()
 

@@ -1,13 +1,7 @@
-"""A GPU's process in the simulator, with CPU kernels and an optional fault.
+"""Entries of a GPU's process in the simulator, with CPU kernels and an optional fault."""
 
-    worker_with_faults.py FAULT SOCKET GPU [module search path …]
-
-FAULT is "none"; "error" or "no memory" when scores are computed; "stuck" at the second batch of queries; or
-"waiting" there until the search is cancelled.
-"""
-
-import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +10,8 @@ from msa.base.errors import OutOfGpuMemory
 from msa.gpu.device.database_stream import DatabaseStream
 from msa.gpu.worker import alignment, local_worker
 from msa.gpu.worker.local_worker import LocalWorker
-from msa.gpu.worker.worker_process import main
+from msa.gpu.worker.process_start import serve_gpu
+from msa.gpu.worker.worker_process import GpuHandler
 from tests.msa.gpu import cpu_kernels
 
 
@@ -50,15 +45,39 @@ class WaitingWorker(LocalWorker):
         return super()._queue_filter(*arguments)
 
 
-fault = sys.argv.pop(1)
-for module, name, replacement in cpu_kernels.replacements():
-    setattr(module, name, replacement)
-if fault == "error":
+def none(report: Callable[..., None], gpu: int, aligning: int | None) -> GpuHandler:
+    """Serve without a fault."""
+    for module, name, replacement in cpu_kernels.replacements():
+        setattr(module, name, replacement)
+    return serve_gpu(report, gpu, aligning)
+
+
+def error(*arguments: Any) -> GpuHandler:
+    """Fail when scores are computed."""
+    handler = none(*arguments)
     alignment.end_positions = failing
-elif fault == "no memory":
+    return handler
+
+
+def no_memory(*arguments: Any) -> GpuHandler:
+    """Fail for lack of memory when scores are computed."""
+    handler = none(*arguments)
     alignment.end_positions = without_memory
-elif fault == "waiting":
+    return handler
+
+
+def waiting(*arguments: Any) -> GpuHandler:
+    """Wait at the second batch of queries until the search is cancelled."""
     local_worker.LocalWorker = WaitingWorker  # type: ignore[misc]
-elif fault == "stuck":
+    return none(*arguments)
+
+
+def stuck(*arguments: Any) -> GpuHandler:
+    """Hang at the second batch of queries."""
     local_worker.DatabaseStream = StuckStream  # type: ignore[misc]
-main()
+    return none(*arguments)
+
+
+def exiting(*arguments: Any) -> GpuHandler:
+    """End at once."""
+    raise SystemExit(9)

@@ -21,8 +21,9 @@ from msa.engines.settings import SearchSettings
 from msa.io.fasta import FastaRecord
 from msa.profile.pssm import ProfileQuery
 from msa.search import iterations
-from msa.search.families import families, family_processes
+from msa.search.families import families
 from msa.search.families.family import initial_profile
+from msa.search.families.family_processes import FamilyProcesses
 from msa.search.profile_search import ProfileSearch
 from msa.search.search import search, search_many
 
@@ -138,7 +139,7 @@ def test_query_with_unchanged_profile_leaves_the_search(
     unrelated = FastaRecord("unrelated", "MKWVTFISLLFLFSSAYSRGVFRRDAHKSEVAHRFK")
     engine = CountingEngine()
     settings = SearchSettings(num_iterations=4)
-    found = dict(search_many([unrelated, query, unrelated], database, settings, engine))
+    found = dict(search_many([unrelated, query, unrelated], database, settings, engine=engine))
     # the query without relatives leaves after the first iteration
     assert engine.runs[0] == 3 and engine.runs[1] == 1
     assert len(found[unrelated]) == len(search(unrelated, database)) == 0
@@ -218,7 +219,11 @@ def test_iterations_may_overlap(
     records = [query, unrelated, *parts, unrelated, query, unrelated]
     settings = SearchSettings(num_iterations=3, evalue=evalue)
     engine, reports = AheadEngine(ahead), [0]
-    found = list(search_many(records, database, settings, engine, lambda done, total: reports.append(done)))
+    found = list(
+        search_many(
+            records, database, settings, engine=engine, progress=lambda done, total: reports.append(done)
+        )
+    )
     expected = list(search_many(records, database, settings))
     assert len(found) == len(records)
     for (record, hits), (other, other_hits) in zip(found, expected, strict=True):
@@ -264,7 +269,7 @@ def test_a_slow_family_does_not_hold_up_others(
 
     monkeypatch.setattr(families.FamilyBuilder, "update", slow_update)
     for (record, hits), (other, other_hits) in zip(
-        search_many(records, database, settings, engine), expected, strict=True
+        search_many(records, database, settings, engine=engine), expected, strict=True
     ):
         assert record is other and hits.evalues.tolist() == other_hits.evalues.tolist()
         assert hits.targets.tolist() == other_hits.targets.tolist() and len(hits) > 5
@@ -307,7 +312,7 @@ def test_hits_are_returned_as_soon_as_possible(family: tuple[FastaRecord, Target
                 yield candidates
 
     records = [unrelated, unrelated, query, FastaRecord("part", query.sequence[20:])]
-    found = search_many(records, database, SearchSettings(num_iterations=2), Engine())
+    found = search_many(records, database, SearchSettings(num_iterations=2), engine=Engine())
     # the hits of the unrelated ones are known before the last iteration
     assert [next(found)[0] for _ in range(3)] == records[:3] and len(last_run) == 1
     assert next(found)[0] is records[3]
@@ -339,7 +344,7 @@ class FailingEngine(AheadEngine):
 def test_errors_of_the_last_queries_of_an_iteration(family: tuple[FastaRecord, TargetDatabase]) -> None:
     query, database = family
     with pytest.raises(RuntimeError, match="has been lost"):
-        list(search_many([query] * 4, database, SearchSettings(num_iterations=3), FailingEngine(2)))
+        list(search_many([query] * 4, database, SearchSettings(num_iterations=3), engine=FailingEngine(2)))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("last results")]
 
 
@@ -353,35 +358,36 @@ def test_families_of_processes_equal_those_of_threads(
         (tmp_path / "other.fasta").write_text(">other\nMKTAYIAKQR\n")
         build_database([tmp_path / "other.fasta"], tmp_path / "db", BuildSettings(mask=False, threads=1))
         database = replace(database, path=tmp_path / "db")
-    started: list[family_processes.FamilyProcesses] = []
-    requests: list[bool] = []
+    started: list[FamilyProcesses] = []
+    updates: list[bool] = []
 
-    class Processes(family_processes.FamilyProcesses):
+    class Processes(FamilyProcesses):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             started.append(self)
             if fault == "killed":
-                self._processes[0]._process.kill()
+                self.services[0].process.kill()
+            request = self.services[0].request
 
-    class Process(family_processes._Process):
-        def request(self, *arguments: Any) -> Any:
-            result = super().request(*arguments)
-            requests.append(True)
-            return result
+            def counted(*arguments: Any) -> Any:
+                answer = request(*arguments)
+                updates.append(answer.exception() is None)
+                return answer
 
-    monkeypatch.setattr(family_processes, "FamilyProcesses", Processes)
-    monkeypatch.setattr(family_processes, "_Process", Process)
+            self.services[0].request = counted  # type: ignore[assignment]
+
+    monkeypatch.setattr(iterations, "FamilyProcesses", Processes)
     monkeypatch.setattr(iterations, "_MIN_PROCESS_QUERIES", 2)
     settings = SearchSettings(num_iterations=3, threads=2)
     records = [query, FastaRecord("half", query.sequence[:60]), FastaRecord("other", query.sequence[60:])]
-    found = list(search_many(records, database, settings, GpuLikeEngine()))
-    assert len(started) == 1 and bool(requests) == (fault == "")
-    assert started[0]._processes[0]._process.returncode is not None
+    found = list(search_many(records, database, settings, engine=GpuLikeEngine()))
+    assert len(started) == 1 and updates and all(updates) == (fault == "")
+    assert started[0].services[0].process.returncode is not None
     expected = list(search_many(records, database, settings))
     for (record, hits), (other, other_hits) in zip(found, expected, strict=True):
         assert record is other and hits.evalues.tolist() == other_hits.evalues.tolist()
         assert hits.targets.tolist() == other_hits.targets.tolist() and len(hits) > 10
         assert hits.alignments.runs.tolist() == other_hits.alignments.runs.tolist()
     # a single query is not worth the start of a process
-    list(search_many(records[:1], database, settings, GpuLikeEngine()))
+    list(search_many(records[:1], database, settings, engine=GpuLikeEngine()))
     assert len(started) == 1

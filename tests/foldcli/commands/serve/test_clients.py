@@ -95,6 +95,7 @@ def test_requests_of_a_client_that_does_not_read_are_not_received(
     assert works(server)
 
 
+@pytest.mark.slow
 def test_one_query_does_not_wait_for_a_large_request(
     serve: "Start", connect: Callable[[Path], "Client"]
 ) -> None:

@@ -119,6 +119,7 @@ def test_query_over_the_limits_does_not_stop_the_others(
     assert works(shared)
 
 
+@pytest.mark.slow
 def test_many_queries_are_sent_in_several_requests(shared: "Server", folder: Path, search: "Search") -> None:
     sequences = [UBIQUITIN * 20, GB1] * 400
     assert sum(map(len, sequences)) > 620_000

@@ -1,4 +1,4 @@
-"""What AlphaFold 3 reads of a job: run by a Python that has it, with the paths of jobs."""
+"""A script that prints what AlphaFold 3 reads of jobs, from their paths."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""What Boltz reads of a job: run by a Python that has it, with a pickle of components and paths of jobs."""
+"""A script that prints what Boltz reads of jobs, from a pickle of components and the paths of the jobs."""
 
 import json
 import pathlib

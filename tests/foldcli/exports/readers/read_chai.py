@@ -1,4 +1,4 @@
-"""What Chai reads of a job: run by a Python that has it, with a FASTA file and a folder of alignments."""
+"""A script that prints what Chai reads of a job, from a FASTA file and a folder of alignments."""
 
 import json
 import pathlib

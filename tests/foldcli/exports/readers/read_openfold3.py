@@ -1,4 +1,4 @@
-"""What OpenFold3 reads of its queries: run by a Python that has it, with the path of a file of queries."""
+"""A script that prints what OpenFold3 reads of queries, from the path of their file."""
 
 import json
 import pathlib

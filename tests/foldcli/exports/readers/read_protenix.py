@@ -1,4 +1,4 @@
-"""What Protenix reads of its jobs: run by a Python that has it, with the path of a file of jobs."""
+"""A script that prints what Protenix reads of jobs, from the path of their file."""
 
 import json
 import pathlib

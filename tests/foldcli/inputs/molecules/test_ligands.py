@@ -31,7 +31,7 @@ def failures(tmp_path: Path) -> Failures:
     ],
 )
 def test_tables_give_ligands_and_bad_rows_one_line_each(
-    name: str, text: str, tmp_path: Path, failures: Failures
+    name: str, text: str, tmp_path: Path, failures: Failures, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / name
     path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
@@ -42,6 +42,7 @@ def test_tables_give_ligands_and_bad_rows_one_line_each(
     line = next(number for number, row in enumerate(text.splitlines(), 1) if "C1CC" in row)
     ((_, error),) = failures.failed
     assert str(error) == f"{path}:{line}: RDKit cannot read the SMILES string 'C1CC'"
+    assert "1 ligand renamed, because an earlier ligand has the same id: acid → acid_2" in caplog.messages
 
 
 def test_codes_are_checked(tmp_path: Path, failures: Failures) -> None:

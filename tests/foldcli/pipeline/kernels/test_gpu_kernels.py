@@ -1,8 +1,8 @@
 """Tests of the compilation of kernels before a run's first target."""
 
 import signal
-import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,36 +10,34 @@ from foldcli.pipeline.kernels import gpu_kernels as kernels
 from foldcli.pipeline.kernels.gpu_kernels import KernelCompilation, compile_for_run
 from model.alphafold2.modules.config import model_config
 from model.planning.kernel_request import CompilationStatus, KernelRequest
+from msa.base.services.service import Service
 
 
 @pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list["subprocess.Popen[str]"]:
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Service]:
     """Return the processes that compile kernels, which start on this machine as if it had a GPU."""
     pytest.importorskip("triton")
-    started: list[subprocess.Popen[str]] = []
-    start = kernels._start_process
+    started: list[Service] = []
 
-    def start_process() -> "subprocess.Popen[str]":
-        started.append(start())
+    def start(*arguments: Any, **options: Any) -> Service:
+        started.append(Service(*arguments, **options))
         return started[-1]
 
-    monkeypatch.setattr(kernels, "_start_process", start_process)
+    monkeypatch.setattr(kernels, "Service", start)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     return started
 
 
-def test_each_process_compiles_once(started: list["subprocess.Popen[str]"], tmp_path: Path) -> None:
+def test_each_process_compiles_once(started: list[Service], tmp_path: Path) -> None:
     request = KernelRequest("NVIDIA H200", (9, 0), (), "bf16", 1)
     compilation = KernelCompilation(request, [tmp_path / "marks" / "a"], lambda done, total: None)
     assert compilation.wait() == CompilationStatus()
-    assert len(started) == 1 and started[0].wait() == 0 and (tmp_path / "marks" / "a").exists()
+    assert len(started) == 1 and started[0].process.wait() == 0 and (tmp_path / "marks" / "a").exists()
     KernelCompilation(request, [], lambda done, total: None).wait()
     assert len(started) == 2
 
 
-def test_no_process_starts_in_vain(
-    started: list["subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_process_starts_in_vain(started: list[Service], monkeypatch: pytest.MonkeyPatch) -> None:
     config = model_config("model_1_ptm")
     monkeypatch.setattr(kernels, "name_and_capability", lambda number: None)
     assert compile_for_run([config], None, 0) is None
@@ -49,20 +47,18 @@ def test_no_process_starts_in_vain(
     assert not started
 
 
-def test_compiler_that_hangs_is_ended(
-    started: list["subprocess.Popen[str]"], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiler_that_hangs_is_ended(started: list[Service], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_MAX_SILENCE", 0.2)
     request = KernelRequest("NVIDIA H200", (9, 0), (model_config("model_1_ptm"),), "bf16", 1)
     compilation = KernelCompilation(request, [], lambda done, total: None)
-    started[0].send_signal(signal.SIGSTOP)
-    assert compilation.wait().error == "exit code -9"
+    started[0].process.send_signal(signal.SIGSTOP)
+    assert compilation.wait().error == "its process was killed by SIGKILL"
 
 
 def test_process_that_has_ended_is_an_error_of_the_compilation(
-    started: list["subprocess.Popen[str]"],
+    started: list[Service],
 ) -> None:
     request = KernelRequest("NVIDIA H200", (9, 0), (model_config("model_1_ptm"),), "bf16", 1)
     compilation = KernelCompilation(request, [], lambda done, total: None)
-    started[0].kill()
-    assert compilation.wait().error == "exit code -9"
+    started[0].process.kill()
+    assert compilation.wait().error == "its process was killed by SIGKILL"

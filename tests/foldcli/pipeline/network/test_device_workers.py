@@ -22,7 +22,8 @@ from foldcli.options.ranks import predicts_in_workers, unused_devices
 from foldcli.outputs.layout import TargetFiles
 from foldcli.params.parameters import TEMPLATE_COPY, NetworkKind, find_parameters
 from foldcli.pipeline.network.device import NetworkMemory
-from foldcli.pipeline.network.device_workers import DeviceWorker, LocalRunner, WorkerSettings
+from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
+from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
 from foldcli.pipeline.runs import run as run_module

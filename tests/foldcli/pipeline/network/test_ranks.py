@@ -1,6 +1,5 @@
 """Tests of rank 0 and the processes of the other ranks, on the CPU."""
 
-import os
 import signal
 from pathlib import Path
 from threading import Event
@@ -58,16 +57,15 @@ def test_ranks_predict_the_same_after_a_warm_up(monkeypatch: pytest.MonkeyPatch)
 def test_end_of_a_process_is_reported_with_its_rank() -> None:
     ended, ends = Event(), []
 
-    def on_end(rank: int, code: int | None) -> None:
+    def on_end(rank: int, code: int) -> None:
         ends.append((rank, code))
         ended.set()
 
     source = ParameterSource(1, "model_1_ptm", Path(tiny_parameters(), "missing.npz"))
     processes = RankProcesses(options(), 2, source)
-    (process,) = processes._processes
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
+    (service,) = processes.services
+    service.process.kill()
+    service.wait()
     # the process has ended before it got the port
     processes.join(1, on_end)
     assert ended.wait(30) and ends == [(1, -signal.SIGKILL)]

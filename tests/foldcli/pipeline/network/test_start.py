@@ -35,12 +35,11 @@ def test_workers_start_with_the_run(tmp_path: Path) -> None:
     options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", PredictSettings())
     startup = start(options, processes=Processes(worker_devices=("cpu",)))
     assert startup.arrays is None and not startup.preload
-    (pool,) = startup.worker_pools
-    assert pool._workers
+    (service,) = startup.worker_services
     # `eval` itself imports nothing
-    assert pool.submit(eval, "'torch' in __import__('sys').modules").result(60)
-    pool.close()
-    assert start(options, preload=False, processes=Processes(worker_devices=("cpu",))).worker_pools == ()
+    assert service.request("call", eval, "'torch' in __import__('sys').modules").result(60)
+    service.close()
+    assert start(options, preload=False, processes=Processes(worker_devices=("cpu",))).worker_services == ()
 
 
 def test_workers_read_the_parameters_once(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from foldcli.families.registry import check_parameters, family_of
 from foldcli.families.settings import PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget, starts_as_complex
 from foldcli.inputs.cached_targets import find_all_cached_targets, read_complex_entry
-from foldcli.inputs.complexes import split_chains
+from foldcli.inputs.complexes import chain_query, split_chains
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.queries import QuerySources
 from foldcli.inputs.shard import Shard
@@ -48,7 +48,7 @@ from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead, sear
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
-from foldcli.pipeline.targets.alignment_request import AlignmentRequest, chain_query
+from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.locks import LockOwner, TargetLocks

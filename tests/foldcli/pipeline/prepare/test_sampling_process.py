@@ -46,10 +46,7 @@ def test_processes_return_what_each_caller_asked_for() -> None:
 def test_killed_process_is_replaced_for_the_next_call() -> None:
     processes, inputs = SamplingProcesses(1), features()
     processes.sample(inputs, SETTINGS, 1, 0)
-    (worker,) = processes._processes[0]._pool._workers
-    assert worker._process is not None
-    process = worker._process._process
-    assert process.pid is not None
+    process = processes.pools[0]._services[0].process
     os.kill(process.pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(processes.sample, inputs, SETTINGS, 1, 1)

@@ -16,10 +16,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record instead of opening a GPU, which this machine need not have."""
     calls: list[str] = []
 
-    def start_ahead(gpu: int, scores: bool) -> None:
+    def start(gpu: int, scores: bool) -> None:
         calls.append(f"{'processes' if scores else 'process'} of GPU {gpu}")
 
-    monkeypatch.setattr(gpu_opening, "start_ahead", start_ahead)
+    monkeypatch.setattr(gpu_opening, "GpuProcess", start)
     monkeypatch.setattr(gpu_opening, "open_in_background", lambda device: calls.append(device))
     monkeypatch.setattr(gpu_opening, "has_nvidia_hardware", lambda: True)
     return calls

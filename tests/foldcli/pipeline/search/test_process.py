@@ -5,10 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,7 @@ from foldcli.pipeline.search.hit_texts import FoundHits, HitTexts, alignment_tex
 from foldcli.pipeline.search.process import ProcessSearcher, SearchProcess, SearchProcessEnded, needs_process
 from foldcli.pipeline.search.searcher import DatabaseSource, LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
-from foldcli.pipeline.search.worker import _Answers
+from foldcli.pipeline.search.worker import SearchHandler
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.base.errors import InputError
 from msa.database.build import BuildSettings, build_database
@@ -74,13 +72,6 @@ def assert_equal(
         assert alignment_text(query, hits, SETTINGS) == alignment_text(query, reference, SETTINGS)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_hits_are_those_of_a_search_in_this_process(folder: Path) -> None:
     searcher = opened(SearchProcess(str(folder), "cpu", 0.5), folder)
     assert searcher.checksums == here(folder).checksums
@@ -123,7 +114,7 @@ def test_this_process_searches_if_the_other_one_hangs(
     searcher = opened(process, folder)
     monkeypatch.setattr("foldcli.pipeline.search.process._LONG_SILENCE", 0.1)
     monkeypatch.setattr("foldcli.pipeline.search.process._MAX_SILENCE", 0.2)
-    os.kill(process._process.pid, signal.SIGSTOP)
+    os.kill(process.service.process.pid, signal.SIGSTOP)
     assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
     assert [record.getMessage() for record in logged] == [
         "the process of the searches does not answer; the main process searches instead"
@@ -138,9 +129,8 @@ def test_this_process_searches_if_the_other_one_has_ended(
     searcher = opened(process, folder)
     results = searcher.search_texts(QUERIES, SETTINGS)
     first = next(results)
-    os.kill(process._process.pid, signal.SIGKILL)
-    process._process.wait()
-    process._connection.close()
+    os.kill(process.service.process.pid, signal.SIGKILL)
+    process.service.wait()
     found = [first, *results]
     assert_equal(found, folder, QUERIES)
     assert [record.getMessage() for record in logged] == [
@@ -159,36 +149,35 @@ def test_this_process_searches_if_the_database_was_replaced(folder: Path, tmp_pa
     build_database([tmp_path / "t.fasta"], tmp_path / "db", BuildSettings(threads=1))
     process = SearchProcess(str(tmp_path / "db"), "cpu", 0.5)
     assert isinstance(process.open(TargetDatabase.open(folder), partial(here, folder)), LocalSearcher)
-    assert process._process.poll() is not None
+    assert process.service.process.poll() is not None
 
 
 def test_signals_of_schedulers_do_not_end_the_process_before_its_owner(folder: Path) -> None:
     process = SearchProcess(str(folder), "cpu", 0.5)
     searcher = opened(process, folder)
     for number in signal.SIGTERM, signal.SIGINT:
-        os.kill(process._process.pid, number)
+        os.kill(process.service.process.pid, number)
     assert_equal(list(searcher.search_texts(QUERIES, SETTINGS)), folder, QUERIES)
-    assert process._process.poll() is None
+    assert process.service.process.poll() is None
 
 
 def test_process_ends_with_its_owner_and_in_the_middle_of_a_search(folder: Path) -> None:
     process = SearchProcess(str(folder), "cpu", 0.5)
     searcher = opened(process, folder)
     next(searcher.search_texts(QUERIES * 2000, SETTINGS))
-    started = process._process
-    process._connection.close()
-    assert started.wait(timeout=30) == 0
+    process.service.close()
+    assert process.service.process.returncode == 0
     another = SearchProcess(str(folder), "cpu", 0.5)
-    started = another._process
+    started = another.service.process
     del another
-    assert started.poll() is not None
+    assert started.wait(timeout=30) == 0
 
 
 def test_process_ends_when_the_stage_is_closed(folder: Path) -> None:
     process = SearchProcess(str(folder), "cpu", 0.5)
     stage = SearchStage(opened(process, folder), SETTINGS)
     stage.close()
-    assert process._process.poll() is not None
+    assert process.service.process.poll() is not None
     SearchStage(here(folder), SETTINGS).close()
 
 
@@ -200,31 +189,15 @@ def test_search_after_the_end_says_how_the_process_has_ended(folder: Path) -> No
         list(process.search(QUERIES, SETTINGS, search_process.ignore))
 
 
-def test_messages_of_the_process_are_logged(folder: Path, logged: list[logging.LogRecord]) -> None:
-    process = SearchProcess(str(folder), "cpu", 0.5)
-    own, other = Pipe()
-    process._connection, process._unread = own, 1
-    log = logging.Logger("test")
-    log.addHandler(_Answers(other))
-    log.warning("%d kernels", 3, extra={"fields": {"kernels": 3}})
-    # behind the message, which a thread sends
-    wait_until(own.poll)
-    other.send(("end",))
-    process._skip_unread()
-    assert [(record.getMessage(), record.__dict__["fields"]) for record in logged] == [
-        ("3 kernels", {"kernels": 3})
-    ]
-
-
 def test_progress_is_reported_a_few_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, other = Pipe()
-    answers, now = _Answers(other), 10.0
+    reports: list[tuple[int, int | None]] = []
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    handler, now = SearchHandler(lambda *values: reports.append(values), "db", "cpu", 0.5), 10.0
     monkeypatch.setattr(search_worker.time, "monotonic", lambda: now)
     for done, moment in ((1, 10.0), (2, 10.1), (3, 10.3)):
         now = moment
-        answers.report(done, 9)
-    answers.put("end")
-    assert [own.recv() for _ in range(3)] == [("progress", 1, 9), ("progress", 3, 9), ("end",)]
+        handler.report(done, 9)
+    assert reports == [(1, 9), (3, 9)]
 
 
 # runs foldcli with a search process, although there is no GPU
@@ -236,12 +209,12 @@ from foldcli.__main__ import main
 if __name__ == "__main__":
     searching.needs_process = lambda *arguments: True
     # the first batch is searched ahead, and the second one on request
-    sent = searching.SearchProcess._send
-    def send(self, queries, settings):
+    searched = searching.SearchProcess.search
+    def search(self, queries, *arguments):
         with open(sys.argv[2] + ".sent", "a") as stream:
             print(len(queries), file=stream)
-        sent(self, queries, settings)
-    searching.SearchProcess._send = send
+        return searched(self, queries, *arguments)
+    searching.SearchProcess.search = search
     # after the last search
     closed = searching.ProcessSearcher.close
     def close(self):

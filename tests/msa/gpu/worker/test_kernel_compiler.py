@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ H200 = Device.of_architecture("NVIDIA H200", (9, 0))
 
 
 def job(folder: Path, device: Device = H200) -> _Job:
-    return _Job(asdict(device), str(folder), "filter", (200,))
+    return _Job(device, folder, "filter", (200,))
 
 
 def test_processes_report_each_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,7 +227,7 @@ def test_queries_of_a_batch_do_not_affect_each_other(
     saved = query_profile(codes, True)
     queries.insert(2, ProfileQuery("saved", domains[0], profile=saved, source="test", of_family=False))
     criteria = SearchSettings(evalue=100, max_seqs=max_seqs)
-    together = list(search_many(queries, database, criteria, AllReady()))
+    together = list(search_many(queries, database, criteria, engine=AllReady()))
     for query, (_, hits) in zip(queries, together, strict=True):
         expected = search(query, database, criteria)
         assert hits.capped == expected.capped
@@ -262,14 +262,14 @@ def test_batches_are_scored_ahead_of_the_caller(
     queries = [FastaRecord(f"q{k}", domains[0] + "W" * k + domains[1]) for k in range(6)]
     criteria = SearchSettings(evalue=100)
     expected = [search(query, database, criteria).evalues.tolist() for query in queries]
-    found = search_many(queries, database, criteria, MeetingEngine(fails=False))
+    found = search_many(queries, database, criteria, engine=MeetingEngine(fails=False))
     assert [hits.evalues.tolist() for _, hits in found] == expected
     # the first result does not wait for other batches, and a caller that stops early leaves no threads
     engine = MeetingEngine(fails=False)
-    found = search_many(queries, database, criteria, engine)
+    found = search_many(queries, database, criteria, engine=engine)
     assert next(found)[1].evalues.tolist() == expected[0]
     assert next(engine._calls) == 1
     found.close()  # type: ignore[attr-defined]
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("scores")]
     with pytest.raises(InputError, match="no alignment"):
-        list(search_many(queries, database, criteria, MeetingEngine(fails=True)))
+        list(search_many(queries, database, criteria, engine=MeetingEngine(fails=True)))

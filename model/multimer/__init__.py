@@ -1,1 +1,0 @@
-"""Parts of AlphaFold-Multimer's network that differ from the monomer network's."""
