@@ -7,24 +7,25 @@ the seed and its number alone, so a run can go on at any sample, and processes c
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from features.alphafold3.inputs import Sample, Settings, build_sample, check_tokens
 from features.alphafold3.samples import read_sample, sample_key, sample_path, write_sample
 from features.assembly.tokens import build_tokens
-from features.chemistry.residue_classes import MoleculeKind
+from features.cache.entry import corrupt_entry_errors
 from features.training.crops import CropWeights, TokenPlaces, choose_tokens, crop_features
 from features.training.experiment import ExperimentalComplex
 from features.training.labels import MoleculeTable, molecule_table
 from features.training.weights import ChainContacts, Place, sample_probabilities
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
+from msa.base.json_files import read_json
 
 FORMAT, VERSION = "foldcli.complexes", 2
 _INDEX, _COORDINATES = "complexes", "coordinates"
@@ -69,7 +70,34 @@ class TrainingSample:
     whole: KnownComplex = field(repr=False)
 
 
-def write_complex(known: ExperimentalComplex, name: str, folder: Path, settings: Settings) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Entry:
+    """A complex in the list of a folder.
+
+    Attributes:
+        name: name of its file.
+        sample: key of its inputs.
+        coordinates: key of its coordinates.
+        contacts: its chains.
+    """
+
+    name: str
+    sample: str
+    coordinates: str
+    contacts: ChainContacts
+
+
+@dataclass(frozen=True)
+class _Index:
+    """A list of complexes, and the clusters of their protein sequences."""
+
+    complexes: list[Entry]
+    clusters: dict[str, str]
+    format: str = FORMAT
+    version: int = VERSION
+
+
+def write_complex(known: ExperimentalComplex, name: str, folder: Path, settings: Settings) -> Entry:
     """Write a complex to a folder unless the folder contains it; return its entry for `write_index`.
 
     Args:
@@ -85,11 +113,11 @@ def write_complex(known: ExperimentalComplex, name: str, folder: Path, settings:
     check_tokens(known.job, len(build_tokens(known.atoms)), settings)
     sample, coordinates = _write_arrays(known, folder, settings)
     contacts = ChainContacts.of(known.atoms, known.positions, known.resolved)
-    return {"name": name, "sample": sample, "coordinates": coordinates, "contacts": asdict(contacts)}
+    return Entry(name, sample, coordinates, contacts)
 
 
 def write_index(
-    folder: Path, entries: Sequence[dict[str, Any]], clusters: Mapping[str, str] | None = None, part: str = ""
+    folder: Path, entries: Sequence[Entry], clusters: Mapping[str, str] | None = None, part: str = ""
 ) -> None:
     """Write the list of the complexes in a folder, and their protein sequences as FASTA.
 
@@ -99,23 +127,14 @@ def write_index(
         clusters: clusters of protein sequences; see `features.training.weights.ChainContacts.places`.
         part: ".I-of-N" for one of N lists that belong together.
     """
-    sequences = sorted({sequence for entry in entries for sequence in _proteins(entry)})
+    sequences = sorted({sequence for entry in entries for sequence in entry.contacts.proteins})
     clusters = clusters or {}
     known = {sequence: clusters[sequence] for sequence in sequences if sequence in clusters}
-    content = {"format": FORMAT, "version": VERSION, "complexes": entries, "clusters": known}
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / f"proteins{part}.fasta", "w") as stream:
         stream.writelines(f">{protein_name(sequence)}\n{sequence}\n" for sequence in sequences)
     with atomic_write(folder / f"{_INDEX}{part}.json", "w") as stream:
-        json.dump(content, stream, indent=1)
-
-
-def _proteins(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the protein sequences of an entry."""
-    contacts = entry["contacts"]
-    for kind, molecule in zip(contacts["kinds"], contacts["molecules"], strict=True):
-        if kind == MoleculeKind.PROTEIN:
-            yield molecule
+        json.dump(asdict(_Index(list(entries), known)), stream, indent=1)
 
 
 def protein_name(sequence: str) -> str:
@@ -142,17 +161,7 @@ def _coordinate_path(folder: Path, key: str) -> Path:
     return folder / _COORDINATES / f"{key}.npz"
 
 
-def _contacts(stored: Mapping[str, list]) -> ChainContacts:
-    """Return the chains of a complex from the index."""
-    return ChainContacts(
-        tuple(stored["chains"]),
-        tuple(MoleculeKind(kind) for kind in stored["kinds"]),
-        tuple(stored["molecules"]),
-        tuple((first, second) for first, second in stored["contacts"]),
-    )
-
-
-def _read_lists(folder: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _read_lists(folder: Path) -> tuple[list[Entry], dict[str, str]]:
     """Return the complexes of all lists of a folder, and the clusters of their sequences."""
     paths = sorted(folder.glob(f"{_INDEX}*.json"))
     parts = [match for path in paths if (match := _PART.fullmatch(path.name))]
@@ -161,21 +170,21 @@ def _read_lists(folder: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
         if different := sorted(expected ^ {path.name for path in paths}):
             state = "is missing" if different[0] in expected else "is of another division"
             raise InputError(f"incomplete complexes for training: {different[0]} {state}", folder)
-    entries: list[dict[str, Any]] = []
+    entries: list[Entry] = []
     clusters: dict[str, str] = {}
     for path in paths:
         try:
-            index = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
+            index = read_json(path, _Index)
+        except ValueError as error:
             raise InputError(f"no complexes for training: {error}", path) from None
-        if (index.get("format"), index.get("version")) != (FORMAT, VERSION):
+        if (index.format, index.version) != (FORMAT, VERSION):
             raise InputError("complexes for training of another version", path)
-        entries += index["complexes"]
-        clusters |= index["clusters"]
+        entries += index.complexes
+        clusters |= index.clusters
     if not entries:
         raise InputError("no complexes for training", folder)
     # the order does not depend on the division
-    return sorted(entries, key=lambda entry: (entry["name"], entry["sample"], entry["coordinates"])), clusters
+    return sorted(entries, key=lambda entry: (entry.name, entry.sample, entry.coordinates)), clusters
 
 
 class ComplexSet:
@@ -191,13 +200,11 @@ class ComplexSet:
     def __init__(self, folder: Path) -> None:
         entries, clusters = _read_lists(folder)
         self._folder = folder
-        self.names = [entry["name"] for entry in entries]
-        self._keys = [(entry["sample"], entry["coordinates"]) for entry in entries]
+        self.names = [entry.name for entry in entries]
+        self._keys = [(entry.sample, entry.coordinates) for entry in entries]
         self._read = lru_cache(maxsize=_KEPT)(self._read_complex)
         self.places: Sequence[Place] = [
-            place
-            for number, entry in enumerate(entries)
-            for place in _contacts(entry["contacts"]).places(number, clusters)
+            place for number, entry in enumerate(entries) for place in entry.contacts.places(number, clusters)
         ]
         self.probabilities = sample_probabilities(self.places)
 
@@ -211,7 +218,9 @@ class ComplexSet:
     def _read_complex(self, number: int) -> KnownComplex:
         key, coordinates = self._keys[number]
         sample = read_sample(sample_path(self._folder, key), key)
-        with np.load(_coordinate_path(self._folder, coordinates)) as arrays:
+        path = _coordinate_path(self._folder, coordinates)
+        content = BytesIO(path.read_bytes())
+        with corrupt_entry_errors(path), np.load(content) as arrays:
             positions, resolved = arrays["positions"], arrays["resolved"]
         return KnownComplex(sample, positions, resolved, molecule_table(sample.atoms, sample.tokens))
 

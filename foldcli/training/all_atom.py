@@ -11,17 +11,25 @@ import torch
 
 from features.training.complexes import ComplexSet
 from features.training.labels import MoleculeTable
-from foldcli.params.openfold3 import SUFFIX, AllAtomParameters, write_manifest
+from foldcli.params.openfold3 import (
+    OPENFOLD3,
+    SUFFIX,
+    AllAtomParameters,
+    find_parameters,
+    openfold3_folder,
+    write_manifest,
+)
 from foldcli.training.settings import AllAtomRunSettings
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.checkpoints.openfold3 import openfold3_tensors, sha256_of, translate
 from model.errors import ConfigError, DataError
 from model.replaced_files import replaced_file
-from model.training.alphafold3.initialization import initialize
+from model.training.alphafold3.initialization import copy_trained, initialize
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
 from model.training.alphafold3.trainer import AllAtomSample, AllAtomTrainer
-from model.training.runtime.checkpoint import FULL_NAME, Progress
+from model.training.runtime.checkpoint import FULL_NAME, Progress, load_full
+from model.training.runtime.parameters import FlatParameters
 from model.training.runtime.processes import TrainingProcesses
 from model.training.trainer import METRICS, StepReport
 
@@ -97,11 +105,15 @@ class AllAtomRun:
             raise ConfigError("network.family: all-atom networks are trained by one process")
         self.settings, self.run, self.processes = settings, run, processes
         network = AlphaFold3(settings.network, "reference")
-        initialize(network, settings.seed)
+        is_stored = resume and (run / FULL_NAME).exists()
+        if settings.initial_network and not is_stored:
+            copy_trained(network, _initial_file(settings.initial_network))
+        else:
+            initialize(network, settings.seed)
         self._samples = ComplexSamples(complexes, settings, processes.device)
         self._trainer = AllAtomTrainer(network.to(processes.device), self._samples, settings)
         self.flat = self._trainer.flat
-        if resume:
+        if is_stored:
             self._trainer.load(run)
         self._stop = False
 
@@ -136,8 +148,10 @@ class AllAtomRun:
             report = self._step()
             with (self.run / METRICS).open("a") as stream:
                 stream.write(json.dumps({"kind": "step", **asdict(report)}) + "\n")
-            self._stop |= max_seconds is not None and time.monotonic() - begin > max_seconds
-            self._stop |= max_steps is not None and self.progress.step - first >= max_steps
+            if max_seconds is not None and time.monotonic() - begin > max_seconds:
+                self._stop = True
+            if max_steps is not None and self.progress.step - first >= max_steps:
+                self._stop = True
             yield report
             if every and report.step % every == 0 and not self._stop:
                 self._trainer.save(self.run)
@@ -172,19 +186,17 @@ def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomPar
     if not (run / FULL_NAME).exists():
         raise DataError(f"{run / FULL_NAME}: no such checkpoint")
     network = AlphaFold3(settings.network, "reference")
-    # a checkpoint lacks the Fourier embedding of the noise, which is drawn and not trained
-    initialize(network, settings.seed)
-    trainer = AllAtomTrainer(network, _no_sample, settings)
-    trainer.load(run)
-    with trainer.flat.using_average():
-        tensors = openfold3_tensors(trainer.network.state_dict())
-        config, _ = translate(tensors)
-        name = settings.network.name
-        folder.mkdir(parents=True, exist_ok=True)
-        target = folder / f"{name}{SUFFIX}"
-        content = safetensors.torch.save({key: x.contiguous().cpu() for key, x in tensors.items()})
-        with replaced_file(target) as path:
-            path.write_bytes(content)
+    flat = FlatParameters(network, torch.device("cpu"))
+    load_full(run, flat, {}, settings.network)
+    flat.values.copy_(flat.average)
+    tensors = openfold3_tensors(network.state_dict())
+    config, _ = translate(tensors, run / FULL_NAME)
+    name = settings.network.name
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{name}{SUFFIX}"
+    content = safetensors.torch.save({key: x.contiguous() for key, x in tensors.items()})
+    with replaced_file(target) as path:
+        path.write_bytes(content)
     variant = "openbind" if config.diffusion.shared_pair_norm else "p2"
     result = AllAtomParameters(
         name, variant, target, "foldcli train", bytes=target.stat().st_size, sha256=sha256_of(target)
@@ -193,5 +205,6 @@ def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomPar
     return result
 
 
-def _no_sample(number: int) -> AllAtomSample:
-    raise AssertionError(f"sample {number}")
+def _initial_file(name: str) -> Path:
+    """Return the file of the parameters that a run starts from; see `find_parameters`."""
+    return find_parameters(openfold3_folder() if name == OPENFOLD3 else Path(name)).file

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from features.alphafold3.inputs import Settings
 from features.templates.library.structure_files import find_structure_files
-from features.training.complexes import protein_name, write_complex, write_index
+from features.training.complexes import Entry, protein_name, write_complex, write_index
 from features.training.experiment import read_complex
 from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
@@ -51,7 +50,7 @@ class ComplexesRun:
         # one template without content has the same effect as several
         settings = Settings(templates=1, max_tokens=self.max_tokens)
         failures = Failures(self.output, self.shard)
-        entries: list[dict[str, Any]] = []
+        entries: list[Entry] = []
         late = 0
 
         def process(name: str, path: Path) -> None:
@@ -73,12 +72,10 @@ class ComplexesRun:
         failures.finish()
 
 
-def _clusters(table: ClusterTable | None, entries: Sequence[dict[str, Any]]) -> dict[str, str]:
+def _clusters(table: ClusterTable | None, entries: Sequence[Entry]) -> dict[str, str]:
     """Return the clusters of the sequences that a table names."""
     if table is None:
         return {}
-    names = {
-        protein_name(sequence): sequence for entry in entries for sequence in entry["contacts"]["molecules"]
-    }
+    names = {protein_name(sequence): sequence for entry in entries for sequence in entry.contacts.proteins}
     known = table.representatives_of(names)
     return {names[name]: str(cluster) for name, cluster in known.items()}
