@@ -117,7 +117,7 @@ def command(
 ) -> None:
     """Train a network on experimental chains.
 
-    CONFIG is a YAML file; examples/train/compact.yaml explains its keys, and examples/train/openfold3.yaml
+    CONFIG is a YAML file; examples/train/compact.yaml explains its keys, and examples/train/alphafold3.yaml
     those of all-atom networks, which train on the complexes of `foldcli training-data --molecules`. The
     state of the run is written to RUN regularly, at the end, and on SIGTERM or Ctrl-C, after the current
     step; --resume continues from it. A second Ctrl-C, and SIGTERM while the network is compiled, end the run

@@ -88,6 +88,7 @@ class AllAtomRun:
         resume: continue from the checkpoint in the run's folder, if there is one.
 
     Attributes:
+        network: the network.
         is_compiling: always False, as nothing is compiled.
     """
 
@@ -104,7 +105,7 @@ class AllAtomRun:
         if processes.count > 1:
             raise ConfigError("network.family: all-atom networks are trained by one process")
         self.settings, self.run, self.processes = settings, run, processes
-        network = AlphaFold3(settings.network, "reference")
+        self.network = network = AlphaFold3(settings.network, "reference")
         is_stored = resume and (run / FULL_NAME).exists()
         if settings.initial_network and not is_stored:
             copy_trained(network, _initial_file(settings.initial_network))

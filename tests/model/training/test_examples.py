@@ -22,9 +22,9 @@ def test_alphafold2_has_the_sizes_of_deepmind(root: Path) -> None:
     assert settings.phases[0].crop == 256 and settings.sampling.clusters == 128
 
 
-def test_openfold3_has_the_published_sizes_and_defaults(root: Path) -> None:
-    settings = read_run_settings(root / "examples/train/openfold3.yaml")
+def test_alphafold3_has_the_published_sizes_and_defaults(root: Path) -> None:
+    settings = read_run_settings(root / "examples/train/alphafold3.yaml")
     assert isinstance(settings, AllAtomRunSettings)
-    assert settings.network == replace(OPENBIND, name="openfold3")
+    assert settings.network == replace(OPENBIND, name="alphafold3")
     expected = AllAtomRunSettings(network=settings.network, checkpoint_every=settings.checkpoint_every)
     assert settings == expected
