@@ -229,10 +229,9 @@ def _run(
     max_steps: int | None,
 ) -> None:
     """Start or continue a run, and train until its end, a limit or a signal."""
-    import torch
-
     from foldcli.logs import logger
     from foldcli.paths import check_writable_folder, make_writable_folder
+    from foldcli.pipeline.network.device import choose_device
     from foldcli.process_state import hide_torch_warnings, on_stop_signals_in_thread
     from model.errors import ConfigError
     from model.training.runtime.checkpoint import stored_progress
@@ -244,8 +243,7 @@ def _run(
         raise click.UsageError(
             f"{run} holds a training run: continue it with --resume, or name another folder."
         )
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = choose_device(device).partition(":")[0]
     processes = TrainingProcesses.from_environment(device)
     try:
         try:

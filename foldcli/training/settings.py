@@ -10,7 +10,7 @@ from model.alphafold3.config import OPENBIND, AlphaFold3Config
 from model.dataclass_mapping import flat_values
 from model.errors import ConfigError
 from model.training.alphafold3.trainer import AllAtomSettings
-from model.training.runtime.settings import TrainingSettings, read_content, settings_of
+from model.training.runtime.settings import TrainingSettings, check_seed, read_content, settings_of
 
 _FAMILY = "family"
 _COUNTS = (
@@ -52,6 +52,7 @@ class AllAtomRunSettings(AllAtomSettings):
     checkpoint_every: int = 1000
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
         values = flat_values(self)
         sizes = {key: x for key, x in values.items() if key.startswith("network.") and type(x) is int}
         for key in (*sizes, *_COUNTS):

@@ -22,6 +22,12 @@ CLIPPED = ("batch", "micro_batch")
 RESTART_WARMUP = 100
 
 
+def check_seed(seed: int) -> None:
+    """Raise ConfigError for a seed of which generators could not make their own."""
+    if not 0 <= seed < 2**32:
+        raise ConfigError("seed: a number from 0 to 4,294,967,295 is needed")
+
+
 def available_workers() -> int:
     """Return the cores that this process may use, divided among the processes of torchrun on this host."""
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -157,6 +163,7 @@ class TrainingSettings:
     licence: str = "unspecified licence"
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
         if not self.phases:
             raise ConfigError("phases: at least one is needed")
         for number, phase in enumerate(self.phases):

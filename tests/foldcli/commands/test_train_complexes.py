@@ -180,10 +180,13 @@ def test_wrong_arguments_are_refused_in_one_line(complexes: Path, tmp_path: Path
         (CONFIG, (), 2, "Missing training data"),
         (CONFIG, ("--data", tmp_path), 3, "no complexes for training"),
         (CONFIG, ("--package", tmp_path / "out"), 3, "checkpoint.safetensors: no such checkpoint"),
+        (CONFIG, (*data, "--device", "cuda"), 4, "torch finds no CUDA GPU"),
         (CONFIG + "frozen: [nothing]\n", data, 2, "frozen: no parameter begins"),
         (CONFIG + f"initial_network: {tmp_path}/none\n", data, 4, f"{tmp_path}/none does not exist"),
     ]:
-        result = run_foldcli(["train", written(tmp_path, text), "-o", run, *arguments])
+        # no test uses a GPU
+        env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        result = run_foldcli(["train", written(tmp_path, text), "-o", run, *arguments], env=env)
         assert result.returncode == code, result.stderr
         assert reason in result.stderr and "Traceback" not in result.stderr
     assert not run.exists()
@@ -193,6 +196,7 @@ def test_wrong_arguments_are_refused_in_one_line(complexes: Path, tmp_path: Path
     ("old", "new", "reason"),
     [
         ("crop: 16", "crop: 0", "crop: at least 1 is needed"),
+        ("crop: 16", "seed: -1", "seed: a number from 0"),
         ("copies: 4", "copies: 0", "passes.copies: at least 1 is needed"),
         ("crop: 16", "cropp: 1", "cropp: unknown key"),
         ("family: openfold3", "family: [boltz]", "network.family: expected one of alphafold2, openfold3"),
