@@ -149,7 +149,7 @@ def test_each_loss_falls_in_training_of_two_complexes() -> None:
     assert first.keys() == asdict(LossWeights()).keys() - {"bond"}
     shares = {name: last[name] / first[name] for name in first}
     # the network cannot lower one of the first three by learning another
-    for name, most in (("position", 0.75), ("smooth_lddt", 0.95), ("distogram", 0.9)):
+    for name, most in (("position", 0.75), ("smooth_lddt", 0.95), ("distogram", 0.88)):
         assert shares.pop(name) < most, name
     assert max(shares.values()) < 0.25
 
