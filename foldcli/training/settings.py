@@ -70,7 +70,7 @@ class AllAtomRunSettings(AllAtomSettings):
         for name, weights in ("crops", vars(self.crops)), ("losses", vars(self.losses)):
             if not (min(weights.values()) >= 0 and 0 < sum(weights.values()) < math.inf):
                 raise ConfigError(f"{name}: weights must not be negative, and one must be positive")
-        if Path(self.network.name).name != self.network.name:
+        if self.network.name in ("", "..") or Path(self.network.name).name != self.network.name:
             raise ConfigError(f"network.name: not a file name: {self.network.name!r}")
 
     @property
