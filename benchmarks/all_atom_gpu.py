@@ -4,8 +4,8 @@
 
 Prints seconds of one cycle of the trunk, one denoising step of five samples, the confidence heads of one
 sample, and of a whole prediction with its scores (4 cycles, 200 steps, 5 samples), the first of its size and
-the second, with 1,024 rows of alignment and 8 atoms per token. --agreement 256 compares the trunk with that in
-float32.
+the second, with 1,024 rows of alignment and 8 atoms per token. --agreement 256 compares the trunk with that
+in float32.
 """
 
 import argparse
@@ -110,10 +110,7 @@ def measure(network: AlphaFold3, tokens: int) -> None:
     heads = seconds(lambda: network.heads(inputs, trunk, positions[0]), 2)
     peak = torch.cuda.max_memory_allocated() / 2**30
     peer = "".join(f"{x:9.3f}" for x in OPENFOLD3.get(tokens, ()))
-    print(
-        f"{tokens:6} {cycle:8.3f} {step:8.4f} {heads:8.3f} {first:8.2f} {whole:8.2f} {peak:8.1f}"
-        f"  {peer}"
-    )
+    print(f"{tokens:6} {cycle:8.3f} {step:8.4f} {heads:8.3f} {first:8.2f} {whole:8.2f} {peak:8.1f}  {peer}")
 
 
 def agreement(config: AlphaFold3Config, precision: str, kernels: str, tokens: int) -> None:
