@@ -4,11 +4,10 @@ Clients take the state of a ticket from the JSON of every answer, whatever its s
 """
 
 import base64
-import binascii
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hmac import compare_digest
 from pathlib import Path
@@ -55,19 +54,12 @@ class MsaApp:
 
     Args:
         queue: the tickets.
-        ticket_id: returns the id of a request; equal ones share a ticket.
-        worker: searches; asked for its counts only.
+        worker: searches for the tickets.
         settings: see AppSettings.
     """
 
-    def __init__(
-        self,
-        queue: TicketQueue,
-        ticket_id: Callable[[TicketJob], str],
-        worker: Worker,
-        settings: AppSettings,
-    ) -> None:
-        self._queue, self._ticket_id, self._worker, self._settings = queue, ticket_id, worker, settings
+    def __init__(self, queue: TicketQueue, worker: Worker, settings: AppSettings) -> None:
+        self._queue, self._worker, self._settings = queue, worker, settings
         self._answers: Counter[str] = Counter()
         self._routes = Starlette(
             routes=[
@@ -101,7 +93,7 @@ class MsaApp:
         if kind.lower() == "basic":
             try:
                 name, _, secret = base64.b64decode(secret).decode().partition(":")
-            except (binascii.Error, UnicodeDecodeError):
+            except ValueError:
                 return None
         elif kind.lower() != "bearer":
             secret = headers.get("x-api-key", "")
@@ -140,7 +132,7 @@ class MsaApp:
 
     def _enqueue(self, job: TicketJob) -> Response:
         """Add a ticket; in a thread of its own, since it is written to the disk."""
-        ticket_id = self._ticket_id(job)
+        ticket_id = self._worker.ticket_id(job)
         try:
             state = self._queue.submit(ticket_id, job)
         except InputError as error:

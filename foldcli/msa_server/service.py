@@ -1,8 +1,6 @@
 """The process of an MSA server: load the databases, continue the queue, answer HTTP requests."""
 
-import base64
 import contextlib
-import hashlib
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,10 +9,9 @@ from threading import Event
 
 import uvicorn
 
-from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
 from foldcli.msa_server.app import AppSettings, MsaApp
-from foldcli.msa_server.tickets import TicketJob, TicketQueue
+from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.paths import make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
@@ -114,18 +111,9 @@ class HttpService:
             "device": device_name(stages.first, self.source.device),
         }
         settings = AppSettings(self.max_request_bytes, secrets, self.queue / "maintenance", facts)
-        templates = None if self.templates is None else self.templates.identity()
-
-        def ticket_id(job: TicketJob) -> str:
-            request = stages.stage(job).request
-            searched = [VERSION, request.checksums, request.settings.identity(), templates]
-            identity = fingerprint([job.kind, job.mode, job.query, searched])
-            digest = hashlib.sha224(identity.encode()).digest()
-            return base64.urlsafe_b64encode(digest).decode().rstrip("=")
-
         server = _Server(
             uvicorn.Config(
-                MsaApp(queue, ticket_id, worker, settings),
+                MsaApp(queue, worker, settings),
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -142,6 +130,7 @@ class HttpService:
         for failure in (worker.failure, *(each.failure for each in verifications)):
             failure.add_done_callback(stop)
         on_stop_signals(stop)
+        listener.listen(_BACKLOG)
         host, port = listener.getsockname()[:2]
         logger.info(
             "ready: http://%s:%d serves %s, %d sequences, on %s; %d tickets wait",

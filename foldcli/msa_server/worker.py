@@ -1,5 +1,7 @@
 """The thread that searches for the tickets of an MSA server, and writes their results."""
 
+import base64
+import hashlib
 import io
 import tarfile
 import tempfile
@@ -18,6 +20,7 @@ from features.complexes.pairing import PairingSettings
 from features.templates.search import alignment_query, search_templates
 from foldcli.errors import ExitCode, describe, exit_code_of, log_bug
 from foldcli.exports.templates import write_template_hits
+from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import chain_query
 from foldcli.logs import logger
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
@@ -30,6 +33,7 @@ from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.server.service import check_engine
+from foldcli.version import VERSION
 from msa.alignments.complex_a3m import NO_ROW, A3mRow
 from msa.alignments.files import parse_alignment
 from msa.database.database import TargetDatabase
@@ -123,6 +127,15 @@ class Worker(Thread):
         self.ready: Future[None] = Future()
         self.failure: Future[None] = Future()
         self.searched, self.seconds = 0, 0.0
+
+    def ticket_id(self, job: TicketJob) -> str:
+        """Return the id of a request, in the form of ColabFold's server; equal ones share a ticket."""
+        request = self._stages.stage(job).request
+        templates = None if self._templates is None else self._templates.identity()
+        searched = [VERSION, request.checksums, request.settings.identity(), templates]
+        identity = fingerprint([job.kind, job.mode, job.query, searched])
+        digest = hashlib.sha224(identity.encode()).digest()
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
     def run(self) -> None:
         """Search until `stop` is called."""
@@ -251,7 +264,9 @@ class Worker(Thread):
             with self._template_lock:
                 hits = search_templates(query, stage.library, stage.settings)
             write_template_hits(table, record.id, hits)
-        return table.getvalue()
+        # clients split the ids of templates at their only underscore
+        lines = table.getvalue().splitlines(keepends=True)
+        return "".join(line for line in lines if line.split("\t")[1].count("_") == 1)
 
     def _write_pairs(self, ticket: Ticket, store: ChainStore) -> Iterator[tuple[str, Iterator[str]]]:
         """Yield the name of the file with the paired rows of all sequences, and its parts."""
