@@ -67,6 +67,7 @@ class MsaApp:
                 Route("/ticket/pair", self._submit, methods=["POST"]),
                 Route("/ticket/{ticket}", self._state),
                 Route("/result/download/{ticket}", self._download),
+                Route("/template/{names}", self._template),
                 Route("/health", self._health),
                 Route("/metrics", self._metrics),
             ]
@@ -167,6 +168,15 @@ class MsaApp:
             filename=f"mmseqs_results_{ticket_id}.tar.gz",
             headers={"Cache-Control": "private, max-age=3600"},
         )
+
+    async def _template(self, request: Request) -> Response:
+        """Return the structures of templates."""
+        names = request.path_params["names"].split(",")
+        try:
+            archive = await run_in_threadpool(self._worker.template_archive, names)
+        except InputError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        return Response(archive, media_type="application/octet-stream")
 
     async def _health(self, request: Request) -> Response:
         """Return whether tickets are taken, and facts about the server."""

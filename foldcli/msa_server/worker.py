@@ -19,7 +19,7 @@ from features.complexes.a3m import pair_a3m, write_job_a3m
 from features.complexes.pairing import PairingSettings
 from features.templates.search import alignment_query, search_templates
 from foldcli.errors import ExitCode, describe, exit_code_of, log_bug
-from foldcli.exports.templates import write_template_hits
+from foldcli.exports.templates import template_files, write_template_hits
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import chain_query
 from foldcli.logs import logger
@@ -36,6 +36,7 @@ from foldcli.server.service import check_engine
 from foldcli.version import VERSION
 from msa.alignments.complex_a3m import NO_ROW, A3mRow
 from msa.alignments.files import parse_alignment
+from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
 from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH, AlignmentFilter
 from msa.io.fasta import FastaRecord
@@ -136,6 +137,20 @@ class Worker(Thread):
         identity = fingerprint([job.kind, job.mode, job.query, searched])
         digest = hashlib.sha224(identity.encode()).digest()
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+    def template_archive(self, names: Sequence[str]) -> bytes:
+        """Return the chains of the structure library with these ids, as tar.gz.
+
+        Raises:
+            InputError: there is no library, or it has none of them.
+        """
+        stage, archive = self._templates, io.BytesIO()
+        library = None if stage is None else stage.library
+        if library is None or not any(library.find(name) is not None for name in names):
+            raise InputError("no such template")
+        files = template_files(library, names)
+        _write_archive(((name, iter([text])) for name, text in files), archive)
+        return archive.getvalue()
 
     def run(self) -> None:
         """Search until `stop` is called."""

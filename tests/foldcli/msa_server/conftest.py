@@ -20,6 +20,7 @@ import uvicorn
 from foldcli.msa_server.app import AppSettings, MsaApp
 from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
+from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.joined import open_joined
 from foldcli.pipeline.search.searcher import DatabaseSource
 from foldcli.pipeline.targets.locks import TargetLocks
@@ -134,11 +135,17 @@ class Starter:
         self._stops: list[Any] = []
 
     def __call__(
-        self, folder: Path, searches: bool = True, max_waiting: int = 1000, secrets: Mapping[str, str] = {}
+        self,
+        folder: Path,
+        searches: bool = True,
+        max_waiting: int = 1000,
+        secrets: Mapping[str, str] = {},
+        templates: TemplateStage | None = None,
     ) -> Server:
         """Start a server, with a thread that searches or without."""
+        folder.mkdir(exist_ok=True)
         queue = TicketQueue(folder, max_waiting)
-        worker = Worker(queue, self._stages, None, self._locks, 1e6)
+        worker = Worker(queue, self._stages, templates, self._locks, 1e6)
         if searches:
             worker.start()
             worker.ready.result()

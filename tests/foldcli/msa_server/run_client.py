@@ -21,9 +21,10 @@ def colabfold(url, folder, sequences):
     from colabfold.colabfold import run_mmseqs2
 
     found = single_and_paired(run_mmseqs2, folder, sequences, host_url=url, user_agent="test")
-    _, found["templates"] = run_mmseqs2(
+    _, paths = run_mmseqs2(
         sequences, str(folder / "templates"), use_templates=True, host_url=url, user_agent="test"
     )
+    found["templates"] = sorted(path.name for path in Path(paths[0]).glob("*.cif"))
     return found
 
 
@@ -66,10 +67,15 @@ def alphafold3(url, folder, sequences):
     specification = importlib.util.spec_from_file_location("msa_server", path)
     module = sys.modules["msa_server"] = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    return {
-        "single": module._query_server(sequences, host_url=url),
+    hits = {}
+    found = {
+        "single": module._query_server(sequences, host_url=url, template_hits=hits),
         "paired": module._query_server(sequences, use_pairing=True, host_url=url),
     }
+    names = hits[sequences[0]]
+    assert all(module.fetch_template(name, host_url=url).startswith("data_") for name in names)
+    found["templates"] = sorted(f"{name.split('_')[0]}.cif" for name in names)
+    return found
 
 
 def protenix(url, folder, sequences):

@@ -1,13 +1,17 @@
 """The results of tickets are the alignments of `foldcli search`."""
 
+import io
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import gemmi
 import pytest
 
+from foldcli.commands.search import template_stage
 from tests.command_process import run_foldcli
 from tests.foldcli.exports.conftest import GB1, UBIQUITIN, Family
-from tests.foldcli.msa_server.conftest import QUERY, Client
+from tests.foldcli.msa_server.conftest import QUERY, Client, Starter
 
 ENVIRONMENT = "bfd.mgnify30.metaeuk30.smag30.a3m"
 
@@ -82,3 +86,28 @@ def test_species_of_two_of_three_chains_are_paired_with_gaps(client: Client) -> 
     assert rows[2][2:] == [">DUMMY", "-" * 60] * 6
     complete = client.results(query, "paircomplete", "pair")["pair.a3m"]
     assert complete == query.replace("\n>", "\n\0>") + "\0"
+
+
+def test_templates_are_those_of_the_library(start: Starter, tmp_path: Path) -> None:
+    client = start(tmp_path / "queue", templates=template_stage(None, 1)).client
+    files = client.results(f">101\n{UBIQUITIN}\n", "all")
+    rows = [line.split("\t") for line in files["pdb70.m8"].splitlines()]
+    assert rows[0][:2] == ["101", "3k9o_B"] and all(row[1].count("_") == 1 for row in rows)
+    (tmp_path / "101.a3m").write_text(files["uniref.a3m"].rstrip("\0"))
+    command = run_foldcli(["templates", tmp_path / "101.a3m", "-o", "-"])
+    assert [line.split("\t")[1] for line in command.stdout.splitlines()] == [row[1] for row in rows]
+    code, archive = client.call("/template/3K9O_B,1xt9_B,0abc_A")
+    assert code == 200
+    with tarfile.open(fileobj=io.BytesIO(archive)) as stored:
+        stored.extractall(tmp_path, filter="data")
+        assert stored.getnames() == ["pdb70_a3m.ffdata", "pdb70_a3m.ffindex", "1xt9.cif", "3k9o.cif"]
+    data = (tmp_path / "pdb70_a3m.ffdata").read_text()
+    for line in (tmp_path / "pdb70_a3m.ffindex").read_text().splitlines():
+        name, offset, length = line.split("\t")
+        record = data[int(offset) : int(offset) + int(length)]
+        entry, chain = name.lower().split("_")[0], name.split("_")[1]
+        text = (tmp_path / f"{entry}.cif").read_text()
+        assert "ALA 'PEPTIDE LINKING'" in text
+        polymer = gemmi.read_structure(str(tmp_path / f"{entry}.cif"))[0][chain].get_polymer()
+        assert record == f">{name}\n{gemmi.one_letter_code(polymer.extract_sequence())}\n\0"
+    assert client.call("/template/0abc_A") == (400, b"no such template\n")
