@@ -83,8 +83,8 @@ class MsaApp:
             user = self._user(Headers(scope=scope)) if self._settings.secrets else address
             scope = {**scope, "path": path, _CLIENT: user}
             if user is None and path != "/health":
-                challenge = {"WWW-Authenticate": 'Basic realm="foldcli"'}
-                app = self._refuse("UNAUTHORIZED", "unknown user, password or token", 401, challenge)
+                # without JSON, which clients take as ERROR
+                app = PlainTextResponse("Unauthorized\n", 401, {"WWW-Authenticate": 'Basic realm="foldcli"'})
         await app(scope, receive, send)
 
     def _user(self, headers: Headers) -> str | None:
@@ -105,12 +105,10 @@ class MsaApp:
         ]
         return matching[0] if matching else None
 
-    def _refuse(
-        self, status: str, reason: str, code: int, headers: Mapping[str, str] | None = None
-    ) -> Response:
-        """Return the answer to a request that is not served."""
+    def _refuse(self, status: str, reason: str, code: int) -> Response:
+        """Return the answer to a ticket that is not taken."""
         self._answers[status] += 1
-        return JSONResponse({"status": status, "reason": reason}, code, headers)
+        return JSONResponse({"status": status, "reason": reason}, code)
 
     async def _submit(self, request: Request) -> Response:
         """Add a ticket."""

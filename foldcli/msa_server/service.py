@@ -126,10 +126,15 @@ class HttpService:
         def stop(*_: object) -> None:
             server.should_exit = True
 
+        def stop_or_exit(*_: object) -> None:
+            if server.should_exit:
+                exit_during_search()
+            stop()
+
         verifications = [Verification(each) for each in databases]
         for failure in (worker.failure, *(each.failure for each in verifications)):
             failure.add_done_callback(stop)
-        on_stop_signals(stop)
+        on_stop_signals(stop_or_exit)
         listener.listen(_BACKLOG)
         host, port = listener.getsockname()[:2]
         logger.info(

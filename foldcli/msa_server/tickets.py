@@ -240,6 +240,7 @@ class TicketQueue:
     def prune(self, seconds: float) -> None:
         """Remove the tickets that were answered before this time."""
         for path in self._folder.iterdir():
-            answer = self._answer(path.name)
-            if answer is not None and time.time() - answer.stat().st_mtime > seconds:
-                shutil.rmtree(path, ignore_errors=True)
+            with self._lock:
+                answer = self._answer(path.name)
+                if answer is not None and time.time() - answer.stat().st_mtime > seconds:
+                    shutil.rmtree(path, ignore_errors=True)
