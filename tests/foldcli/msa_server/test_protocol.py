@@ -107,6 +107,7 @@ def test_failed_tickets_tell_so_and_can_be_repeated(start: Starter, tmp_path: Pa
     assert "result.tar.gz" in (tmp_path / ticket_id / "error.txt").read_text()
     (tmp_path / ticket_id / "result.tar.gz").rmdir()
     assert client.submit(query)[1]["status"] == "PENDING" and client.wait(ticket_id) == "COMPLETE"
+    assert not (tmp_path / ticket_id / "error.txt").exists()
 
 
 def test_users(start: Starter, tmp_path: Path) -> None:

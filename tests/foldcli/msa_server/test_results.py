@@ -9,6 +9,8 @@ import gemmi
 import pytest
 
 from foldcli.commands.search import template_stage
+from foldcli.msa_server.tickets import TicketJob
+from foldcli.msa_server.worker import SearchStages
 from tests.command_process import run_foldcli
 from tests.foldcli.exports.conftest import GB1, UBIQUITIN, Family
 from tests.foldcli.msa_server.conftest import QUERY, Client, Starter
@@ -34,6 +36,7 @@ def search(tmp_path: Path, cache: Path, query: str, databases: Sequence[Path], *
 )
 def test_alignments_are_those_of_a_search(
     client: Client,
+    stages: SearchStages,
     databases: Sequence[Path],
     server_cache: Path,
     tmp_path: Path,
@@ -41,6 +44,8 @@ def test_alignments_are_those_of_a_search(
     count: int,
     options: Sequence[str],
 ) -> None:
+    settings = stages.stage(TicketJob("msa", mode, QUERY, "", 0.0)).settings
+    assert settings.row_filter.active == (mode != "nofilter")
     files = client.results(mode=mode)
     expected = search(tmp_path, server_cache, QUERY, databases[:count], *options)
     assert files["uniref.a3m"] == "".join(f"{text}\0" for text in expected)
