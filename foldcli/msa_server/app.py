@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -120,13 +121,13 @@ class MsaApp:
         if self._settings.maintenance.exists():
             return self._refuse("MAINTENANCE", "new tickets are not taken at the moment", 503)
         try:
-            async with request.form(max_fields=_MAX_FIELDS, max_part_size=limit) as form:
-                query, mode = form.get("q", ""), str(form.get("mode", ""))
-                data = await query.read() if isinstance(query, UploadFile) else query.encode()
+            query, mode = await _read_form(request, limit)
         except ClientDisconnect:
             return Response(status_code=400)
+        except ValueError as error:
+            return PlainTextResponse(f"{error}\n", 400)
         kind = cast(Kind, request.url.path.rpartition("/")[2])
-        job = TicketJob(kind, mode, data.decode("utf-8", "replace"), request.scope[_CLIENT], time.time())
+        job = TicketJob(kind, mode, query, request.scope[_CLIENT], time.time())
         return await run_in_threadpool(self._enqueue, job)
 
     def _enqueue(self, job: TicketJob) -> Response:
@@ -199,3 +200,22 @@ class MsaApp:
             f"foldcli_search_seconds_total {self._worker.seconds:.3f}",
         ]
         return PlainTextResponse("\n".join([*lines, ""]), media_type="text/plain; version=0.0.4")
+
+
+async def _read_form(request: Request, limit: int) -> tuple[str, str]:
+    """Return the sequences and the mode of a ticket.
+
+    Raises:
+        ClientDisconnect: the client is gone.
+        HTTPException: the form is invalid.
+        ValueError: it has too many fields.
+    """
+    if request.headers.get("content-type", "").startswith("multipart/form-data"):
+        async with request.form(max_fields=_MAX_FIELDS, max_part_size=limit) as form:
+            query = form.get("q", "")
+            data = await query.read() if isinstance(query, UploadFile) else query.encode()
+            return data.decode("utf-8", "replace"), str(form.get("mode", ""))
+    # whatever its type: Boltz with an API key calls its forms JSON
+    text = (await request.body()).decode("utf-8", "replace")
+    fields = parse_qs(text, max_num_fields=_MAX_FIELDS)
+    return fields.get("q", [""])[0], fields.get("mode", [""])[0]

@@ -31,6 +31,9 @@ def colabfold(url, folder, sequences):
 def boltz(url, folder, sequences):
     from boltz.data.msa.mmseqs2 import run_mmseqs2
 
+    # what it sends with --api_key_value
+    headers = {"Content-Type": "application/json", "X-API-Key": "secret"}
+    run_mmseqs2(sequences, str(folder / "key"), host_url=url, auth_headers=headers)
     return single_and_paired(run_mmseqs2, folder, sequences, host_url=url)
 
 

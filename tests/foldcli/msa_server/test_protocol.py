@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,13 @@ def test_invalid_sequences_are_errors(client: Client, data: dict[str, str], reas
 def test_unknown_tickets(client: Client, path: str, code: int, body: bytes) -> None:
     assert client.call(path) == (code, body)
     assert client.call("/" + path) == (code, body)
+
+
+def test_forms_whose_type_is_wrong_are_read(client: Client) -> None:
+    data = urllib.parse.urlencode({"q": QUERY, "mode": "env"}).encode()
+    code, answer = client.call("/ticket/msa", data, **{"Content-Type": "application/json"})
+    assert code == 200 and json.loads(answer)["id"] == client.submit()[1]["id"]
+    assert client.call("/ticket/msa", b"a=1&" * 200) == (400, b"Max number of fields exceeded\n")
 
 
 def test_forms_with_files(client: Client) -> None:
