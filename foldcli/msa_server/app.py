@@ -24,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from foldcli.errors import describe
 from foldcli.logs import logger
+from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import TICKET_ID, Kind, RateLimited, TicketJob, TicketQueue
 from foldcli.msa_server.worker import Worker
 from msa.base.errors import InputError
@@ -56,11 +57,14 @@ class MsaApp:
     Args:
         queue: the tickets.
         worker: searches for the tickets.
+        results: the structures of templates.
         settings: see AppSettings.
     """
 
-    def __init__(self, queue: TicketQueue, worker: Worker, settings: AppSettings) -> None:
-        self._queue, self._worker, self._settings = queue, worker, settings
+    def __init__(
+        self, queue: TicketQueue, worker: Worker, results: ResultFiles, settings: AppSettings
+    ) -> None:
+        self._queue, self._worker, self._results, self._settings = queue, worker, results, settings
         self._answers: Counter[str] = Counter()
         self._routes = Starlette(
             routes=[
@@ -172,7 +176,7 @@ class MsaApp:
         """Return the structures of templates."""
         names = request.path_params["names"].split(",")
         try:
-            archive = await run_in_threadpool(self._worker.template_archive, names)
+            archive = await run_in_threadpool(self._results.template_archive, names)
         except InputError as error:
             return PlainTextResponse(f"{error}\n", 400)
         return Response(archive, media_type="application/octet-stream")

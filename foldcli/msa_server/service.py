@@ -11,6 +11,7 @@ import uvicorn
 
 from foldcli.logs import logger
 from foldcli.msa_server.app import AppSettings, MsaApp
+from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.paths import make_writable_folder
@@ -77,11 +78,12 @@ class HttpService:
             logger.info("loading %s", " ".join((self.source.db, *self.source.others)))
             stages = SearchStages.of(open_joined(self.source), self.cache, self.threads)
             queue = TicketQueue(self.queue / "tickets", self.max_waiting)
-            worker = Worker(queue, stages, self.templates, locks, self.keep_seconds)
+            results = ResultFiles(self.templates)
+            worker = Worker(queue, stages, results, locks, self.keep_seconds)
             worker.start()
             worker.ready.result()
             startup.raise_if_interrupted()
-            self._serve(listener, queue, stages, worker, secrets)
+            self._serve(listener, queue, stages, worker, results, secrets)
             stopped = worker.stop(self.drain_seconds)
             if worker.failure.done():
                 worker.failure.result()  # raises the error
@@ -95,6 +97,7 @@ class HttpService:
         queue: TicketQueue,
         stages: SearchStages,
         worker: Worker,
+        results: ResultFiles,
         secrets: dict[str, str],
     ) -> None:
         """Answer requests until a signal, or until the engine or a database fails.
@@ -113,7 +116,7 @@ class HttpService:
         settings = AppSettings(self.max_request_bytes, secrets, self.queue / "maintenance", facts)
         server = _Server(
             uvicorn.Config(
-                MsaApp(queue, worker, settings),
+                MsaApp(queue, worker, results, settings),
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -2,29 +2,20 @@
 
 import base64
 import hashlib
-import io
-import tarfile
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from threading import Lock, Thread
-from typing import IO
+from threading import Thread
 
-from features.complexes.a3m import pair_a3m, write_job_a3m
-from features.complexes.pairing import PairingSettings
-from features.templates.search import alignment_query, search_templates
 from foldcli.errors import ExitCode, describe, exit_code_of, log_bug
-from foldcli.exports.templates import template_files, write_template_hits
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import chain_query
 from foldcli.logs import logger
+from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
-from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead
 from foldcli.pipeline.search.joined import JoinedSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher
@@ -34,9 +25,6 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.server.service import check_engine
 from foldcli.version import VERSION
-from msa.alignments.complex_a3m import NO_ROW, A3mRow
-from msa.alignments.files import parse_alignment
-from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
 from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH, AlignmentFilter
 from msa.io.fasta import FastaRecord
@@ -45,8 +33,6 @@ from msa.io.fasta import FastaRecord
 _BATCH_SECONDS = 2.0
 _PRUNE_SECONDS = 3600.0
 _RESULT_THREADS = 4
-# of result files; higher levels take longer than the search
-_COMPRESSION = 1
 
 
 @dataclass(frozen=True)
@@ -99,7 +85,7 @@ class Worker(Thread):
     Args:
         queue: the tickets.
         stages: the searches.
-        templates: the library that is searched for templates; None for none.
+        results: writes the results.
         locks: locks of sequences, which other runs with the same cache respect.
         keep_seconds: time for which answered tickets are kept.
 
@@ -114,17 +100,15 @@ class Worker(Thread):
         self,
         queue: TicketQueue,
         stages: SearchStages,
-        templates: TemplateStage | None,
+        results: ResultFiles,
         locks: TargetLocks,
         keep_seconds: float,
     ) -> None:
         super().__init__(name="search", daemon=True)
-        self._queue, self._stages, self._templates = queue, stages, templates
+        self._queue, self._stages, self._results = queue, stages, results
         self._locks, self._keep_seconds = locks, keep_seconds
         self._stopped = False
         self._residues_per_second = 0.0
-        # two searches of the library at once would share its engine
-        self._template_lock = Lock()
         self.ready: Future[None] = Future()
         self.failure: Future[None] = Future()
         self.searched, self.seconds = 0, 0.0
@@ -132,25 +116,10 @@ class Worker(Thread):
     def ticket_id(self, job: TicketJob) -> str:
         """Return the id of a request, in the form of ColabFold's server; equal ones share a ticket."""
         request = self._stages.stage(job).request
-        templates = None if self._templates is None else self._templates.identity()
-        searched = [VERSION, request.checksums, request.settings.identity(), templates]
+        searched = [VERSION, request.checksums, request.settings.identity(), self._results.identity()]
         identity = fingerprint([job.kind, job.mode, job.query, searched])
         digest = hashlib.sha224(identity.encode()).digest()
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
-
-    def template_archive(self, names: Sequence[str]) -> bytes:
-        """Return the chains of the structure library with these ids, as tar.gz.
-
-        Raises:
-            InputError: there is no library, or it has none of them.
-        """
-        stage, archive = self._templates, io.BytesIO()
-        library = None if stage is None else stage.library
-        if library is None or not any(library.find(name) is not None for name in names):
-            raise InputError("no such template")
-        files = template_files(library, names)
-        _write_archive(((name, iter([text])) for name, text in files), archive)
-        return archive.getvalue()
 
     def run(self) -> None:
         """Search until `stop` is called."""
@@ -172,10 +141,10 @@ class Worker(Thread):
 
     def _work(self) -> None:
         pruned = 0.0
-        with ThreadPoolExecutor(_RESULT_THREADS, "results") as results:
+        with ThreadPoolExecutor(_RESULT_THREADS, "results") as writers:
             while not self._stopped:
                 if batch := self._next_batch():
-                    self._search(batch, results)
+                    self._search(batch, writers)
                 else:
                     self._queue.wait(_PRUNE_SECONDS)
                 if time.monotonic() - pruned > _PRUNE_SECONDS:
@@ -208,7 +177,7 @@ class Worker(Thread):
                 break
         return batch
 
-    def _search(self, batch: Sequence[tuple[Ticket, FastaRecord]], results: ThreadPoolExecutor) -> None:
+    def _search(self, batch: Sequence[tuple[Ticket, FastaRecord]], writers: ThreadPoolExecutor) -> None:
         """Search a batch, and let other threads write the results of the tickets that it completes.
 
         Raises:
@@ -230,7 +199,7 @@ class Worker(Thread):
                 failed.add(ticket)
                 self._fail(ticket, result.error)
             elif not ticket.unsearched and ticket not in failed:
-                results.submit(self._write, ticket, store)
+                writers.submit(self._write, ticket, store)
         seconds = time.perf_counter() - start
         if unfinished:
             self.searched, self.seconds = self.searched + len(unfinished), self.seconds + seconds
@@ -252,78 +221,14 @@ class Worker(Thread):
 
     def _write(self, ticket: Ticket, store: ChainStore) -> None:
         """Write the results of a ticket whose sequences have been searched."""
-        write_files = self._write_pairs if ticket.job.kind == "pair" else self._write_alignments
         try:
-            self._queue.complete(ticket, partial(_write_archive, write_files(ticket, store)))
+            self._queue.complete(ticket, lambda stream: self._results.write(stream, ticket, store))
         except Exception as error:
             log_bug(error)
             logger.error("%s: %s", ticket.id, describe(error))
             self._queue.fail(ticket, describe(error))
 
-    def _write_alignments(self, ticket: Ticket, store: ChainStore) -> Iterator[tuple[str, Iterator[str]]]:
-        """Yield the names of the files for single sequences with their parts."""
-        yield "uniref.a3m", (_block(record, _alignment(store, record)) for record in ticket.records)
-        if ticket.job.with_all_databases:
-            # the rows of all databases are in the first file, which clients join with this one
-            yield (
-                "bfd.mgnify30.metaeuk30.smag30.a3m",
-                (f">{record.header}\n{record.sequence}\n\0" for record in ticket.records),
-            )
-        yield "pdb70.m8", (self._template_table(record, store) for record in ticket.records)
-
-    def _template_table(self, record: FastaRecord, store: ChainStore) -> str:
-        """Return the table of a sequence's templates; empty without a library."""
-        stage, table = self._templates, io.StringIO()
-        if stage is not None and stage.library is not None:
-            query = alignment_query(parse_alignment(_alignment(store, record)))
-            with self._template_lock:
-                hits = search_templates(query, stage.library, stage.settings)
-            write_template_hits(table, record.id, hits)
-        # clients split the ids of templates at their only underscore
-        lines = table.getvalue().splitlines(keepends=True)
-        return "".join(line for line in lines if line.split("\t")[1].count("_") == 1)
-
-    def _write_pairs(self, ticket: Ticket, store: ChainStore) -> Iterator[tuple[str, Iterator[str]]]:
-        """Yield the name of the file with the paired rows of all sequences, and its parts."""
-        distinct = list(dict.fromkeys(record.sequence for record in ticket.records))
-        texts = [_alignment(store, FastaRecord("", sequence)) for sequence in distinct]
-        settings = PairingSettings(strategy=ticket.job.pair_strategy)
-        pairs, _ = pair_a3m(texts, [1] * len(texts), settings)
-
-        def block(record: FastaRecord) -> str:
-            number = distinct.index(record.sequence)
-            no_row = A3mRow(NO_ROW, "-" * len(record.sequence))
-            rows = [A3mRow(record.header, record.sequence), *(pair[number] or no_row for pair in pairs)]
-            return "".join(f">{row.header}\n{row.text}\n" for row in rows) + "\0"
-
-        yield "pair.a3m", map(block, ticket.records)
-
 
 def _settings(job: TicketJob) -> tuple[bool, bool]:
     """Return what tickets that are searched together have in common."""
     return job.with_all_databases, job.is_filtered
-
-
-def _alignment(store: ChainStore, record: FastaRecord) -> bytes:
-    """Return the alignment of a sequence, A3M."""
-    return store.read(chain_query(record))
-
-
-def _block(record: FastaRecord, alignment: bytes) -> str:
-    """Return the alignment of a sequence under its own name, with the end that clients look for."""
-    text = io.StringIO()
-    write_job_a3m(text, record.header, [alignment])
-    return text.getvalue() + "\0"
-
-
-def _write_archive(files: Iterator[tuple[str, Iterator[str]]], stream: IO[bytes]) -> None:
-    """Write files, made part by part, as tar.gz."""
-    with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=_COMPRESSION) as archive:
-        for name, parts in files:
-            with tempfile.SpooledTemporaryFile(max_size=1 << 24) as file:
-                for part in parts:
-                    file.write(part.encode())
-                information = tarfile.TarInfo(name)
-                information.size, information.mtime = file.tell(), int(time.time())
-                file.seek(0)
-                archive.addfile(information, file)

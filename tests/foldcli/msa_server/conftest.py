@@ -18,6 +18,7 @@ import pytest
 import uvicorn
 
 from foldcli.msa_server.app import AppSettings, MsaApp
+from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.pipeline.prepare.template_stage import TemplateStage
@@ -145,14 +146,15 @@ class Starter:
         """Start a server, with a thread that searches or without."""
         folder.mkdir(exist_ok=True)
         queue = TicketQueue(folder, max_waiting)
-        worker = Worker(queue, self._stages, templates, self._locks, 1e6)
+        results = ResultFiles(templates)
+        worker = Worker(queue, self._stages, results, self._locks, 1e6)
         if searches:
             worker.start()
             worker.ready.result()
             self._stops.append(lambda: worker.stop(TIMEOUT))
         settings = AppSettings(1 << 16, secrets, folder / "maintenance", {})
         server = uvicorn.Server(
-            uvicorn.Config(MsaApp(queue, worker, settings), log_config=None, lifespan="off")
+            uvicorn.Config(MsaApp(queue, worker, results, settings), log_config=None, lifespan="off")
         )
         listener = socket.create_server(("127.0.0.1", 0))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
 from foldcli.msa_server.worker import SearchStages, Worker
 from foldcli.pipeline.targets.locks import TargetLocks
@@ -139,7 +140,7 @@ def test_users(start: Starter, tmp_path: Path) -> None:
 
 def test_clients_take_turns_and_absent_ones_come_last(stages: SearchStages, tmp_path: Path) -> None:
     queue = TicketQueue(tmp_path, 1000)
-    worker = Worker(queue, stages, None, TargetLocks(None), 1e6)  # type: ignore[arg-type]
+    worker = Worker(queue, stages, ResultFiles(None), TargetLocks(None), 1e6)  # type: ignore[arg-type]
     worker._residues_per_second = 1e6
 
     def submit(client: str, *lengths: int, mode: str = "env") -> Ticket:

@@ -93,6 +93,7 @@ def test_species_of_two_of_three_chains_are_paired_with_gaps(client: Client) -> 
     assert complete == query.replace("\n>", "\n\0>") + "\0"
 
 
+@pytest.mark.slow
 def test_templates_are_those_of_the_library(start: Starter, tmp_path: Path) -> None:
     client = start(tmp_path / "queue", templates=template_stage(None, 1)).client
     files = client.results(f">101\n{UBIQUITIN}\n", "all")
