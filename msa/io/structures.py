@@ -30,6 +30,8 @@ _CIF_START = re.compile(rb"\s*(#[^\n]*\s*)*data_", re.IGNORECASE)
 _PDB_RECORD = re.compile(rb"^(ATOM  |HETATM|HEADER|MODEL )", re.MULTILINE)
 # gemmi reports the position of an error in a string as "string:LINE:COLUMN(OFFSET): reason"
 GEMMI_LOCATION = re.compile(r"string:(\d+):\d+(?:\(\d+\))?: (.*)", re.DOTALL)
+# columns that every mmCIF file with atoms must have
+_ATOM_TAGS = ("_atom_site.group_PDB", *(f"_atom_site.label_{part}_id" for part in ("atom", "comp", "asym")))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_BOND = 2.5  # Å, between C and N of bonded residues
 _MAX_STEP = 4.0  # Å, between CA atoms of neighbouring residues
@@ -73,6 +75,10 @@ def read_structure(path: str | os.PathLike[str], keep_modified: bool = False) ->
     try:
         if _CIF_START.match(content):
             block = gemmi.cif.read_string(content.decode("utf-8", "replace"))[0]
+            columns = set(block.find_mmcif_category("_atom_site.").tags)
+            missing = [tag for tag in _ATOM_TAGS if tag not in columns]
+            if columns and missing:
+                raise InputError(f"its atoms lack {', '.join(missing)}", path)
             if block.find_values("_entity.type"):
                 divided = _name_polymers(block)
                 structure = gemmi.make_structure_from_block(block)

@@ -6,6 +6,7 @@ import gemmi
 import pytest
 
 from features.templates.library.structure_files import entry_ids, read_chains
+from msa.base.errors import InputError
 from msa.io.structures import FORCE_FIELD_NAMES, read_structure
 
 CASES = Path(__file__).parent / "structures"
@@ -94,6 +95,15 @@ def write_atoms_alone(case: str, path: Path) -> None:
 def test_mmcif_without_entities_gives_the_same_chains(tmp_path: Path, case: str, chains: list[str]) -> None:
     write_atoms_alone(case, tmp_path / "x.cif")
     assert [chain.sequence for chain in read_chains(tmp_path / "x.cif")] == chains
+
+
+@pytest.mark.parametrize("tag", ["group_PDB", "label_atom_id", "label_comp_id", "label_asym_id"])
+def test_missing_column_of_atoms_is_named(tmp_path: Path, tag: str) -> None:
+    path = tmp_path / "x.cif"
+    write_atoms_alone("ref", path)
+    path.write_text(path.read_text().replace(f"_atom_site.{tag}", "_atom_site.other"))
+    with pytest.raises(InputError, match=rf"x\.cif: its atoms lack _atom_site\.{tag}$"):
+        read_structure(path)
 
 
 def test_polymers_of_an_mmcif_file_with_one_chain_id_are_told_apart(tmp_path: Path) -> None:
