@@ -56,7 +56,7 @@ def _no_templates(count: int, tokens: int) -> dict[str, np.ndarray]:
         "template_pseudo_beta_mask": np.zeros((count, tokens), np.float32),
         "template_backbone_frame_mask": np.zeros((count, tokens), np.float32),
         "template_restype": one_hot(np.full((count, tokens), GAP), CLASSES),
-        "template_distogram": np.zeros((count, tokens, tokens, len(_BIN_EDGES)), np.float32),
+        "template_distogram": np.zeros((count, tokens, tokens, len(_BIN_EDGES)), np.int8),
         "template_unit_vector": np.zeros((count, tokens, tokens, 3), np.float32),
     }
 
@@ -67,9 +67,9 @@ def _pairs(mask: np.ndarray, same_chain: np.ndarray) -> np.ndarray:
 
 
 def _distogram(positions: np.ndarray, mask: np.ndarray, same_chain: np.ndarray) -> np.ndarray:
-    """Return the one-hot bins of squared distances: float32 [K, T, T, 39]."""
+    """Return the one-hot bins of squared distances: int8 [K, T, T, 39]."""
     upper = np.append(_BIN_EDGES[1:], _LAST_EDGE)
-    result = np.zeros((*positions.shape[:2], positions.shape[1], len(upper)), np.float32)
+    result = np.zeros((*positions.shape[:2], positions.shape[1], len(upper)), np.int8)
     for template, single in enumerate(positions):
         if np.isnan(single).all():
             continue

@@ -58,7 +58,7 @@ class AlphaFold3Inputs:
         template_restype: int8 [T, N, 32], one-hot.
         template_pseudo_beta_mask: float [T, N].
         template_backbone_frame_mask: float [T, N].
-        template_distogram: float [T, N, N, 39], one-hot distances of pseudo-β atoms.
+        template_distogram: int8 [T, N, N, 39], one-hot distances of pseudo-β atoms.
         template_unit_vector: float [T, N, N, 3], directions between residues in their backbone frames.
     """
 

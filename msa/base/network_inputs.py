@@ -142,7 +142,7 @@ ALL_ATOM = MappingProxyType(
         "template_pseudo_beta_mask": InputArray(np.float32, "T N", "number"),
         "template_backbone_frame_mask": InputArray(np.float32, "T N", "number"),
         "template_restype": InputArray(np.int8, "T N 32", "one-hot"),
-        "template_distogram": InputArray(np.float32, "T N N 39", "number"),
+        "template_distogram": InputArray(np.int8, "T N N 39", "one-hot"),
         "template_unit_vector": InputArray(np.float32, "T N N 3", "number"),
     }
 )
