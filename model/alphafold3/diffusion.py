@@ -77,10 +77,10 @@ class DiffusionConditioning(nn.Module):
     def pair(self, trunk_pair: torch.Tensor, relative: RelativePositions, mask: Mask) -> torch.Tensor:
         """Compute the pair conditioning [N, N, Z] (lines 1 to 3, 5)."""
         recorded = torch.is_grad_enabled()  # operations in place have no gradient
-        result = torch.empty_like(trunk_pair)
+        result = torch.empty_like(trunk_pair, dtype=self.linear_z.weight.dtype)
         for rows in row_slices(trunk_pair, 4 * trunk_pair.shape[1] * self.linear_z.in_features):
-            features = relative.features(rows, trunk_pair.dtype)
-            result[rows] = self.linear_z(self.layer_norm_z(torch.cat([trunk_pair[rows], features], dim=-1)))
+            parts = [trunk_pair[rows].to(result), relative.features(rows, result.dtype)]
+            result[rows] = self.linear_z(self.layer_norm_z(torch.cat(parts, dim=-1)))
         for transition in cast(Iterable[Transition], self.transition_z):
             result = result + transition.update(result, mask) if recorded else transition(result, mask)
         return result

@@ -75,21 +75,24 @@ class PairformerEmbedding(nn.Module):
             pair: [N, N, Z].
         """
         dtype = self.pairformer_stack.dtype
-        single, pair = single.to(dtype, copy=True), self.embed(features, pair, positions).to(dtype)
+        single, pair = single.to(dtype, copy=True), self.embed(features, pair, positions, dtype)
         mask = None if mask is None else mask.to(dtype)
         pair_mask = None if mask is None else mask[:, None] * mask
         single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
-        return single.to(features), pair.to(features)
+        return single.to(features), pair
 
-    def embed(self, features: torch.Tensor, pair: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def embed(
+        self, features: torch.Tensor, pair: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype
+    ) -> torch.Tensor:
         """Return the pair representation [N, N, Z] of a sample before the blocks; see `forward`."""
-        pair = pair + self.linear_i(features)[:, None]
-        pair += self.linear_j(features)[None]
+        first, second = self.linear_i(features)[:, None], self.linear_j(features)[None]
         bins = self.linear_distance.in_features
-        edges = torch.linspace(self.first_distance, self.last_distance, bins).to(pair)
+        edges = torch.linspace(self.first_distance, self.last_distance, bins).to(features)
+        parts = []
         for rows in row_slices(pair, 2 * bins * len(positions)):
-            pair[rows] += self.linear_distance(distance_bins(positions[rows], positions, edges))
-        return pair
+            distances = self.linear_distance(distance_bins(positions[rows], positions, edges))
+            parts.append((pair[rows].to(features) + first[rows] + second + distances).to(dtype))
+        return torch.cat(parts)
 
 
 def distance_bins(first: torch.Tensor, second: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
@@ -122,6 +125,13 @@ class NormedLinear(nn.Module):
         return self.linear(self.layer_norm(x))
 
 
+def project_rows(layer: nn.Module, pair: torch.Tensor) -> torch.Tensor:
+    """Apply a layer to pair [N, N, Z] of any dtype; return [N, N, B] in the layer's dtype."""
+    dtype = next(layer.parameters()).dtype
+    slices = row_slices(pair, 4 * pair.shape[1] * pair.shape[2])
+    return torch.cat([layer(pair[rows].to(dtype)) for rows in slices])
+
+
 class DistogramHead(nn.Module):
     """The distogram of representative atoms, symmetric after its projection."""
 
@@ -131,7 +141,7 @@ class DistogramHead(nn.Module):
 
     def forward(self, pair: torch.Tensor) -> torch.Tensor:
         """Project the trunk's pair [N, N, Z] to logits [N, N, B], bins from 2 to 22 Å."""
-        logits = self.linear(pair)
+        logits = project_rows(self.linear, pair)
         return logits + logits.transpose(0, 1)
 
 
@@ -174,11 +184,11 @@ class ConfidenceHeads(nn.Module):
 
     def logits(self, inputs: AlphaFold3Inputs, single: torch.Tensor, pair: torch.Tensor) -> ConfidenceLogits:
         """Project the representations [N, S] and [N, N, Z] of a sample to the logits of all heads."""
-        distance_error = self.pde(pair)
+        distance_error = project_rows(self.pde, pair)
         return ConfidenceLogits(
             self._of_atoms(self.plddt(single), inputs),
             self._of_atoms(self.experimentally_resolved(single), inputs),
-            self.pae(pair),
+            project_rows(self.pae, pair),
             distance_error + distance_error.transpose(0, 1),
         )
 

@@ -43,7 +43,7 @@ class Trunk:
     Args:
         features: [N, I], the input representation.
         single: [N, S].
-        pair: [N, N, Z].
+        pair: [N, N, Z], in the dtype of the trunk.
         relative: relative positions of the tokens.
     """
 
@@ -190,7 +190,7 @@ class AlphaFold3(nn.Module):
             del msa
             single = initial_single + self.linear_s(self.layer_norm_s(single))
             single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
-        return Trunk(features, single.to(features), pair.to(features), relative)
+        return Trunk(features, single.to(features), pair, relative)
 
     @torch.inference_mode()
     def sample(

@@ -154,7 +154,8 @@ def confidence(
     """Compute the confidence logits of a structure [A, 3], Å (Algorithm 31); the trunk gets no gradient."""
     trunk, heads = _detached(trunk), network.aux_heads
     embedding = heads.pairformer_embedding
-    pair = embedding.embed(trunk.features, trunk.pair, positions[representative_atoms(inputs)])
+    places = positions[representative_atoms(inputs)]
+    pair = embedding.embed(trunk.features, trunk.pair, places, trunk.pair.dtype)
     single, pair = pairformer(
         embedding.pairformer_stack.blocks, trunk.single, pair, inputs.token_mask, dropout
     )
