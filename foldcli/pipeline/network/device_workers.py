@@ -24,7 +24,7 @@ from foldcli.pipeline.network.job_runners import JobResult, JobStarter, size_of
 from foldcli.pipeline.network.predictor import Predictor, RankPredictor
 from foldcli.pipeline.network.preloading import take_parameters
 from foldcli.pipeline.processes.background import run_in_background
-from foldcli.pipeline.processes.shared_arrays import SharedArrays
+from foldcli.pipeline.processes.shared_arrays import load_arrays
 from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
 from foldcli.pipeline.targets.target import TargetRun
 from foldcli.progress import RunProgress
@@ -164,8 +164,7 @@ def _noticing_lost_gpu(settings: WorkerSettings) -> Iterator[None]:
 
 def _start_job(settings: WorkerSettings, name: str, job: Job, sample: Any) -> None:
     """Start one job in a worker process."""
-    if isinstance(sample, SharedArrays):
-        sample = sample.load()
+    sample = load_arrays(sample)
     with _noticing_lost_gpu(settings):
         worker = _worker(settings)
         worker.result = None

@@ -28,8 +28,6 @@ import click
 
 from features.complexes.pairing import DEFAULT_PAIRING
 from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
-from foldcli.families.registry import family_of
-from foldcli.families.settings import Job
 from foldcli.inputs.failures import Failures
 from foldcli.logs import log_time_since_start, logger
 from foldcli.options.common import available_cores
@@ -40,11 +38,11 @@ from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
 from foldcli.pipeline.processes.background import run_ahead, run_in_background
-from foldcli.pipeline.processes.shared_arrays import SharedArrays, share_arrays
+from foldcli.pipeline.processes.shared_arrays import load_arrays
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import RelaxStage
 from foldcli.pipeline.results.results import ResultStage, load_libraries
-from foldcli.pipeline.runs.jobs import JobPreparation, PreparedTarget, TargetStep
+from foldcli.pipeline.runs.jobs import SAMPLES_AHEAD, JobPreparation, PreparedTarget, TargetStep
 from foldcli.pipeline.runs.network_stage import NetworkStage
 from foldcli.pipeline.runs.queue import (
     SharedIterator,
@@ -104,7 +102,12 @@ def run_targets(
     targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]
     try:
         input_indices = {name: index for index, (name, _) in enumerate(named_inputs)}
-        _Run(RunState(targets, settings, failures), input_indices).execute()
+        run = _Run(RunState(targets, settings, failures), input_indices)
+        with run.opened():
+            if settings.workers:
+                run.predict_in_workers()
+            else:
+                run.predict_here()
     except BaseException:
         # its cause is reported, and not that the table cannot be written either
         with contextlib.suppress(OSError):
@@ -156,14 +159,15 @@ class _Run:
         )
         self._preparation = JobPreparation(state, features, self._pool)
 
-    def execute(self) -> None:
-        """Run all targets; an interrupt ends the run once the predicted models are written."""
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Hold the locks of targets; at the end, stop all threads and processes.
+
+        An interrupt ends the run once the predicted models are written.
+        """
         with self._state.locks, self._state.progress:
             try:
-                if self._settings.workers:
-                    self._execute_in_workers()
-                else:
-                    self._execute_here()
+                yield
                 if self._state.ended_by is not None:
                     raise self._state.ended_by
                 log_time_since_start("all targets are finished")
@@ -175,9 +179,11 @@ class _Run:
                 if self._settings.sampling is not None:
                     self._settings.sampling.terminate()
 
-    def _execute_here(self) -> None:
+    def predict_here(self) -> None:
         """Predict with the predictor of this process."""
-        work = self._preparation.prepare_ahead(self._search(), self._sample_here)
+        prepared = self._preparation.prepare(self._search(), load_arrays)
+        steps = chain.from_iterable(steps for _, steps in prepared)
+        work = run_ahead(steps, SAMPLES_AHEAD, self._state.stop)
         # if all targets are finished, there is nothing to predict, and no worker is started
         if (first := next(work, None)) is not None:
             log_time_since_start("the first features are ready")
@@ -191,29 +197,12 @@ class _Run:
                     "See the messages above; run the same command again to continue.",
                 )
 
-    def _sample(self, inputs: Any, job: Job) -> Any:
-        """Make the input of a job, in a process if there are any; see `Family.sample`."""
-        processes = self._settings.sampling
-        draw = None if processes is None else processes.sample
-        return family_of(job.source).sample(inputs, job, self._settings.predictor.settings, draw)
-
-    def _sample_here(self, *task: Any) -> Any:
-        """Sample the features of a job for the predictor of this process; see `_sample`."""
-        sampled = self._sample(*task)
-        return sampled.load() if isinstance(sampled, SharedArrays) else sampled
-
-    def _sample_for_workers(self, *task: Any) -> Any:
-        """Sample the features of a job into memory that workers can map; see `_sample`."""
-        sampled = self._sample(*task)
-        # the network samples some features itself
-        return share_arrays(sampled) if isinstance(sampled, dict) else sampled
-
     def _gpu_launches(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which this thread soon gets the interpreter's lock to launch GPU kernels."""
         on_gpu = self._settings.predictor.memory.device != "cpu"
         return short_switch_interval() if on_gpu else contextlib.nullcontext()
 
-    def _execute_in_workers(self) -> None:
+    def predict_in_workers(self) -> None:
         """Predict in worker processes; at the end, all of them together predict what did not fit one."""
         state, predictor, targets = self._state, self._settings.predictor, self._search()
         if all(target.files.path("done").exists() for target in state.targets):
@@ -251,9 +240,7 @@ class _Run:
         while another one is idle.
         """
         shared, count = SharedTargets(targets), len(workers)
-        prepared = SharedIterator(
-            lambda: self._preparation.prepare_for_workers(shared, self._sample_for_workers, count)
-        )
+        prepared = SharedIterator(lambda: self._preparation.prepare_for_workers(shared, count))
         share_targets(workers, shared, partial(self._run_worker, results, prepared), self._state.stop)
         if not any(worker.usable for worker in workers) and next(iter(prepared), None) is not None:
             raise no_usable_worker()
@@ -296,23 +283,27 @@ class _Run:
         """Yield the unfinished targets; sequences come once they have been searched."""
         search = self._settings.search
         if search is None or self._chain_store is None or self._target_store is None:
-            return self._preparation.unfinished()
+            return self._unfinished()
         state, begin_target = self._state, self._preparation.begin_target
         targets = self._search_chains(search, self._chain_store)
         searched = search_ahead(
             targets, search, self._target_store, state.locks, begin_target, state.fail, state.progress.show
         )
-        return run_ahead(_and_close(searched, search), _SEARCHES_AHEAD, state.stop)
+        return run_ahead(searched, _SEARCHES_AHEAD, state.stop)
+
+    def _unfinished(self) -> Iterator[TargetRun]:
+        """Yield the targets that need work, in order."""
+        return (target for target in self._state.targets if not self._preparation.skip_finished(target))
 
     def _search_chains(self, search: SearchStage, chain_store: ChainStore) -> Iterator[TargetRun]:
         """Yield the unfinished targets; complexes come once all their chains have been searched."""
-        state, unfinished, identities = self._state, self._preparation.unfinished(), self._settings.identities
+        state, identities = self._state, self._settings.identities
 
         def chains_of(target: TargetRun) -> Sequence[FastaRecord]:
             return identities.family_of(target.input).chains_to_search(target.input)
 
         for result in search_chains_ahead(
-            unfinished, chains_of, search, chain_store, state.locks, state.progress.show
+            self._unfinished(), chains_of, search, chain_store, state.locks, state.progress.show
         ):
             if result.error is not None:
                 state.fail(result.target, result.error)
@@ -339,12 +330,6 @@ class _Run:
             reason = "its report could not be made, see above; the next run tries again"
             self._state.failures.record(target.name, NotReported(reason))
         self._state.progress.target_done(target.name)
-
-
-def _and_close(targets: Iterator[TargetRun], search: SearchStage) -> Iterator[TargetRun]:
-    """Yield targets, and then close the search, so that the network gets its memory."""
-    yield from targets
-    search.close()
 
 
 def _log_result(target: TargetRun, record: DoneRecord, size: str, untrained: bool) -> None:

@@ -25,7 +25,8 @@ def search_ahead(
 ) -> Iterator[TargetRun]:
     """Yield targets once their alignments exist; those without alignments are searched in batches.
 
-    Targets that another run has locked come last, when that run has released them.
+    Targets that another run has locked come last, when that run has released them. Then the searches are
+    closed, so that the network gets their memory.
 
     Args:
         targets: all targets of the run; only sequences are searched, others are passed on.
@@ -57,11 +58,12 @@ def search_ahead(
         yield from search.run(batch)
     for target in locked_elsewhere:
         if not locks.acquire(target.files.lock_path, target.name):
-            return
+            break
         if search.is_needed(target):
             yield from search.run([target])
         elif not target.failed:
             yield target
+    stage.close()
 
 
 @dataclass(frozen=True)
