@@ -40,14 +40,19 @@ class AlphaFold2Network:
     Args:
         model: the network, or one that several processes share.
         own_settings: see `Family.own_settings`.
+        predict_together: runs the passes of a job on several ranks; None on one device.
     """
 
     model: AlphaFold
     own_settings: Callable[[Any], PredictSettings]
+    predict_together: "Callable[[AlphaFold2Network, NetworkJob], Prediction] | None" = None
     _started: bool = False
 
     def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
-        """Start a job within the available memory; see `start_within`."""
+        """Start a job within the available memory; see `start_within`. Several ranks also finish it."""
+        if self.predict_together is not None:
+            prediction = self.predict_together(self, work)
+            return lambda: (self.refined(prediction, work.settings),)
         self.log_first_block()
         collect = start_within(
             memory, work.name, self.model, work.sample, self.recycling(work), work.progress

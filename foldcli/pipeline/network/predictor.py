@@ -186,7 +186,7 @@ class Predictor:
         self.end_warm_up()
         network, family = self.network(job.source), family_of(job.source)
         self.wait_for_kernels()
-        collect = self._start(network, NetworkJob(name, job, sample, self.settings, progress))
+        collect = network.start(NetworkJob(name, job, sample, self.settings, progress), self.memory)
         self._read_ahead(job.source)
 
         def finish() -> tuple[PredictedSample, ...]:
@@ -196,10 +196,6 @@ class Predictor:
             )
 
         return finish
-
-    def _start(self, network: Any, work: NetworkJob) -> Callable[[], tuple[Any, ...]]:
-        collect: Callable[[], tuple[Any, ...]] = network.start(work, self.memory)
-        return collect
 
     def wait_for_kernels(self) -> None:
         """Wait until the kernels are compiled; may be called by any thread."""
@@ -239,11 +235,13 @@ class RankPredictor(Predictor):
         """Return the network of a parameter file, loading it at the first call; see `Predictor.network`."""
         if source not in self._networks:
             network = super().network(source)
-            self._networks[source] = replace(network, model=ParallelAlphaFold(network.model, self.group))
+            model = ParallelAlphaFold(network.model, self.group)
+            self._networks[source] = replace(network, model=model, predict_together=self._predict_together)
         loaded: AlphaFold2Network = self._networks[source]
         return loaded
 
-    def _start(self, network: AlphaFold2Network, work: NetworkJob) -> Callable[[], tuple[Prediction, ...]]:
+    def _predict_together(self, network: AlphaFold2Network, work: NetworkJob) -> Prediction:
+        """Run the passes of a job on all ranks; see `AlphaFold2Network`."""
         plan = self._plan(network, work)
         chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
         refused = self.memory.strict and plan is not None and plan.peak_bytes > plan.available_bytes
@@ -254,8 +252,7 @@ class RankPredictor(Predictor):
         if not fits:
             residues = work.sample["aatype"].shape[-1]
             raise OutOfMemory(f"{residues} residues: {plan} of each of several devices")
-        prediction = network.predict(work, network.recycling(work), smallest)
-        return lambda: (network.refined(prediction, work.settings),)
+        return network.predict(work, network.recycling(work), smallest)
 
     def _plan(self, network: AlphaFold2Network, work: NetworkJob) -> MemoryPlan | None:
         """Return the memory plan of a job on this rank, and log that of rank 0; None on the CPU."""
