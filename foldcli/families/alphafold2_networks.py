@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from features.complexes.made_up import warm_up_sample
-from foldcli.families.base import DeviceMemory, NetworkJob
+from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.families.settings import PredictSettings
 from foldcli.logs import log_time_since_start, logger
 from foldcli.params.parameters import ParameterSource
@@ -35,7 +35,7 @@ CHUNK_REDUCTION = 8
 
 @dataclass(eq=False)
 class AlphaFold2Network:
-    """A loaded network of AlphaFold2's kinds; see `foldcli.families.base.Network`.
+    """A loaded network of AlphaFold2's kinds; see `foldcli.families.protocols.Network`.
 
     Args:
         model: the network, or one that several processes share.
@@ -82,7 +82,7 @@ class AlphaFold2Network:
         return refine(prediction)
 
     def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
-        """Run two passes on a made-up protein; see `foldcli.families.base.Network`."""
+        """Run two passes on a made-up protein; see `foldcli.families.protocols.Network`."""
         sample = self.warm_up_sample(residues)
         wait()
         with ended_at_blocks(self.model, first_job_is_ready):

@@ -14,7 +14,8 @@ from itertools import groupby
 
 import torch
 
-from foldcli.families.base import DeviceMemory, Estimate, PlanHeading
+from foldcli.families.base import Estimate, PlanHeading
+from foldcli.families.protocols import DeviceMemory
 from foldcli.families.settings import PredictSettings
 from foldcli.params.parameters import ParameterSource
 from foldcli.units import format_count

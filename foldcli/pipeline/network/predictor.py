@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from foldcli.families.alphafold2_networks import AlphaFold2Network
-from foldcli.families.base import Family, NetworkJob
+from foldcli.families.base import Family
+from foldcli.families.protocols import NetworkJob
 from foldcli.families.registry import family_of
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.logs import log_time_since_start, logger
@@ -66,7 +67,7 @@ class PredictedSample:
 
     Args:
         tag: one of the job's tags.
-        prediction: the structure and its confidence; see `foldcli.families.base.Model`.
+        prediction: the structure and its confidence; see `foldcli.families.protocols.Model`.
         origin: what its files say about it.
     """
 
@@ -116,7 +117,7 @@ class Predictor:
         return any(source.is_untrained for source in self.sources)
 
     def network(self, source: Any) -> Any:
-        """Return the network of a model (`foldcli.families.base.Network`), loading it at the first call.
+        """Return the network of a model (`foldcli.families.protocols.Network`), loading it at the first call.
 
         Raises:
             ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
@@ -172,7 +173,7 @@ class Predictor:
     def start(
         self, name: str, job: Job, sample: Any, progress: Progress
     ) -> Callable[[], tuple[PredictedSample, ...]]:
-        """Start a job within the available memory; see `foldcli.families.base.Network.start`.
+        """Start a job within the available memory; see `foldcli.families.protocols.Network.start`.
 
         Args:
             name: name of the target.

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 
 from foldcli.errors import ExitCode, Terminated
 from foldcli.families.alphafold2_networks import AlphaFold2Network
-from foldcli.families.base import NetworkJob
+from foldcli.families.protocols import NetworkJob
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED, ParameterSource
