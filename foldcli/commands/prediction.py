@@ -254,7 +254,7 @@ def _predict(
     search = None if request.search is None else request.search.with_database()
     request = replace(request, network=network, search=search)
     search_process = _start_search(request, processes.in_workers) if has_work else None
-    startup = start(network, not request.dry_run, kinds, processes, reads_features=search_process is None)
+    startup = start(network, not request.dry_run, kinds, processes)
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.network.ranks import open_predictor
 

@@ -155,12 +155,6 @@ class AlphaFold2Kind(AlignmentFamily):
         """Import torch, and most of what a prediction needs."""
         import foldcli.families.alphafold2_networks  # noqa: F401
 
-    def prepare_gpu(self, device: str, settings: PredictSettings) -> None:
-        """Load the kernels of the first operations; see `Family.prepare_gpu`."""
-        from foldcli.families.alphafold2_networks import DTYPES, load_gpu_libraries
-
-        load_gpu_libraries(device, DTYPES[settings.precision])
-
     def kernel_configs(self, sources: Sequence[ParameterSource]) -> list[Any]:
         """Return the architectures of all networks; see `Family.kernel_configs`."""
         return [source.config for source in sources]

@@ -18,7 +18,6 @@ from foldcli.logs import log_time_since_start, logger
 from foldcli.params.parameters import ParameterSource
 from foldcli.progress import Progress
 from model.alphafold2.modules.config import ModelConfig
-from model.alphafold2.modules.embedders import RECYCLED_BINS, distance_bins
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, predict, start_prediction
 from model.checkpoints.alphafold2 import build_network, load_folder, load_npz
@@ -63,10 +62,6 @@ class AlphaFold2Network:
         """Run the passes of a job in this thread, without refinement; see `recycling.predict`."""
         self.log_first_block()
         return predict(self.model, work.sample, recycling, work.progress, chunk_elements)
-
-    def plan(self, work: NetworkJob, memory: DeviceMemory) -> MemoryPlan | None:
-        """Return the plan of a job's passes; see `plan_passes`."""
-        return plan_passes(memory, self.model, work.sample)
 
     def recycling(self, work: NetworkJob) -> RecyclingSettings:
         """Return the settings of a job's recycling."""
@@ -140,15 +135,6 @@ def load_network(
         read_file = read_arrays if preloaded is None else lambda _: preloaded.result()
         arrays = load_npz(source.file, config, read_file)
     return build_network(config, arrays, device, DTYPES[settings.precision], settings.kernels, plddt_shift)
-
-
-def load_gpu_libraries(device: str, dtype: torch.dtype) -> None:
-    """Make the GPU's libraries load the kernels of the network's first operations."""
-    with torch.inference_mode():
-        x = torch.ones(256, 64, device=device, dtype=dtype)
-        torch.addmm(x[0], x, x[:64])
-        distance_bins(torch.zeros(2, 3, device=device), *RECYCLED_BINS)
-        x.float() @ x[:64].float()
 
 
 def limit_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:

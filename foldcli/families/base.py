@@ -449,9 +449,6 @@ class Family(ABC):
         """Return the networks (`ModelConfig`) whose fused kernels are compiled before the first job."""
         return []
 
-    def prepare_gpu(self, device: str, settings: Any) -> None:  # noqa: B027
-        """Make a GPU's libraries load their kernels, in a thread while the parameters are read."""
-
     def colabfold_config(self, settings: Any) -> dict[str, Any]:
         """Return num_recycles, recycle_early_stop_tolerance, max_seq and max_extra_seq of config.json."""
         return {}

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from foldcli.families.alphafold2_networks import AlphaFold2Network
+from foldcli.families.alphafold2_networks import AlphaFold2Network, plan_passes
 from foldcli.families.base import Family
 from foldcli.families.protocols import NetworkJob
 from foldcli.families.registry import family_of
@@ -53,9 +53,6 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
     memory, settings = set_up_device(options, device, options.gpus_per_target)
     if any(source.is_untrained for source in startup.sources):
         logger.warning("%s", UNTRAINED)
-    if startup.preload and device != "cpu":
-        # takes a while, during which the parameters can be read
-        run_in_background(lambda: family.prepare_gpu(device, settings))
     return Predictor(
         startup.sources, settings, memory, arrays=startup.arrays, compilation=startup.compilation
     )
@@ -257,7 +254,7 @@ class RankPredictor(Predictor):
 
     def _plan(self, network: AlphaFold2Network, work: NetworkJob) -> MemoryPlan | None:
         """Return the memory plan of a job on this rank, and log that of rank 0; None on the CPU."""
-        plan = network.plan(work, self.memory)
+        plan = plan_passes(self.memory, network.model, work.sample)
         if plan is not None and self.group.rank == 0:
             logger.debug("%s: %s on each of %d devices", work.name, plan, self.memory.ranks)
         return plan

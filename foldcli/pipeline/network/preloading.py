@@ -52,11 +52,7 @@ def take_parameters(source: Any) -> "Future[Any] | None":
     return arrays
 
 
-def start_preloading(
-    device: str,
-    source: Any,
-    reads_features: bool = True,
-) -> "Future[Any] | None":
+def start_preloading(device: str, source: Any) -> "Future[Any] | None":
     """Prepare features and the GPU, and read the parameters, each in a background thread.
 
     Errors are ignored here; the first use reports them.
@@ -64,7 +60,6 @@ def start_preloading(
     Args:
         device: value of `--device`.
         source: parameters of the first network.
-        reads_features: see `start`.
 
     Returns:
         The future arrays of its file, as `Family.read_file` returns them; None if there is no file.
@@ -72,8 +67,7 @@ def start_preloading(
     # imported before the threads start, because all of them import it
     import numpy  # noqa: F401
 
-    if reads_features:
-        run_in_background(prepare_features)
+    run_in_background(prepare_features)
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
     return None if source.file is None else run_in_background(lambda: family_of(source).read_file(source))

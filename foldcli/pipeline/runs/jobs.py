@@ -77,9 +77,7 @@ class JobPreparation:
         plan = self._state.plan(target)
         if plan.is_finished:
             return None
-        # the GPU and the workers take seconds to start; meanwhile the target is searched
-        if plan.jobs and not self._settings.workers:
-            self._settings.predictor.warm_up(plan.jobs[0].source)
+        # the workers take seconds to start; meanwhile the target is searched
         if not self._pool_begun:
             self._pool_begun = True
             run_in_background(self._pool.start)

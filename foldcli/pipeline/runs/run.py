@@ -20,7 +20,6 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from functools import partial
-from importlib import import_module
 from itertools import chain, islice
 from typing import Any
 
@@ -37,7 +36,7 @@ from foldcli.outputs.summary import RunSummary, remove_run_leftovers
 from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.processes.background import run_ahead, run_in_background
+from foldcli.pipeline.processes.background import run_ahead
 from foldcli.pipeline.processes.shared_arrays import load_arrays
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import RelaxStage
@@ -119,7 +118,7 @@ def run_targets(
         for model in summary.models(failed):
             click.echo(json.dumps(model))
     summary.log(failed, failures.path)
-    from foldcli.report.make import make_index, try_index  # imported by `_start_results` if there was work
+    from foldcli.report.make import make_index, try_index  # not needed before
 
     try:
         failures.finish()
@@ -270,8 +269,6 @@ class _Run:
                 targets.give_back(target)
 
     def _start_results(self) -> ResultStage:
-        # needed at the end, and imported while the network works
-        run_in_background(partial(import_module, "foldcli.report.make"))
         output, predictor = self._settings.output, self._settings.predictor
         relaxation = RelaxStage.start(output.relaxation, len(self._state.targets))
         return ResultStage(

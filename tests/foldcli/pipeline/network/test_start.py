@@ -34,7 +34,7 @@ def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
 def test_workers_start_with_the_run(tmp_path: Path) -> None:
     options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", PredictSettings())
     startup = start(options, processes=Processes(worker_devices=("cpu",)))
-    assert startup.arrays is None and not startup.preload
+    assert startup.arrays is None
     (service,) = startup.worker_services
     # `eval` itself imports nothing
     assert service.request("call", eval, "'torch' in __import__('sys').modules").result(60)
@@ -113,18 +113,14 @@ def test_modules_that_must_load_quickly_do_not_import_slow_ones(modules: str, ab
 
 
 def test_runs_import_numba_only_to_sample_features(tmp_path: Path) -> None:
-    """If other processes search and sample, numba would only delay the start of the run."""
     code = f"""
 import sys
 from pathlib import Path
 import foldcli.pipeline.network.ranks, foldcli.pipeline.runs.run, foldcli.pipeline.search.searcher
 import foldcli.pipeline.prepare.template_stage
 from features.cache.cache import FeatureCache
-from foldcli.params.parameters import TEMPLATE_COPY
-from foldcli.pipeline.network.preloading import start_preloading
 from msa.alignments.files import parse_alignment
 
-start_preloading("cpu", TEMPLATE_COPY, reads_features=False)
 cache = FeatureCache(Path({str(tmp_path)!r}))
 alignment = [parse_alignment(b">a\\nACDE\\n>b\\nAC-E\\n")]
 cache.load_or_make(alignment)
