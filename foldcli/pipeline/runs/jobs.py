@@ -10,9 +10,8 @@ from foldcli.families.settings import Job
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.processes.background import map_ahead, run_ahead, run_in_background
+from foldcli.pipeline.processes.background import map_ahead, run_ahead
 from foldcli.pipeline.processes.shared_arrays import share_arrays
-from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.results import has_leftovers, remove_leftovers
 from foldcli.pipeline.runs.state import RunState
 from foldcli.pipeline.targets.plan import TargetPlan
@@ -54,13 +53,11 @@ class JobPreparation:
     Args:
         state: the run.
         features: loads or computes the features of targets.
-        pool: the workers of the result stage, which are started for the first target with work.
     """
 
-    def __init__(self, state: RunState, features: FeatureStage, pool: WorkerPool) -> None:
-        self._state, self._features, self._pool = state, features, pool
+    def __init__(self, state: RunState, features: FeatureStage) -> None:
+        self._state, self._features = state, features
         self._settings, self._locks = state.settings, state.locks
-        self._pool_begun = False
 
     def begin_target(self, target: TargetRun) -> TargetPlan | None:
         """Prepare the folder of a target that was just locked; return its plan, or None if it is finished.
@@ -75,13 +72,7 @@ class JobPreparation:
             target.discard_work()
         target.was_locked = True
         plan = self._state.plan(target)
-        if plan.is_finished:
-            return None
-        # the workers take seconds to start; meanwhile the target is searched
-        if not self._pool_begun:
-            self._pool_begun = True
-            run_in_background(self._pool.start)
-        return plan
+        return None if plan.is_finished else plan
 
     def prepare_for_workers(
         self, targets: Iterable[TargetRun], workers: int

@@ -8,7 +8,7 @@ targets ahead of the next stage:
 2. features, templates and random features, in a thread     `jobs.JobPreparation`
 3. the network, in the main thread                          `network_stage.NetworkStage`,
    or with several devices in a process for each,
-   which together predict what does not fit one             `device_workers.DeviceWorker`
+   which together predict what does not fit one             `several_devices.predict_in_workers`
 4. files, ranking, report and done.json, in processes       `results.ResultStage`
 
 The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
@@ -18,43 +18,38 @@ last, marks a finished target. A run holds a target's lock while a stage works o
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import click
 
 from features.complexes.pairing import DEFAULT_PAIRING
 from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
 from foldcli.inputs.failures import Failures
+from foldcli.inputs.targets import approximate_length
 from foldcli.logs import log_time_since_start, logger
 from foldcli.options.common import available_cores
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.summary import RunSummary, remove_run_leftovers
-from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.processes.background import run_ahead
+from foldcli.pipeline.processes.background import run_ahead, run_in_background
 from foldcli.pipeline.processes.shared_arrays import load_arrays
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import RelaxStage
 from foldcli.pipeline.results.results import ResultStage, load_libraries
-from foldcli.pipeline.runs.jobs import SAMPLES_AHEAD, JobPreparation, PreparedTarget, TargetStep
+from foldcli.pipeline.runs.jobs import SAMPLES_AHEAD, JobPreparation
 from foldcli.pipeline.runs.network_stage import NetworkStage
-from foldcli.pipeline.runs.queue import (
-    SharedIterator,
-    SharedTargets,
-    in_run_order,
-    no_usable_worker,
-    share_targets,
-)
+from foldcli.pipeline.runs.several_devices import predict_in_workers
 from foldcli.pipeline.runs.state import RunSettings, RunState
 from foldcli.pipeline.search.ahead import search_ahead
 from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
+from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import MissingError
@@ -62,9 +57,13 @@ from msa.base.services.service import close_all
 from msa.gpu.device.process_state import short_switch_interval
 from msa.io.fasta import FastaRecord
 
+Input = TypeVar("Input", bound=Any)
+
 # searched targets that wait for their features
 _SEARCHES_AHEAD = 256
 _MAX_WORKERS = 6
+# short targets come first if they are at most this share of the targets
+_FIRST_SHARE = 0.25
 
 
 def run_targets(
@@ -129,6 +128,27 @@ def run_targets(
     log_time_since_start("the index is written")
 
 
+def in_run_order(
+    targets: Sequence[tuple[str, Input]], at_once: int = 1, size: Callable[[Input], int] = approximate_length
+) -> list[tuple[str, Input]]:
+    """Return targets in the order in which they run: of many, a few short ones first; then the longest first.
+
+    Memory that was allocated for one target suffices for the next, and targets that end a run on several
+    devices are short. The first ones are short because their alignments and features are ready soon: the
+    network works on them while those of the longest targets are made.
+
+    Args:
+        targets: names and inputs of a run's targets.
+        at_once: number of targets that are predicted at the same time.
+        size: returns a number that grows with the size of a target.
+    """
+    longest_first = sorted(targets, key=lambda target: -size(target[1]))
+    count = FIRST_BATCH * at_once
+    if _FIRST_SHARE * len(targets) < count:
+        return longest_first
+    return [*reversed(longest_first[-count:]), *longest_first[:-count]]
+
+
 def _failed_names(failures: Failures) -> list[str]:
     """Return the names of the targets without results of this run."""
     return [name for name, error in failures.failed if not isinstance(error, NotRelaxed | NotReported)]
@@ -156,7 +176,7 @@ class _Run:
         features = FeatureStage(
             settings.features, settings.templates, input_indices, self._target_store, self._chain_store
         )
-        self._preparation = JobPreparation(state, features, self._pool)
+        self._preparation = JobPreparation(state, features)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -172,7 +192,6 @@ class _Run:
                 log_time_since_start("all targets are finished")
             finally:
                 self._state.stop.set()
-                # the workers may have been started for targets that then failed
                 self._pool.terminate()
                 close_all(self._settings.worker_services)
                 if self._settings.sampling is not None:
@@ -196,85 +215,11 @@ class _Run:
                     "See the messages above; run the same command again to continue.",
                 )
 
-    def _gpu_launches(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which this thread soon gets the interpreter's lock to launch GPU kernels."""
-        on_gpu = self._settings.predictor.memory.device != "cpu"
-        return short_switch_interval() if on_gpu else contextlib.nullcontext()
-
     def predict_in_workers(self) -> None:
-        """Predict in worker processes; at the end, all of them together predict what did not fit one."""
-        state, predictor, targets = self._state, self._settings.predictor, self._search()
-        if all(target.files.path("done").exists() for target in state.targets):
-            # there may be no work, for which no process is prepared
-            if (first := next(targets, None)) is None:
-                return
-            targets = chain([first], targets)
-        groups, can_join = (
-            self._settings.device_groups()[: len(state.targets)],
-            predictor.family.unshared is None,
+        """Predict in a worker process for each of several devices."""
+        predict_in_workers(
+            self._state, self._preparation, self._search(), self._start_results, self._gpu_launches()
         )
-        services = iter(self._settings.worker_services)
-        workers = [
-            DeviceWorker(group, predictor.wait_for_kernels, can_join, list(islice(services, len(group))))
-            for group in groups
-        ]
-        # threads of this process hand the jobs to the workers
-        with self._start_results() as results, self._gpu_launches():
-            self._run_workers(results, workers, targets)
-            if postponed := [target for target in state.targets if target.postponed]:
-                for target in postponed:
-                    target.postponed = False
-                joint_worker = DeviceWorker(self._settings.workers, predictor.wait_for_kernels)
-                self._run_workers(results, [joint_worker], iter(postponed))
-
-    def _run_workers(
-        self,
-        results: ResultStage,
-        workers: list[DeviceWorker],
-        targets: Iterator[TargetRun],
-    ) -> None:
-        """Run targets on workers, for all of which they are prepared ahead together.
-
-        A worker gets the next target when it can start it. At the end of the run, none has a target waiting
-        while another one is idle.
-        """
-        shared, count = SharedTargets(targets), len(workers)
-        prepared = SharedIterator(lambda: self._preparation.prepare_for_workers(shared, count))
-        share_targets(workers, shared, partial(self._run_worker, results, prepared), self._state.stop)
-        if not any(worker.usable for worker in workers) and next(iter(prepared), None) is not None:
-            raise no_usable_worker()
-
-    def _run_worker(
-        self,
-        results: ResultStage,
-        prepared: SharedIterator[PreparedTarget],
-        worker: DeviceWorker,
-        targets: SharedTargets,
-    ) -> None:
-        """Run targets on one worker until there are none left, or the worker is not usable."""
-        taken_targets: list[TargetRun] = []
-
-        def work() -> Iterator[TargetStep]:
-            for target, steps in prepared:
-                taken_targets.append(target)
-                yield from steps
-
-        NetworkStage(self._state, results, worker).run(work())
-        if self._state.stop.is_set():
-            return
-        for target in taken_targets:
-            if target.interrupted or target.is_open:
-                target.interrupted = target.predicted = False
-                self._state.locks.release(target.files.lock_path)
-                targets.give_back(target)
-
-    def _start_results(self) -> ResultStage:
-        output, predictor = self._settings.output, self._settings.predictor
-        relaxation = RelaxStage.start(output.relaxation, len(self._state.targets))
-        return ResultStage(
-            self._pool, self._num_workers, predictor.settings.rank, output.report, output.archive, relaxation,
-            on_model=self._on_model_written, on_finished=self._on_finished, on_failed=self._state.fail,
-        )  # fmt: skip
 
     def _search(self) -> Iterator[TargetRun]:
         """Yield the unfinished targets; sequences come once they have been searched."""
@@ -308,6 +253,21 @@ class _Run:
             if result.cost is not None:
                 result.target.add_cost(result.cost)
             yield result.target
+
+    def _gpu_launches(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which this thread soon gets the interpreter's lock to launch GPU kernels."""
+        on_gpu = self._settings.predictor.memory.device != "cpu"
+        return short_switch_interval() if on_gpu else contextlib.nullcontext()
+
+    def _start_results(self) -> ResultStage:
+        # takes seconds, in which the first job runs
+        run_in_background(self._pool.start)
+        output, predictor = self._settings.output, self._settings.predictor
+        relaxation = RelaxStage.start(output.relaxation, len(self._state.targets))
+        return ResultStage(
+            self._pool, self._num_workers, predictor.settings.rank, output.report, output.archive, relaxation,
+            on_model=self._on_model_written, on_finished=self._on_finished, on_failed=self._state.fail,
+        )  # fmt: skip
 
     def _on_model_written(self, target: TargetRun, result: ModelResult) -> None:
         settings = self._settings

@@ -26,9 +26,9 @@ from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
-from foldcli.pipeline.runs import run as run_module
-from foldcli.pipeline.runs.queue import SharedTargets, share_targets
+from foldcli.pipeline.runs import several_devices
 from foldcli.pipeline.runs.run import run_targets
+from foldcli.pipeline.runs.several_devices import SharedTargets, share_targets
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
@@ -278,7 +278,7 @@ class HeldWorker:
 
 
 def test_no_target_waits_for_a_worker_that_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "DeviceWorker", HeldWorker)
+    monkeypatch.setattr(several_devices, "DeviceWorker", HeldWorker)
     names = ["a", "b", "c", "d", "e", "long"]
     targets = write_targets(tmp_path / "in", names)
     assert not run(tmp_path / "out", targets, workers=2, models=(3,)).failed
@@ -376,18 +376,20 @@ class FaultyWorker:
 
 
 def share(workers: list[Any], count: int, stop: Event, fault: BaseException | None = None) -> None:
-    def run(worker: Any, targets: SharedTargets) -> None:
-        for target in targets:
+    targets: Any = [Target(number) for number in range(count)]
+    shared = SharedTargets(iter(targets))
+
+    def run(worker: Any) -> None:
+        for target in shared:
             if not worker.usable:
-                targets.give_back(target)
+                shared.give_back(target)
                 return
             if fault is not None:
                 raise fault
             worker.left -= 1
             worker.done.append(target.number)  # type: ignore[attr-defined]
 
-    targets: Any = [Target(number) for number in range(count)]
-    share_targets(workers, SharedTargets(iter(targets)), run, stop)
+    share_targets(workers, shared, run, stop)
 
 
 def test_targets_are_shared_and_given_back() -> None:
