@@ -22,7 +22,6 @@ from foldcli.logs import logger
 from foldcli.pipeline.network.device import NetworkMemory, choose_device
 from foldcli.pipeline.network.job_runners import JobResult, LocalRunner
 from foldcli.pipeline.network.predictor import Predictor, RankPredictor
-from foldcli.pipeline.network.preloading import take_parameters
 from foldcli.pipeline.processes.background import run_in_background
 from foldcli.pipeline.processes.shared_arrays import load_arrays
 from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
@@ -70,11 +69,9 @@ class WorkerSettings:
         torch.set_num_threads(self.threads)
         memory = self.memory()
         memory.limit()
-        # `start_worker` may have begun to read the file
-        sources, arrays = list(self.sources), take_parameters(self.sources[0])
         if self.assignment is None:
-            return Predictor(sources, self.predict, memory, arrays)
-        return RankPredictor(sources, self.predict, memory, self.join(), arrays)
+            return Predictor(self.sources, self.predict, memory)
+        return RankPredictor(self.sources, self.predict, memory, self.join())
 
     def memory(self) -> NetworkMemory:
         """Return the memory of the device."""

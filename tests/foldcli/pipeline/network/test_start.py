@@ -10,7 +10,7 @@ import pytest
 
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.params.parameters import ParameterSource
-from foldcli.pipeline.network.preloading import read_ahead, start_preloading, start_worker
+from foldcli.pipeline.network.preloading import start_preloading
 from foldcli.pipeline.network.start import Processes, start
 from foldcli.pipeline.prepare.sampling_process import prepare_features
 from tests.networks import tiny_parameters
@@ -40,14 +40,6 @@ def test_workers_start_with_the_run(tmp_path: Path) -> None:
     assert service.request("call", eval, "'torch' in __import__('sys').modules").result(60)
     service.close()
     assert start(options, preload=False, processes=Processes(worker_devices=("cpu",))).worker_services == ()
-
-
-def test_workers_read_the_parameters_once(tmp_path: Path) -> None:
-    np.savez(path := tmp_path / "params.npz", x=np.arange(3.0))
-    start_worker("cpu", source_of(path))
-    arrays = read_ahead(source_of(path))
-    assert read_ahead.cache_info().hits == 1 and arrays.result()["x"].tolist() == [0, 1, 2]
-    read_ahead.cache_clear()
 
 
 def test_preloading_makes_small_features() -> None:
