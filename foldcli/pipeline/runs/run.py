@@ -3,8 +3,8 @@
 A run is a list of targets that pass through stages, each working on the whole list, a bounded number of
 targets ahead of the next stage:
 
-1. search (`fold` only), in batches, in a thread            `ahead.search_ahead`,
-   chains of complexes before that                          `chains.search_chains_ahead`
+1. search (`fold` only), in batches, in a thread            `ahead.TargetSearch`,
+   chains of complexes before that                          `chains.ChainSearch`
 2. features, templates and random features, in a thread     `jobs.JobPreparation`
 3. the network, in the main thread                          `network_stage.NetworkStage`,
    or with several devices in a process for each,
@@ -36,7 +36,7 @@ from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.summary import RunSummary, remove_run_leftovers
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.processes.background import run_ahead, run_in_background
+from foldcli.pipeline.processes.background import run_ahead
 from foldcli.pipeline.processes.shared_arrays import load_arrays
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import RelaxStage
@@ -45,8 +45,8 @@ from foldcli.pipeline.runs.jobs import SAMPLES_AHEAD, JobPreparation
 from foldcli.pipeline.runs.network_stage import NetworkStage
 from foldcli.pipeline.runs.several_devices import predict_in_workers
 from foldcli.pipeline.runs.state import RunSettings, RunState
-from foldcli.pipeline.search.ahead import search_ahead
-from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead
+from foldcli.pipeline.search.ahead import TargetSearch
+from foldcli.pipeline.search.chains import ChainSearch, ChainStore
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
 from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
@@ -227,10 +227,10 @@ class _Run:
         if search is None or self._chain_store is None or self._target_store is None:
             return self._unfinished()
         state, begin_target = self._state, self._preparation.begin_target
-        targets = self._search_chains(search, self._chain_store)
-        searched = search_ahead(
-            targets, search, self._target_store, state.locks, begin_target, state.fail, state.progress.show
+        target_search = TargetSearch(
+            search, self._target_store, state.locks, begin_target, state.fail, state.progress.show
         )
+        searched = target_search.search_ahead(self._search_chains(search, self._chain_store))
         return run_ahead(searched, _SEARCHES_AHEAD, state.stop)
 
     def _unfinished(self) -> Iterator[TargetRun]:
@@ -244,9 +244,8 @@ class _Run:
         def chains_of(target: TargetRun) -> Sequence[FastaRecord]:
             return identities.family_of(target.input).chains_to_search(target.input)
 
-        for result in search_chains_ahead(
-            self._unfinished(), chains_of, search, chain_store, state.locks, state.progress.show
-        ):
+        chain_search = ChainSearch(search, chain_store, state.locks)
+        for result in chain_search.search_ahead(self._unfinished(), chains_of, state.progress.show):
             if result.error is not None:
                 state.fail(result.target, result.error)
                 continue
@@ -260,8 +259,8 @@ class _Run:
         return short_switch_interval() if on_gpu else contextlib.nullcontext()
 
     def _start_results(self) -> ResultStage:
-        # takes seconds, in which the first job runs
-        run_in_background(self._pool.start)
+        # they take seconds to start, in which the first job runs
+        self._pool.start()
         output, predictor = self._settings.output, self._settings.predictor
         relaxation = RelaxStage.start(output.relaxation, len(self._state.targets))
         return ResultStage(
