@@ -34,10 +34,12 @@ from cuda.fused import LAYER_NORM_EPSILON
 from cuda.fused.hopper_tiles import (
     allocate_barriers,
     allocate_buffers,
+    gated,
     load_tile,
     load_weights,
     next_stage,
     previous_stage,
+    split_halves,
     tile_descriptor,
 )
 from cuda.fused.launch import program_count
@@ -50,8 +52,6 @@ from cuda.fused.triangle_multiplication.hopper_kernels import (
     POSITIONS,
     REGISTERS,
     as_column,
-    gated,
-    split_halves,
     store_channels,
 )
 from cuda.fused.triangle_multiplication.triton import padded_length, scaled_product

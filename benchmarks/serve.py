@@ -1,16 +1,23 @@
 """Latency of one query through a running server, compared with a search in a new process.
 
     python benchmarks/serve.py DB [--residues 300] [--times 100] [--processes 20] [--cold 3] [--device auto]
+    python benchmarks/serve.py DB --http-clients 500
 
 Starts `foldcli serve DB` and sends single queries, each cut from another target of the database, (a) over one
 open connection, (b) each through a new `foldcli search --server`; then (c) runs `foldcli search DB` without a
 server. Prints median and 95th percentile of the wall time, and of the time that the server spent searching;
 the rest is the socket, JSON and, for processes, Python's start and imports. The first result of each kind is
 printed separately, as it may compile kernels. Tables of (b) and (c) are compared byte by byte.
+
+With --http-clients N, starts `foldcli serve --http` instead. N clients submit a protein each, all at once,
+and ask every half second until they have the results. Prints the number of errors, the median time to the
+results, and the throughput divided by that of `foldcli search --format a3m`, the whole command.
 """
 
 import argparse
 import contextlib
+import json
+import math
 import random
 import re
 import statistics
@@ -18,7 +25,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -83,6 +93,52 @@ def row(name: str, walls: Sequence[float], searches: Sequence[float] = ()) -> No
     print(f"{name:<34}{len(walls):6}{1e3 * walls[0]:10.1f}{pair(rest)}{pair(searches[1:] or searches)}")
 
 
+def load_test(db: str, device: str, queries: Sequence[FastaRecord]) -> None:
+    """Print how a server answers many clients at once."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        options = ["--queue", folder / "queue", "--cache", folder / "cache", "--max-waiting", len(queries)]
+        arguments = [db, "--http", "127.0.0.1:0", "--device", device, *map(str, options)]
+        with (folder / "log").open("w") as stream, server(arguments, stream):
+            match = re.search(r"ready: (\S+)", (folder / "log").read_text())
+            assert match is not None
+            url, start = match[1], time.perf_counter()
+            with ThreadPoolExecutor(len(queries)) as clients:
+                answers = list(clients.map(lambda query: answer_seconds(url, query), queries))
+            served = time.perf_counter() - start
+        fasta = "".join(f">{query.header}\n{query.sequence}\n" for query in queries)
+        (folder / "all.fasta").write_text(fasta)
+        command = [*FOLDCLI, "search", str(folder / "all.fasta"), db, "-q", "--format", "a3m"]
+        start = time.perf_counter()
+        subprocess.run([*command, "--device", device, "-o", str(folder / "out")], check=True)
+        batch = time.perf_counter() - start
+    seconds = [each for each in answers if each is not None]
+    median = statistics.median(seconds) if seconds else math.nan
+    print(
+        f"{len(queries)} clients: {len(answers) - len(seconds)} errors, median answer {median:.2f} s, "
+        f"last {served:.2f} s; batch search {batch:.2f} s; throughput ÷ batch search {batch / served:.2f}"
+    )
+
+
+def answer_seconds(url: str, query: FastaRecord) -> float | None:
+    """Return the time from a ticket's submission to its downloaded results; None if there are none."""
+    start = time.perf_counter()
+    form = urllib.parse.urlencode({"q": f">101\n{query.sequence}\n", "mode": "env"}).encode()
+    try:
+        with urllib.request.urlopen(f"{url}/ticket/msa", form) as reply:
+            ticket = json.load(reply)
+        while ticket["status"] in ("PENDING", "RUNNING"):
+            time.sleep(0.5)
+            with urllib.request.urlopen(f"{url}/ticket/{ticket['id']}") as reply:
+                ticket = json.load(reply)
+        with urllib.request.urlopen(f"{url}/result/download/{ticket['id']}") as reply:
+            reply.read()
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return None
+    return time.perf_counter() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("db")
@@ -91,8 +147,13 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=20, help="queries through processes of their own")
     parser.add_argument("--cold", type=int, default=3, help="searches without a server")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--http-clients", type=int, default=0, help="clients of ColabFold's protocol")
     arguments = parser.parse_args()
     database = TargetDatabase.open(arguments.db)
+    if arguments.http_clients:
+        queries = queries_from(database, arguments.http_clients, arguments.residues)
+        load_test(arguments.db, arguments.device, queries)
+        return
     queries = queries_from(
         database, max(arguments.times, arguments.processes, arguments.cold), arguments.residues
     )

@@ -33,6 +33,7 @@ COMMANDS = {
     "relax": "Relax structures with the Amber force field.",
     "training-data": "Make training data from structures of your own.",
     "train": "Train a network on experimental chains.",
+    "compare": "Compare models with an experimental structure.",
     "report": "Regenerate the reports of finished targets, and merge the tables of array jobs.",
     "params": "Fetch, list and verify parameter files of DeepMind and OpenFold3.",
     "warmup": "Compile the GPU kernels of search and network ahead of the first run.",

@@ -38,6 +38,13 @@ _LIMITS = {
 }
 # system errors that come from the machine, and not from the input
 _MACHINE_ERRORS = (*_DISK_FULL, *_LIMITS, errno.EROFS, errno.ENFILE)
+# errors of the input, settings of a training run included
+_BAD_INPUT = (
+    "msa.base.errors.InputError",
+    "model.errors.ParametersError",
+    "model.errors.DataError",
+    "model.errors.TrainingDiverged",
+)
 # system errors about a path that the user gave
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
@@ -122,8 +129,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.USAGE
     if _is_named(error, "msa.base.errors.MissingError", "model.errors.ParametersMissing"):
         return ExitCode.MISSING
-    bad_input = "msa.base.errors.InputError", "model.errors.ParametersError", "model.errors.DataError"
-    if _is_named(error, *bad_input):
+    if _is_named(error, *_BAD_INPUT):
         return ExitCode.BAD_INPUT
     if isinstance(error, OSError) and (error.errno in _MACHINE_ERRORS or _is_unwritable(error)):
         return ExitCode.MISSING

@@ -29,6 +29,15 @@ def from_mapping(dataclass_type: type[Settings], content: Any, path: str = "") -
     return settings
 
 
+def flat_values(settings: Any, path: str = "") -> dict[str, Any]:
+    """Return the values of nested dataclasses by their keys, joined by dots as in errors."""
+    result: dict[str, Any] = {}
+    for item in dataclasses.fields(settings):
+        name, value = f"{path}.{item.name}" if path else item.name, getattr(settings, item.name)
+        result |= flat_values(value, name) if dataclasses.is_dataclass(value) else {name: value}
+    return result
+
+
 def _check_keys(settings: Any, content: Any, path: str) -> None:
     """Raise ConfigError if the content of a dataclass, or of one inside it, has an unknown key."""
     if isinstance(settings, tuple):

@@ -75,6 +75,11 @@ def concatenate_columns(*weights: torch.Tensor) -> torch.Tensor:
     )
 
 
+def join_rows(dtype: torch.dtype, *weights: torch.Tensor) -> torch.Tensor:
+    """Return the matrices [M, C] of layers with the same input as one, in a dtype (cached; read-only)."""
+    return cached_weights(f"joined rows in {dtype}", weights, lambda: torch.cat(weights).to(dtype))
+
+
 def interleave_columns(*weights: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Interleave the columns of the first and second matrix, of the third and fourth, … (cached; read-only).
 

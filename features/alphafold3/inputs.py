@@ -53,6 +53,13 @@ class Sample:
     features: dict[str, np.ndarray]
 
 
+def check_tokens(job: Job, tokens: int, settings: Settings) -> None:
+    """Raise InputError if a job has more tokens than the settings allow."""
+    if settings.max_tokens is not None and tokens > settings.max_tokens:
+        reason = f"{tokens:,} tokens; at most {settings.max_tokens:,} are allowed"
+        raise InputError(reason, job.path, job.line)
+
+
 def build_sample(job: Job, settings: Settings, templates: TemplateRows | None = None) -> Sample:
     """Return the inputs of the network for a job.
 
@@ -67,9 +74,7 @@ def build_sample(job: Job, settings: Settings, templates: TemplateRows | None = 
     """
     atoms = build_atoms(job)
     tokens = build_tokens(atoms)
-    if settings.max_tokens is not None and len(tokens) > settings.max_tokens:
-        reason = f"{len(tokens):,} tokens; at most {settings.max_tokens:,} are allowed"
-        raise InputError(reason, job.path, job.line)
+    check_tokens(job, len(tokens), settings)
     generator = ConformerGenerator(settings.seed, settings.chiral_residues)
     conformers = tuple(_conformer(job, atoms, index, generator) for index in range(len(atoms.molecules)))
     rotations = np.random.default_rng(settings.seed)

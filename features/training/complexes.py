@@ -6,25 +6,30 @@ the seed and its number alone, so a run can go on at any sample, and processes c
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 
-from features.alphafold3.inputs import Sample, Settings, build_sample
+from features.alphafold3.inputs import Sample, Settings, build_sample, check_tokens
 from features.alphafold3.samples import read_sample, sample_key, sample_path, write_sample
-from features.chemistry.residue_classes import MoleculeKind
+from features.assembly.tokens import build_tokens
+from features.cache.entry import corrupt_entry_errors
 from features.training.crops import CropWeights, TokenPlaces, choose_tokens, crop_features
-from features.training.experiment import ExperimentalComplex, read_complex
+from features.training.experiment import ExperimentalComplex
 from features.training.labels import MoleculeTable, molecule_table
 from features.training.weights import ChainContacts, Place, sample_probabilities
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
+from msa.base.json_files import read_json
 
-FORMAT, VERSION = "foldcli.complexes", 1
-_INDEX, _COORDINATES = "complexes.json", "coordinates"
+FORMAT, VERSION = "foldcli.complexes", 2
+_INDEX, _COORDINATES = "complexes", "coordinates"
+_PART = re.compile(rf"{_INDEX}\.(\d+)-of-(\d+)\.json")
 # complexes that a process keeps in memory
 _KEPT = 64
 
@@ -65,52 +70,79 @@ class TrainingSample:
     whole: KnownComplex = field(repr=False)
 
 
-def write_complexes(
-    paths: Iterable[Path], folder: Path, settings: Settings, latest: str | None = None
-) -> dict[str, str]:
-    """Write the complexes of structure files to a folder; those that it contains already are kept.
+@dataclass(frozen=True)
+class Entry:
+    """A complex in the list of a folder.
+
+    Attributes:
+        name: name of its file.
+        sample: key of its inputs.
+        coordinates: key of its coordinates.
+        contacts: its chains.
+    """
+
+    name: str
+    sample: str
+    coordinates: str
+    contacts: ChainContacts
+
+
+@dataclass(frozen=True)
+class _Index:
+    """A list of complexes, and the clusters of their protein sequences."""
+
+    complexes: list[Entry]
+    clusters: dict[str, str]
+    format: str = FORMAT
+    version: int = VERSION
+
+
+def write_complex(known: ExperimentalComplex, name: str, folder: Path, settings: Settings) -> Entry:
+    """Write a complex to a folder unless the folder contains it; return its entry for `write_index`.
 
     Args:
-        paths: mmCIF or PDB files.
+        known: the complex.
+        name: its name.
         folder: the folder.
         settings: settings of the inputs.
-        latest: last release date of the complexes, YYYY-MM-DD; None for all.
-
-    Returns:
-        The reason for each file that was left out, by its path.
 
     Raises:
-        InputError: no file can be used.
+        InputError: the complex has too many tokens.
         OSError: the folder cannot be written.
     """
-    left_out: dict[str, str] = {}
-    entries = []
-    for path in paths:
-        try:
-            known = read_complex(path)
-            if latest is not None and (known.release_date or "9999") > latest:
-                left_out[str(path)] = f"released {known.release_date or 'at an unknown date'}"
-                continue
-            sample, coordinates = _write_complex(known, folder, settings)
-            contacts = ChainContacts.of(known.atoms, known.positions, known.resolved)
-            entries.append(
-                {
-                    "name": path.name,
-                    "sample": sample,
-                    "coordinates": coordinates,
-                    "contacts": asdict(contacts),
-                }
-            )
-        except InputError as error:
-            left_out[str(path)] = error.reason
-    if not entries:
-        raise InputError("no structure that can be used", folder)
-    with atomic_write(folder / _INDEX, "w") as stream:
-        json.dump({"format": FORMAT, "version": VERSION, "complexes": entries}, stream, indent=1)
-    return left_out
+    check_tokens(known.job, len(build_tokens(known.atoms)), settings)
+    sample, coordinates = _write_arrays(known, folder, settings)
+    contacts = ChainContacts.of(known.atoms, known.positions, known.resolved)
+    return Entry(name, sample, coordinates, contacts)
 
 
-def _write_complex(known: ExperimentalComplex, folder: Path, settings: Settings) -> tuple[str, str]:
+def write_index(
+    folder: Path, entries: Sequence[Entry], clusters: Mapping[str, str] | None = None, part: str = ""
+) -> None:
+    """Write the list of the complexes in a folder, and their protein sequences as FASTA.
+
+    Args:
+        folder: the folder.
+        entries: results of `write_complex`.
+        clusters: clusters of protein sequences; see `features.training.weights.ChainContacts.places`.
+        part: ".I-of-N" for one of N lists that belong together.
+    """
+    sequences = sorted({sequence for entry in entries for sequence in entry.contacts.proteins})
+    clusters = clusters or {}
+    known = {sequence: clusters[sequence] for sequence in sequences if sequence in clusters}
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / f"proteins{part}.fasta", "w") as stream:
+        stream.writelines(f">{protein_name(sequence)}\n{sequence}\n" for sequence in sequences)
+    with atomic_write(folder / f"{_INDEX}{part}.json", "w") as stream:
+        json.dump(asdict(_Index(list(entries), known)), stream, indent=1)
+
+
+def protein_name(sequence: str) -> str:
+    """Return the name of a protein sequence in the FASTA files of a folder, which is the same in all."""
+    return hashlib.sha256(sequence.encode()).hexdigest()[:16]
+
+
+def _write_arrays(known: ExperimentalComplex, folder: Path, settings: Settings) -> tuple[str, str]:
     """Write a complex unless the folder contains it; return the keys of its inputs and coordinates."""
     key = sample_key(known.job, settings)
     if not sample_path(folder, key).exists():
@@ -129,42 +161,50 @@ def _coordinate_path(folder: Path, key: str) -> Path:
     return folder / _COORDINATES / f"{key}.npz"
 
 
-def _contacts(stored: Mapping[str, list]) -> ChainContacts:
-    """Return the chains of a complex from the index."""
-    return ChainContacts(
-        tuple(stored["chains"]),
-        tuple(MoleculeKind(kind) for kind in stored["kinds"]),
-        tuple(stored["molecules"]),
-        tuple((first, second) for first, second in stored["contacts"]),
-    )
+def _read_lists(folder: Path) -> tuple[list[Entry], dict[str, str]]:
+    """Return the complexes of all lists of a folder, and the clusters of their sequences."""
+    paths = sorted(folder.glob(f"{_INDEX}*.json"))
+    parts = [match for path in paths if (match := _PART.fullmatch(path.name))]
+    if parts:
+        expected = {f"{_INDEX}.{part}-of-{parts[0][2]}.json" for part in range(1, int(parts[0][2]) + 1)}
+        if different := sorted(expected ^ {path.name for path in paths}):
+            state = "is missing" if different[0] in expected else "is of another division"
+            raise InputError(f"incomplete complexes for training: {different[0]} {state}", folder)
+    entries: list[Entry] = []
+    clusters: dict[str, str] = {}
+    for path in paths:
+        try:
+            index = read_json(path, _Index)
+        except ValueError as error:
+            raise InputError(f"no complexes for training: {error}", path) from None
+        if (index.format, index.version) != (FORMAT, VERSION):
+            raise InputError("complexes for training of another version", path)
+        entries += index.complexes
+        clusters |= index.clusters
+    if not entries:
+        raise InputError("no complexes for training", folder)
+    # the order does not depend on the division
+    return sorted(entries, key=lambda entry: (entry.name, entry.sample, entry.coordinates)), clusters
 
 
 class ComplexSet:
     """The complexes of a folder.
 
     Args:
-        folder: a folder that `write_complexes` wrote.
-        clusters: clusters of protein sequences; see `features.training.weights.ChainContacts.places`.
+        folder: a folder with the lists of `write_index`.
 
     Raises:
-        InputError: the folder contains no complexes, or is of another version.
+        InputError: the folder contains no complexes, lacks one of the lists, or is of another version.
     """
 
-    def __init__(self, folder: Path, clusters: Mapping[str, str] | None = None) -> None:
-        try:
-            index = json.loads((folder / _INDEX).read_text())
-        except (OSError, ValueError) as error:
-            raise InputError(f"no complexes for training: {error}", folder) from None
-        if (index.get("format"), index.get("version")) != (FORMAT, VERSION):
-            raise InputError("complexes for training of another version", folder / _INDEX)
+    def __init__(self, folder: Path) -> None:
+        entries, clusters = _read_lists(folder)
         self._folder = folder
-        self.names = [entry["name"] for entry in index["complexes"]]
-        self._keys = [(entry["sample"], entry["coordinates"]) for entry in index["complexes"]]
+        self.names = [entry.name for entry in entries]
+        self._keys = [(entry.sample, entry.coordinates) for entry in entries]
         self._read = lru_cache(maxsize=_KEPT)(self._read_complex)
         self.places: Sequence[Place] = [
-            place
-            for number, entry in enumerate(index["complexes"])
-            for place in _contacts(entry["contacts"]).places(number, clusters or {})
+            place for number, entry in enumerate(entries) for place in entry.contacts.places(number, clusters)
         ]
         self.probabilities = sample_probabilities(self.places)
 
@@ -178,7 +218,9 @@ class ComplexSet:
     def _read_complex(self, number: int) -> KnownComplex:
         key, coordinates = self._keys[number]
         sample = read_sample(sample_path(self._folder, key), key)
-        with np.load(_coordinate_path(self._folder, coordinates)) as arrays:
+        path = _coordinate_path(self._folder, coordinates)
+        content = BytesIO(path.read_bytes())
+        with corrupt_entry_errors(path), np.load(content) as arrays:
             positions, resolved = arrays["positions"], arrays["resolved"]
         return KnownComplex(sample, positions, resolved, molecule_table(sample.atoms, sample.tokens))
 

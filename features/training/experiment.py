@@ -5,6 +5,7 @@ residues, and covalent bonds that no sequence implies. Water and hydrogens are l
 metal coordination are no bonds, and of alternative locations the one with the highest occupancy counts.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -103,6 +104,9 @@ def read_complex(path: str | os.PathLike[str], max_chains: int = 300) -> Experim
         for _, chains in used
         for copy in chains
     }
+    places = [place for chain in known.values() for place in chain.values()]
+    if missing := sum(not math.isfinite(sum(place)) for place in places):
+        remarks.append(f"atoms without coordinates: {missing}")
     positions, resolved = _place(atoms, known)
     if not resolved.any():
         raise InputError("no atom of a known component has coordinates", path)

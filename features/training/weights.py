@@ -73,6 +73,12 @@ class ChainContacts:
         ]
         return cls(tuple(present), tuple(chain.kind for chain in chains), tuple(molecules), tuple(contacts))
 
+    @property
+    def proteins(self) -> list[str]:
+        """The sequences of the proteins."""
+        pairs = zip(self.kinds, self.molecules, strict=True)
+        return [molecule for kind, molecule in pairs if kind == MoleculeKind.PROTEIN]
+
     def places(self, entry: int, clusters: Mapping[str, str]) -> list[Place]:
         """Return the chains and interfaces that samples are drawn for.
 

@@ -22,7 +22,9 @@ from foldcli.options import common as options
     help="Write only summary.tsv, failures.jsonl and index.html, not the pages and plots of targets.",
 )
 @options.logging_options
-def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_only: bool) -> None:
+def command(
+    folders: tuple[Path, ...], references: Path | None, no_report: bool, no_plots: bool, tables_only: bool
+) -> None:
     """Regenerate the reports of finished targets, and merge the tables of array jobs.
 
     OUT is a folder of results of `fold` or `predict`, the folder of one target, or a folder of ColabFold's
@@ -47,7 +49,7 @@ def command(folders: tuple[Path, ...], no_report: bool, no_plots: bool, tables_o
     from foldcli.report.make import make_index, make_report
     from msa.base.errors import InputError
 
-    settings = ReportSettings(page=not no_report, plots=not no_plots)
+    settings = ReportSettings(not no_report, not no_plots, references)
     if not (settings.page or settings.plots):
         raise click.UsageError("--no-report and --no-plots together leave nothing to write")
     num_failed = num_reports = 0

@@ -237,7 +237,7 @@ def command(
         from foldcli.exports.run import ExportRun, export_jobs
 
         has_templates = "templates" in _given(context)
-        find_templates = _template_stage(templates, threads) if has_templates else None
+        find_templates = template_stage(templates, threads) if has_templates else None
         export_jobs(ExportRun(inputs, kind, search, msa_files, find_templates), Path(out))
         return
     write_results(search, out, kind, columns)
@@ -398,7 +398,7 @@ def _given(context: click.Context) -> set[str]:
     return {name for name in context.params if context.get_parameter_source(name) is not default}
 
 
-def _template_stage(library: Path | None, threads: int) -> "TemplateStage":
+def template_stage(library: Path | None, threads: int) -> "TemplateStage":
     """Open a structure library; None is the one that comes with foldcli."""
     from features.templates.library.settings import TemplateSettings
     from foldcli.paths import cache_dir

@@ -1,42 +1,125 @@
-"""`foldcli serve`: keep a database loaded, and search it for other processes."""
+"""`foldcli serve`: keep databases loaded, and search them for other processes."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from foldcli.options import common as options
+from foldcli.options.command import GroupedCommand, grouped
+from foldcli.options.templates import LibraryType
+
+if TYPE_CHECKING:
+    from foldcli.msa_server.service import HttpService
 
 
-@click.command("serve")
-@click.argument("db", type=options.PathType(), metavar="DB")
-@click.option(
-    "--socket",
-    "path",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Unix socket to listen on; created with mode 0600 and removed at the end.",
+class _AddressType(click.ParamType):
+    """The click type of HOST:PORT; an IPv6 address is in brackets."""
+
+    name = "HOST:PORT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Return host and port."""
+        if isinstance(value, tuple):
+            return value
+        host, _, port = value.rpartition(":")
+        if not (host and port.isascii() and port.isdecimal() and int(port) < 2**16):
+            self.fail(f"expected HOST:PORT, got {value!r}", param, ctx)
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+_listening_options = options.combine(
+    click.option(
+        "--socket",
+        "path",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help="Unix socket to listen on; created with mode 0600 and removed at the end.",
+    ),
+    click.option(
+        "--http",
+        "address",
+        type=_AddressType(),
+        help="Address for clients of ColabFold's MSA server; needs pip install 'foldcli[server]'.",
+    ),
+    click.option(
+        "--drain",
+        type=click.FloatRange(0),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time limit for running requests to finish when the server stops.",
+    ),
+    click.option(
+        "--max-request",
+        type=click.FloatRange(0.01, 1024),
+        default=16.0,
+        show_default=True,
+        metavar="MIB",
+        help="Maximum size of a request.",
+    ),
 )
-@options.device_option("the searches")
-@options.threads_option
-@click.option(
-    "--drain",
-    type=click.FloatRange(0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time limit for running requests to finish when the server stops.",
+_http_options = options.combine(
+    click.option(
+        "--queue",
+        type=click.Path(file_okay=False, path_type=Path),
+        show_default="$FOLDCLI_CACHE/msa_server",
+        help="Folder of the tickets, which a restarted server continues.",
+    ),
+    options.cache_option,
+    click.option(
+        "--templates",
+        type=LibraryType(exists=True, path_type=Path),
+        is_flag=False,
+        flag_value="",
+        metavar="[LIBRARY]",
+        help="Also search this structure library, or without LIBRARY the one that comes with foldcli.",
+    ),
+    click.option(
+        "--auth",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Serve only the users in this file, a line name:secret for each.",
+    ),
+    click.option(
+        "--max-waiting",
+        type=click.IntRange(1),
+        metavar="N",
+        default=1000,
+        show_default=True,
+        help="Maximum number of waiting sequences of a client, who may exceed it with a single ticket.",
+    ),
+    click.option(
+        "--keep",
+        type=click.FloatRange(0),
+        metavar="DAYS",
+        default=7.0,
+        show_default=True,
+        help="Time for which answered tickets are kept.",
+    ),
 )
-@click.option(
-    "--max-request",
-    type=click.FloatRange(0.01, 1024),
-    default=16.0,
-    show_default=True,
-    metavar="MIB",
-    help="Maximum size of a request; clients split larger ones.",
-)
-@options.logging_options
-def command(db: str, path: Path, device: str, threads: int, drain: float, max_request: float) -> None:
+
+
+@click.command("serve", cls=GroupedCommand)
+@click.argument("databases", nargs=-1, required=True, type=options.PathType(), metavar="DB...")
+@grouped("Server", _listening_options)
+@grouped("With --http", _http_options)
+@grouped("Device", options.device_option("the searches"), options.threads_option)
+@grouped("Run", options.logging_options)
+@click.pass_context
+def command(
+    context: click.Context,
+    databases: tuple[str, ...],
+    path: Path | None,
+    address: tuple[str, int] | None,
+    device: str,
+    threads: int,
+    drain: float,
+    max_request: float,
+    **option_values: Any,
+) -> None:
     """Keep a target database loaded for searches by other processes.
 
     DB is a database from `foldcli createdb`, or a FASTA file or MMseqs2 database, converted once into
@@ -49,8 +132,85 @@ def command(db: str, path: Path, device: str, threads: int, drain: float, max_re
     Clients can connect once the server has logged "ready"; their requests take turns. SIGTERM, SIGINT,
     SIGUSR1 or SIGHUP stops the server: it refuses new requests, finishes running ones and exits with 0. A
     second signal aborts them.
-    """
-    from foldcli.server.server import ServerSettings
-    from foldcli.server.service import Service
 
-    Service(db, path, device, int(max_request * 2**20), ServerSettings(threads, drain)).run()
+    With --http, the server speaks the protocol of ColabFold's MSA server, so that ColabFold, Boltz, Chai,
+    OpenFold3 and others can use it. Further databases are searched for clients that ask for environmental
+    sequences. Tickets are on the disk: a server that was killed continues them.
+
+    \b
+      foldcli serve uniref50 --http 127.0.0.1:8080 &
+      boltz predict job.yaml --use_msa_server --msa_server_url http://127.0.0.1:8080
+    """
+    if (path is None) == (address is None):
+        raise click.UsageError("Give either --socket or --http.")
+    request_bytes = int(max_request * 2**20)
+    if path is not None:
+        _refuse_http_options(context, databases, option_values)
+        from foldcli.server.server import ServerSettings
+        from foldcli.server.service import Service
+
+        Service(databases[0], path, device, request_bytes, ServerSettings(threads, drain)).run()
+        return
+    assert address is not None
+    options.distinct_databases(context, context.command.params[0], databases)
+    _http_service(context, databases, address, device, threads, drain, request_bytes).run()
+
+
+def _refuse_http_options(
+    context: click.Context, databases: tuple[str, ...], option_values: dict[str, Any]
+) -> None:
+    """Refuse what --socket does not support.
+
+    Raises:
+        click.UsageError: there are several databases, or an option of --http is given.
+    """
+    if len(databases) > 1:
+        raise click.UsageError("--socket takes one database.")
+    for name in option_values:
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for --http.")
+
+
+def _http_service(
+    context: click.Context,
+    databases: tuple[str, ...],
+    address: tuple[str, int],
+    device: str,
+    threads: int,
+    drain: float,
+    request_bytes: int,
+) -> "HttpService":
+    """Return the server for --http.
+
+    Raises:
+        MissingError: its libraries are missing.
+    """
+    from foldcli.commands.search import template_stage
+    from foldcli.paths import cache_dir, default_feature_cache
+    from msa.base.errors import MissingError
+
+    try:
+        import python_multipart  # noqa: F401 - starlette reads forms with it
+
+        from foldcli.msa_server.service import HttpService
+    except ModuleNotFoundError as error:
+        if error.name not in ("python_multipart", "starlette", "uvicorn"):
+            raise
+        raise MissingError("--http needs starlette and uvicorn", "pip install 'foldcli[server]'") from None
+    from foldcli.pipeline.search.searcher import DatabaseSource
+
+    values = context.params
+    has_templates = context.get_parameter_source("templates") is not click.core.ParameterSource.DEFAULT
+    return HttpService(
+        DatabaseSource(databases[0], device, databases[1:]),
+        address,
+        values["queue"] or cache_dir() / "msa_server",
+        values["cache"] or default_feature_cache(),
+        template_stage(values["templates"], threads) if has_templates else None,
+        values["auth"],
+        request_bytes,
+        values["max_waiting"],
+        values["keep"] * 86400,
+        threads,
+        drain,
+    )

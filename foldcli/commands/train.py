@@ -3,7 +3,7 @@
 import hashlib
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,10 @@ from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand
 
 if TYPE_CHECKING:
-    from model.training.data.data import ChainSet, Split
+    from foldcli.training.all_atom import AllAtomRun
+    from foldcli.training.settings import AllAtomRunSettings
+    from model.training.data.data import ChainSet
+    from model.training.runtime.processes import TrainingProcesses
     from model.training.runtime.settings import TrainingSettings
     from model.training.trainer import StepReport, Trainer
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 _LOG_EVERY = 10
 # a second SIGINT within this time is taken to be the first one
 _SAME_INTERRUPT_SECONDS = 1.0
+# options without effect on the training of all-atom networks
+_OF_CHAINS = ("prepared", "unpack_only", "export", "scores", "workers")
 
 
 @click.command("train", cls=GroupedCommand, replacements={"--prepare": "use --unpack-only."})
@@ -93,7 +98,9 @@ _SAME_INTERRUPT_SECONDS = 1.0
     help="Number of processes per GPU that prepare samples.",
 )
 @options.logging_options
+@click.pass_context
 def command(
+    context: click.Context,
     config: Path,
     run: Path | None,
     data: Path | None,
@@ -110,46 +117,111 @@ def command(
 ) -> None:
     """Train a network on experimental chains.
 
-    CONFIG is a YAML file; examples/train/compact.yaml explains its keys. The state of the run is written to
-    RUN regularly, at the end, and on SIGTERM or Ctrl-C, after the current step; --resume continues from it.
-    A second Ctrl-C, and SIGTERM while the network is compiled, end the run at once.
+    CONFIG is a YAML file; examples/train/compact.yaml explains its keys, and examples/train/alphafold3.yaml
+    those of all-atom networks, which train on the complexes of `foldcli training-data --molecules`. The
+    state of the run is written to RUN regularly, at the end, and on SIGTERM or Ctrl-C, after the current
+    step; --resume continues from it. A second Ctrl-C, and SIGTERM while the network is compiled, end the run
+    at once.
 
     For several GPUs: torchrun --nproc-per-node 2 -m foldcli train CONFIG -o RUN
     """
-    from dataclasses import replace
-
+    from foldcli.training.settings import AllAtomRunSettings, read_run_settings
     from model.errors import ConfigError
-    from model.training.data.data import read_split
-    from model.training.runtime.settings import read_settings
 
     if run is None and not unpack_only:
         raise click.UsageError("Missing option '-o' / '--out'.")
     try:
-        settings = read_settings(config)
+        settings = read_run_settings(config)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
+    open_run: Callable[[TrainingProcesses], Trainer | AllAtomRun] | None
+    if isinstance(settings, AllAtomRunSettings):
+        for name in _OF_CHAINS:
+            if context.params[name]:
+                option = "--" + name.replace("_", "-")
+                raise click.UsageError(f"{option} does not apply to all-atom networks.")
+        open_run = _all_atom_run(settings, data, run, resume, package)
+    else:
+        open_run = _chain_run(
+            settings, data, run, resume, package, prepared, unpack_only, export, scores, workers
+        )
+    if open_run is not None and run is not None:
+        _run(config, settings.network.name, open_run, run, resume, device, max_seconds, max_steps)
+
+
+def _all_atom_run(
+    settings: "AllAtomRunSettings", data: Path | None, run: Path | None, resume: bool, package: Path | None
+) -> "Callable[[TrainingProcesses], AllAtomRun] | None":
+    """Return how to open a run of an all-atom network; None after --package."""
+    from features.training.complexes import ComplexSet
+    from foldcli.logs import logger
+    from foldcli.training.all_atom import AllAtomRun
+    from foldcli.training.all_atom import package as package_network
+
+    if run is None:
+        return None
+    if package is not None:
+        parameters = package_network(run, settings, package)
+        logger.info("%s: network %s, SHA-256 %s", package, parameters.name, parameters.sha256)
+        return None
+    complexes = ComplexSet(_data_folder(data, settings.data))
+    return lambda processes: AllAtomRun(settings, complexes, run, processes, resume)
+
+
+def _chain_run(
+    settings: "TrainingSettings",
+    data: Path | None,
+    run: Path | None,
+    resume: bool,
+    package: Path | None,
+    prepared: Path | None,
+    unpack_only: bool,
+    export: Path | None,
+    scores: tuple[Path, ...],
+    workers: int | None,
+) -> "Callable[[TrainingProcesses], Trainer] | None":
+    """Return how to open a run of an AlphaFold2 network; None after --export, --package or --unpack-only."""
+    from dataclasses import replace
+
+    from foldcli.logs import logger
+    from model.training.data.data import read_split
+    from model.training.trainer import Trainer
+
     if workers is not None:
         settings = replace(settings, workers=workers)
     if export is not None and run is not None:
         _export(run, export)
-        return
+        return None
     if package is not None and run is not None:
         _package(run, settings, package, scores)
-        return
-    folder = data or (Path(settings.data) if settings.data else None)
-    if folder is None:
-        raise click.UsageError("Missing training data: give --data, or `data` in the configuration.")
+        return None
+    folder = _data_folder(data, settings.data)
     chains = _prepare(folder, prepared)
     if unpack_only or run is None:
-        return
-    _run(config, settings, chains, read_split(chains, folder), run, resume, device, max_seconds, max_steps)
+        return None
+    split = read_split(chains, folder)
+
+    def open_run(processes: "TrainingProcesses") -> Trainer:
+        def on_compilation(residues: int) -> None:
+            if processes.rank == 0:
+                logger.info("compiling the network for %d residues, which may take minutes", residues)
+
+        return Trainer(settings, chains, split, run, processes, resume, on_compilation)
+
+    return open_run
+
+
+def _data_folder(data: Path | None, configured: str) -> Path:
+    """Return the folder of the training data: --data, else the configuration's."""
+    if data is None and not configured:
+        raise click.UsageError("Missing training data: give --data, or `data` in the configuration.")
+    return data or Path(configured)
 
 
 def _run(
     config: Path,
-    settings: "TrainingSettings",
-    chains: "ChainSet",
-    split: "Split",
+    name: str,
+    open_run: "Callable[[TrainingProcesses], Trainer | AllAtomRun]",
     run: Path,
     resume: bool,
     device: str,
@@ -157,15 +229,13 @@ def _run(
     max_steps: int | None,
 ) -> None:
     """Start or continue a run, and train until its end, a limit or a signal."""
-    import torch
-
     from foldcli.logs import logger
     from foldcli.paths import check_writable_folder, make_writable_folder
+    from foldcli.pipeline.network.device import choose_device
     from foldcli.process_state import hide_torch_warnings, on_stop_signals_in_thread
     from model.errors import ConfigError
     from model.training.runtime.checkpoint import stored_progress
     from model.training.runtime.processes import TrainingProcesses
-    from model.training.trainer import Trainer
 
     hide_torch_warnings()
     check_writable_folder(run)
@@ -173,17 +243,11 @@ def _run(
         raise click.UsageError(
             f"{run} holds a training run: continue it with --resume, or name another folder."
         )
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = choose_device(device).partition(":")[0]
     processes = TrainingProcesses.from_environment(device)
-
-    def on_compilation(residues: int) -> None:
-        if processes.rank == 0:
-            logger.info("compiling the network for %d residues, which may take minutes", residues)
-
     try:
         try:
-            trainer = Trainer(settings, chains, split, run, processes, resume, on_compilation)
+            trainer = open_run(processes)
         except ConfigError as error:
             raise click.UsageError(f"{config}: {error}") from error
         make_writable_folder(run)
@@ -192,12 +256,12 @@ def _run(
         if processes.rank == 0:
             logger.info(
                 "%s: %.1f million parameters, %d process(es) on %s, step %d of %d",
-                settings.network.name,
+                name,
                 trainer.flat.num_parameters / 1e6,
                 processes.count,
                 device,
                 trainer.progress.step,
-                settings.total_steps,
+                trainer.settings.total_steps,
             )
         reports = trainer.train(max_seconds=max_seconds, max_steps=max_steps)
         _log(reports, quiet=processes.rank > 0)
@@ -218,7 +282,7 @@ class _StopSignals:
         exit_code: exit code of a run that a signal has stopped; None before.
     """
 
-    def __init__(self, trainer: "Trainer") -> None:
+    def __init__(self, trainer: "Trainer | AllAtomRun") -> None:
         self._trainer = trainer
         self._interrupted: float | None = None
         self.exit_code: int | None = None

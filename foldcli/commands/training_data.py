@@ -1,10 +1,17 @@
 """`foldcli training-data`: make packed training data from structures and a database."""
 
+from datetime import datetime
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
+from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
+
+# options of chains with alignments, and of whole complexes
+_OF_CHAINS = ("db", "held_out", "seed", "device", "threads", "overwrite")
+_OF_MOLECULES = ("max_tokens", "max_release_date", "clusters", "shard")
 
 
 @click.command("training-data")
@@ -38,8 +45,38 @@ from foldcli.options import common as options
 @options.device_option("the searches")
 @options.threads_option
 @options.overwrite_option
+@click.option(
+    "--molecules",
+    is_flag=True,
+    help="Make training data of all-atom networks: whole complexes with nucleic acids and ligands.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    default=2048,
+    show_default=True,
+    help="With --molecules: leave out complexes with more tokens (residues, and atoms of other molecules).",
+)
+@click.option(
+    "--max-release-date",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="YYYY-MM-DD",
+    help="With --molecules: leave out entries released later, or at an unknown date.",
+)
+@click.option(
+    "--clusters",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="TSV",
+    help="With --molecules: clusters of proteins for the weights of samples, such as from `mmseqs "
+    "createtsv`: a representative's name in FOLDER/proteins.fasta, tab, and a member's. Other molecules, and "
+    "proteins that it lacks, are clustered by exact sequence.",
+)
+@options.shard_option
 @options.logging_options
+@click.pass_context
 def command(
+    context: click.Context,
     structures: tuple[str, ...],
     output: Path,
     db: str | None,
@@ -48,6 +85,11 @@ def command(
     device: str,
     threads: int,
     overwrite: bool,
+    molecules: bool,
+    max_tokens: int,
+    max_release_date: datetime | None,
+    clusters: Path | None,
+    shard: Shard,
 ) -> None:
     """Make training data from structures of your own.
 
@@ -58,11 +100,23 @@ def command(
 
     The same command continues an interrupted run. docs/training.md describes the files.
 
+    With --molecules, STRUCTURES are structure files and folders of them. The first biological assembly is
+    used, without water, hydrogens, polymers of other types, and chains with components that the dictionary
+    lacks; at most 300 chains. Files that cannot be used are named (exit code 5). Existing complexes are kept.
+
     \b
     Examples:
       foldcli training-data structures/ --db uniref50 -o data
       foldcli train examples/train/compact.yaml -o run --data data
+      foldcli training-data entries/ --molecules -o complexes
     """
+    _check_options(context, molecules)
+    if molecules:
+        from foldcli.training_data.complexes import ComplexesRun
+
+        date = None if max_release_date is None else f"{max_release_date:%Y-%m-%d}"
+        ComplexesRun(structures, output, shard, max_tokens, date, clusters).run()
+        return
     from foldcli.pipeline.search.searcher import DatabaseSource
     from foldcli.pipeline.targets.defaults import library_database
     from foldcli.training_data.build import TrainingDataRun, TrainingDataSettings
@@ -70,3 +124,11 @@ def command(
     database = DatabaseSource(db or str(library_database()), device)
     settings = TrainingDataSettings(held_out, seed, threads, overwrite)
     TrainingDataRun(structures, database, output, settings).run()
+
+
+def _check_options(context: click.Context, molecules: bool) -> None:
+    """Raise click.UsageError for an option that was given but has no effect."""
+    for name in _OF_CHAINS if molecules else _OF_MOLECULES:
+        if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+            option = "--" + name.replace("_", "-")
+            raise click.UsageError(f"{option} {'does not apply with' if molecules else 'needs'} --molecules.")

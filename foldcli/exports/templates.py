@@ -1,6 +1,6 @@
 """Templates for other programs: tables of hits, and the entries of AlphaFold 3's jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
 import gemmi
@@ -8,6 +8,7 @@ import numpy as np
 
 from features.templates.candidates import TemplateCandidate, TemplateHits
 from features.templates.library.chains import TemplateChain
+from features.templates.library.library import StructureLibrary
 from foldcli.logs import logger
 from msa.base.residues import ATOM37, RESTYPE_NAMES, RESTYPES
 
@@ -50,26 +51,89 @@ def log_unknown_dates(name: str, hits: TemplateHits) -> None:
         logger.info("%s: templates without release date get %s: %s", name, _UNKNOWN_DATE, ", ".join(undated))
 
 
+def template_files(library: StructureLibrary, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the files that ColabFold's server sends for templates: an HH-suite database and the entries.
+
+    Args:
+        library: the structure library.
+        names: ids of chains, such as 1abc_A; those that the library does not have are left out.
+
+    Yields:
+        Name and content of each file.
+    """
+    entries: dict[str, dict[str, TemplateChain]] = {}
+    alignments, index, offset = [], [], 0
+    for name in sorted(set(names)):
+        if (number := library.find(name)) is None:
+            continue
+        chain = library.chain(number)
+        entry, _, letter = name.rpartition("_")
+        entries.setdefault(entry.lower(), {})[letter] = chain
+        residues = "".join(chain.sequence[each] for each in np.flatnonzero(_known_residues(chain)))
+        alignments.append(f">{name}\n{residues}\n\0")
+        index.append(f"{name}\t{offset}\t{len(alignments[-1])}\n")
+        offset += len(alignments[-1])
+    yield "pdb70_a3m.ffdata", "".join(alignments)
+    yield "pdb70_a3m.ffindex", "".join(index)
+    for entry, chains in entries.items():
+        yield f"{entry}.cif", _mmcif(entry, chains)
+
+
+def _known_residues(chain: TemplateChain) -> np.ndarray:
+    """Return which residues have coordinates: bool [residues]."""
+    known: np.ndarray = chain.mask.any(axis=1) & np.isin(list(chain.sequence), list(_NAMES))
+    return known
+
+
 def _entry(chain: TemplateChain, pairs: np.ndarray) -> dict[str, Any]:
-    is_known = chain.mask.any(axis=1) & np.isin(list(chain.sequence), list(_NAMES))
+    is_known = _known_residues(chain)
     numbers = np.cumsum(is_known) - 1
     kept = pairs[is_known[pairs[:, 1]]]
     return {
-        "mmcif": _mmcif(chain, np.flatnonzero(is_known)),
+        "mmcif": _mmcif(chain.id.rpartition("_")[0] or chain.id, {"A": chain}),
         "queryIndices": kept[:, 0].tolist(),
         "templateIndices": numbers[kept[:, 1]].tolist(),
     }
 
 
-def _mmcif(chain: TemplateChain, residues: Sequence[int] | np.ndarray) -> str:
-    """Return some residues of a chain as mmCIF text, with the release date."""
+def _mmcif(entry: str, chains: Mapping[str, TemplateChain]) -> str:
+    """Return the residues of chains with known coordinates as mmCIF text, with the release date.
+
+    Args:
+        entry: id of the entry.
+        chains: chains by name.
+    """
     structure = gemmi.Structure()
-    entry = structure.name = chain.id.rpartition("_")[0] or chain.id
-    model, polymer = gemmi.Model(1), gemmi.Chain("A")
-    for number, index in enumerate(map(int, residues), 1):
+    structure.name = entry
+    model = gemmi.Model(1)
+    for number, (name, chain) in enumerate(chains.items(), 1):
+        polymer = _polymer(name, str(number), chain)
+        entity = gemmi.Entity(str(number))
+        entity.entity_type, entity.polymer_type = gemmi.EntityType.Polymer, gemmi.PolymerType.PeptideL
+        entity.subchains = [name]
+        entity.full_sequence = [residue.name for residue in polymer]
+        structure.entities.append(entity)
+        model.add_chain(polymer)
+    structure.add_model(model)
+    document = structure.make_mmcif_document()
+    block = document.sole_block()
+    block.name = entry
+    for row in block.find("_chem_comp.", ["type"]):
+        # AlphaFold2 takes chains of peptides only
+        row[0] = "'PEPTIDE LINKING'"
+    date = next(iter(chains.values())).release_date
+    history = block.init_loop("_pdbx_audit_revision_history.", ["ordinal", "revision_date"])
+    history.add_row(["1", date or _UNKNOWN_DATE])
+    return str(document.as_string())
+
+
+def _polymer(name: str, entity: str, chain: TemplateChain) -> gemmi.Chain:
+    """Return the residues of a chain with known coordinates."""
+    polymer = gemmi.Chain(name)
+    for number, index in enumerate(np.flatnonzero(_known_residues(chain)).tolist(), 1):
         residue = gemmi.Residue()
         residue.name, residue.seqid = _NAMES[chain.sequence[index]], gemmi.SeqId(number, " ")
-        residue.label_seq, residue.subchain, residue.entity_id = number, "A", "1"
+        residue.label_seq, residue.subchain, residue.entity_id = number, name, entity
         residue.het_flag, residue.entity_type = "A", gemmi.EntityType.Polymer
         for slot in np.flatnonzero(chain.mask[index]).tolist():
             atom = gemmi.Atom()
@@ -78,16 +142,4 @@ def _mmcif(chain: TemplateChain, residues: Sequence[int] | np.ndarray) -> str:
             atom.occ = 1.0
             residue.add_atom(atom)
         polymer.add_residue(residue)
-    model.add_chain(polymer)
-    structure.add_model(model)
-    entity = gemmi.Entity("1")
-    entity.entity_type, entity.polymer_type = gemmi.EntityType.Polymer, gemmi.PolymerType.PeptideL
-    entity.subchains = ["A"]
-    entity.full_sequence = [residue.name for residue in polymer]
-    structure.entities.append(entity)
-    document = structure.make_mmcif_document()
-    block = document.sole_block()
-    block.name = entry
-    history = block.init_loop("_pdbx_audit_revision_history.", ["ordinal", "revision_date"])
-    history.add_row(["1", chain.release_date or _UNKNOWN_DATE])
-    return str(document.as_string())
+    return polymer

@@ -241,6 +241,14 @@ retries_option = click.option(
     help="Maximum number of consecutive attempts without progress.",
 )
 report_options = combine(
+    click.option(
+        "--reference",
+        "references",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Folder of experimental structures, NAME.cif or .pdb, with which `foldcli compare` compares the "
+        "models of target NAME; writes NAME_comparison.json and OUT/comparison.tsv.",
+    ),
     click.option("--no-report", is_flag=True, help="Do not write HTML pages (NAME.html, index.html)."),
     click.option("--no-plots", is_flag=True, help="Do not write PNG plots (NAME_coverage, _plddt, _pae)."),
 )

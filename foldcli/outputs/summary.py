@@ -22,7 +22,7 @@ NUM_BEST, NUM_WORST = 8, 5
 MAX_FAILED = 5
 MAX_NAME_WIDTH = 32
 # prefixes of the names of files that belong to the whole run
-_RUN_FILE_PREFIXES = ("summary", "failures", "index.html", "config.json", "cite.bibtex")
+_RUN_FILE_PREFIXES = ("summary", "failures", "index.html", "comparison", "config.json", "cite.bibtex")
 # the columns of summary.tsv, and the keys of its JSON form
 COLUMNS = (
     "target", "rank", "model", "plddt", "ptm", "iptm", "ranking_confidence", "residues", "alignment_rows",

@@ -4,6 +4,7 @@ They use only the files of a finished target, so they can be regenerated at any 
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,13 +19,19 @@ class ReportSettings:
     Args:
         page: NAME.html, and index.html for several targets.
         plots: NAME_coverage.png, NAME_plddt.png, NAME_pae.png and NAME_thumbnail.png.
+        references: folder of experimental structures, with which models are compared.
     """
 
     page: bool = True
     plots: bool = True
+    references: Path | None = None
 
     def is_made(self, files: "TargetFiles") -> bool:
         """Return True if a target has these parts, as far as it can have them."""
         kinds: tuple[FileKind, ...] = ("report",) if self.page else ()
         kinds += ("plddt", "thumbnail") if self.plots else ()
+        if self.references is not None:
+            from foldcli.comparison.references import find_reference  # imports numpy
+
+            kinds += ("comparison",) if find_reference(self.references, files.name) else ()
         return all(files.path(kind).is_file() for kind in kinds)

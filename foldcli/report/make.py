@@ -4,19 +4,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from foldcli.comparison.references import compare_target, find_reference, write_run_table
 from foldcli.errors import describe, log_bug
 from foldcli.logs import logger, warn_once
 from foldcli.outputs.layout import TargetFiles
 from foldcli.report import ReportSettings
 from foldcli.report.data.alignment import AlignmentSummary, read_alignment_summary
+from foldcli.report.data.comparison import comparison_values
 from foldcli.report.data.molecules import MoleculeResult, read_molecules
-from foldcli.report.data.result import TargetResult, link_from_page, read_result
+from foldcli.report.data.result import TargetResult, finished_targets, link_from_page, read_result
 from foldcli.report.index import write_index
 from foldcli.report.molecules_page import molecules_page
 from foldcli.report.target_page import target_page
 from foldcli.report.viewer import FOLDER, copy_viewer, load_viewer
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
+from msa.base.json_files import read_json
 
 
 def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettings) -> list[Path]:
@@ -34,7 +37,7 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         InputError: a file of the target cannot be used; names it.
         OSError: a file cannot be read or written.
     """
-    if not (settings.page or settings.plots):
+    if not (settings.page or settings.plots or settings.references):
         return []
     result: TargetResult | MoleculeResult
     if files.has_molecules:
@@ -42,7 +45,8 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
     else:
         result = read_result(files, done)
         alignment, missing = _read_alignment(files, done, result.chain_sequences)
-    written_files = []
+    rows, failure = _compare(result, settings.references)
+    written_files = [files.path("comparison")] if rows else []
     if settings.plots:
         # matplotlib takes half a second to import; predictions draw plots while the GPU works
         from foldcli.report.plots import write_plots
@@ -53,14 +57,35 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         viewer = load_viewer()
         copy = copy_viewer(viewer, viewer_folder(files))
         script = "" if copy is None else link_from_page(files, copy)
-        page = files.path("report")
+        page, comparison = files.path("report"), comparison_values(rows)
         with atomic_write(page) as stream:
             if isinstance(result, MoleculeResult):
-                stream.write(molecules_page(result, viewer, script))
+                stream.write(molecules_page(result, viewer, script, comparison))
             else:
-                stream.write(target_page(result, alignment, missing, viewer, script))
+                stream.write(target_page(result, alignment, missing, viewer, script, comparison))
         written_files.append(page)
+    if failure is not None:
+        raise failure
     return written_files
+
+
+def _compare(
+    result: TargetResult | MoleculeResult, references: Path | None
+) -> tuple[list[dict[str, Any]], InputError | None]:
+    """Compare the models of a target with its reference; return the rows, or why it cannot be compared."""
+    files = result.files
+    path = files.path("comparison")
+    try:
+        if references is None:
+            return (read_json(path) if path.is_file() else []), None
+        path.unlink(missing_ok=True)
+        reference = find_reference(references, files.name)
+        if reference is None:
+            logger.warning("%s: not compared: no structure of this name in %s", files.name, references)
+            return [], None
+        return compare_target(files, [(model.rank, model.tag) for model in result.models], reference), None
+    except InputError as error:
+        return [], error
 
 
 def viewer_folder(files: TargetFiles) -> Path:
@@ -109,13 +134,15 @@ def try_report(files: TargetFiles, done: dict[str, Any], settings: ReportSetting
 
 
 def make_index(out: Path, settings: ReportSettings) -> None:
-    """Write or update the index of a folder.
+    """Write or update the index of a folder, and the table of comparisons.
 
     Also logs why reports have no cartoon, if so: once, and not in each process that makes reports.
 
     Raises:
         OSError: it cannot be written.
     """
+    if settings.references is not None:
+        write_run_table(out, finished_targets(out))
     if not settings.page:
         return
     if missing := load_viewer().missing:

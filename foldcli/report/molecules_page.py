@@ -26,19 +26,26 @@ SCRIPTS = ("state.js", "plot.js", "pae.js", "drawing.js", "viewer.js", "molecule
 MAX_ROWS = 200
 
 
-def molecules_page(result: MoleculeResult, viewer: Viewer, viewer_script: str = "") -> str:
+def molecules_page(
+    result: MoleculeResult,
+    viewer: Viewer,
+    viewer_script: str = "",
+    comparison: dict[str, Any] | None = None,
+) -> str:
     """Return the HTML of one target.
 
     Args:
         result: the target's models.
         viewer: the structure viewer, or the reason why there is none.
         viewer_script: path of the viewer's script relative to the page; "" if there is none.
+        comparison: see `comparison_values`.
     """
     best, kinds = result.models[0], chain_kinds(result)
     return render_page(
         "molecules.html",
         SCRIPTS,
         **viewer_values(viewer, viewer_script),
+        comparison=comparison,
         name=result.files.name,
         tiles=_tiles(result),
         untrained=result.is_untrained,

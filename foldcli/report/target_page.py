@@ -51,6 +51,7 @@ def target_page(
     missing: str,
     viewer: Viewer,
     viewer_script: str = "",
+    comparison: dict[str, Any] | None = None,
 ) -> str:
     """Return the HTML of one target.
 
@@ -60,6 +61,7 @@ def target_page(
         missing: the reason if there is no alignment, else "".
         viewer: the structure viewer, or the reason why there is none.
         viewer_script: path of the viewer's script relative to the page; "" if there is none.
+        comparison: see `comparison_values`.
     """
     best, done = result.models[0], result.done
     data = page_data(result, alignment.coverage if alignment else None)
@@ -68,6 +70,7 @@ def target_page(
         "target.html",
         SCRIPTS,
         **viewer_values(viewer, viewer_script),
+        comparison=comparison,
         name=result.name,
         header=header if header != result.name else None,
         length=len(result.sequence),

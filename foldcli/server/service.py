@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from foldcli.errors import ExitCode
 from foldcli.logs import logger
@@ -58,28 +58,17 @@ class Service:
             Exception: the error that stopped the engine.
         """
         search_thread: _SearchThread | None = None
-        # there is nothing to drain before the server is ready, so a signal ends the startup at once
-        startup = _Startup()
-        on_stop_signals(startup.interrupt)
-        try:
-            with claim_socket(self.path):
-                logger.info("loading %s", self.db)
-                # imports numba; at the top it would delay the signal handlers
-                searcher = DatabaseSource(self.db, self.device).open_searcher()
-                search_thread = _SearchThread(searcher, self.settings.threads)
-                search_thread.start()
-                search_thread.ready.result()
-                startup.raise_if_interrupted()
-                self._serve(searcher, search_thread)
-        except BaseException:
-            # an import that a signal interrupts may raise any exception
-            if not startup.interrupted:
-                raise
-            logger.info("stopped before it was ready")
+        with Startup() as startup, claim_socket(self.path):
+            logger.info("loading %s", self.db)
+            # imports numba; at the top it would delay the signal handlers
+            searcher = DatabaseSource(self.db, self.device).open_searcher()
+            search_thread = _SearchThread(searcher, self.settings.threads)
+            search_thread.start()
+            search_thread.ready.result()
+            startup.raise_if_interrupted()
+            self._serve(searcher, search_thread)
         if search_thread is not None and not search_thread.try_to_stop():
-            # the thread is still in a search, whose clients are gone; Python cannot exit while it runs
-            sys.stderr.flush()
-            os._exit(ExitCode.DONE)
+            exit_during_search()
 
     def _serve(self, searcher: "LocalSearcher", search_thread: "_SearchThread") -> None:
         manifest = searcher.database.manifest
@@ -88,12 +77,12 @@ class Service:
             sequences=manifest.sequences,
             residues=manifest.residues,
             checksums=manifest.checksums,
-            device=_device_name(searcher, self.device),
+            device=device_name(searcher, self.device),
             max_request_bytes=self.max_request_bytes,
             max_query_residues=MAX_QUERY_RESIDUES,
         )
         server = Server(hello, search_thread.scheduler, self.settings)
-        verification = _Verification(searcher.database)
+        verification = Verification(searcher.database)
         for failure in (search_thread.failure, verification.failure):
             failure.add_done_callback(lambda _: server.abort())
         on_stop_signals(lambda *_: server.stop())
@@ -153,15 +142,24 @@ class _SearchThread(Thread):
         yield from self._searcher.search_many(queries, settings)
 
     def _check(self) -> None:
-        """Search with the longest target, repeated or cut to 300 residues, so that there is a hit."""
-        targets = self._searcher.database
-        query = FastaRecord("check", (targets.sequence(len(targets) - 1) * _CHECK_RESIDUES)[:_CHECK_RESIDUES])
-        settings = SearchSettings(threads=self._threads)
-        for _ in self._search([query], settings):
-            pass
+        check_engine(self._searcher, self._threads)
 
 
-class _Verification(Thread):
+def check_engine(searcher: "LocalSearcher", threads: int) -> None:
+    """Search with the longest target, repeated or cut to 300 residues, so that there is a hit."""
+    targets = searcher.database
+    query = FastaRecord("check", (targets.sequence(len(targets) - 1) * _CHECK_RESIDUES)[:_CHECK_RESIDUES])
+    for _ in searcher.search_many([query], SearchSettings(threads=threads)):
+        pass
+
+
+def exit_during_search() -> NoReturn:
+    """End the process while a thread is in a search, whose clients are gone; Python waits for threads."""
+    sys.stderr.flush()
+    os._exit(ExitCode.DONE)
+
+
+class Verification(Thread):
     """A thread that compares all bytes of the database with their checksums, once.
 
     Attributes:
@@ -191,24 +189,38 @@ class _StartupInterrupted(BaseException):
     """
 
 
-class _Startup:
-    """The startup of a server, which a signal may interrupt."""
+class Startup:
+    """The startup of a server, which a signal ends at once, since there is nothing to drain.
+
+    As a context, it ends quietly if a signal has come before the server installs its own handler.
+    """
 
     def __init__(self) -> None:
-        self.interrupted = False
+        self._interrupted = False
 
-    def interrupt(self, *_: object) -> None:
-        """Handle a signal: raise an exception that ends the startup."""
-        self.interrupted = True
+    def __enter__(self) -> "Startup":
+        on_stop_signals(self._interrupt)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        # an import that a signal interrupts may raise any exception
+        if error is None or not self._interrupted:
+            return False
+        logger.info("stopped before it was ready")
+        return True
+
+    def _interrupt(self, *_: object) -> None:
+        self._interrupted = True
         raise _StartupInterrupted
 
     def raise_if_interrupted(self) -> None:
         """Raise the signal's exception again, in case an import has swallowed it."""
-        if self.interrupted:
+        if self._interrupted:
             raise _StartupInterrupted
 
 
-def _device_name(searcher: "LocalSearcher", requested: str) -> str:
+def device_name(searcher: "LocalSearcher", requested: str) -> str:
+    """Return the device of the searches, given `--device`."""
     if not searcher.engine.drives_gpus:
         return "cpu"
     return "cuda:0" if requested in ("auto", "cuda") else requested

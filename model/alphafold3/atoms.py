@@ -12,9 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from cuda.fused.residual_norm import GatedUpdate, add_gated
+from cuda.fused.weights import cached_weights, join_rows
+from cuda.fused.window_attention import window_attention
 from model.alphafold3.config import ELEMENTS, NAME_CHARACTERS, AtomConfig
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import (
+    HALF,
     MASK_PENALTY,
     AdaptiveLayerNorm,
     ConditionedTransition,
@@ -32,11 +36,13 @@ class AtomWindows:
 
     Args:
         atoms: A, number of atoms.
+        starts: int64 [W], first key of each window.
         key_index: int64 [W, K], atoms that are keys.
         mask: float [W, Q, K], 1 for pairs of real atoms.
     """
 
     atoms: int
+    starts: torch.Tensor
     key_index: torch.Tensor
     mask: torch.Tensor
 
@@ -51,7 +57,8 @@ class AtomWindows:
         index = starts[:, None] + torch.arange(keys, device=atom_mask.device)  # [W, K]
         key_mask = atom_mask[index.clamp(max=atoms - 1)] * (index < real)
         query_mask = F.pad(atom_mask, (0, count * queries - atoms)).view(count, queries)
-        return cls(atoms, index.clamp(max=max(real - 1, 0)), query_mask[:, :, None] * key_mask[:, None, :])
+        mask = query_mask[:, :, None] * key_mask[:, None, :]
+        return cls(atoms, starts, index.clamp(max=max(real - 1, 0)), mask)
 
     def queries(self, x: torch.Tensor) -> torch.Tensor:
         """Arrange x [..., A, C] by window: [..., W, Q, C], zero past the last atom."""
@@ -108,6 +115,20 @@ class AtomAttention(nn.Module):
         attended = windows.atoms_of((weights @ value).transpose(-2, -3).flatten(-2))  # [S, A, C]
         return conditions.query.gated(mha.output(queries, attended))
 
+    def half_attended(
+        self, x: torch.Tensor, update: GatedUpdate | None, conditions: BlockConditions, windows: AtomWindows
+    ) -> torch.Tensor:
+        """Add an update to atoms x in place; return gated attended values [S, A, C] in half precision."""
+        mha = self.mha
+        bias = mha.linear_q.bias
+        # gates have no bias
+        offset = cached_weights("of queries and gates", (bias,), lambda: torch.cat([bias, 0 * bias]).to(HALF))
+        query_weights = join_rows(HALF, mha.linear_q.weight, mha.linear_g.weight)
+        key_weights = join_rows(HALF, mha.linear_k.weight, mha.linear_v.weight)
+        queries = F.linear(conditions.query.half_norm(x, update), query_weights, offset)
+        keys = F.linear(conditions.key.half_norm(x), key_weights)
+        return window_attention(queries, keys, conditions.bias, windows.starts)
+
 
 class AtomBlock(nn.Module):
     """One block of the atom transformer (Algorithm 23)."""
@@ -142,6 +163,8 @@ class AtomTransformer(nn.Module):
 
     def __init__(self, config: AtomConfig) -> None:
         super().__init__()
+        # operands of half precision, on a GPU
+        self.half_precision = False
         self.layer_norm_z = scale_norm(config.pair_channels)
         self.blocks = nn.ModuleList([AtomBlock(config) for _ in range(config.blocks)])
 
@@ -160,10 +183,29 @@ class AtomTransformer(nn.Module):
         windows: AtomWindows,
         mask: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the updated atoms x [S, A, C]; mask is [A]."""
+        """Return the updated atoms x [S, A, C], which may be changed; mask is [A]."""
+        if self.half_precision:
+            return self._in_half_precision(x.contiguous(), conditions, windows, mask)
         for block, block_conditions in zip(self.blocks, conditions, strict=True):
             x = run_block(block, x, block_conditions, windows, mask)
         return x
+
+    def _in_half_precision(
+        self,
+        x: torch.Tensor,
+        conditions: tuple[BlockConditions, ...],
+        windows: AtomWindows,
+        mask: torch.Tensor,
+    ) -> torch.Tensor:
+        """Update x in place, and return it; same arguments as `forward`."""
+        update: GatedUpdate | None = None
+        for block, condition in zip(cast(Iterable[AtomBlock], self.blocks), conditions, strict=True):
+            attention, transition = block.attention_pair_bias, block.conditioned_transition
+            attended = attention.half_attended(x, update, condition, windows)
+            output = join_rows(HALF, attention.mha.linear_o.weight)
+            update = condition.query.update(attended, output)
+            update = transition.half_update(x, update, condition.transition, mask)
+        return x if update is None else add_gated(x, update)
 
 
 class ReferenceEmbedder(nn.Module):

@@ -13,6 +13,7 @@ from model.alphafold2.modules.config import MsaConfig, PairConfig
 from model.alphafold2.modules.evoformer import OuterProductMean, TriangleAttention, TriangleMultiplication
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.layers import MASK_PENALTY, GatedAttention, Mask, Norm, Transition, linear
+from model.layers.graphs import GraphedModules
 from model.layers.kernels import Kernels
 
 
@@ -149,31 +150,53 @@ class PairformerBlock(nn.Module):
         self.attn_pair_bias = SingleAttention(config, kernels)
         self.single_transition = Transition(config.single_channels, config.single_transition_factor)
 
-    def forward(self, single: torch.Tensor, pair: torch.Tensor, token_mask: Mask, pair_mask: Mask) -> None:
-        """Update single [N, S] and pair [N, N, C] in place; token_mask is [N], pair_mask [N, N]."""
+    def forward(
+        self, single: torch.Tensor, pair: torch.Tensor, token_mask: Mask, pair_mask: Mask
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Update single [N, S] and pair [N, N, C] in place and return them; masks are [N] and [N, N]."""
         self.pair_stack(pair, pair_mask)
         single += self.attn_pair_bias(single, pair, token_mask)
-        self.single_transition(single, token_mask)
+        return self.single_transition(single, token_mask), pair
 
 
-class Stack(nn.Module):
-    """A sequence of blocks, named as in the parameter files."""
+class MsaModule(nn.Module):
+    """The MSA module (Algorithm 8)."""
 
-    def __init__(self, blocks: list[nn.Module]) -> None:
+    def __init__(self, config: AlphaFold3Config, kernels: Kernels) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(blocks)
+        last = config.msa.blocks - 1
+        self.blocks = nn.ModuleList([MsaBlock(config, kernels, last=i == last) for i in range(last + 1)])
+
+    def forward(self, msa: torch.Tensor, pair: torch.Tensor, msa_mask: Mask, pair_mask: Mask) -> None:
+        """Update msa [R, N, M] and pair [N, N, C] in place; msa_mask is [R, N], pair_mask [N, N]."""
+        for block in self.blocks:
+            block(msa, pair, msa_mask, pair_mask)
+
+
+class Pairformer(nn.Module):
+    """A stack of pairformer blocks, replayed as CUDA graphs for few tokens.
+
+    Args:
+        config: the network.
+        blocks: number of blocks.
+        kernels: implementation of the heavy operations.
+    """
+
+    def __init__(self, config: AlphaFold3Config, blocks: int, kernels: Kernels) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([PairformerBlock(config, kernels) for _ in range(blocks)])
+        self.graphed = GraphedModules(self.blocks)
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of its parameters, which the representations must have."""
         return next(self.parameters()).dtype
 
-    def forward(self, *representations: torch.Tensor | None) -> None:
-        """Apply each block to the representations and masks, in place."""
-        for block in self.blocks:
-            block(*representations)
-
-
-def pairformer(config: AlphaFold3Config, blocks: int, kernels: Kernels) -> Stack:
-    """Return a pairformer of some blocks."""
-    return Stack([PairformerBlock(config, kernels) for _ in range(blocks)])
+    def forward(
+        self, single: torch.Tensor, pair: torch.Tensor, token_mask: Mask, pair_mask: Mask
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the updated single [N, S] and pair [N, N, C], which are overwritten; masks as in blocks."""
+        result: tuple[torch.Tensor, torch.Tensor] = self.graphed(
+            len(single), single, pair, token_mask, pair_mask
+        )
+        return result

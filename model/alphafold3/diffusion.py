@@ -11,20 +11,27 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
+from cuda.fused.attention import attend
+from cuda.fused.attention.reference import padded_keys
 from cuda.fused.chunking import row_slices
+from cuda.fused.residual_norm import GatedUpdate, add_gated
 from model.alphafold3.atoms import AtomConditions, AtomDecoder, AtomEncoder, BlockConditions
 from model.alphafold3.config import AlphaFold3Config, DiffusionConfig
 from model.alphafold3.embedding import RelativePositions
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import (
+    HALF,
+    HEAD_CHANNELS,
     MASK_PENALTY,
     AdaptiveLayerNorm,
     ConditionedTransition,
     GatedAttention,
     Mask,
     Transition,
+    joint_modulations,
     linear,
     run_block,
     scale_norm,
@@ -135,32 +142,60 @@ class TokenTransformer(nn.Module):
     def __init__(self, config: AlphaFold3Config) -> None:
         super().__init__()
         self.shared_pair_norm = config.diffusion.shared_pair_norm
-        # of the operands of attention; half precision rounds like TF32
-        self.operand_dtype: torch.dtype | None = None
+        # operands of half precision, on a GPU
+        self.half_precision = False
         if self.shared_pair_norm:
             self.layer_norm_z = scale_norm(config.pair.channels)
         self.blocks = nn.ModuleList([TokenBlock(config) for _ in range(config.diffusion.blocks)])
 
     def biases(self, pair: torch.Tensor, mask: Mask) -> tuple[torch.Tensor, ...]:
-        """Return the bias [H, N, N] of each block, with the penalty of masked keys, from pair [N, N, Z]."""
+        """Return the bias [H, N, N] of each block, with the penalty of masked keys, from pair [N, N, Z].
+
+        In half precision, keys are padded; see `cuda.fused.attention`.
+        """
         result = []
         for block in cast(Iterable[TokenBlock], self.blocks):
             attention = block.attention_pair_bias
             norm = self.layer_norm_z if self.shared_pair_norm else attention.layer_norm_z
-            shape = (attention.linear_z.out_features, *pair.shape[:2])
-            bias = pair.new_empty(shape, dtype=self.operand_dtype)
-            for rows in row_slices(pair, 2 * pair.shape[1] * pair.shape[2]):
-                bias[:, rows] = attention.linear_z(norm(pair[rows])).permute(2, 0, 1)
-            result.append(bias if mask is None else bias.add_(MASK_PENALTY * (1 - mask)))
+            heads, keys = attention.linear_z.out_features, pair.shape[1]
+            if self.half_precision:
+                bias = pair.new_full((heads, len(pair), padded_keys(keys)), float("-inf"), dtype=HALF)
+            else:
+                bias = pair.new_empty(heads, len(pair), keys)
+            for rows in row_slices(pair, 2 * keys * pair.shape[2]):
+                bias[:, rows, :keys] = attention.linear_z(norm(pair[rows])).permute(2, 0, 1)
+            if mask is not None:
+                bias[..., :keys] += MASK_PENALTY * (1 - mask)
+            result.append(bias)
         return tuple(result)
 
     def forward(
         self, x: torch.Tensor, condition: torch.Tensor, biases: tuple[torch.Tensor, ...], mask: Mask
     ) -> torch.Tensor:
         """Return the updated x [S, N, T]; condition is [N, C] or [S, N, C], mask [N]."""
+        if self.half_precision:
+            return self._in_half_precision(x.contiguous(), condition, biases, mask)
         for block, bias in zip(self.blocks, biases, strict=True):
             x = run_block(block, x, condition, bias, mask)
         return x
+
+    def _in_half_precision(
+        self, x: torch.Tensor, condition: torch.Tensor, biases: tuple[torch.Tensor, ...], mask: Mask
+    ) -> torch.Tensor:
+        """Update x in place, and return it; same arguments as `forward`."""
+        update: GatedUpdate | None = None
+        for block, bias in zip(cast(Iterable[TokenBlock], self.blocks), biases, strict=True):
+            attention, transition = block.attention_pair_bias, block.conditioned_transition
+            first, second = joint_modulations(
+                (attention.layer_norm_a, transition.layer_norm),
+                (attention.linear_ada_out, transition.linear_g),
+                condition,
+            )
+            weights, offset, output = attention.mha.padded_weights()
+            projected = F.linear(first.half_norm(x, update), weights, offset)
+            gated = attend(projected, projected.new_zeros(len(bias), HEAD_CHANNELS), bias)
+            update = transition.half_update(x, first.update(gated, output), second, mask)
+        return x if update is None else add_gated(x, update)
 
 
 @dataclass(frozen=True)
@@ -197,6 +232,12 @@ class DiffusionModule(nn.Module):
         self.diffusion_transformer = TokenTransformer(config)
         self.layer_norm_a = scale_norm(diffusion.channels)
         self.atom_attn_dec = AtomDecoder(diffusion.atoms, diffusion.channels)
+
+    def use_half_precision(self) -> None:
+        """Use half-precision operands in the transformers, on a GPU."""
+        for stack in (self.atom_attn_enc, self.atom_attn_dec):
+            stack.atom_transformer.half_precision = True
+        self.diffusion_transformer.half_precision = True
 
     def conditions(
         self,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cuda.fused.chunking import row_slices
-from model.alphafold3.blocks import pairformer
+from model.alphafold3.blocks import Pairformer
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Mask, Norm, linear
@@ -51,7 +51,7 @@ class PairformerEmbedding(nn.Module):
         self.linear_i = linear(config.input_channels, config.pair.channels)
         self.linear_j = linear(config.input_channels, config.pair.channels)
         self.linear_distance = linear(heads.distance_bins, config.pair.channels)
-        self.pairformer_stack = pairformer(config, heads.blocks, kernels)
+        self.pairformer_stack = Pairformer(config, heads.blocks, kernels)
 
     def forward(
         self,
@@ -78,7 +78,7 @@ class PairformerEmbedding(nn.Module):
         single, pair = single.to(dtype, copy=True), self.embed(features, pair, positions).to(dtype)
         mask = None if mask is None else mask.to(dtype)
         pair_mask = None if mask is None else mask[:, None] * mask
-        self.pairformer_stack(single, pair, mask, pair_mask)
+        single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
         return single.to(features), pair.to(features)
 
     def embed(self, features: torch.Tensor, pair: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

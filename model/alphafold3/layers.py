@@ -3,9 +3,12 @@
 Parameters have the names and shapes of OpenFold3's files (a linear layer has `weight` [out, in]), except for
 the layers reused from AlphaFold2's network; see `model.checkpoints.openfold3`. Algorithm numbers are those of
 the supplement of Abramson et al., Nature 630, 493 (2024).
+
+On a GPU, the diffusion module computes with half-precision operands, whose significands are as long as those
+of TF32: the residual stream, updates and sums are float32, operands of products and all between are float16.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,12 +18,24 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from cuda.fused.chunking import row_slices
+from cuda.fused.dispatch import needs_gradients
 from cuda.fused.layer_norm import layer_norm
+from cuda.fused.matrix_products import wide_product
+from cuda.fused.residual_norm import GatedUpdate, residual_norm
+from cuda.fused.swiglu import swiglu
+from cuda.fused.transition import TransitionWeights, add_transition, join_gate
+from cuda.fused.weights import cached_weights, join_rows
 
 # the kernel takes no more
 MAX_KERNEL_CHANNELS = 1024
+MAX_TRANSITION_CHANNELS = 128
 # added to the logits of masked keys
 MASK_PENALTY = -1e9
+HALF = torch.float16
+# hidden values of a half-precision transition are multiplied by it, to stay in float16's range
+HIDDEN_SCALE = 2.0**-6
+# channels of a head of half-precision attention, to which narrower ones are padded
+HEAD_CHANNELS = 64
 # A float mask, 1 for real positions; None means all ones.
 Mask = torch.Tensor | None
 
@@ -83,7 +98,9 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Widen x [..., C] to [..., W]."""
-        return F.silu(self.linear_a(x)).mul_(self.linear_b(x))
+        if x.is_cuda and not needs_gradients(x, self.linear_a.weight):
+            return swiglu(F.linear(x, join_rows(x.dtype, self.linear_a.weight, self.linear_b.weight)))
+        return F.silu(self.linear_a(x)) * self.linear_b(x)
 
 
 class Transition(nn.Module):
@@ -97,11 +114,26 @@ class Transition(nn.Module):
 
     def forward(self, x: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update, masked by mask [...], to contiguous x [..., C] in place, and return x."""
+        is_narrow = x.shape[-1] <= MAX_TRANSITION_CHANNELS
+        if mask is None and is_narrow and x.is_cuda and not needs_gradients(x, self.linear_out.weight):
+            return add_transition(x, self.fused_weights())
         flat = x.view(-1, x.shape[-1])
         flat_mask = None if mask is None else mask.reshape(-1)
         for rows in row_slices(flat, 2 * self.linear_out.in_features):
             flat[rows] += self.update(flat[rows], None if flat_mask is None else flat_mask[rows])
         return x
+
+    def fused_weights(self) -> TransitionWeights:
+        """Return the parameters as the fused transition takes them; biases are zeros."""
+        layers = (self.swiglu.linear_a, self.swiglu.linear_b, self.linear_out)
+
+        def prepare() -> tuple[torch.Tensor, ...]:
+            a, b, narrow = (layer.weight.T for layer in layers)
+            widen = join_gate(a, b)
+            return widen, torch.zeros_like(widen[0]), narrow.contiguous(), torch.zeros_like(narrow[0])
+
+        prepared = cached_weights("of the fused transition", tuple(x.weight for x in layers), prepare)
+        return TransitionWeights(self.layer_norm.weight, self.layer_norm.bias, *prepared)
 
     def update(self, x: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Return the update of x [..., C], masked by mask [...]."""
@@ -129,6 +161,17 @@ class Modulation(NamedTuple):
     def gated(self, x: torch.Tensor) -> torch.Tensor:
         """Multiply x [..., C] by the gate, if there is one."""
         return x if self.gate is None else self.gate * x
+
+    def half_norm(self, x: torch.Tensor, update: GatedUpdate | None = None) -> torch.Tensor:
+        """Add an update to float32 x [S, N, C] in place; return its `norm` in half precision."""
+        return residual_norm(x, self.scale, self.shift, update, dtype=HALF)
+
+    def update(self, x: torch.Tensor, weights: torch.Tensor, mask: Mask = None) -> GatedUpdate:
+        """Return the gated projection of half-precision x [S, N, D] by weights [C, D]."""
+        if self.gate is None:
+            raise ValueError("the modulation has no gate")
+        product = wide_product(x.flatten(0, 1), weights.T)
+        return GatedUpdate(product.view(*x.shape[:2], -1), self.gate, mask)
 
 
 class AdaptiveLayerNorm(nn.Module):
@@ -174,6 +217,40 @@ class ConditionedTransition(nn.Module):
         update = modulation.gated(self.linear_out(self.swiglu(modulation.norm(x))))
         return x + (update if mask is None else update * mask[..., None])
 
+    def half_update(
+        self, x: torch.Tensor, update: GatedUpdate, modulation: Modulation, mask: Mask
+    ) -> GatedUpdate:
+        """Add an update to x [S, N, C] in place; return that of this layer, with half-precision operands."""
+        widening = join_rows(HALF, self.swiglu.linear_a.weight, self.swiglu.linear_b.weight)
+        hidden = swiglu(F.linear(modulation.half_norm(x, update), widening), HIDDEN_SCALE)
+        weights = self.linear_out.weight
+        scaled = cached_weights("scaled half", (weights,), lambda: (weights / HIDDEN_SCALE).to(HALF))
+        return modulation.update(hidden, scaled, mask)
+
+
+def joint_modulations(
+    norms: Sequence[AdaptiveLayerNorm], gates: Sequence[nn.Linear], condition: torch.Tensor
+) -> list[Modulation]:
+    """Compute the modulations of several layers by one condition [N, S], in two products."""
+
+    def prepare() -> tuple[torch.Tensor, ...]:
+        layers = [*(norm.linear_g for norm in norms), *(norm.linear_s for norm in norms)]
+        scales = [norm.layer_norm_s.weight for norm in norms] * 2
+        offset = torch.cat([norm.linear_g.bias for norm in norms])
+        return (
+            torch.cat([layer.weight * scale for layer, scale in zip(layers, scales, strict=True)]),
+            torch.cat([offset, torch.zeros_like(offset)]),
+            torch.cat([gate.weight for gate in gates]),
+            torch.cat([gate.bias for gate in gates]),
+        )
+
+    read = [x.weight for norm in norms for x in (norm.linear_g, norm.linear_s, norm.layer_norm_s)]
+    weights, offset, gate_weights, gate_offset = cached_weights("joint modulations", (*read,), prepare)
+    scales, shifts = F.linear(normalise(condition), weights, offset).chunk(2, dim=-1)
+    logits = F.linear(condition, gate_weights, gate_offset)
+    parts = (x.chunk(len(norms), dim=-1) for x in (scales.sigmoid_(), shifts, logits.sigmoid_()))
+    return [Modulation(*values) for values in zip(*parts, strict=True)]
+
 
 class GatedAttention(nn.Module):
     """Projections of multi-head attention whose output is gated; queries have a bias."""
@@ -188,13 +265,37 @@ class GatedAttention(nn.Module):
         self.linear_o = linear(channels, channels)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Compute self-attention of x [B, L, C] in the dtype of bias [H, L, L], which the logits get."""
+        """Compute self-attention of x [B, L, C] with a bias [H, L, L] of the logits."""
         query, key, value = (
-            projection(x).to(bias.dtype).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+            projection(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
             for projection in (self.linear_q, self.linear_k, self.linear_v)
         )  # [..., H, L, D]
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
-        return self.output(x, attended.transpose(-2, -3).flatten(-2).to(x.dtype))
+        return self.output(x, attended.transpose(-2, -3).flatten(-2))
+
+    def padded_weights(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return weights [4 H P, C] and offsets of the projections, and weights [C, H P] of the output.
+
+        They are in half precision, with heads padded by zeros to P = HEAD_CHANNELS. Queries are multiplied by
+        √(P / D), because the kernel divides logits by √P.
+        """
+        layers = (self.linear_q, self.linear_k, self.linear_v, self.linear_g)
+
+        def pad(x: torch.Tensor) -> torch.Tensor:
+            heads = x.unflatten(0, (self.heads, -1))
+            return F.pad(heads, (0, 0, 0, HEAD_CHANNELS - heads.shape[1])).flatten(0, 1)
+
+        def prepare() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            query_scale = (HEAD_CHANNELS * self.heads / self.linear_q.out_features) ** 0.5
+            scales = (query_scale, 1, 1, 1)
+            weights = torch.cat([pad(x.weight * y) for x, y in zip(layers, scales, strict=True)])
+            offset = torch.zeros_like(weights[:, 0])
+            offset[: self.heads * HEAD_CHANNELS] = pad(self.linear_q.bias[:, None] * query_scale)[:, 0]
+            output = pad(self.linear_o.weight.T).T.contiguous()
+            return weights.to(HALF), offset.to(HALF), output.to(HALF)
+
+        read = (*(layer.weight for layer in layers), self.linear_q.bias, self.linear_o.weight)
+        return cached_weights("padded heads in half precision", read, prepare)
 
     def output(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """Gate attended values [..., L, C] by x [..., L, C], and project them."""

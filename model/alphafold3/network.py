@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cuda.fused.chunking import chunk_budget
-from model.alphafold3.blocks import MsaBlock, Stack, pairformer
+from model.alphafold3.blocks import MsaModule, Pairformer
 from model.alphafold3.confidence import Confidence, score_sample
 from model.alphafold3.config import AlphaFold3Config
 from model.alphafold3.diffusion import DiffusionModule
@@ -19,6 +19,7 @@ from model.alphafold3.heads import ConfidenceHeads, ConfidenceLogits
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import Norm, linear
 from model.alphafold3.sampling import Draws, sample_positions
+from model.alphafold3.surface import atom_radii
 from model.layers.graphs import GraphedFunction
 from model.layers.kernels import select_kernels
 
@@ -87,11 +88,10 @@ class AlphaFold3(nn.Module):
         self.linear_z = linear(config.pair.channels, config.pair.channels)
         self.template_embedder = TemplateEmbedder(config, operations)
         self.msa_module_embedder = MsaEmbedder(config)
-        last = config.msa.blocks - 1
-        self.msa_module = Stack([MsaBlock(config, operations, last=i == last) for i in range(last + 1)])
+        self.msa_module = MsaModule(config, operations)
         self.layer_norm_s = Norm(config.single_channels)
         self.linear_s = linear(config.single_channels, config.single_channels)
-        self.pairformer_stack = pairformer(config, config.pairformer_blocks, operations)
+        self.pairformer_stack = Pairformer(config, config.pairformer_blocks, operations)
         self.diffusion_module = DiffusionModule(config)
         self.aux_heads = ConfidenceHeads(config, operations)
 
@@ -113,7 +113,7 @@ class AlphaFold3(nn.Module):
             device: where the network runs.
             trunk_dtype: dtype of parameters and activations of the blocks that update the pair
                 representation. Embeddings, diffusion module and heads use float32; with another dtype on a
-                GPU, attention of the diffusion module takes half-precision operands.
+                GPU, the diffusion module takes half-precision operands.
         """
         with torch.device("meta"):
             network = cls(config, kernels, device)
@@ -123,10 +123,10 @@ class AlphaFold3(nn.Module):
         }
         network.load_state_dict(placed, assign=True)
         if trunk_dtype != torch.float32 and torch.device(device).type == "cuda":
-            network.diffusion_module.diffusion_transformer.operand_dtype = torch.float16
+            network.diffusion_module.use_half_precision()
         return network.requires_grad_(False).eval()
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def predict(
         self,
         inputs: AlphaFold3Inputs,
@@ -164,12 +164,14 @@ class AlphaFold3(nn.Module):
         trunk = self.trunk(inputs, draws, cycles=cycles)
         positions = self.sample(inputs, trunk, draws, steps=steps, samples=samples, progress=progress)
         distogram = self.aux_heads.distogram(trunk.pair)
+        radii = atom_radii(inputs)
         confidences = tuple(
-            score_sample(inputs, sample, self.heads(inputs, trunk, sample), distogram) for sample in positions
+            score_sample(inputs, sample, self.heads(inputs, trunk, sample), distogram, radii)
+            for sample in positions
         )
         return Prediction(positions, confidences, distogram)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def trunk(self, inputs: AlphaFold3Inputs, draws: Draws, *, cycles: int) -> Trunk:
         """Compute the representations of a target (lines 1 to 14)."""
         relative = RelativePositions.of(inputs, self.config)
@@ -187,10 +189,10 @@ class AlphaFold3(nn.Module):
             self.msa_module(msa, pair, msa_mask, pair_mask)
             del msa
             single = initial_single + self.linear_s(self.layer_norm_s(single))
-            self.pairformer_stack(single, pair, mask, pair_mask)
+            single, pair = self.pairformer_stack(single, pair, mask, pair_mask)
         return Trunk(features, single.to(features), pair.to(features), relative)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def sample(
         self,
         inputs: AlphaFold3Inputs,
@@ -214,7 +216,7 @@ class AlphaFold3(nn.Module):
             progress=progress,
         )
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def heads(self, inputs: AlphaFold3Inputs, trunk: Trunk, positions: torch.Tensor) -> ConfidenceLogits:
         """Compute the confidence logits of one structure [A, 3], Å (line 16)."""
         return self.aux_heads(inputs, trunk.features, trunk.single, trunk.pair, positions)

@@ -5,16 +5,22 @@ Biol. 290, 253 (1999), the maximum areas of Rost and Sander, Proteins 20, 216 (1
 and threshold.
 """
 
+from functools import partial
+
 import numpy as np
 import torch
 
 from model.alphafold3.inputs import AlphaFold3Inputs
+from msa.base.jit import kernel
 from msa.base.residues import RESTYPES
+from msa.base.threads import run_in_threads
 
 PROBE = 1.4
 POINTS = 1000
 WINDOW = 25
 EXPOSED = 0.581
+# of a chunk of a thread
+_ATOMS = 128
 
 # Å², by residue in the order of RESTYPES; other residues have OTHER_AREA
 _AREAS = (106, 248, 157, 163, 135, 198, 194, 84, 184, 169, 164, 205, 188, 197, 136, 130, 142, 227, 222, 142)
@@ -55,7 +61,7 @@ def disorder(
     protein = (inputs.is_protein & inputs.token_mask.bool()).cpu().numpy()
     selected = protein[token] & inputs.atom_mask.bool().cpu().numpy()
     coordinates = positions.float().cpu().numpy()
-    all_radii = atom_radii(inputs) if radii is None else radii.float().cpu().numpy()
+    all_radii = (atom_radii(inputs) if radii is None else radii).numpy()
     chain, residue = (x.cpu().numpy()[token] for x in (inputs.asym_id, inputs.residue_index))
     areas = _largest_areas(inputs)[token]
     exposed: list[np.ndarray] = []
@@ -68,38 +74,64 @@ def disorder(
     return positions.new_tensor(np.concatenate(exposed).mean() if exposed else 0.0)
 
 
-def atom_radii(inputs: AlphaFold3Inputs) -> np.ndarray:
-    """Return the van der Waals radius of each atom, Å, [A]; see `disorder`."""
+def atom_radii(inputs: AlphaFold3Inputs) -> torch.Tensor:
+    """Return the van der Waals radius of each atom, Å, float32 [A] on the CPU; see `disorder`."""
     elements = inputs.ref_element.argmax(dim=-1).cpu().numpy() + 1
     codes = inputs.ref_atom_name_chars.argmax(dim=-1).cpu().numpy() + 32
     names = ["".join(map(chr, row)).strip() for row in codes]
     types = _residue_types(inputs)[inputs.atom_to_token_index.cpu().numpy()]
-    radii = np.array([_ELEMENT_RADII.get(element, _OTHER_RADIUS) for element in elements.tolist()])
+    radii = [_ELEMENT_RADII.get(element, _OTHER_RADIUS) for element in elements.tolist()]
     for index, (name, residue_type) in enumerate(zip(names, types.tolist(), strict=True)):
         special = _SPECIAL_RADII.get(RESTYPES[residue_type], {}) if residue_type >= 0 else {}
         radii[index] = special.get(name, _SPECIAL_RADII[""].get(name, radii[index]))
-    return radii.astype(np.float32)
+    return torch.tensor(radii)
 
 
 def accessible_areas(positions: np.ndarray, radii: np.ndarray) -> np.ndarray:
-    """Return the solvent-accessible area of each atom, Å².
+    """Return the solvent-accessible area of each atom, Å², float32 [n].
 
     Args:
-        positions: [n, 3], Å.
-        radii: [n], Å, van der Waals radii.
+        positions: float32 [n, 3], Å.
+        radii: float32 [n], Å, van der Waals radii.
     """
-    points = _sphere()
-    reach = (radii + np.float32(PROBE)).astype(np.float32)
-    squares = reach * reach
-    areas = np.empty(len(positions), np.float32)
-    for index, position in enumerate(positions):
-        squared = np.square(positions - position).sum(axis=-1)
-        near = (squared != 0) & (squared < np.square(reach + reach[index]))
-        surface = points * reach[index] + position  # [P, 3]
-        distances = np.square(surface[:, None] - positions[near]).sum(axis=-1)  # [P, neighbours]
-        free = ~(distances < squares[near]).any(axis=-1)
-        areas[index] = np.float32(4 * np.pi / POINTS) * free.sum() * squares[index]
-    return areas
+    reach = radii + np.float32(PROBE)
+    free = np.empty(len(positions), np.int64)
+    count = partial(_count_free_points, positions, reach, _sphere(), free)
+    chunks = [(begin, min(begin + _ATOMS, len(positions))) for begin in range(0, len(positions), _ATOMS)]
+    run_in_threads(count, chunks, torch.get_num_threads())
+    return np.float32(4 * np.pi / POINTS) * free.astype(np.float32) * (reach * reach)
+
+
+@kernel
+def _count_free_points(
+    positions: np.ndarray, reach: np.ndarray, points: np.ndarray, free: np.ndarray, begin: int, end: int
+) -> None:
+    """Count the points of the spheres of some atoms that are in no other sphere."""
+    near = np.empty(len(positions), np.int64)
+    for i in range(begin, end):
+        count = 0
+        for j in range(len(positions)):
+            squared = np.float32(0)
+            for axis in range(3):
+                squared += (positions[j, axis] - positions[i, axis]) ** 2
+            if squared != 0 and squared < (reach[i] + reach[j]) ** 2:
+                near[count] = j
+                count += 1
+        free[i] = 0
+        for point in range(len(points)):
+            is_free = True
+            for k in range(count):
+                j = near[k]
+                squared = np.float32(0)
+                for axis in range(3):
+                    place = points[point, axis] * reach[i] + positions[i, axis]
+                    squared += (place - positions[j, axis]) ** 2
+                if squared < reach[j] * reach[j]:
+                    is_free = False
+                    # the same atom probably covers the next point, too
+                    near[0], near[k] = j, near[0]
+                    break
+            free[i] += is_free
 
 
 def _sphere() -> np.ndarray:

@@ -65,7 +65,7 @@ class StepReport:
         seconds: wall time of the step.
         waited: part of `seconds` spent waiting for samples.
         samples_per_second: speed of all processes together.
-        recycles: number of passes before the one that was trained.
+        recycles: number of passes before the one that was trained; None if each sample has its own.
         validation: scores on the held-out chains, by set, if a validation followed the step.
     """
 
@@ -78,7 +78,7 @@ class StepReport:
     seconds: float
     waited: float
     samples_per_second: float
-    recycles: int
+    recycles: int | None
     validation: dict[str, dict[str, float]] | None = None
 
 
@@ -190,8 +190,11 @@ class Trainer:
             report = replace(report, seconds=now - last, samples_per_second=rate)
             last = now
             self._write_metrics({"kind": "step", **asdict(report)})
-            self._stop |= max_seconds is not None and now - begin > max_seconds
-            self._stop |= max_steps is not None and self.progress.step - first_step >= max_steps
+            # no `|=`, which could undo a request that a signal makes meanwhile
+            if max_seconds is not None and now - begin > max_seconds:
+                self._stop = True
+            if max_steps is not None and self.progress.step - first_step >= max_steps:
+                self._stop = True
             if self.held_out and self._is_due(self.settings.validate_every):
                 report = replace(report, validation=self.validate())
             yield report

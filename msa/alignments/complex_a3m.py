@@ -30,7 +30,7 @@ from msa.io.molecules import is_annotation
 
 # names of the first distinct chains, and of a chain without a row in a paired row, as in ColabFold's files
 _FIRST_NAME = 101
-_NO_ROW = "DUMMY"
+NO_ROW = "DUMMY"
 _CHAINS_FIELD = "chains="
 # more residues than any network can predict; bounds what a damaged first line can allocate
 _MAX_RESIDUES = 100_000
@@ -261,7 +261,7 @@ def write_complex_a3m(
         chains = ",".join(str(number + 1) for number in order)
         stream.write(_record("\t".join([*names, f"{_CHAINS_FIELD}{chains}"]), queries))
     for pair in paired:
-        labels = [_NO_ROW if row is None else first_word(row.header) for row in pair]
+        labels = [NO_ROW if row is None else first_word(row.header) for row in pair]
         parts = [gap if row is None else _columns(row) for row, gap in zip(pair, gaps, strict=True)]
         stream.write(_record("\t".join(labels), parts))
     for number, rows in enumerate(unpaired):

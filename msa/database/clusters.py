@@ -8,7 +8,7 @@ Ids are compared by 64-bit hashes, so a table needs 24 bytes of memory per line.
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,16 @@ class ClusterTable:
     def count(self) -> int:
         """The number of clusters."""
         return int(np.count_nonzero(self.representatives == np.arange(len(self.lines))))
+
+    def representatives_of(self, ids: Iterable[str]) -> dict[str, int]:
+        """Return the index in `members` of the representative of each id that the table has."""
+        result = {}
+        for name in ids:
+            data = np.frombuffer(name.encode(), np.uint8)
+            (index,) = _find(self.members, np.array([hash_bytes(data, 0, len(data))], np.uint64))
+            if index >= 0:
+                result[name] = int(self.representatives[index])
+        return result
 
     def assign(self, ids: np.ndarray, accessions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Match sequences to lines, by id or, if the table lacks the id, by accession.

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from foldcli.errors import ExitCode, describe, ends_run, exit_code_of
+from foldcli.errors import ExitCode, describe, ends_run, exit_code_of, is_bug
+from model.errors import TrainingDiverged
 from msa.base.atomic import DiskFull, atomic_write, writing_cache
 from msa.base.errors import InputError, UnwritableFolder
 
@@ -104,3 +105,8 @@ def test_only_errors_of_the_machine_end_a_run(tmp_path: Path) -> None:
     assert exit_code_of(caught.value) is ExitCode.MISSING and ends_run(caught.value)
     assert "\n" not in describe(caught.value) and describe(caught.value).startswith(f"{cache}: ")
     assert ends_run(OSError(errno.EROFS, "", "x")) and not ends_run(InputError("x"))
+
+
+def test_training_that_diverges_is_no_bug() -> None:
+    error = TrainingDiverged("21 steps in a row had a gradient that was not finite")
+    assert exit_code_of(error) is ExitCode.BAD_INPUT and not is_bug(error)

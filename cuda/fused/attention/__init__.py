@@ -10,7 +10,7 @@ import torch
 from cuda.fused.attention.reference import AttentionWeights
 from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
 
-__all__ = ["AttentionWeights", "add_attention", "attention"]
+__all__ = ["AttentionWeights", "add_attention", "attend", "attention"]
 
 WEIGHT_AXES = ("C", "C", "C H D", "C H D", "C H D", "C H D", "H D", "H D O", "O")
 
@@ -71,6 +71,41 @@ def add_attention(
     module = implementation_module("attention", implementation, x.device)
     result: torch.Tensor = module.add_attention(x, weights, mask, pair_bias, budget)
     return result
+
+
+def attend(
+    projected: torch.Tensor,
+    gating_bias: torch.Tensor,
+    pair_bias: torch.Tensor,
+    *,
+    implementation: str = "auto",
+) -> torch.Tensor:
+    """Compute gated attention of projected inputs: softmax(q kᵀ D^−½ + bias) v · sigmoid(g + b).
+
+    Args:
+        projected: [B, L, 4 H D], queries, keys, values and gates; the kernels take heads as `attention` does.
+        gating_bias: [H, D].
+        pair_bias: [H, L, L], or with padded keys; see `attention`.
+        implementation: see `cuda.fused.dispatch.resolve_implementation`.
+
+    Returns:
+        [B, L, H D].
+
+    Raises:
+        ValueError: shapes disagree, or the implementation does not support these tensors.
+    """
+    check_shapes(
+        "attention",
+        {
+            "projected": (projected, "B L *"),
+            "gating_bias": (gating_bias, "H D"),
+            "pair_bias": (pair_bias, "H L *"),
+        },
+    )
+    module = implementation_module("attention", implementation, projected.device)
+    gated = projected.new_empty(*projected.shape[:2], gating_bias.numel())
+    module.attend(projected, gating_bias, None, pair_bias, gated)
+    return gated
 
 
 def _check_arguments(

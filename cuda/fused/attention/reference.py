@@ -59,24 +59,45 @@ def attention(
     # one product for the four projections
     projections = (weights.query, weights.key, weights.value, weights.gating)
     projection = torch.cat([w.reshape(channels, inner) for w in projections], dim=1)  # [C, 4*H*D]
-    gating_bias = weights.gating_bias.reshape(inner)
     output = weights.output.reshape(inner, -1)  # [H*D, O]
     result = x.new_empty(batch, length, output.shape[-1])
     elements_per_row = length * (channels + 5 * inner) + (0 if mask is None else heads * length * length)
     for rows in row_slices(x, elements_per_row, budget):
         normed = layer_norm(x[rows], weights.norm_scale, weights.norm_offset)  # [b, L, C]
         projected = normed @ projection  # [b, L, 4*H*D]
-        query, key, value, gate = projected.split(inner, dim=-1)  # each [b, L, H*D]
-        attended = F.scaled_dot_product_attention(
-            _split_heads(query, heads),
-            _split_heads(key, heads),
-            _split_heads(value, heads),
-            attn_mask=_logit_bias(pair_bias, None if mask is None else mask[rows], x.dtype),
-        )  # [b, H, L, D]
-        gated = attended.transpose(1, 2).reshape(-1, length, inner)  # [b, L, H*D]
-        gated = gated * torch.sigmoid(gate + gating_bias)
+        gated = x.new_empty(*projected.shape[:2], inner)
+        attend(projected, weights.gating_bias, None if mask is None else mask[rows], pair_bias, gated)
         torch.add(gated @ output, weights.output_bias, out=result[rows])
     return result
+
+
+def attend(
+    projected: torch.Tensor,
+    gating_bias: torch.Tensor,
+    mask: torch.Tensor | None,
+    pair_bias: torch.Tensor | None,
+    gated: torch.Tensor,
+) -> None:
+    """Write gated attention of projected inputs [B, L, 4*H*D] to gated [B, L, H*D].
+
+    Args:
+        projected: queries, keys, values and gates.
+        gating_bias: [H, D].
+        mask: [B, L] or None.
+        pair_bias: [H, L, L], or None.
+        gated: written.
+    """
+    heads, inner = len(gating_bias), gating_bias.numel()
+    query, key, value, gate = projected.split(inner, dim=-1)  # each [B, L, H*D]
+    attended = F.scaled_dot_product_attention(
+        _split_heads(query, heads),
+        _split_heads(key, heads),
+        _split_heads(value, heads),
+        attn_mask=_logit_bias(pair_bias, mask, projected.dtype),
+    )  # [B, H, L, D]
+    torch.mul(
+        attended.transpose(1, 2).flatten(-2), torch.sigmoid(gate + gating_bias.reshape(inner)), out=gated
+    )
 
 
 def add_attention(
@@ -98,6 +119,8 @@ def _logit_bias(
     pair_bias: torch.Tensor | None, mask: torch.Tensor | None, dtype: torch.dtype
 ) -> torch.Tensor | None:
     """Return the sum of pair bias and mask penalty, broadcastable to [b, H, L, L], or None without both."""
+    if pair_bias is not None:
+        pair_bias = pair_bias[..., : pair_bias.shape[-2]]  # without padded keys
     if mask is None:
         return None if pair_bias is None else pair_bias[None]
     penalty = (MASK_PENALTY * (mask - 1.0)).to(dtype)[:, None, None, :]  # [b, 1, 1, L]

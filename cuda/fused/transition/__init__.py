@@ -6,11 +6,12 @@ Algorithm numbers are those of the supplement of Jumper et al., Nature 596, 583 
 import torch
 
 from cuda.fused.dispatch import check_shapes, implementation_module, needs_gradients, resolve_implementation
-from cuda.fused.transition.reference import TransitionWeights
+from cuda.fused.transition.reference import TransitionWeights, join_gate
 
-__all__ = ["TransitionWeights", "add_transition", "transition"]
+__all__ = ["TransitionWeights", "add_transition", "join_gate", "transition"]
 
-WEIGHT_AXES = ("C", "C", "C W", "W", "W C", "C")
+# by whether the layer is gated; V is 2 W
+WEIGHT_AXES = {False: ("C", "C", "C W", "W", "W C", "C"), True: ("C", "C", "C V", "V", "W C", "C")}
 
 
 def transition(
@@ -30,7 +31,7 @@ def transition(
     Raises:
         ValueError: shapes disagree, or the implementation does not support these tensors.
     """
-    check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES)
+    check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES[weights.is_gated])
     if needs_gradients(x, *weights):
         # imported here, because inference does not need it
         from cuda.fused.transition import differentiable
@@ -49,7 +50,7 @@ def add_transition(
 
     Same arguments and errors as `transition`.
     """
-    check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES)
+    check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES[weights.is_gated])
     module = implementation_module("transition", implementation, x.device)
     result: torch.Tensor = module.add_transition(x, weights, budget)
     return result

@@ -20,22 +20,25 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from cuda.fused.hopper_tiles import (
     allocate_barriers,
     allocate_buffers,
+    gated,
     load_tile,
     next_stage,
+    split_halves,
     tile_descriptor,
 )
 from cuda.fused.launch import check_tensors, program_count, tma_readable
 from cuda.fused.rows import EPSILON
 from cuda.fused.transition import triton
-from cuda.fused.transition.reference import TransitionWeights
+from cuda.fused.transition.reference import GATE_BLOCK, TransitionWeights
 
 ROWS = gl.constexpr(64)
-# By channels: hidden channels of a block, stages of the rings of weights, and buffers of rows per warpgroup.
-# With one buffer the normalised rows overwrite the rows, which are then loaded again for the residual.
+# By channels: columns of a block of the widening matrix, stages of the rings of weights, and buffers of rows
+# per warpgroup. With one buffer the normalised rows overwrite the rows, which are then loaded again for the
+# residual.
 LAUNCHES = {
-    64: {"HIDDEN": 128, "STAGES": 2, "BUFFERS": 2},
-    128: {"HIDDEN": 128, "STAGES": 2, "BUFFERS": 2},
-    256: {"HIDDEN": 64, "STAGES": 2, "BUFFERS": 1},
+    64: {"COLUMNS": 128, "STAGES": 2, "BUFFERS": 2},
+    128: {"COLUMNS": 128, "STAGES": 2, "BUFFERS": 2},
+    256: {"COLUMNS": 64, "STAGES": 2, "BUFFERS": 1},
 }
 
 
@@ -46,7 +49,8 @@ def _load_tiles(x, widen, narrow, buffers, full, empty, tiles, WIDTH: gl.constex
     rows_full, widen_full, narrow_full = full
     rows_empty, widen_empty, narrow_empty = empty
     BUFFERS: gl.constexpr = rows.shape[0] // 2
-    HIDDEN: gl.constexpr = widens.shape[2]
+    HIDDEN: gl.constexpr = narrows.shape[1]
+    GATED: gl.constexpr = widens.shape[2] // HIDDEN - 1
     MIDDLE: gl.constexpr = WIDTH // HIDDEN // 2 * HIDDEN
     tile = gl.program_id(0)
     for group in gl.static_range(2):
@@ -60,7 +64,7 @@ def _load_tiles(x, widen, narrow, buffers, full, empty, tiles, WIDTH: gl.constex
         next_tile = tile + gl.num_programs(0)
         for hidden in range(0, WIDTH, HIDDEN):
             mbarrier.wait(widen_empty.index(stage), phase)
-            load_tile(widen, (0, hidden), widen_full.index(stage), widens.index(stage))
+            load_tile(widen, (0, hidden * (1 + GATED)), widen_full.index(stage), widens.index(stage))
             mbarrier.wait(narrow_empty.index(stage), phase)
             load_tile(narrow, (hidden, 0), narrow_full.index(stage), narrows.index(stage))
             stage, phase = next_stage(stage, phase, widens.shape[0])
@@ -109,12 +113,14 @@ def _compute_group(
     widen_bias, narrow_bias = biases
     BUFFERS: gl.constexpr = rows.shape[0] // 2
     CHANNELS: gl.constexpr = widens.shape[1]
-    HIDDEN: gl.constexpr = widens.shape[2]
+    HIDDEN: gl.constexpr = narrows.shape[1]
+    COLUMNS: gl.constexpr = widens.shape[2]
+    GATED: gl.constexpr = COLUMNS // HIDDEN - 1
     dtype: gl.constexpr = rows.dtype
-    WIDE: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HIDDEN, 16])
+    WIDE: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     UPDATE: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CHANNELS, 16])
     OPERAND: gl.constexpr = gl.DotOperandLayout(0, UPDATE, 2)
-    hidden_channels = gl.arange(0, HIDDEN, gl.SliceLayout(0, WIDE))
+    columns = gl.arange(0, COLUMNS, gl.SliceLayout(0, WIDE))
     channels = gl.arange(0, CHANNELS, gl.SliceLayout(0, UPDATE))
     stage = 0
     phase = 0
@@ -138,13 +144,19 @@ def _compute_group(
         fence_async_shared()
         update = gl.zeros([ROWS, CHANNELS], gl.float32, UPDATE)
         for hidden in range(0, WIDTH, HIDDEN):
-            bias = gl.load(widen_bias + hidden + hidden_channels).to(gl.float32)
-            wide = gl.zeros([ROWS, HIDDEN], gl.float32, WIDE) + bias[None, :]
+            bias = gl.load(widen_bias + hidden * (1 + GATED) + columns).to(gl.float32)
+            wide = gl.zeros([ROWS, COLUMNS], gl.float32, WIDE) + bias[None, :]
             mbarrier.wait(widen_full.index(stage), phase)
             wide = warpgroup_mma(operand, widens.index(stage), wide, is_async=True)
             wide = warpgroup_mma_wait(0, deps=[wide])
             mbarrier.arrive(widen_empty.index(stage))
-            activated = gl.convert_layout(gl.maximum(wide, 0.0).to(dtype), OPERAND)
+            if GATED:
+                a, b = split_halves(wide)
+                a *= 0.5
+                wide = gated(a * b, a)
+            else:
+                wide = gl.maximum(wide, 0.0)
+            activated = gl.convert_layout(wide.to(dtype), OPERAND)
             mbarrier.wait(narrow_full.index(stage), phase)
             update = warpgroup_mma(activated, narrows.index(stage), update, is_async=True)
             update, activated = warpgroup_mma_wait(0, deps=[update, activated])
@@ -189,8 +201,9 @@ def transition_kernel(
 ):
     """Write the update of rows [R, C] to the result, which may be x; ADD adds x to it.
 
-    Descriptors: x and result in tiles [ROWS, C], widen [C, WIDTH] in tiles [C, HIDDEN], narrow [WIDTH, C] in
-    tiles [HIDDEN, C]. `tiles` counts pairs of tiles of rows.
+    Descriptors: x and result in tiles [ROWS, C], narrow [WIDTH, C] in tiles [HIDDEN, C], widen [C, WIDTH] in
+    tiles [C, HIDDEN] or, of a gated layer, [C, 2 WIDTH] in tiles [C, 2 HIDDEN]. `tiles` counts pairs of tiles
+    of rows.
     """
     rows = allocate_buffers(x, 2 * BUFFERS)
     normed = allocate_buffers(x, 2) if BUFFERS > 1 else rows
@@ -240,11 +253,11 @@ def supports(x: torch.Tensor, weights: TransitionWeights) -> bool:
 
     If W is less than 4 C, the Triton kernel is faster.
     """
-    channels, width = weights.widen.shape
+    width, channels = weights.narrow.shape
+    is_possible = not weights.is_gated or LAUNCHES.get(channels, {}).get("COLUMNS") == 2 * GATE_BLOCK
     aligned = x.is_contiguous() and x.data_ptr() % 16 == 0
-    return (
-        x.element_size() == 2 and channels in LAUNCHES and width == 4 * channels and aligned and x.numel() > 0
-    )
+    is_wide = channels in LAUNCHES and width == 4 * channels
+    return x.element_size() == 2 and is_wide and is_possible and aligned and x.numel() > 0
 
 
 def write_update(x: torch.Tensor, weights: TransitionWeights, result: torch.Tensor, add: bool) -> None:
@@ -260,15 +273,15 @@ def write_update(x: torch.Tensor, weights: TransitionWeights, result: torch.Tens
         ValueError: x and the weights differ in device or dtype.
     """
     check_tensors("transition", x, *weights[2:])  # those of LayerNorm may be float32
-    channels, width = weights.widen.shape
+    width, channels = weights.narrow.shape
     launch = dict(LAUNCHES[channels])
-    hidden = launch.pop("HIDDEN")
+    columns = launch.pop("COLUMNS")
     tiles = -(-(x.numel() // channels) // (2 * ROWS.value))
     transition_kernel[(program_count(x, tiles, 1),)](
         tile_descriptor(x.view(-1, channels), ROWS.value, channels),
         tile_descriptor(result.view(-1, channels), ROWS.value, channels),
-        tile_descriptor(tma_readable(weights.widen), channels, hidden),
-        tile_descriptor(tma_readable(weights.narrow), hidden, channels),
+        tile_descriptor(tma_readable(weights.widen), channels, columns),
+        tile_descriptor(tma_readable(weights.narrow), columns // (1 + weights.is_gated), channels),
         weights.norm_scale.contiguous(),
         weights.norm_offset.contiguous(),
         weights.widen_bias.contiguous(),

@@ -10,8 +10,20 @@ import triton
 import triton.language as tl
 
 from cuda.fused.launch import check_tensors, choose_launch, matrix_tiles, padded_channels
-from cuda.fused.rows import load_normalised, row_offsets, rows_of
-from cuda.fused.transition.reference import TransitionWeights
+from cuda.fused.rows import load_normalised, row_offsets, rows_of, sigmoid
+from cuda.fused.transition.reference import GATE_BLOCK, TransitionWeights
+
+GATE = tl.constexpr(GATE_BLOCK)
+
+
+@triton.jit
+def _widened(
+    normed, widen, bias, first, COLUMNS: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr
+):
+    """Return some columns [ROWS, HIDDEN] of the widened rows."""
+    column = first + tl.arange(0, HIDDEN)
+    wide = tl.dot(normed, widen.load([0, first]), input_precision=PRECISION)
+    return wide + tl.load(bias + column, mask=column < COLUMNS, other=0.0).to(tl.float32)[None, :]
 
 
 @triton.jit(do_not_specialize=["count", "inner"])
@@ -34,6 +46,7 @@ def _transition(
     result_channel_stride,
     CHANNELS: tl.constexpr,
     WIDTH: tl.constexpr,
+    GATED: tl.constexpr,
     ADD: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -55,10 +68,13 @@ def _transition(
     normed = load_normalised(x, offsets, mask, norm_scale, norm_offset, CHANNELS, BLOCK).to(dtype)
     update = tl.zeros((ROWS, BLOCK), tl.float32)
     for first in range(0, WIDTH, HIDDEN):
-        hidden = first + tl.arange(0, HIDDEN)
-        wide = tl.dot(normed, widen.load([0, first]), input_precision=PRECISION)  # [ROWS, HIDDEN]
-        wide += tl.load(widen_bias + hidden, mask=hidden < WIDTH, other=0.0).to(tl.float32)[None, :]
-        wide = tl.maximum(wide, 0.0)
+        column = first + first // GATE * GATE if GATED else first
+        wide = _widened(normed, widen, widen_bias, column, WIDTH * (1 + GATED), HIDDEN, PRECISION)
+        if GATED:
+            factor = _widened(normed, widen, widen_bias, column + GATE, 2 * WIDTH, HIDDEN, PRECISION)
+            wide = wide * sigmoid(wide) * factor
+        else:
+            wide = tl.maximum(wide, 0.0)
         update = tl.dot(wide.to(dtype), narrow.load([first, 0]), update, input_precision=PRECISION)
     update += tl.load(narrow_bias + columns, mask=channels, other=0.0).to(tl.float32)[None, :]
     if ADD:
@@ -99,7 +115,7 @@ def _write_update(
 ) -> torch.Tensor:
     """Write the update of x to the result, or add it if the result is x; return the result."""
     check_tensors("transition", x, *weights[2:])  # those of LayerNorm may be float32
-    channels, width = weights.widen.shape
+    width, channels = weights.narrow.shape
     options = choose_launch("transition", x, channels)
     rows = rows_of(x)
     block = padded_channels(channels)
@@ -118,6 +134,7 @@ def _write_update(
             *result_strides,
             CHANNELS=channels,
             WIDTH=width,
+            GATED=weights.is_gated,
             ADD=add,
             BLOCK=block,
             **options,

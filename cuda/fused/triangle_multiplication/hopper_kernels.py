@@ -25,10 +25,12 @@ from cuda.fused.hopper_tiles import (
     allocate_barriers,
     allocate_buffers,
     centre_rows,
+    gated,
     load_positions,
     load_tile,
     load_weights,
     scale_and_shift,
+    split_halves,
 )
 from cuda.fused.rows import EPSILON
 
@@ -38,34 +40,6 @@ POSITIONS = gl.constexpr(64)
 CHUNK = gl.constexpr(64)
 # per thread; three groups of 128 threads share 65,536
 REGISTERS = gl.constexpr(168)
-
-
-@gluon.jit
-def gated(values, gates):
-    """Return values · (1 + tanh(gates)), which is 2 · values · sigmoid(2 · gates), of float32.
-
-    This needs one special function, where the sigmoid needs an exponential and a reciprocal. PTX guarantees
-    11 bits of the tangent, but of nearly closed gates this leaves fewer bits of 1 + tanh; a test checks that
-    they suffice.
-    """
-    return gl.inline_asm_elementwise(
-        """{
-            .reg .f32 t;
-            tanh.approx.f32 t, $2;
-            fma.rn.f32 $0, t, $1, $1;
-        }""",
-        "=f,f,f",
-        [values, gates],
-        dtype=gl.float32,
-        is_pure=True,
-        pack=1,
-    )
-
-
-@gluon.jit
-def split_halves(both):
-    """Return the left and the right half of [R, 2 * CHUNK]; each thread already holds its parts of both."""
-    return both.reshape([both.shape[0], 2, CHUNK]).permute([0, 2, 1]).split()
 
 
 @gluon.jit

@@ -42,7 +42,7 @@ from msa.base.digests import file_sha256
 _MODELS_PER_WORKER = 2
 # files made from the models, which no longer match once models are replaced
 _DERIVED_FILES: tuple[FileKind, ...] = (
-    "finished_mark", "archive", "report", "coverage", "plddt", "pae", "thumbnail",
+    "finished_mark", "archive", "report", "coverage", "plddt", "pae", "thumbnail", "comparison",
 )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def _result_warnings(ranked: list[ModelResult], facts: dict[str, Any]) -> list[s
 def unpublish(files: TargetFiles) -> None:
     """Move done.json into the work folder; call this before replacing files.
 
-    NAME.done.txt, NAME.result.zip, the page and the plots are removed.
+    NAME.done.txt, NAME.result.zip, the page, the plots and the comparison are removed.
     """
     if (done := files.path("done")).is_file():
         files.work_folder.mkdir(parents=True, exist_ok=True)

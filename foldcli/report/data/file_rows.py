@@ -15,6 +15,7 @@ _FILE_CONTENTS: dict[FileKind, str] = {
     "coverage": "plot of the alignment",
     "plddt": "plot of pLDDT",
     "pae": "plot of the predicted aligned error",
+    "comparison": "comparison with the reference",
     "aligned_error": "predicted aligned error of the best model",
     "done": "settings, versions, times and checksums",
     "archive": "all files in one archive",

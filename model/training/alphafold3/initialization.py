@@ -1,17 +1,22 @@
-"""Initial parameters of an all-atom network that is trained from the beginning.
+"""Initial parameters of an all-atom network: drawn, or those of a trained network.
 
-Layers whose output is added to a representation start at zero, so that a deep network starts as a shallow
-one; so do gates. Names are those of OpenFold3's parameter files, and the draws follow its code.
+In a drawn network, layers whose output is added to a representation start at zero, so that a deep network
+starts as a shallow one; so do gates. Names are those of OpenFold3's parameter files, and the draws follow its
+code.
 """
 
 import math
 import re
 import zlib
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from model.alphafold3.network import AlphaFold3
-from model.checkpoints.openfold3 import source_of
+from model.checkpoints.openfold3 import read_checkpoint, source_of
+from model.dataclass_mapping import flat_values
+from model.errors import ConfigError
 
 # standard deviation of a normal distribution truncated at two standard deviations
 _TRUNCATED_DEVIATION = 0.87962566103423978
@@ -46,6 +51,25 @@ def initialize(network: AlphaFold3, seed: int) -> None:
         )
         drawn = _draw(source.name, source.shape, generator)
         tensor.copy_(drawn.T.reshape(tensor.shape) if source.transposed else drawn)
+
+
+def copy_trained(network: AlphaFold3, file: Path) -> None:
+    """Replace all tensors of a network by those of a trained one, the embedding of the noise included.
+
+    Args:
+        network: a network on the CPU, float32.
+        file: parameters of the same architecture; see `model.checkpoints.openfold3.read_checkpoint`.
+
+    Raises:
+        ConfigError: the trained network has another architecture; names the settings that differ.
+        ParametersMissing, ParametersError: the file cannot be used.
+    """
+    config, tensors = read_checkpoint(file)
+    ours, theirs = (flat_values(replace(each, name="")) for each in (network.config, config))
+    different = ", ".join(f"{key} is {theirs[key]}" for key in ours if ours[key] != theirs[key])
+    if different:
+        raise ConfigError(f"initial_network: {file} has another shape than `network`: {different}")
+    network.load_state_dict(tensors)
 
 
 def _draw(name: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:

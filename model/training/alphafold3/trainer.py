@@ -6,7 +6,7 @@ bit for bit on the same kind of device.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -110,7 +110,7 @@ class AllAtomTrainer:
         settings: settings of the run.
 
     Raises:
-        ConfigError: no parameter has a name that a beginning in `frozen` fits.
+        ConfigError: a beginning in `frozen` fits no parameter, or no parameter is left to train.
 
     Attributes:
         progress: the progress of the run.
@@ -125,10 +125,13 @@ class AllAtomTrainer:
         names = [name for name, _ in network.named_parameters()]
         for prefix in settings.frozen:
             if not any(name.startswith(prefix) for name in names):
-                raise ConfigError(f"frozen: no parameter begins with {prefix!r}")
+                parts = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
+                raise ConfigError(f"frozen: no parameter begins with {prefix!r}; the network has {parts}")
         network.requires_grad_(False)
         for name, parameter in trained_parameters(network).items():
             parameter.requires_grad_(not name.startswith(settings.frozen))
+        if not any(parameter.requires_grad for parameter in network.parameters()):
+            raise ConfigError("frozen: no parameter is left to train")
         self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
         self.progress = Progress()
         self._skipped = 0
@@ -160,7 +163,7 @@ class AllAtomTrainer:
             count = step + 1 - self.progress.moments_from
             adam_step(self.flat, self.moments, rate, count, settings.beta1, settings.beta2, settings.epsilon)
             self.flat.update_average(settings.ema_decay, step + 1)
-        self.progress = Progress(step + 1, self.progress.samples + settings.batch)
+        self.progress = replace(self.progress, step=step + 1, samples=self.progress.samples + settings.batch)
         return AllAtomReport(step + 1, sums, norms, rate, skipped)
 
     def _backward(self, number: int) -> dict[str, float]:

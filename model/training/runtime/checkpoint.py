@@ -9,15 +9,16 @@ the average in 8 bits per element, with one scale per 64 elements. It lacks Adam
 they start from zero, and the learning rate rises again over some steps.
 """
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from model.alphafold2.modules.config import ModelConfig
@@ -25,7 +26,7 @@ from model.alphafold2.network import AlphaFold
 from model.alphafold3.config import AlphaFold3Config
 from model.checkpoints.alphafold2 import parameter_arrays
 from model.dataclass_mapping import from_mapping
-from model.errors import DataError
+from model.errors import ConfigError, DataError
 from model.replaced_files import replaced_file
 from model.training.runtime.parameters import MOMENTS, FlatParameters
 
@@ -35,6 +36,8 @@ PORTABLE_FOLDER = "carried"
 MANIFEST = "manifest.json"
 MAX_PART_BYTES = 15 * 2**20
 SCALE_BLOCK = 64
+# beginning of the names of tensors that are not trained
+_BUFFER = "buffer."
 
 
 Architecture = ModelConfig | AlphaFold3Config
@@ -67,6 +70,7 @@ def save_full(
     """Write a full checkpoint to the run's folder, atomically replacing the previous one."""
     tensors = {"values": flat.values, "average": flat.average, **{name: moments[name] for name in MOMENTS}}
     packed = {name: flat.pack(tensor).cpu() for name, tensor in tensors.items()}
+    packed |= {_BUFFER + name: tensor.cpu() for name, tensor in flat.buffers.items()}
     metadata = {"config": json.dumps(asdict(config)), "progress": json.dumps(asdict(progress))}
     with replaced_file(run / FULL_NAME) as path:
         save_file(packed, path, metadata)
@@ -75,20 +79,32 @@ def save_full(
 def load_full(
     run: Path, flat: FlatParameters, moments: Mapping[str, torch.Tensor], config: Architecture
 ) -> Progress:
-    """Read a full checkpoint into the buffers.
+    """Read a full checkpoint into the buffers; without `moments`, all but those.
 
     Raises:
-        DataError: it belongs to another network.
+        DataError: it is damaged, or belongs to another network.
     """
-    path = run / FULL_NAME
-    with safe_open(path, "pt") as stream:
+    with _open_full(run) as stream:
         metadata = stream.metadata()
-        _check_config(path, metadata["config"], config)
+        _check_config(run / FULL_NAME, metadata["config"], config)
         flat.unpack(stream.get_tensor("values"), flat.values)
         flat.unpack(stream.get_tensor("average"), flat.average)
-        for name in MOMENTS:
-            flat.unpack(stream.get_tensor(name), moments[name])
+        for name, moment in moments.items():
+            flat.unpack(stream.get_tensor(name), moment)
+        for name, buffer in flat.buffers.items():
+            buffer.copy_(stream.get_tensor(_BUFFER + name))
     return from_mapping(Progress, json.loads(metadata["progress"]))
+
+
+@contextlib.contextmanager
+def _open_full(run: Path) -> Iterator[Any]:
+    """Open the full checkpoint of a run; raises DataError if it is damaged."""
+    path = run / FULL_NAME
+    try:
+        with safe_open(path, "pt") as stream:
+            yield stream
+    except SafetensorError as error:
+        raise DataError(f"{path}: damaged checkpoint ({error})") from error
 
 
 def save_portable_checkpoint(
@@ -128,9 +144,13 @@ def load_portable_checkpoint(folder: Path, flat: FlatParameters, config: ModelCo
 
 
 def stored_progress(run: Path) -> Progress:
-    """Return the progress of a full checkpoint, else that of a portable one, else the start of a run."""
+    """Return the progress of a full checkpoint, else that of a portable one, else the start of a run.
+
+    Raises:
+        DataError: the full checkpoint is damaged.
+    """
     if (run / FULL_NAME).exists():
-        with safe_open(run / FULL_NAME, "pt") as stream:
+        with _open_full(run) as stream:
             return from_mapping(Progress, json.loads(stream.metadata()["progress"]))
     manifest = run / PORTABLE_FOLDER / MANIFEST
     if manifest.exists():
@@ -148,7 +168,11 @@ def averaged_arrays(folder: Path) -> dict[str, np.ndarray]:
 
 
 def _check_config(path: Path, stored: str, config: Architecture) -> None:
-    if from_mapping(type(config), json.loads(stored)) != config:
+    try:
+        is_same = from_mapping(type(config), json.loads(stored)) == config
+    except ConfigError:  # of another family
+        is_same = False
+    if not is_same:
         raise DataError(f"{path}: holds a network of another shape than the configuration")
 
 

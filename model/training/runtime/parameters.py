@@ -24,6 +24,7 @@ class FlatParameters:
         values: [size] float32, the parameters; does not require a gradient itself.
         gradients: [size] float32.
         average: [size] float32, the moving average of the values.
+        buffers: the network's tensors that are not trained, by name.
     """
 
     def __init__(self, network: nn.Module, device: torch.device) -> None:
@@ -41,6 +42,7 @@ class FlatParameters:
             view.grad = self.gradients[elements].view(shape)
             setattr(network.get_submodule(module_name), attribute, view)
         self.average = self.values.clone()
+        self.buffers = dict(network.named_buffers())
         self.num_parameters = sum(shape.numel() for _, shape in self.slices.values())
 
     @contextlib.contextmanager

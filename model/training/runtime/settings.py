@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 import yaml
 
@@ -12,12 +13,19 @@ from model.dataclass_mapping import from_mapping
 from model.errors import ConfigError
 from model.training.data.sampling import TrainingSampleSettings
 
+Settings = TypeVar("Settings")
 # PyYAML reads nested brackets in quadratic time
 _MAX_BRACKETS = 1000
 KERNELS = ("auto", "fused", "reference")
 CLIPPED = ("batch", "micro_batch")
 # steps over which the learning rate rises again after Adam's moments were reset
 RESTART_WARMUP = 100
+
+
+def check_seed(seed: int) -> None:
+    """Raise ConfigError for a seed of which generators could not make their own."""
+    if not 0 <= seed < 2**32:
+        raise ConfigError("seed: a number from 0 to 4,294,967,295 is needed")
 
 
 def available_workers() -> int:
@@ -155,6 +163,7 @@ class TrainingSettings:
     licence: str = "unspecified licence"
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
         if not self.phases:
             raise ConfigError("phases: at least one is needed")
         for number, phase in enumerate(self.phases):
@@ -212,17 +221,34 @@ def read_settings(path: Path) -> TrainingSettings:
     Raises:
         ConfigError: it is not YAML, or has an unknown key or a value of the wrong type.
     """
+    return settings_of(TrainingSettings, read_content(path), path)
+
+
+def settings_of(settings_type: type[Settings], content: Any, path: Path) -> Settings:
+    """Return the settings in the content of a YAML file.
+
+    Raises:
+        ConfigError: an unknown key or a value of the wrong type.
+    """
+    try:
+        return from_mapping(settings_type, content)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def read_content(path: Path) -> Any:
+    """Return the content of a YAML file, which is a mapping in a configuration.
+
+    Raises:
+        ConfigError: it is not YAML.
+    """
     try:
         text = path.read_text()
         if text.count("[") + text.count("{") > _MAX_BRACKETS:
             raise ValueError("too many brackets")
-        content = yaml.safe_load(text)
+        return yaml.safe_load(text) or {}
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deeply") from error
     # invalid UTF-8, and numbers, dates or characters that do not exist, raise ValueError or OverflowError
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split()):.300})") from error
-    try:
-        return from_mapping(TrainingSettings, content or {})
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error

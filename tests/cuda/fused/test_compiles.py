@@ -51,6 +51,9 @@ from cuda.fused.outer_product_mean import triton as outer_product_mean  # noqa: 
 from cuda.fused.outer_product_mean import triton_training as outer_product_training  # noqa: E402
 from cuda.fused.pair_bias import hopper as hopper_pair_bias  # noqa: E402
 from cuda.fused.pair_bias import triton as pair_bias  # noqa: E402
+from cuda.fused.residual_norm import GatedUpdate  # noqa: E402
+from cuda.fused.residual_norm import triton as residual_norm  # noqa: E402
+from cuda.fused.swiglu import triton as swiglu  # noqa: E402
 from cuda.fused.transition import TransitionWeights  # noqa: E402
 from cuda.fused.transition import hopper as hopper_transition  # noqa: E402
 from cuda.fused.transition import hopper_backward as hopper_transition_backward  # noqa: E402
@@ -60,10 +63,17 @@ from cuda.fused.triangle_multiplication import TriangleMultiplicationWeights  # 
 from cuda.fused.triangle_multiplication import hopper as hopper_triangle_multiplication  # noqa: E402
 from cuda.fused.triangle_multiplication import triton as triangle_multiplication  # noqa: E402
 from cuda.fused.triangle_multiplication import triton_training as triangle_training  # noqa: E402
+from cuda.fused.window_attention import triton as window_attention  # noqa: E402
 
 CUOBJDUMP = Path(nvidia.__file__).parent / "bin" / "cuobjdump"
 SHARED_BYTES = 227 * 1024
-TYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.int32: "i32"}
+TYPES = {
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float32: "fp32",
+    torch.int32: "i32",
+    torch.int64: "i64",
+}
 pytestmark = [
     pytest.mark.compile,
     pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter does not compile"),
@@ -172,14 +182,48 @@ def test_layer_norm(channels: int, compiled: Callable[..., CompiledKernel]) -> N
     check(kernel, 1)
 
 
+@pytest.mark.parametrize("channels, width", [(128, 256), (768, 1536)])
+def test_conditioned_transition(channels: int, width: int, compiled: Callable[..., CompiledKernel]) -> None:
+    norm, product = compiled(residual_norm, "_residual_norm"), compiled(swiglu, "_swiglu")
+    x, conditions = torch.empty(5, 64, channels), torch.empty(64, 4 * channels)
+    scale, shift, gate, _ = conditions.split(channels, dim=1)
+    update = GatedUpdate(x, gate, torch.ones(64))
+    for each in (None, update, update._replace(mask=None)):
+        residual_norm.residual_norm(x, scale, shift, each, torch.float16)
+    residual_norm.add_gated(x, update)
+    swiglu.swiglu(torch.empty(5, 64, 2 * width, dtype=torch.float16), 2**-6)
+    check(norm, 4)
+    check(product, 1)
+
+
+def test_window_attention(compiled: Callable[..., CompiledKernel]) -> None:
+    kernel = compiled(window_attention, "_window_attention")
+    query = torch.empty(5, 100, 256, dtype=torch.float16)
+    starts = torch.zeros(4, dtype=torch.int64)
+    window_attention.window_attention(query, query, torch.empty(4, 4, 32, 128), starts)
+    check(kernel, 1)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("channels, factor", [(64, 2), (64, 4), (128, 4), (256, 4)])
+@pytest.mark.parametrize(
+    "channels, factor, is_gated",
+    [
+        (64, 2, False),
+        (64, 2, True),
+        (64, 4, False),
+        (64, 4, True),
+        (128, 4, False),
+        (128, 4, True),
+        (256, 4, False),
+    ],
+)
 def test_transition(
-    channels: int, factor: int, dtype: torch.dtype, compiled: Callable[..., CompiledKernel]
+    channels: int, factor: int, is_gated: bool, dtype: torch.dtype, compiled: Callable[..., CompiledKernel]
 ) -> None:
     kernel = compiled(transition, "_transition")
     c, w = channels, factor * channels
-    shapes = [(c,), (c,), (c, w), (w,), (w, c), (c,)]
+    v = w * (1 + is_gated)
+    shapes = [(c,), (c,), (c, v), (v,), (w, c), (c,)]
     weights = TransitionWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
     x = torch.empty(64, 64, channels, dtype=dtype)
     transition.transition(x, weights)
@@ -237,16 +281,20 @@ def test_outer_product_mean_backward(
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("channels", [64, 128, 256])
+@pytest.mark.parametrize(
+    "channels, is_gated", [(64, False), (64, True), (128, False), (128, True), (256, False)]
+)
 def test_transition_on_hopper(
     channels: int,
+    is_gated: bool,
     dtype: torch.dtype,
     compiled: Callable[..., CompiledKernel],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kernel = compiled(hopper_transition, "transition_kernel")
     c, w = channels, 4 * channels
-    shapes = [(c,), (c,), (c, w), (w,), (w, c), (c,)]
+    v = w * (1 + is_gated)
+    shapes = [(c,), (c,), (c, v), (v,), (w, c), (c,)]
     weights = TransitionWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
     x = torch.empty(48, 48, channels, dtype=dtype)
     hopper_transition.transition(x, weights)
@@ -276,6 +324,14 @@ def test_attention(
     attention.add_attention(x, weights, mask, bias, budget=2**40)
     for kernel in kernels:
         check(kernel, 2, max_stack=24 if masked else 0)
+
+
+def test_attention_of_tokens(compiled: Callable[..., CompiledKernel]) -> None:
+    kernel = compiled(attention, "attend_blocks")
+    projected, gated = (torch.empty(5, 80, n * 16 * 64, dtype=torch.float16) for n in (4, 1))
+    gating_bias = torch.zeros(16, 64, dtype=torch.float16)
+    attention.attend(projected, gating_bias, None, torch.empty(16, 80, 96, dtype=torch.float16), gated)
+    check(kernel, 1, max_stack=48)
 
 
 def test_attention_on_hopper(

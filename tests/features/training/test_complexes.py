@@ -1,5 +1,6 @@
 """Tests of folders of complexes and of the samples drawn from them."""
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 
 from features.alphafold3.inputs import Settings
 from features.chemistry.residue_classes import MoleculeKind
-from features.training.complexes import ComplexSet, write_complexes
+from features.training.complexes import ComplexSet, write_complex, write_index
 from features.training.crops import CropWeights
+from features.training.experiment import read_complex
 from features.training.weights import ChainContacts, Place, sample_probabilities
 from msa.base.errors import InputError
 
@@ -19,12 +21,16 @@ ENTRIES = Path(__file__).parents[1] / "templates" / "data"
 SETTINGS = Settings(templates=1)
 
 
+def write_complexes(paths: list[Path], folder: Path) -> None:
+    write_index(folder, [write_complex(read_complex(path), path.name, folder, SETTINGS) for path in paths])
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of three complexes."""
     result = tmp_path_factory.mktemp("complexes")
     paths = [ENTRIES / f"{name}.cif.gz" for name in ("1lcd", "4cup", "1as5")]
-    assert write_complexes(paths, result, SETTINGS) == {}
+    write_complexes(paths, result)
     return result
 
 
@@ -91,25 +97,27 @@ def test_clusters_of_chains() -> None:
     assert len({place.cluster for place in contacts.places(3, {})}) == 7
 
 
-def test_broken_and_late_files_are_named_and_left_out(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.cif"
-    broken.write_text("hello")
-    paths = [broken, ENTRIES / "1a7g.cif.gz", ENTRIES / "2xhe.cif.gz"]  # of 1999 and 2011
-    left_out = write_complexes(paths, tmp_path / "out", SETTINGS, latest="2005-01-01")
-    assert left_out[str(broken)] == "neither an mmCIF nor a PDB file"
-    assert left_out[str(paths[2])] == "released 2011-06-29"
-    assert ComplexSet(tmp_path / "out").names == ["1a7g.cif.gz"]
-    with pytest.raises(InputError, match="no structure that can be used"):
-        write_complexes([broken], tmp_path / "none", SETTINGS)
+def test_a_folder_in_parts_gives_the_same_samples(folder: Path, tmp_path: Path) -> None:
+    for number, names in enumerate((("4cup", "1lcd"), ("1as5",)), 1):
+        entries = [
+            write_complex(read_complex(ENTRIES / f"{name}.cif.gz"), f"{name}.cif.gz", tmp_path, SETTINGS)
+            for name in names
+        ]
+        write_index(tmp_path, entries, part=f".{number}-of-2")
+    whole, parts = ComplexSet(folder), ComplexSet(tmp_path)
+    assert (parts.names, parts.places) == (whole.names, whole.places)
+    (tmp_path / "complexes.2-of-2.json").unlink()
+    with pytest.raises(InputError, match=r"complexes\.2-of-2\.json is missing"):
+        ComplexSet(tmp_path)
 
 
 def test_an_interrupted_folder_goes_on(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
-    files = {path: path.stat().st_mtime_ns for path in copy.rglob("*.*") if path.name != "complexes.json"}
+    files = {path: path.stat().st_mtime_ns for path in copy.rglob("*.*") if path.parent != copy}
     next(iter(sorted(copy.rglob("*.npz")))).unlink()
     paths = [ENTRIES / f"{name}.cif.gz" for name in ("1lcd", "4cup", "1as5")]
-    write_complexes(paths, copy, SETTINGS)
+    write_complexes(paths, copy)
     assert {
         path: path.stat().st_mtime_ns for path in files if path.stat().st_mtime_ns != files[path]
     }.keys() <= {path for path in files if path.suffix == ".npz"}
@@ -123,7 +131,7 @@ def test_structures_of_the_same_molecules_keep_their_coordinates(tmp_path: Path)
     structure = gemmi.read_structure(str(first))
     structure[0].transform_pos_and_adp(gemmi.Transform(gemmi.Mat33(), gemmi.Vec3(5, 0, 0)))
     structure.make_mmcif_document().write_file(str(second))
-    write_complexes([first, second], tmp_path / "out", SETTINGS)
+    write_complexes([first, second], tmp_path / "out")
     complexes = ComplexSet(tmp_path / "out")
     assert len(list((tmp_path / "out" / "samples").rglob("*.safetensors"))) == 1
     moved = complexes[1].positions[complexes[1].resolved] - complexes[0].positions[complexes[0].resolved]
@@ -133,6 +141,19 @@ def test_structures_of_the_same_molecules_keep_their_coordinates(tmp_path: Path)
 def test_other_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no complexes for training"):
         ComplexSet(tmp_path)
-    (tmp_path / "complexes.json").write_text("{}")
+    content = {"complexes": [], "clusters": {}, "version": 1}
+    (tmp_path / "complexes.json").write_text(json.dumps(content))
     with pytest.raises(InputError, match="another version"):
         ComplexSet(tmp_path)
+    (tmp_path / "complexes.json").write_text("[]")
+    with pytest.raises(InputError, match="no complexes for training: expected object, got array"):
+        ComplexSet(tmp_path)
+
+
+def test_damaged_coordinates_are_named(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    for path in copy.rglob("*.npz"):
+        path.write_bytes(path.read_bytes()[:99])
+    with pytest.raises(InputError, match=r"\.npz: damaged"):
+        ComplexSet(copy).draw(0, 0, 8, CropWeights())

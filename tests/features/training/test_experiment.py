@@ -41,6 +41,16 @@ def test_proteins_ligands_and_ions_become_entities() -> None:
     assert sulfates.sum() == 10
 
 
+def test_coordinates_that_are_no_numbers_are_counted(tmp_path: Path) -> None:
+    path = changed(tmp_path, "1as5", "")
+    first = next(line for line in path.read_text().splitlines() if line.startswith("ATOM"))
+    x = first.split()[10]
+    path.write_text(path.read_text().replace(first, first.replace(f" {x} ", " abc ", 1), 1))
+    broken, whole = read_complex(path), entry("1as5")
+    assert broken.remarks == (*whole.remarks, "atoms without coordinates: 1")
+    assert broken.resolved.sum() == whole.resolved.sum() - 1
+
+
 def test_coordinates_are_those_of_the_file() -> None:
     trypsin = entry("1gbt")
     structure = gemmi.read_structure(str(ENTRIES / "1gbt.cif.gz"))

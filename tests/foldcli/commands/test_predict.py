@@ -291,3 +291,23 @@ def test_signal_to_all_processes_of_a_run_is_reported_in_one_line(
     assert process.returncode == 143, errors
     assert reported == ["foldcli: error: terminated; run the same command again to continue"]
     assert not list(out.glob("failures*"))
+
+
+@pytest.mark.slow
+def test_models_are_compared_with_references(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "t.a3m").write_text(A3M)
+    (tmp_path / "references").mkdir()
+    arguments = ["predict", tmp_path / "t.a3m", *QUICK, "-o", tmp_path / "out", "--no-plots"]
+    assert foldcli(*arguments, env=environment).returncode == 0
+    (model,) = (tmp_path / "out/t").glob("*.pdb")
+    (tmp_path / "references/t.pdb").write_bytes(model.read_bytes())
+    arguments += ["--reference", tmp_path / "references"]
+    # a finished target is compared, and not predicted again
+    result = foldcli(*arguments, env=environment)
+    assert result.returncode == 0, result.stderr
+    (row,) = json.loads((tmp_path / "out/t/t_comparison.json").read_text())
+    assert row["lddt"] == 1 and row["chains"] == {"A": "A"}
+    assert len((tmp_path / "out/comparison.tsv").read_text().splitlines()) == 2
+    (tmp_path / "references/t.pdb").write_text("nothing\n")
+    result = foldcli(*arguments, "--overwrite", env=environment)
+    assert result.returncode == 5 and "t.pdb: neither an mmCIF nor a PDB file" in result.stderr

@@ -71,3 +71,23 @@ def test_missing_input_and_conflicting_options(tmp_path: Path) -> None:
     assert report(tmp_path / "absent").returncode == 2
     conflicting = report(tmp_path, "--no-report", "--no-plots")
     assert conflicting.returncode == 2 and "leave nothing to write" in conflicting.stderr
+
+
+def test_models_are_compared_with_references(tmp_path: Path) -> None:
+    out, references = tmp_path / "out", tmp_path / "references"
+    references.mkdir()
+    for name in ("a", "b"):
+        write_result(out / name, name)
+    (model,) = (out / "a").glob("a_unrelaxed_rank_001_*.pdb")
+    (references / "a.pdb").write_bytes(model.read_bytes())
+    result = report(out, "--reference", references, "--no-plots")
+    assert result.returncode == 0, result.stderr
+    assert "b: not compared: no structure of this name" in result.stderr
+    header, *rows = (line.split("\t") for line in (out / "comparison.tsv").read_text().splitlines())
+    assert [row[:2] for row in rows] == [["a", "1"], ["a", "2"]] and rows[0][header.index("lddt")] == "1"
+    for name, shown in (("a", True), ("b", False)):
+        assert ("Comparison with the reference" in (out / name / f"{name}.html").read_text()) == shown
+    (references / "b.cif").write_text("nothing\n")
+    result = report(out, "--reference", references, "--no-plots")
+    assert result.returncode == 5 and "b.cif: neither an mmCIF nor a PDB file" in result.stderr
+    assert len((out / "comparison.tsv").read_text().splitlines()) == 3

@@ -128,3 +128,15 @@ def test_a_page_alone_has_a_simple_drawing(
         ".getImageData(0, 0, c.width, c.height).data; return d.filter((v, i) => i % 4 === 3 && v).length }"
     )
     assert painted > 1000
+
+
+def test_ligands_are_compared_with_a_reference(tmp_path: Path) -> None:
+    target = write_molecules(tmp_path / "run/complex")
+    references = tmp_path / "references"
+    references.mkdir()
+    shutil.copy(target.model_path("cif", 2, TAG.format(2)), references / "complex.cif")
+    make_report(target, {}, ReportSettings(plots=False, references=references))
+    rows = json.loads(target.path("comparison").read_text())
+    assert rows[0]["ligand_rmsd"] > 0.01 and rows[1]["ligand_rmsd"] < 0.002
+    assert rows[1]["lddt_pli"] == 1 and rows[1]["chains"] == {"A": "A", "D": "D"}
+    assert "ligand RMSD, Å" in target.path("report").read_text()

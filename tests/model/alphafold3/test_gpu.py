@@ -1,5 +1,7 @@
 """Tests of the all-atom network on a GPU."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -59,3 +61,41 @@ def test_steps_of_a_graph_equal_normal_ones() -> None:
         )
     graphed = gpu.sample(inputs, trunk, draws, steps=6, samples=2)
     assert torch.equal(graphed, expected)
+
+
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    """Allow TF32, as predictions with a bfloat16 trunk do."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+@pytest.mark.parametrize("sigma", [0.05, 1.0, 16.0, 300.0, 2560.0])
+def test_half_precision_is_as_close_to_single_precision_as_tf32(sigma: float, tf32: None) -> None:
+    single, inputs = on_gpu("openbind", torch.float32, "reference")
+    half, _ = on_gpu("openbind", torch.float32, "fused")
+    half.diffusion_module.use_half_precision()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    trunk = single.trunk(inputs, SeededDraws(0), cycles=1)
+    noise = SeededDraws(0).initial(5, len(inputs.atom_mask)).cuda()
+
+    def denoised(network: AlphaFold3, precise: bool) -> torch.Tensor:
+        torch.backends.cuda.matmul.allow_tf32 = not precise
+        module = network.diffusion_module
+        with torch.inference_mode():
+            conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
+            return module(inputs, conditions, sigma * noise, torch.tensor(sigma, device="cuda"))
+
+    exact = denoised(single, True)
+    allowed = (denoised(single, False) - exact).square().mean()
+    assert (denoised(half, False) - exact).square().mean() <= 1.5**2 * allowed
+
+
+def test_graphs_of_the_pairformer_change_nothing() -> None:
+    gpu, inputs = on_gpu("p2", torch.bfloat16, "fused")
+    first, second = (gpu.trunk(inputs, SeededDraws(0), cycles=4) for _ in range(2))
+    gpu.pairformer_stack.graphed.enabled = False
+    normal = gpu.trunk(inputs, SeededDraws(0), cycles=4)
+    for trunk in (first, second):
+        assert trunk.pair.equal(normal.pair) and trunk.single.equal(normal.single)

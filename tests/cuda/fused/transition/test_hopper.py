@@ -13,25 +13,34 @@ from tests.cuda.fused.gluon_simulator import SimulatedKernel
 Compare = Callable[..., None]
 
 
+def gated(values: torch.Tensor, gates: torch.Tensor) -> torch.Tensor:
+    """Replace the kernel's function of the same name, which consists of GPU instructions."""
+    return values * (1 + torch.tanh(gates))
+
+
 @pytest.mark.parametrize(
-    ("rows", "channels", "add"),
+    ("rows", "channels", "is_gated", "add"),
     [
-        (1, 64, False),
-        (300, 64, True),
-        (129, 128, True),
-        (700, 128, False),
-        (65, 256, False),
-        (500, 256, True),
+        (1, 64, False, False),
+        (300, 64, True, True),
+        (129, 128, False, True),
+        (129, 128, True, True),
+        (700, 128, False, False),
+        (65, 256, False, False),
+        (500, 256, False, True),
     ],
 )
 def test_matches_float64(
-    rows: int, channels: int, add: bool, compare: Compare, monkeypatch: pytest.MonkeyPatch
+    rows: int, channels: int, is_gated: bool, add: bool, compare: Compare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hopper, "check_tensors", lambda *_: None)
-    monkeypatch.setattr(hopper, "transition_kernel", SimulatedKernel(hopper, "transition_kernel"))
+    monkeypatch.setattr(
+        hopper, "transition_kernel", SimulatedKernel(hopper, "transition_kernel", gated=gated)
+    )
     generator = torch.Generator().manual_seed(rows)
     width = 4 * channels
-    shapes = [(channels,), (channels,), (channels, width), (width,), (width, channels), (channels,)]
+    columns = width * (1 + is_gated)
+    shapes = [(channels,), (channels,), (channels, columns), (columns,), (width, channels), (channels,)]
     weights = TransitionWeights(
         *(
             (

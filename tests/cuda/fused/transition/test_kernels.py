@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cuda.fused.dispatch import implementation_module
-from cuda.fused.transition import TransitionWeights, reference
+from cuda.fused.transition import TransitionWeights, join_gate, reference
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
 
 Draw = Callable[..., torch.Tensor]
@@ -14,12 +14,13 @@ Compare = Callable[..., None]
 kernels = implementation_module("transition", IMPLEMENTATION, DEVICE)
 
 
-def random_weights(draw: Draw, channels: int, width: int) -> TransitionWeights:
+def random_weights(draw: Draw, channels: int, width: int, is_gated: bool = False) -> TransitionWeights:
+    columns = width * (1 + is_gated)
     return TransitionWeights(
         norm_scale=draw(channels, seed=1),
         norm_offset=draw(channels, seed=2),
-        widen=draw(channels, width, seed=3, scale=channels**-0.5),
-        widen_bias=draw(width, seed=4),
+        widen=draw(channels, columns, seed=3, scale=channels**-0.5),
+        widen_bias=draw(columns, seed=4),
         narrow=draw(width, channels, seed=5, scale=width**-0.5),
         narrow_bias=draw(channels, seed=6),
     )
@@ -29,8 +30,8 @@ def random_weights(draw: Draw, channels: int, width: int) -> TransitionWeights:
 def check(draw: Draw, compare: Compare) -> Callable[..., None]:
     """Return a function that compares the update of rows x, widened to `width`, with float64."""
 
-    def checked(x: torch.Tensor, width: int) -> None:
-        weights = random_weights(draw, x.shape[-1], width)
+    def checked(x: torch.Tensor, width: int, is_gated: bool = False) -> None:
+        weights = random_weights(draw, x.shape[-1], width, is_gated)
         exact = reference.transition(x.double(), TransitionWeights(*(w.double() for w in weights)))
         result = kernels.transition(x, weights)
         assert result.is_contiguous()
@@ -48,6 +49,24 @@ def test_matches_float64_for_channels(
     channels: int, width: int, check: Callable[..., None], draw: Draw
 ) -> None:
     check(draw(3, 11, channels, tailed=True), width)
+
+
+@pytest.mark.parametrize("channels, width", [(24, 64), (64, 128), (128, 512)])
+def test_gated_layer_matches_float64(
+    channels: int, width: int, check: Callable[..., None], draw: Draw
+) -> None:
+    check(draw(3, 11, channels, tailed=True), width, is_gated=True)
+
+
+def test_gate_is_the_first_matrix(draw: Draw) -> None:
+    x, weights = draw(5, 32), random_weights(draw, 32, 128, is_gated=True)
+    a, b = draw(32, 128, seed=7), draw(32, 128, seed=8)
+    weights = weights._replace(widen=join_gate(a, b), widen_bias=0 * weights.widen_bias)
+    normed = torch.nn.functional.layer_norm(x.double(), (32,), *(w.double() for w in weights[:2]))
+    hidden = torch.nn.functional.silu(normed @ a.double()) * (normed @ b.double())
+    exact = hidden @ weights.narrow.double() + weights.narrow_bias.double()
+    result = reference.transition(x.double(), TransitionWeights(*(w.double() for w in weights)))
+    torch.testing.assert_close(result, exact)
 
 
 @pytest.mark.parametrize("view", [lambda x: x.transpose(0, 1), lambda x: x[::2, 1:], lambda x: x[:, 3]])
@@ -72,8 +91,16 @@ def test_update_in_place(transposed: bool, draw: Draw, compare: Compare) -> None
 @pytest.mark.skipif(INTERPRETED, reason="takes minutes under the interpreter")
 @pytest.mark.parametrize("rows", [1, 64, 65, 16895, 16897, 50000])
 @pytest.mark.parametrize("channels, factor", [(64, 2), (64, 4), (128, 4), (256, 4)])
-def test_sizes_of_the_network(rows: int, channels: int, factor: int, draw: Draw, compare: Compare) -> None:
-    x, weights = draw(rows, channels, tailed=True), random_weights(draw, channels, factor * channels)
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_sizes_of_the_network(
+    rows: int, channels: int, factor: int, is_gated: bool, draw: Draw, compare: Compare
+) -> None:
+    if is_gated and channels > 128:
+        pytest.skip("no network has such a layer")
+    x, weights = (
+        draw(rows, channels, tailed=True),
+        random_weights(draw, channels, factor * channels, is_gated),
+    )
     exact = x.double() + reference.transition(x.double(), TransitionWeights(*(w.double() for w in weights)))
     plain = reference.add_transition(x.clone(), weights)
     update = kernels.transition(x, weights)

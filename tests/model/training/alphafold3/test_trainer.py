@@ -98,10 +98,16 @@ def test_blocks_start_without_effect() -> None:
     assert torch.equal(updated[1], pair)
 
 
-def make_trainer(samples: list[AllAtomSample], **changes: object) -> AllAtomTrainer:
-    """Return a run that takes the samples in turn."""
+def make_trainer(samples: list[AllAtomSample], initial: int = 1, **changes: object) -> AllAtomTrainer:
+    """Return a run that takes the samples in turn.
+
+    Args:
+        samples: the samples.
+        initial: seed of the initial parameters.
+        changes: settings of the run.
+    """
     network = AlphaFold3(tiny_config(), "reference")
-    initialize(network, seed=1)
+    initialize(network, initial)
     weights = replace(LossWeights(), distogram=0.3, plddt=0.01, pae=0.01, pde=0.01, resolved=0.01)
     settings = AllAtomSettings(learning_rate=3e-3, warmup_steps=1, losses=weights, passes=SETTINGS)
     return AllAtomTrainer(
@@ -109,18 +115,43 @@ def make_trainer(samples: list[AllAtomSample], **changes: object) -> AllAtomTrai
     )
 
 
-@pytest.mark.slow
-def test_a_tiny_network_memorises_two_complexes() -> None:
-    trainer = make_trainer([sample("1lcd"), sample("4cup")])  # a protein with DNA, and one with a ligand
-    history = [trainer.step().terms for _ in range(120)]
-    first, last = (
-        {name: float(np.mean([x[name] for x in part])) for name in history[0]}
-        for part in (history[:20], history[-20:])
+def losses(
+    network: AlphaFold3, case: AllAtomSample, seed: int, settings: AllAtomSettings
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the total loss of a pass whose random numbers depend on the seed, and its terms."""
+    output, targets = run_pass(
+        network,
+        case.inputs,
+        lambda positions: best_targets(case.crop, case.experiment, positions),
+        SeededTrainingDraws(seed),
+        settings.passes,
     )
-    assert all(np.isfinite(list(x.values())).all() for x in history)
-    assert last["distogram"] < 0.6 * first["distogram"]
-    assert last["loss"] < 0.7 * first["loss"]
-    assert asdict(LossWeights()).keys() - {"bond"} <= last.keys()
+    return total_loss(output, case.inputs, targets, settings.losses, network.config.diffusion.sigma_data)
+
+
+@torch.no_grad()
+def mean_terms(trainer: AllAtomTrainer, cases: list[AllAtomSample]) -> dict[str, float]:
+    """Return the mean of each loss over samples and noise that training does not use."""
+    passes = replace(SETTINGS, copies=32)
+    settings = replace(trainer.settings, passes=passes)
+    terms = [losses(trainer.network, case, 1000, settings)[1] for case in cases]
+    return {name: float(np.mean([float(x[name]) for x in terms])) for name in terms[0]}
+
+
+@pytest.mark.slow
+def test_each_loss_falls_in_training_of_two_complexes() -> None:
+    cases = [sample("1lcd"), sample("4cup")]  # a protein with DNA, and one with a ligand
+    trainer = make_trainer(cases)
+    first = mean_terms(trainer, cases)
+    reports = [trainer.step() for _ in range(40)]
+    last = mean_terms(trainer, cases)
+    assert not any(report.skipped for report in reports)
+    assert first.keys() == asdict(LossWeights()).keys() - {"bond"}
+    shares = {name: last[name] / first[name] for name in first}
+    # the network cannot lower one of the first three by learning another
+    for name, most in (("position", 0.75), ("smooth_lddt", 0.95), ("distogram", 0.88)):
+        assert shares.pop(name) < most, name
+    assert max(shares.values()) < 0.25
 
 
 def test_a_run_continues_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
@@ -132,11 +163,13 @@ def test_a_run_continues_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
     for _ in range(2):
         first.step()
     first.save(tmp_path)
-    second = make_trainer(samples, passes=dropout)
+    second = make_trainer(samples, initial=2, passes=dropout)
     second.load(tmp_path)
     assert [second.step() for _ in range(2)] == expected[2:]
     for name in ("values", "average"):
         assert torch.equal(getattr(second.flat, name), getattr(whole.flat, name))
+    for name, buffer in whole.network.named_buffers():  # the embedding of the noise is drawn, not trained
+        assert torch.equal(second.network.get_buffer(name), buffer)
     assert expected[0].terms["loss"] != expected[1].terms["loss"]
 
 
@@ -149,20 +182,13 @@ def test_steps_are_those_of_adam_with_clipped_gradients_of_samples() -> None:
     optimizer = torch.optim.Adam(parameters, 3e-3, (settings.beta1, settings.beta2), settings.epsilon)
     for step in range(3):
         report = trainer.step()
-        gradients, losses = [torch.zeros_like(x) for x in parameters], []
+        gradients, values = [torch.zeros_like(x) for x in parameters], []
         for number in (2 * step, 2 * step + 1):
             case = samples[number % 2]
             optimizer.zero_grad()
-            output, targets = run_pass(
-                network,
-                case.inputs,
-                lambda x, case=case: best_targets(case.crop, case.experiment, x),
-                SeededTrainingDraws(number),
-                SETTINGS,
-            )
-            loss, _ = total_loss(output, case.inputs, targets, settings.losses, 16.0)
+            loss, _ = losses(network, case, number, settings)
             loss.backward()
-            losses.append(loss.item())
+            values.append(loss.item())
             torch.nn.utils.clip_grad_norm_(parameters, 0.5)
             for gradient, parameter in zip(gradients, parameters, strict=True):
                 if parameter.grad is not None:
@@ -170,7 +196,7 @@ def test_steps_are_those_of_adam_with_clipped_gradients_of_samples() -> None:
         for gradient, parameter in zip(gradients, parameters, strict=True):
             parameter.grad = gradient
         optimizer.step()
-        assert report.terms["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
+        assert report.terms["loss"] == pytest.approx(np.mean(values), rel=1e-4)
         assert report.gradient_norm > 0.5
     for ours, theirs in zip(trained_parameters(trainer.network).values(), parameters, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-3)

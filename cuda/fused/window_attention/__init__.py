@@ -1,0 +1,47 @@
+"""Gated attention of atoms within windows: a block of queries attends to the keys around it (Algorithm 7).
+
+Algorithm numbers are those of the supplement of Abramson et al., Nature 630, 493 (2024).
+"""
+
+import torch
+
+from cuda.fused.dispatch import check_shapes, implementation_module
+
+__all__ = ["window_attention"]
+
+
+def window_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    bias: torch.Tensor,
+    starts: torch.Tensor,
+    *,
+    implementation: str = "auto",
+) -> torch.Tensor:
+    """Compute softmax(q kᵀ D^−½ + bias) v · sigmoid(g) within windows.
+
+    Args:
+        query: [S, A, 2 H D], queries, then logits of the gates, of S samples of A atoms.
+        key: [S, A, 2 H D], keys, then values.
+        bias: [W, H, Q, K], added to the logits; −1e9 for masked keys. Window w has queries from w Q on.
+        starts: int64 [W], first key of each window; keys past the last atom repeat it and must be masked.
+        implementation: see `cuda.fused.dispatch.resolve_implementation`.
+
+    Returns:
+        [S, A, H D], of the dtype of the queries.
+
+    Raises:
+        ValueError: shapes disagree, or the implementation does not support these tensors.
+    """
+    check_shapes(
+        "window_attention",
+        {
+            "query": (query, "S A C"),
+            "key": (key, "S A C"),
+            "bias": (bias, "W H * *"),
+            "starts": (starts, "W"),
+        },
+    )
+    module = implementation_module("window_attention", implementation, query.device)
+    result: torch.Tensor = module.window_attention(query, key, bias, starts)
+    return result

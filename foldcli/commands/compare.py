@@ -1,0 +1,73 @@
+"""`foldcli compare`: compare models with an experimental structure."""
+
+import click
+
+from foldcli.options import common as options
+
+
+@click.command("compare")
+@click.argument("models", nargs=-1, required=True, type=options.InputType(), metavar="MODEL...")
+@click.option(
+    "--reference", required=True, type=options.InputType(), metavar="STRUCTURE", help="PDB or mmCIF file."
+)
+@click.option(
+    "-o",
+    "--out",
+    default="-",
+    type=options.PathType(),
+    metavar="OUT",
+    help="File; - (default) is standard output.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON, with each interface, ligand and residue.")
+@options.overwrite_option
+@options.logging_options
+def command(models: tuple[str, ...], reference: str, out: str, as_json: bool, overwrite: bool) -> None:
+    """Compare models with an experimental structure.
+
+    Proteins, nucleic acids and ligands of each MODEL, a PDB or mmCIF file, are compared with those of the
+    reference. Residues are paired by sequence, chains by superposition, and ligands by atoms and bonds.
+
+    \b
+    lddt            of heavy atoms, 15 Å, without checks of stereochemistry
+    lddt_ca, tm_score, gdt_ts, gdt_ha    of CA and C3' atoms
+    rmsd_ca, rmsd   of CA and C3' atoms, and of heavy atoms, superposed
+    dockq           mean over the interfaces of the reference
+    ligand_rmsd     mean over ligands of BiSyRMSD: binding sites (4 Å) superposed
+    lddt_pli        mean over ligands; 6 Å, with contacts that only the model has
+
+    Definitions are those of OpenStructure and DockQ 2. Chains, residues and atoms that the model lacks count
+    as wrong, except in RMSDs; ligands without a partner do not count. Warnings name both.
+
+    \b
+    Example:
+      foldcli compare out/*/*.cif --reference 1abc.cif
+    """
+    import sys
+    from pathlib import Path
+
+    from foldcli.comparison.read import read_molecules
+    from foldcli.comparison.table import compare_file, format_rows
+    from foldcli.errors import SomeTargetsFailed
+    from foldcli.logs import logger
+    from msa.base.atomic import atomic_write
+    from msa.base.errors import InputError
+
+    if out != "-" and Path(out).exists() and not overwrite:
+        raise click.UsageError(f"{out} exists; --overwrite replaces it.")
+    expected = read_molecules(reference)
+    rows = []
+    for path in models:
+        try:
+            rows.append(compare_file(path, expected))
+        except (InputError, OSError) as error:
+            if len(models) == 1:
+                raise
+            logger.error("%s", error)
+    content = format_rows(rows, as_json)
+    if out == "-":
+        sys.stdout.write(content)
+    else:
+        with atomic_write(out) as stream:
+            stream.write(content)
+    if len(rows) < len(models):
+        raise SomeTargetsFailed(f"{len(models) - len(rows)} of {len(models)} models could not be compared")

@@ -1,0 +1,1 @@
+"""Comparison of models with experimental structures: reading, tables, and folders of references."""

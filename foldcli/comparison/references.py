@@ -1,0 +1,74 @@
+"""Comparison of the targets of a run with experimental structures in a folder."""
+
+import json
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from foldcli.comparison.read import read_molecules
+from foldcli.comparison.table import compare_file, format_rows
+from foldcli.inputs.names import file_endings, file_safe_name
+from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles
+from msa.base.atomic import atomic_write
+from msa.base.errors import InputError
+from msa.base.json_files import read_json
+from msa.io.compression import list_folder
+
+_ENDINGS = file_endings((".cif", ".mmcif", ".pdb", ".ent"))
+
+
+def find_reference(folder: Path, name: str) -> Path | None:
+    """Return the structure of a target: NAME.cif, .mmcif, .pdb or .ent, compressed or not; None without one.
+
+    Raises:
+        InputError: the folder has several.
+    """
+    found = _structures(folder).get(name, [])
+    if len(found) > 1:
+        raise InputError(f"another structure of target {name}, besides {found[0].name}", found[1])
+    return found[0] if found else None
+
+
+@cache
+def _structures(folder: Path) -> dict[str, list[Path]]:
+    """Return the structure files of a folder by the names of their targets."""
+    found: dict[str, list[Path]] = {}
+    for path in list_folder(folder):
+        for ending in _ENDINGS:
+            if path.name.lower().endswith(ending):
+                found.setdefault(file_safe_name(path.name[: -len(ending)]), []).append(path)
+    return found
+
+
+def compare_target(
+    files: TargetFiles, models: Iterable[tuple[int, str]], reference: Path
+) -> list[dict[str, Any]]:
+    """Write NAME_comparison.json, and return its rows.
+
+    Args:
+        files: the target's files.
+        models: rank and tag of each model.
+        reference: the structure.
+
+    Raises:
+        InputError: the reference cannot be used, or has no sequence of the target.
+    """
+    expected = read_molecules(reference)
+    rows = []
+    for rank, tag in models:
+        paths = [files.model_path(kind, rank, tag) for kind in STRUCTURE_KINDS]
+        path = next(path for path in paths if path.is_file())
+        row = compare_file(str(path), expected)
+        rows.append({"target": files.name, "rank": rank} | row | {"model": path.name})
+    with atomic_write(files.path("comparison")) as stream:
+        json.dump(rows, stream, indent=1)
+    return rows
+
+
+def write_run_table(out: Path, targets: Iterable[TargetFiles]) -> None:
+    """Write OUT/comparison.tsv, the rows of all targets that have been compared."""
+    paths = [files.path("comparison") for files in targets]
+    rows = [row for path in paths if path.is_file() for row in read_json(path)]
+    with atomic_write(out / "comparison.tsv") as stream:
+        stream.write(format_rows(rows, as_json=False))

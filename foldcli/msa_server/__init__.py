@@ -1,0 +1,1 @@
+"""A search server that speaks the protocol of ColabFold's MSA server; see docs/serve.md."""

@@ -1,0 +1,234 @@
+"""The thread that searches for the tickets of an MSA server, and writes their results."""
+
+import base64
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Thread
+
+from foldcli.errors import ExitCode, describe, exit_code_of, log_bug
+from foldcli.fingerprints import fingerprint
+from foldcli.inputs.complexes import chain_query
+from foldcli.logs import logger
+from foldcli.msa_server.results import ResultFiles
+from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
+from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead
+from foldcli.pipeline.search.joined import JoinedSearcher
+from foldcli.pipeline.search.searcher import LocalSearcher
+from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchStage
+from foldcli.pipeline.search.stores import CacheStore
+from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from foldcli.pipeline.targets.locks import TargetLocks
+from foldcli.server.service import check_engine
+from foldcli.version import VERSION
+from msa.database.database import TargetDatabase
+from msa.engines.settings import FOLDING_FILTER, FOLDING_SEARCH, AlignmentFilter
+from msa.io.fasta import FastaRecord
+
+# intended time for the search of a batch, since a new ticket waits for it
+_BATCH_SECONDS = 2.0
+_PRUNE_SECONDS = 3600.0
+_RESULT_THREADS = 4
+
+
+@dataclass(frozen=True)
+class SearchStages:
+    """The searches that tickets ask for.
+
+    Args:
+        all_databases: searches all databases.
+        first: searches the first one; the same if there are no others.
+        cache: folder of the feature cache, which keeps the alignments.
+        threads: CPU threads.
+    """
+
+    all_databases: LocalSearcher | JoinedSearcher
+    first: LocalSearcher
+    cache: Path
+    threads: int
+
+    @classmethod
+    def of(cls, searcher: LocalSearcher | JoinedSearcher, cache: Path, threads: int) -> "SearchStages":
+        """Return the searches of opened databases."""
+        if isinstance(searcher, LocalSearcher):
+            return cls(searcher, searcher, cache, threads)
+        first = searcher.searchers[0]
+        alone = LocalSearcher(first.database.with_companions([]), first.engine)
+        return cls(searcher, alone, cache, threads)
+
+    @property
+    def databases(self) -> list[TargetDatabase]:
+        """The databases, the first one first."""
+        joined = self.all_databases
+        searchers = joined.searchers if isinstance(joined, JoinedSearcher) else [joined]
+        return [searcher.database for searcher in searchers]
+
+    def stage(self, job: TicketJob) -> SearchStage:
+        """Return the search for a ticket."""
+        searcher = self.all_databases if job.with_all_databases else self.first
+        row_filter = FOLDING_FILTER if job.is_filtered else AlignmentFilter()
+        settings = AlignmentSettings(replace(FOLDING_SEARCH, threads=self.threads), row_filter)
+        return SearchStage(searcher, settings, show_progress=False)
+
+    def store(self, stage: SearchStage) -> ChainStore:
+        """Return the alignments of a search."""
+        return ChainStore(CacheStore(self.cache, stage.request))
+
+
+class Worker(Thread):
+    """The only thread that uses the engine.
+
+    Args:
+        queue: the tickets.
+        stages: the searches.
+        results: writes the results.
+        locks: locks of sequences, which other runs with the same cache respect.
+        keep_seconds: time for which answered tickets are kept.
+
+    Attributes:
+        ready: completes when the first search has compiled the kernels.
+        failure: gets an error when the engine no longer works.
+        searched: number of sequences searched so far.
+        seconds: time of these searches.
+    """
+
+    def __init__(
+        self,
+        queue: TicketQueue,
+        stages: SearchStages,
+        results: ResultFiles,
+        locks: TargetLocks,
+        keep_seconds: float,
+    ) -> None:
+        super().__init__(name="search", daemon=True)
+        self._queue, self._stages, self._results = queue, stages, results
+        self._locks, self._keep_seconds = locks, keep_seconds
+        self._stopped = False
+        self._residues_per_second = 0.0
+        self.ready: Future[None] = Future()
+        self.failure: Future[None] = Future()
+        self.searched, self.seconds = 0, 0.0
+
+    def ticket_id(self, job: TicketJob) -> str:
+        """Return the id of a request, in the form of ColabFold's server; equal ones share a ticket."""
+        request = self._stages.stage(job).request
+        searched = [VERSION, request.checksums, request.settings.identity(), self._results.identity()]
+        identity = fingerprint([job.kind, job.mode, job.query, searched])
+        digest = hashlib.sha224(identity.encode()).digest()
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+    def run(self) -> None:
+        """Search until `stop` is called."""
+        future = self.ready
+        try:
+            check_engine(self._stages.first, self._stages.threads)
+            self.ready.set_result(None)
+            future = self.failure
+            self._work()
+        except BaseException as error:
+            future.set_exception(error)
+
+    def stop(self, seconds: float) -> bool:
+        """Let the current batch finish; return True if it does so within a time."""
+        self._stopped = True
+        self._queue.wake()
+        self.join(seconds)
+        return not self.is_alive()
+
+    def _work(self) -> None:
+        pruned = 0.0
+        with ThreadPoolExecutor(_RESULT_THREADS, "results") as writers:
+            while not self._stopped:
+                if batch := self._next_batch():
+                    self._search(batch, writers)
+                else:
+                    self._queue.wait(_PRUNE_SECONDS)
+                if time.monotonic() - pruned > _PRUNE_SECONDS:
+                    pruned = time.monotonic()
+                    self._queue.prune(self._keep_seconds)
+
+    def _next_batch(self) -> list[tuple[Ticket, FastaRecord]]:
+        """Return the next sequences to search, all with the same settings.
+
+        Clients take turns, and those that seem to be gone come last.
+        """
+        turns: Counter[str] = Counter()
+        ranked: list[tuple[bool, int, int, Ticket, str]] = []
+        for ticket in self._queue.waiting():
+            for sequence in ticket.unsearched[:SEARCH_BATCH]:
+                client = ticket.job.client
+                ranked.append((ticket.is_abandoned, turns[client], len(ranked), ticket, sequence))
+                turns[client] += 1
+        ranked.sort(key=lambda entry: entry[:3])
+        batch: list[tuple[Ticket, FastaRecord]] = []
+        residues = 0
+        for *_, ticket, sequence in ranked:
+            if batch and _settings(ticket.job) != _settings(batch[0][0].job):
+                continue
+            residues += len(sequence)
+            if batch and residues > _BATCH_SECONDS * self._residues_per_second:
+                break
+            batch.append((ticket, FastaRecord(ticket.id, sequence)))
+            if len(batch) == SEARCH_BATCH:
+                break
+        return batch
+
+    def _search(self, batch: Sequence[tuple[Ticket, FastaRecord]], writers: ThreadPoolExecutor) -> None:
+        """Search a batch, and let other threads write the results of the tickets that it completes.
+
+        Raises:
+            Exception: the engine has failed; the tickets still wait.
+        """
+        start = time.perf_counter()
+        for ticket, _ in batch:
+            ticket.is_running = True
+        stage = self._stages.stage(batch[0][0].job)
+        store = self._stages.store(stage)
+        unfinished = {query for _, query in batch if not store.is_finished("", chain_query(query))}
+        failed: set[Ticket] = set()
+        for result in search_chains_ahead(
+            batch, lambda pair: [pair[1]], stage, store, self._locks, lambda text: None
+        ):
+            ticket, query = result.target
+            ticket.unsearched.remove(query.sequence)
+            if result.error is not None and ticket not in failed:
+                failed.add(ticket)
+                self._fail(ticket, result.error)
+            elif not ticket.unsearched and ticket not in failed:
+                writers.submit(self._write, ticket, store)
+        seconds = time.perf_counter() - start
+        if unfinished:
+            self.searched, self.seconds = self.searched + len(unfinished), self.seconds + seconds
+            self._residues_per_second = sum(len(query.sequence) for query in unfinished) / seconds
+        tickets = len({ticket for ticket, _ in batch})
+        logger.info("%d sequences of %d tickets, %.3f s", len(batch), tickets, seconds)
+
+    def _fail(self, ticket: Ticket, error: Exception) -> None:
+        """End a ticket with an error.
+
+        Raises:
+            Exception: the engine has failed.
+        """
+        log_bug(error)
+        if exit_code_of(error) is ExitCode.UNEXPECTED:
+            check_engine(self._stages.first, self._stages.threads)
+        logger.error("%s: %s", ticket.id, describe(error))
+        self._queue.fail(ticket, describe(error))
+
+    def _write(self, ticket: Ticket, store: ChainStore) -> None:
+        """Write the results of a ticket whose sequences have been searched."""
+        try:
+            self._queue.complete(ticket, lambda stream: self._results.write(stream, ticket, store))
+        except Exception as error:
+            log_bug(error)
+            logger.error("%s: %s", ticket.id, describe(error))
+            self._queue.fail(ticket, describe(error))
+
+
+def _settings(job: TicketJob) -> tuple[bool, bool]:
+    """Return what tickets that are searched together have in common."""
+    return job.with_all_databases, job.is_filtered

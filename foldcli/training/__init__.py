@@ -1,0 +1,1 @@
+"""Training runs of `foldcli train`, by family of networks."""

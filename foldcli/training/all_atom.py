@@ -1,0 +1,211 @@
+"""A training run of an all-atom network on one device, from the complexes of a folder."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import safetensors.torch
+import torch
+
+from features.training.complexes import ComplexSet
+from features.training.labels import MoleculeTable
+from foldcli.params.openfold3 import (
+    OPENFOLD3,
+    SUFFIX,
+    AllAtomParameters,
+    find_parameters,
+    openfold3_folder,
+    write_manifest,
+)
+from foldcli.training.settings import AllAtomRunSettings
+from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.network import AlphaFold3
+from model.checkpoints.openfold3 import openfold3_tensors, sha256_of, translate
+from model.errors import ConfigError, DataError
+from model.replaced_files import replaced_file
+from model.training.alphafold3.initialization import copy_trained, initialize
+from model.training.alphafold3.permutation import Crop, Experiment, Molecules
+from model.training.alphafold3.trainer import AllAtomSample, AllAtomTrainer
+from model.training.runtime.checkpoint import FULL_NAME, Progress, load_full
+from model.training.runtime.parameters import FlatParameters
+from model.training.runtime.processes import TrainingProcesses
+from model.training.trainer import METRICS, StepReport
+
+
+class ComplexSamples:
+    """The samples of a run on a device.
+
+    Args:
+        complexes: the complexes.
+        settings: settings of the run.
+        device: device of the samples.
+
+    Attributes:
+        seconds: time that making samples has taken.
+    """
+
+    def __init__(self, complexes: ComplexSet, settings: AllAtomRunSettings, device: torch.device) -> None:
+        self._complexes, self._settings, self._device = complexes, settings, device
+        self.seconds = 0.0
+
+    def __call__(self, number: int) -> AllAtomSample:
+        """Return the sample of a number."""
+        begin = time.monotonic()
+        settings, device = self._settings, self._device
+        drawn = self._complexes.draw(settings.seed, number, settings.crop, settings.crops)
+        symmetries = {
+            key: torch.as_tensor(orders, device=device) for key, orders in drawn.crop.symmetries.items()
+        }
+        sample = AllAtomSample(
+            AlphaFold3Inputs.from_arrays(drawn.features, device),
+            Crop(_molecules(drawn.crop, device), symmetries),
+            Experiment(
+                _molecules(drawn.whole.molecules, device),
+                torch.as_tensor(drawn.whole.positions, device=device),
+                torch.as_tensor(drawn.whole.resolved, device=device),
+            ),
+        )
+        self.seconds += time.monotonic() - begin
+        return sample
+
+
+def _molecules(table: MoleculeTable, device: torch.device) -> Molecules:
+    """Return a table of molecules as tensors."""
+    columns = {name: x for name, x in vars(table).items() if name != "symmetries"}
+    return Molecules(**{name: torch.as_tensor(x, device=device) for name, x in columns.items()})
+
+
+class AllAtomRun:
+    """A training run, with the interface of `model.training.trainer.Trainer`.
+
+    Args:
+        settings: settings of the run.
+        complexes: the training data.
+        run: folder of checkpoints and metrics.
+        processes: the process.
+        resume: continue from the checkpoint in the run's folder, if there is one.
+
+    Attributes:
+        network: the network.
+        is_compiling: always False, as nothing is compiled.
+    """
+
+    is_compiling = False
+
+    def __init__(
+        self,
+        settings: AllAtomRunSettings,
+        complexes: ComplexSet,
+        run: Path,
+        processes: TrainingProcesses,
+        resume: bool = False,
+    ) -> None:
+        if processes.count > 1:
+            raise ConfigError("network.family: all-atom networks are trained by one process")
+        self.settings, self.run, self.processes = settings, run, processes
+        self.network = network = AlphaFold3(settings.network, "reference")
+        is_stored = resume and (run / FULL_NAME).exists()
+        if settings.initial_network and not is_stored:
+            copy_trained(network, _initial_file(settings.initial_network))
+        else:
+            initialize(network, settings.seed)
+        self._samples = ComplexSamples(complexes, settings, processes.device)
+        self._trainer = AllAtomTrainer(network.to(processes.device), self._samples, settings)
+        self.flat = self._trainer.flat
+        if is_stored:
+            self._trainer.load(run)
+        self._stop = False
+
+    @property
+    def progress(self) -> Progress:
+        """The progress of the run."""
+        return self._trainer.progress
+
+    def request_stop(self) -> None:
+        """Stop after the current step; signal handlers may call it."""
+        self._stop = True
+
+    def save_before_exit(self) -> None:
+        """Leave the last checkpoint as it is; the steps after it are lost."""
+
+    def train(self, max_seconds: float | None = None, max_steps: int | None = None) -> Iterator[StepReport]:
+        """Train until the last step, a limit or a request to stop; write checkpoints.
+
+        Args:
+            max_seconds: stop after the first step that ends this long after the call.
+            max_steps: stop after this many steps of this call.
+
+        Yields:
+            A report after each step.
+
+        Raises:
+            TrainingDiverged: too many consecutive steps were skipped.
+        """
+        begin, first = time.monotonic(), self.progress.step
+        every = self.settings.checkpoint_every
+        while self.progress.step < self.settings.steps and not self._stop:
+            report = self._step()
+            with (self.run / METRICS).open("a") as stream:
+                stream.write(json.dumps({"kind": "step", **asdict(report)}) + "\n")
+            if max_seconds is not None and time.monotonic() - begin > max_seconds:
+                self._stop = True
+            if max_steps is not None and self.progress.step - first >= max_steps:
+                self._stop = True
+            yield report
+            if every and report.step % every == 0 and not self._stop:
+                self._trainer.save(self.run)
+        self._trainer.save(self.run)
+
+    def _step(self) -> StepReport:
+        begin, waited = time.monotonic(), self._samples.seconds
+        done = self._trainer.step()
+        seconds = time.monotonic() - begin
+        return StepReport(
+            step=done.step,
+            total_steps=self.settings.steps,
+            terms=done.terms,
+            gradient_norm=done.gradient_norm,
+            skipped=done.skipped,
+            learning_rate=done.learning_rate,
+            seconds=seconds,
+            waited=self._samples.seconds - waited,
+            samples_per_second=self.settings.batch / seconds,
+            recycles=None,
+        )
+
+
+def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomParameters:
+    """Write the averaged network of a run as a folder of parameters that predictions read.
+
+    Raises:
+        DataError: there is no checkpoint, or it belongs to another network.
+        ParametersError: the network has other sizes than OpenFold3's, so that predictions cannot read it.
+        OSError: the folder cannot be written.
+    """
+    if not (run / FULL_NAME).exists():
+        raise DataError(f"{run / FULL_NAME}: no such checkpoint")
+    network = AlphaFold3(settings.network, "reference")
+    flat = FlatParameters(network, torch.device("cpu"))
+    load_full(run, flat, {}, settings.network)
+    flat.values.copy_(flat.average)
+    tensors = openfold3_tensors(network.state_dict())
+    config, _ = translate(tensors, run / FULL_NAME)
+    name = settings.network.name
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{name}{SUFFIX}"
+    content = safetensors.torch.save({key: x.contiguous() for key, x in tensors.items()})
+    with replaced_file(target) as path:
+        path.write_bytes(content)
+    variant = "openbind" if config.diffusion.shared_pair_norm else "p2"
+    result = AllAtomParameters(
+        name, variant, target, "foldcli train", bytes=target.stat().st_size, sha256=sha256_of(target)
+    )
+    write_manifest(result)
+    return result
+
+
+def _initial_file(name: str) -> Path:
+    """Return the file of the parameters that a run starts from; see `find_parameters`."""
+    return find_parameters(openfold3_folder() if name == OPENFOLD3 else Path(name)).file

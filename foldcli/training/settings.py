@@ -1,0 +1,102 @@
+"""The configuration of a training run; the only place that tells the families of networks apart."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from features.training.crops import CropWeights
+from model.alphafold3.config import OPENBIND, AlphaFold3Config
+from model.dataclass_mapping import flat_values
+from model.errors import ConfigError
+from model.training.alphafold3.trainer import AllAtomSettings
+from model.training.runtime.settings import TrainingSettings, check_seed, read_content, settings_of
+
+_FAMILY = "family"
+_COUNTS = (
+    "batch", "crop", "steps", "decay_every", "passes.copies", "passes.rollout_steps", "passes.most_cycles",
+)  # fmt: skip
+_POSITIVE = ("learning_rate", "decay_factor", "clip_norm", "epsilon", "network.diffusion.sigma_data")
+_SHARES = ("beta1", "beta2", "ema_decay")
+# channels that heads share
+_DIVIDED = (
+    ("network.single_channels", "network.single_heads"),
+    ("network.input_atoms.channels", "network.input_atoms.heads"),
+    ("network.diffusion.channels", "network.diffusion.heads"),
+    ("network.diffusion.atoms.channels", "network.diffusion.atoms.heads"),
+)
+
+
+@dataclass(frozen=True)
+class AllAtomRunSettings(AllAtomSettings):
+    """Settings of a training run of an all-atom network.
+
+    Args:
+        network: the shape of the network.
+        data: folder of `foldcli training-data --molecules`, or empty.
+        initial_network: parameters of the same shape that the run starts from: "openfold3" for those that
+            `foldcli params` has installed, or a folder or file as for `--params` of predictions; empty to
+            draw them.
+        steps: number of steps.
+        crop: largest number of tokens of a sample.
+        crops: shares of the kinds of crops.
+        checkpoint_every: steps between checkpoints, 0 for one at the end.
+    """
+
+    network: AlphaFold3Config = OPENBIND
+    data: str = ""
+    initial_network: str = ""
+    steps: int = 100_000
+    crop: int = 384
+    crops: CropWeights = field(default_factory=CropWeights)
+    checkpoint_every: int = 1000
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        values = flat_values(self)
+        sizes = {key: x for key, x in values.items() if key.startswith("network.") and type(x) is int}
+        for key in (*sizes, *_COUNTS):
+            if values[key] < 1:
+                raise ConfigError(f"{key}: at least 1 is needed")
+        for key in _POSITIVE:
+            if not 0 < values[key] < math.inf:
+                raise ConfigError(f"{key}: a positive number is needed")
+        for key in _SHARES:
+            if not 0 <= values[key] < 1:
+                raise ConfigError(f"{key}: a number from 0 to less than 1 is needed")
+        for channels, heads in _DIVIDED:
+            if values[channels] % values[heads]:
+                raise ConfigError(f"{channels}: must be a multiple of {heads}")
+        for name, weights in ("crops", vars(self.crops)), ("losses", vars(self.losses)):
+            if not (min(weights.values()) >= 0 and 0 < sum(weights.values()) < math.inf):
+                raise ConfigError(f"{name}: weights must not be negative, and one must be positive")
+        if self.network.name in ("", "..") or Path(self.network.name).name != self.network.name:
+            raise ConfigError(f"network.name: not a file name: {self.network.name!r}")
+
+    @property
+    def total_steps(self) -> int:
+        """Number of steps of the run."""
+        return self.steps
+
+
+FAMILIES: dict[str, type[TrainingSettings] | type[AllAtomRunSettings]] = {
+    "alphafold2": TrainingSettings,
+    "openfold3": AllAtomRunSettings,
+}
+
+
+def read_run_settings(path: Path) -> TrainingSettings | AllAtomRunSettings:
+    """Read a YAML file; its `network.family` is AlphaFold2 by default.
+
+    Raises:
+        ConfigError: it is not YAML, or has an unknown key or a value of the wrong type.
+    """
+    content: Any = read_content(path)
+    family = "alphafold2"
+    if isinstance(content, dict) and isinstance(network := content.get("network"), dict):
+        family = network.get(_FAMILY, family)
+        content["network"] = {key: value for key, value in network.items() if key != _FAMILY}
+    if family not in list(FAMILIES):
+        expected = ", ".join(FAMILIES)
+        raise ConfigError(f"{path}: network.family: expected one of {expected}, got {family!r}")
+    return settings_of(FAMILIES[family], content, path)

@@ -1,0 +1,1 @@
+"""Comparison of predicted with experimental structures."""

@@ -1,0 +1,129 @@
+"""Comparison of one model with its reference."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from model.comparison.atoms import PairedAtoms, pair_atoms, with_best_names
+from model.comparison.chains import Chain, ChainPair, Molecules, map_chains
+from model.comparison.dockq import dockq, has_interface
+from model.comparison.ligands import compare_ligands
+from model.comparison.scores import gdt, lddt, tm_score
+from model.comparison.superposition import superposed_rmsd
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The scores of a model.
+
+    Args:
+        scores: by name; NaN where there is none.
+        chains: chains of the reference → chains of the model.
+        interfaces: scores of each interface of the reference, by its two chains.
+        ligands: scores of each ligand of the reference, and the ligands of the model that they are of.
+        residues: lDDT of each residue of the reference, by chain.
+        remarks: lines about what could not be compared.
+    """
+
+    scores: dict[str, float]
+    chains: dict[str, str]
+    interfaces: dict[str, dict[str, float]] = field(default_factory=dict)
+    ligands: dict[str, dict[str, float | str]] = field(default_factory=dict)
+    residues: dict[str, list[float]] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+
+def compare(model: Molecules, reference: Molecules) -> Comparison | None:
+    """Return the scores of a model; None if no chain of it is one of the reference by sequence."""
+    mappings = map_chains(model.chains, reference.chains)
+    if not mappings:
+        return None
+    pairs = mappings[0]
+    atoms = pair_atoms(pairs, reference.chains)
+    total, per_residue = lddt(with_best_names(atoms), atoms.reference, atoms.residues)
+    interfaces = _interfaces(pairs, reference.chains)
+    ligands = compare_ligands(model, reference, mappings)
+    ends = np.cumsum([len(chain) for chain in reference.chains])[:-1]
+    per_chain = np.split(per_residue, ends)
+    scores = {
+        "lddt": total,
+        **_trace_scores(atoms, reference.chains),
+        "rmsd": _rmsd(atoms),
+        "dockq": float(np.mean([scores["dockq"] for scores in interfaces.values()] or [np.nan])),
+        "ligand_rmsd": ligands.mean("rmsd"),
+        "lddt_pli": ligands.mean("lddt_pli"),
+        "aligned": sum(len(pair.residues) for pair in pairs),
+        "residues": len(per_residue),
+    }
+    return Comparison(
+        scores,
+        {pair.reference.name: pair.model.name for pair in pairs},
+        interfaces,
+        ligands.ligands,
+        {chain.name: x.tolist() for chain, x in zip(reference.chains, per_chain, strict=True)},
+        [*_remarks(pairs, model.chains, reference.chains), *ligands.remarks],
+    )
+
+
+def _trace_scores(atoms: PairedAtoms, reference: list[Chain]) -> dict[str, float]:
+    """Return the scores of CA and C3' atoms."""
+    model, expected = atoms.model[atoms.is_trace], atoms.reference[atoms.is_trace]
+    found = ~np.isnan(model[:, 0])
+    length = len(model)
+    both = model[found], expected[found]
+    nucleotides = sum(len(chain) for chain in reference if chain.trace != "CA")
+    is_nucleic = 2 * nucleotides > sum(len(chain) for chain in reference)
+    gdt_ts, gdt_ha = gdt(*both, length)
+    return {
+        "lddt_ca": lddt(model, expected, atoms.residues[atoms.is_trace])[0],
+        "tm_score": tm_score(*both, length, is_nucleic),
+        "gdt_ts": gdt_ts,
+        "gdt_ha": gdt_ha,
+        "rmsd_ca": superposed_rmsd(*both),
+    }
+
+
+def _rmsd(atoms: PairedAtoms) -> float:
+    found = ~np.isnan(atoms.model[:, 0])
+    return superposed_rmsd(atoms.model[found], atoms.reference[found])
+
+
+def _interfaces(pairs: list[ChainPair], reference: list[Chain]) -> dict[str, dict[str, float]]:
+    """Return the scores of each interface of the reference; DockQ is 0 if the model lacks a chain."""
+    partners = {pair.reference.name: pair for pair in pairs}
+    found = {}
+    for a, b in combinations(reference, 2):
+        scores = None
+        if a.name in partners and b.name in partners:
+            scores = dockq(partners[a.name], partners[b.name])
+        elif has_interface(a, b):
+            scores = {"dockq": 0.0}
+        if scores:
+            found[f"{a.name}-{b.name}"] = scores
+    return found
+
+
+def _remarks(pairs: list[ChainPair], model: list[Chain], reference: list[Chain]) -> Iterator[str]:
+    """Yield lines about chains, residues and atoms without a partner."""
+    for side, chains, effect in (
+        ("model", model, "do not count"), ("reference", reference, "count as wrong, their interfaces too")
+    ):  # fmt: skip
+        used = {getattr(pair, side).name for pair in pairs}
+        if missing := [chain.name for chain in chains if chain.name not in used]:
+            yield f"chains of the {side} without a partner, which {effect}: {', '.join(missing)}"
+    counts: dict[str, dict[str, int]] = {}
+    for pair in pairs:
+        size, atoms = len(pair.residues), sum(len(pair.reference.residues[j]) for _, j in pair.residues)
+        for what, count in (
+            ("residues of the reference that the model lacks", len(pair.reference) - size),
+            ("residues of the model that the reference lacks", len(pair.model) - size),
+            ("further atoms that the model lacks", atoms - len(pair.atoms()[0])),
+            ("residues with another name in the model",
+             sum(pair.model.names[i] != pair.reference.names[j] for i, j in pair.residues)),
+        ):  # fmt: skip
+            if count:
+                counts.setdefault(what, {})[pair.reference.name] = count
+    for what, chains_with in counts.items():
+        yield f"{what}: " + ", ".join(f"{count} in {name}" for name, count in chains_with.items())

@@ -1,0 +1,171 @@
+"""Ligands of a model against those of its reference, with the definitions of OpenStructure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.comparison.atoms import PairedAtoms, count_preserved, pair_atoms
+from model.comparison.chains import ChainPair, Ligand, Molecules
+from model.comparison.ligand_atoms import MAX_ORDERS, equivalent_orders
+from model.comparison.scores import THRESHOLDS, distances
+from model.comparison.superposition import superpose
+
+_BINDING_SITE = 4.0  # Å, from an atom of the ligand
+_CONTACT = 6.0  # Å
+_SHORTEST = {"CA": 6, "C3'": 4}  # residues of a chain that can bind ligands
+_BACKBONE = {"N", "CA", "C", "O", "P", "OP1", "OP2", "O5'", "C5'", "C4'", "C3'", "O3'"}
+_MAX_LISTED = 8
+_MAX_MAPPINGS = 12  # equivalent placements of the chains
+
+
+@dataclass(frozen=True)
+class LigandScores:
+    """The scores of the ligands of a reference.
+
+    Args:
+        ligands: for each ligand, rmsd and lddt_pli, and the ligand of the model that each is of; empty if the
+            model has no such ligand.
+        remarks: lines about ligands without a partner.
+    """
+
+    ligands: dict[str, dict[str, float | str]]
+    remarks: list[str]
+
+    def mean(self, score: str) -> float:
+        """Return the mean of a score over the ligands that have it."""
+        return float(
+            np.mean([float(row[score]) for row in self.ligands.values() if score in row] or [np.nan])
+        )
+
+
+def compare_ligands(model: Molecules, reference: Molecules, mappings: list[list[ChainPair]]) -> LigandScores:
+    """Return the scores of ligands, of the best of the mappings of chains.
+
+    The RMSD is that of BiSyRMSD: after superposition of the CA and C3' atoms of the binding site, of the best
+    order of equivalent atoms. lDDT-PLI (Robin et al. 2023) is the fraction of preserved distances between
+    ligand and polymer, of those within 6 Å in the reference or the model. For each score, the best pair of
+    ligands is assigned first.
+    """
+    receptor = [chain for chain in reference.chains if len(chain) >= _SHORTEST[chain.trace]]
+    complete = [mapping for mapping in mappings if len(mapping) == len(mappings[0])][:_MAX_MAPPINGS]
+    paired = [pair_atoms(mapping, receptor) for mapping in complete] if receptor else []
+    near = [[_near(ligand, atoms.model, _CONTACT) for ligand in model.ligands] for atoms in paired]
+    values: dict[str, dict[tuple[str, str], float]] = {"rmsd": {}, "lddt_pli": {}}
+    remarks = []
+    for expected in reference.ligands if paired else []:
+        site, contacts = (_near(expected, paired[0].reference, x) for x in (_BINDING_SITE, _CONTACT))
+        for index, ligand in enumerate(model.ligands):
+            orders = equivalent_orders(ligand, expected)
+            if len(orders) == MAX_ORDERS:
+                remarks.append(f"{expected.name}: only {MAX_ORDERS:,} of the orders of its atoms are tried")
+            if len(orders):
+                key = expected.name, ligand.name
+                values["rmsd"][key] = min(_rmsd(atoms, site, expected, ligand, orders) for atoms in paired)
+                values["lddt_pli"][key] = max(
+                    _lddt_pli(atoms, contacts | masks[index], expected, ligand, orders)
+                    for atoms, masks in zip(paired, near, strict=True)
+                )
+    rows: dict[str, dict[str, float | str]] = {ligand.name: {} for ligand in reference.ligands}
+    for score, sign in (("rmsd", 1), ("lddt_pli", -1)):
+        for (name, partner), value in _assign(values[score], sign):
+            rows[name] |= {score: value, f"{score}_model": partner}
+    return LigandScores(rows, [*remarks, *_remarks(model.ligands, rows, values["rmsd"])])
+
+
+def _assign(values: dict[tuple[str, str], float], sign: int) -> Iterator[tuple[tuple[str, str], float]]:
+    """Yield pairs of ligands, each ligand once, the best pairs first."""
+    used: set[tuple[int, str]] = set()
+    for key, value in sorted(values.items(), key=lambda item: sign * item[1]):
+        if np.isfinite(value) and not used & set(enumerate(key)):
+            used |= set(enumerate(key))
+            yield key, value
+
+
+def _near(ligand: Ligand, positions: np.ndarray, cutoff: float) -> np.ndarray:
+    """Return bool [N]: whether positions (N, 3) are nearer to an atom of a ligand than the cutoff."""
+    return np.any(distances(ligand.positions, positions) < cutoff, axis=0)
+
+
+def _rmsd(
+    atoms: PairedAtoms, near: np.ndarray, reference: Ligand, model: Ligand, orders: np.ndarray
+) -> float:
+    """Return the least RMSD of a ligand after superposition of its binding site; infinite without one.
+
+    Args:
+        atoms: the atoms of the receptor.
+        near: bool [N], those at the ligand of the reference, whose residues are the binding site.
+        reference: the ligand of the reference.
+        model: that of the model.
+        orders: see `equivalent_orders`.
+    """
+    site = np.isin(atoms.residues, atoms.residues[near]) & ~np.isnan(atoms.model[:, 0])
+    chosen = site & atoms.is_trace
+    if chosen.sum() < 3:
+        chosen = site & np.array([name in _BACKBONE for name in atoms.names])
+    if chosen.sum() < 3:
+        return float("inf")
+    rotation, shift = superpose(atoms.model[chosen], atoms.reference[chosen])
+    moved = (model.positions @ rotation + shift)[orders]
+    return float(np.sqrt(((moved - reference.positions) ** 2).sum(-1).mean(-1).min()))
+
+
+def _lddt_pli(
+    atoms: PairedAtoms, local: np.ndarray, reference: Ligand, model: Ligand, orders: np.ndarray
+) -> float:
+    """Return the best lDDT-PLI of the orders of a ligand's atoms; minus infinity without contacts.
+
+    Args:
+        atoms: the atoms of the receptor.
+        local: bool [N], those in contact with the ligand of the reference or of the model.
+        reference: the ligand of the reference.
+        model: that of the model.
+        orders: see `equivalent_orders`.
+    """
+    residues = set(atoms.residues[local].tolist())
+    swaps = [(one, other) for one, other in atoms.swaps if int(atoms.residues[one[0]]) in residues]
+    local = local.copy()
+    for one, _ in swaps:
+        local[one] = True
+    expected = distances(reference.positions, atoms.reference[local])
+    found = distances(model.positions, atoms.model[local])
+    place = np.cumsum(local) - 1
+    best = float("-inf")
+    for order in orders:
+        ours = found[order]
+        counted = (expected < _CONTACT) | (ours < _CONTACT)
+        if not counted.any():
+            continue
+        renamed = ours.copy()
+        for one, other in swaps:
+            a, b = place[one], place[other]
+            kept = [count_preserved(ours[:, names], expected[:, a], counted[:, a]) for names in (a, b)]
+            if kept[1] > kept[0]:
+                renamed[:, a] = ours[:, b]
+        total = len(THRESHOLDS) * int(counted.sum())
+        best = max(best, count_preserved(renamed, expected, counted) / total)
+    return best
+
+
+def _remarks(
+    model: list[Ligand],
+    rows: dict[str, dict[str, float | str]],
+    rmsds: dict[tuple[str, str], float],
+) -> Iterator[str]:
+    """Yield lines about ligands that have no score."""
+    partners = {row[key] for row in rows.values() for key in ("rmsd_model", "lddt_pli_model") if key in row}
+    matched: dict[str, list[float]] = {key[0]: [] for key in rmsds}
+    for key, rmsd in rmsds.items():
+        matched[key[0]].append(rmsd)
+    unscored = [name for name, row in rows.items() if not row]
+    alone = [name for name in unscored if name in matched and not np.isfinite(matched[name]).any()]
+    lacking = [name for name in unscored if name not in alone]
+    further = [ligand.name for ligand in model if ligand.name not in partners]
+    for names, reason in (
+        (lacking, "of the reference without a partner in the model"),
+        (further, "of the model without a partner in the reference"),
+        (alone, f"of the reference without a binding site, {_BINDING_SITE:g} Å around them,"),
+    ):
+        if names:
+            listed = ", ".join([*names[:_MAX_LISTED], *(["…"] if len(names) > _MAX_LISTED else [])])
+            yield f"{len(names)} ligands {reason} do not count: {listed}"

@@ -1,0 +1,43 @@
+"""Denoising with half-precision operands, against single precision."""
+
+import pytest
+import torch
+
+from model.alphafold3.network import AlphaFold3, Trunk
+from model.alphafold3.sampling import SeededDraws
+from model.checkpoints.openfold3 import translate
+from tests.model.alphafold3.goldens import checkpoint
+from tests.model.alphafold3.test_parity import features, network, pad, shallow_names
+
+LEVELS = [0.05, 1.0, 16.0, 300.0, 2560.0]
+
+
+@torch.no_grad()
+def denoise(model: AlphaFold3, trunk: Trunk, padding: int, sigma: float) -> torch.Tensor:
+    inputs = features("openbind")
+    if padding:
+        inputs = pad(inputs, padding, padding)
+    module = model.diffusion_module
+    conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
+    noise = SeededDraws(0).initial(2, len(inputs.atom_mask))
+    return module(inputs, conditions, sigma * noise, torch.tensor(sigma))
+
+
+@pytest.mark.parametrize("padding", [0, 5])
+def test_update_is_close_to_that_of_single_precision(padding: int) -> None:
+    single = network("openbind")
+    inputs = features("openbind")
+    if padding:
+        inputs = pad(inputs, padding, padding)
+    trunk = single.trunk(inputs, SeededDraws(0), cycles=1)
+    config, tensors = translate(checkpoint(shallow_names("openbind")))
+    half = AlphaFold3.load(config, tensors)
+    half.diffusion_module.use_half_precision()
+    for sigma in LEVELS:
+        expected = denoise(single, trunk, padding, sigma)
+        found = denoise(half, trunk, padding, sigma)
+        atoms = inputs.atom_mask.bool()
+        # positions that the network adds to the scaled noise, which both have
+        scale = single.config.diffusion.sigma_data
+        update = sigma * scale / (sigma**2 + scale**2) ** 0.5
+        assert (found - expected)[:, atoms].square().mean().sqrt() < 5e-4 * update
