@@ -76,16 +76,17 @@ class RunProgress:
         with self._lock:
             self._bar.set_postfix_str(text)
 
-    def begin_job(self, name: str, size: str, tag: str) -> Progress:
+    def begin_job(self, name: str, size: str, tag: str, detail: str = "first pass") -> Progress:
         """Show the job that the network begins; return the callback that counts its passes.
 
         Args:
             name: name of the target.
             size: its size in words, such as "76 residues".
             tag: tag of the job.
+            detail: shown until the first pass is counted.
         """
         text, num_counted = f"{name} ({size}): {tag}", 0
-        self.show(f"{text}, first pass")
+        self.show(f"{text}, {detail}")
 
         def pass_done(done: int, total: int | None) -> None:
             nonlocal num_counted
@@ -97,12 +98,6 @@ class RunProgress:
                 self._bar.update(new_passes)
 
         return pass_done
-
-    def add_passes(self, name: str, count: int) -> None:
-        """Count finished passes of a target."""
-        with self._lock:
-            self._passes_done[name] = self._passes_done.get(name, 0) + count
-            self._bar.update(count)
 
     def target_done(self, name: str) -> None:
         """Count all passes of a target that is finished, or has failed."""

@@ -1,9 +1,7 @@
 """`foldcli fold`: search, cache-features and predict in one command."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,10 +21,6 @@ from foldcli.options.command import (
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
     from foldcli.inputs.targets import FoldInput
-    from msa.engines.settings import SearchSettings
-
-# given the settings of the search, the feature cache and the failures of the run, returns names and targets
-FindFoldTargets: TypeAlias = "Callable[[SearchSettings, Path, Failures], list[tuple[str, FoldInput]]]"
 
 FOLD_OPTIONS = (
     grouped("Input and results", options.databases_option, predict_options.result_options),
@@ -100,35 +94,10 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
     from foldcli.families.registry import find_family
     from foldcli.inputs.targets import find_fold_targets
 
-    def find_targets(
-        search: "SearchSettings", cache: Path, failures: "Failures"
-    ) -> "list[tuple[str, FoldInput]]":
-        read = find_family(option_values["params"]).read_queries
-        return find_fold_targets(queries, search.comp_bias_corr, search.matrix, cache, failures, read)
+    search = SearchOptions.from_options(option_values)
 
-    return run_fold(find_targets, **option_values)
+    def find_targets(cache: Path, failures: "Failures") -> "list[tuple[str, FoldInput]]":
+        settings, read = search.alignment.search, find_family(option_values["params"]).read_queries
+        return find_fold_targets(queries, settings.comp_bias_corr, settings.matrix, cache, failures, read)
 
-
-def run_fold(
-    find_targets: FindFoldTargets, *, databases: tuple[str, ...], threads: int, **option_values: Any
-) -> int | None:
-    """Run search, features and prediction for the targets of `fold` or `screen`.
-
-    Args:
-        find_targets: see FindFoldTargets.
-        databases: values of `--db`.
-        threads: value of `--threads`.
-        option_values: values of all other options in FOLD_OPTIONS.
-
-    Returns:
-        The exit code of `run_predictions`.
-    """
-    from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
-
-    alignment = AlignmentSettings.from_options(option_values, threads)
-    return run_predictions(
-        partial(find_targets, alignment.search),
-        SearchOptions(databases[0] if databases else None, alignment, databases[1:]),
-        threads=threads,
-        **option_values,
-    )
+    return run_predictions(find_targets, search, **option_values)

@@ -49,6 +49,14 @@ class SearchOptions:
     alignment: "AlignmentSettings"
     further: tuple[str, ...] = ()
 
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> "SearchOptions":
+        """Create the options from the values of the search options of `fold`, which include `databases`."""
+        from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+
+        first, *further = options["databases"] or (None,)
+        return cls(first, AlignmentSettings.from_options(options, options["threads"]), tuple(further))
+
     def with_database(self) -> "SearchOptions":
         """Return options with a database: the given one, or with a warning the package's library."""
         from foldcli.pipeline.targets.defaults import library_database
@@ -75,19 +83,12 @@ class SearchOptions:
         request = None if database is None else AlignmentRequest(database.checksums, self.alignment)
         return request, database_heading(self.database, database)
 
-    def start_process(self, device: str) -> "SearchProcess":
-        """Start a process for the searches; see `foldcli.pipeline.search.process`."""
-        from foldcli.pipeline.search.process import SearchProcess
-
-        assert self.database is not None
-        return SearchProcess(self.database, device, _GPU_SHARE)
-
     def open(self, device: str, process: "SearchProcess | None") -> "tuple[SearchStage, str]":
         """Open the database for searches; return the search stage and a description of the database.
 
         Args:
             device: value of `--device`.
-            process: from `start_process`; None to search in this process.
+            process: a process for the searches; None to search in this process.
 
         Raises:
             InputError, MissingError: see `DatabaseSource.open`.
@@ -115,7 +116,6 @@ class _Request:
     """A run of predictions as its command line requests it.
 
     Args:
-        find_targets: returns names and targets.
         search: database and settings of the searches; None if no target needs a search.
         network: options of the network.
         templates: options of the templates; None for no templates.
@@ -127,7 +127,6 @@ class _Request:
         as_json: value of `--json`.
     """
 
-    find_targets: FindTargets
     search: SearchOptions | None
     network: "NetworkOptions"
     templates: "TemplateOptions | None"
@@ -138,16 +137,39 @@ class _Request:
     dry_run: bool
     as_json: bool
 
+    @classmethod
+    def from_options(
+        cls,
+        search: SearchOptions | None,
+        network: "NetworkOptions",
+        assignment: RankAssignment | None,
+        options: dict[str, Any],
+    ) -> "_Request":
+        """Create the request from the values of all options; see the class for the other arguments.
+
+        Raises:
+            click.UsageError: an option that the networks do not have, or options that exclude each other.
+        """
+        from foldcli.families.registry import find_family
+        from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
+
+        templates = TemplateOptions.from_options(options, options["threads"])
+        find_family(network.params).check_options(options, _given_options())
+        return cls(
+            search=search,
+            network=network,
+            templates=templates,
+            features=FeatureSettings.from_options(options),
+            output=OutputSettings.from_options(options),
+            assignment=assignment,
+            threads=options["threads"],
+            dry_run=options["dry_run"],
+            as_json=options["as_json"],
+        )
+
 
 def run_predictions(
-    find_targets: FindTargets,
-    search: SearchOptions | None,
-    *,
-    threads: int,
-    dry_run: bool,
-    as_json: bool,
-    gpus_per_target: int,
-    **option_values: Any,
+    find_targets: FindTargets, search: SearchOptions | None, **option_values: Any
 ) -> int | None:
     """Find the targets and the parameters, and run the stages, or print what they would do.
 
@@ -157,53 +179,19 @@ def run_predictions(
     Args:
         find_targets: returns names and targets.
         search: database and settings of the searches; None if no target needs a search.
-        threads: value of `--threads`.
-        dry_run: print the plan of the run, and predict nothing.
-        as_json: value of `--json`.
-        gpus_per_target: value of `--gpus-per-target`.
-        option_values: values of all other options that the commands share.
+        option_values: values of the options that the commands share; others are ignored.
     """
-    from foldcli.families.registry import find_family, with_params
-    from foldcli.families.settings import NetworkOptions
-    from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
-
-    assignment, params = RankAssignment.from_environment(), option_values["params"]
-    family = find_family(params)
-    ranks = rank_options.number_of_ranks(gpus_per_target, assignment, family.unshared)
-    network = with_params(NetworkOptions.from_options(option_values | {"gpus_per_target": ranks}), params)
-    if assignment is not None and assignment.rank > 0:
-        return None if dry_run else _serve_rank(network, threads, assignment)
-    templates = TemplateOptions.from_options(option_values, threads)
-    family.check_options(option_values, _given_options())
-    cache, output = FeatureSettings.from_options(option_values), OutputSettings.from_options(option_values)
-    request = _Request(
-        find_targets=find_targets,
-        search=search,
-        network=network,
-        templates=templates,
-        features=cache,
-        output=output,
-        assignment=assignment,
-        threads=threads,
-        dry_run=dry_run,
-        as_json=as_json,
-    )
-    _run(request)
-    return None
-
-
-def _serve_rank(network: "NetworkOptions", threads: int, assignment: RankAssignment) -> int:
-    """Take part in the predictions of the first process; return the exit code."""
-    from foldcli.pipeline.network.rank_server import serve_rank
-
-    return serve_rank(network, threads, assignment)
-
-
-def _run(request: _Request) -> None:
-    """Find the targets of a run, and predict them or print the plan."""
     from foldcli.inputs.failures import Failures
     from foldcli.paths import check_writable_folder
 
+    assignment = RankAssignment.from_environment()
+    network = _network_options(option_values, assignment)
+    if assignment is not None and assignment.rank > 0:
+        from foldcli.pipeline.network.rank_server import serve_rank
+
+        is_dry = option_values["dry_run"]
+        return None if is_dry else serve_rank(network, option_values["threads"], assignment)
+    request = _Request.from_options(search, network, assignment, option_values)
     output = request.output
     if output.relaxation.num_models:
         from foldcli.pipeline.results.relaxation import check_relaxation
@@ -212,17 +200,33 @@ def _run(request: _Request) -> None:
     if not request.dry_run:
         check_writable_folder(output.folder)
     failures = Failures(output.folder, output.shard)
-    targets = request.find_targets(request.features.cache, failures)
+    targets = find_targets(request.features.cache, failures)
     selected = output.shard.select(targets)
     if selected or request.dry_run:
         _predict(request, targets if request.dry_run else selected, len(selected), failures)
-        return
-    if request.assignment is not None:
+        return None
+    if assignment is not None:
         from model.parallel.session import decline
 
-        decline(request.assignment)
+        decline(assignment)
     output.shard.log_if_empty(len(targets))
     failures.finish()
+    return None
+
+
+def _network_options(options: dict[str, Any], assignment: RankAssignment | None) -> "NetworkOptions":
+    """Return the options of the network, with the settings of the family that `--params` names.
+
+    Raises:
+        click.UsageError: this number of processes cannot predict a target together.
+        MissingError, ParametersError: see `Family.claims`.
+    """
+    from foldcli.families.registry import find_family, with_params
+    from foldcli.families.settings import NetworkOptions
+
+    params = options["params"]
+    ranks = rank_options.number_of_ranks(options["gpus_per_target"], assignment, find_family(params).unshared)
+    return with_params(NetworkOptions.from_options(options | {"gpus_per_target": ranks}), params)
 
 
 def _predict(
@@ -250,7 +254,7 @@ def _predict(
     search = None if request.search is None else request.search.with_database()
     request = replace(request, network=network, search=search)
     search_process = _start_search(request, processes.in_workers) if has_work else None
-    startup = start(network, not request.dry_run, kinds, processes, reads_features=search_process is None)
+    startup = start(network, not request.dry_run, kinds, processes)
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.network.ranks import open_predictor
 
@@ -264,13 +268,17 @@ def _predict(
             _print_plan(request, targets, predictor, identities, failures)
         else:
             settings = _run_settings(request, predictor, identities, templates, startup, search_process)
-            _run_stages(targets, settings, failures, request.as_json)
+            from foldcli.paths import make_writable_folder
+            from foldcli.pipeline.runs.run import run_targets
+
+            make_writable_folder(request.output.folder)
+            run_targets(targets, settings, failures, request.as_json)
 
 
 def _start_search(request: _Request, in_workers: bool) -> "SearchProcess | None":
     """Start a process for the searches if they would delay the predictions of this process."""
     from foldcli.families.registry import find_family
-    from foldcli.pipeline.search.process import needs_process
+    from foldcli.pipeline.search.process import SearchProcess, needs_process
 
     search, network = request.search, request.network
     if search is None:
@@ -278,7 +286,7 @@ def _start_search(request: _Request, in_workers: bool) -> "SearchProcess | None"
     has_network = find_family(network.params).has_network
     predicts_here = not in_workers and network.gpus_per_target == 1 and has_network
     if not search.further and needs_process(network.device, predicts_here, str(search.database)):
-        return search.start_process(network.device)
+        return SearchProcess(str(search.database), network.device, _GPU_SHARE)
     return None
 
 
@@ -355,17 +363,6 @@ def _run_settings(
         worker_services=startup.worker_services,
         sampling=startup.sampling,
     )
-
-
-def _run_stages(
-    targets: "Sequence[tuple[str, TargetInput]]", settings: "RunSettings", failures: "Failures", as_json: bool
-) -> None:
-    """Run all targets through the stages; raises the exceptions of `run_targets`."""
-    from foldcli.paths import make_writable_folder
-    from foldcli.pipeline.runs.run import run_targets
-
-    make_writable_folder(settings.output.folder)
-    run_targets(targets, settings, failures, as_json)
 
 
 def _given_options() -> set[str]:

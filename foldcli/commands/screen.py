@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foldcli.commands.fold import FOLD_REPLACEMENTS, fold_options, run_fold
+from foldcli.commands.fold import FOLD_REPLACEMENTS, fold_options
+from foldcli.commands.prediction import SearchOptions, run_predictions
 from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand
 
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
     from foldcli.inputs.targets import FoldInput
-    from msa.engines.settings import SearchSettings
 
 
 @click.command("screen", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS)
@@ -50,10 +50,11 @@ def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> 
     from foldcli.families.registry import find_family
     from foldcli.inputs.queries import QuerySources
 
-    def find_targets(
-        search: "SearchSettings", cache: Path, failures: "Failures"
-    ) -> "list[tuple[str, FoldInput]]":
-        sources = QuerySources(files, search.comp_bias_corr, search.matrix)
+    search = SearchOptions.from_options(option_values)
+
+    def find_targets(cache: Path, failures: "Failures") -> "list[tuple[str, FoldInput]]":
+        settings = search.alignment.search
+        sources = QuerySources(files, settings.comp_bias_corr, settings.matrix)
         return find_family(option_values["params"]).read_screen(files, pairs, sources, failures)
 
-    return run_fold(find_targets, **option_values)
+    return run_predictions(find_targets, search, **option_values)

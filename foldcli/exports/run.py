@@ -25,7 +25,7 @@ from foldcli.inputs.queries import name_of_file
 from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
-from foldcli.pipeline.search.chains import ChainSearchResult, ChainStore, search_chains_ahead
+from foldcli.pipeline.search.chains import ChainSearch, ChainSearchResult, ChainStore
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
@@ -130,11 +130,8 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
         failures.expect(sum(len(target.document.jobs) for _, target in targets))
         unfinished = [target for _, target in targets if not _is_finished(export, target, stage.request)]
         with TargetLocks(Event()) as locks:
-            searched = search_chains_ahead(
-                [(target, job) for target in unfinished for job in target.document.jobs],
-                lambda pair: _queries(pair[1]),
-                stage, store, locks, lambda text: None,
-            )  # fmt: skip
+            jobs = [(target, job) for target in unfinished for job in target.document.jobs]
+            searched = ChainSearch(stage, store, locks).search_ahead(jobs, lambda pair: _queries(pair[1]))
             _write_targets(export, unfinished, searched, store, failures)
     failures.finish()
 

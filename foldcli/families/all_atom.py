@@ -15,16 +15,8 @@ import click
 from features.assembly.job import Job as MoleculeJob
 from features.assembly.job import Polymer
 from features.assembly.job_json import job_to_json
-from foldcli.families.base import (
-    DeviceMemory,
-    Estimate,
-    Family,
-    FeatureServices,
-    InstalledParameters,
-    ParametersFinding,
-    PlanHeading,
-    TargetState,
-)
+from foldcli.families.base import Estimate, Family, InstalledParameters, ParametersFinding, PlanHeading
+from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetState
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_prepared_targets
 from foldcli.inputs.queries import QuerySources

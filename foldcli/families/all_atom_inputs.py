@@ -20,7 +20,7 @@ from features.assembly.tokens import build_tokens
 from features.cache.entry import CorruptEntryError
 from features.chemistry.residue_classes import MoleculeKind
 from features.complexes.a3m import write_job_a3m
-from foldcli.families.base import FeatureServices, TargetState
+from foldcli.families.protocols import FeatureServices, TargetState
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob
 from foldcli.logs import logger

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from features.assembly.tokens import JobSize
-from foldcli.families.base import DeviceMemory, NetworkJob
 from foldcli.families.estimates import interpolate_seconds, measure_matrix_products
+from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.logs import logger
 from foldcli.outputs.all_atom.models import AllAtomModel
 from foldcli.outputs.all_atom.prediction import build_predictions
@@ -37,7 +37,7 @@ _CHUNKS = (2**28, 2**24)
 
 @dataclass(frozen=True, eq=False)
 class AllAtomNetwork:
-    """A loaded network; see `foldcli.families.base.Network`.
+    """A loaded network; see `foldcli.families.protocols.Network`.
 
     Args:
         model: the network.

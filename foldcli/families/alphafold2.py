@@ -1,4 +1,4 @@
-"""AlphaFold2's networks for single chains, and all that the kinds of networks of its architecture share."""
+"""AlphaFold2's networks for single chains and for complexes, and all that kinds of its architecture share."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -12,17 +12,9 @@ import numpy as np
 from features.alphafold2.sampling import SamplingSettings, sample_features
 from features.cache.cache import read_entry
 from features.chemistry.residues import check_foldable
-from foldcli.families.base import (
-    DeviceMemory,
-    Estimate,
-    Family,
-    FeatureServices,
-    InstalledParameters,
-    ParametersFinding,
-    PlanHeading,
-    TargetState,
-    Templates,
-)
+from features.complexes.features import complex_features
+from foldcli.families.base import Estimate, Family, InstalledParameters, ParametersFinding, PlanHeading
+from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetState, Templates
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.inputs.alignment_targets import AlignmentTarget
 from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
@@ -162,12 +154,6 @@ class AlphaFold2Kind(AlignmentFamily):
     def import_libraries(self) -> None:
         """Import torch, and most of what a prediction needs."""
         import foldcli.families.alphafold2_networks  # noqa: F401
-
-    def prepare_gpu(self, device: str, settings: PredictSettings) -> None:
-        """Load the kernels of the first operations; see `Family.prepare_gpu`."""
-        from foldcli.families.alphafold2_networks import DTYPES, load_gpu_libraries
-
-        load_gpu_libraries(device, DTYPES[settings.precision])
 
     def kernel_configs(self, sources: Sequence[ParameterSource]) -> list[Any]:
         """Return the architectures of all networks; see `Family.kernel_configs`."""
@@ -328,6 +314,50 @@ class AlphaFold2(SingleChainKind):
     def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
         slots = TEMPLATE_SLOTS if self.uses_templates(source) else 0
         return SamplingSettings(settings.max_seq, settings.max_extra_seq, slots)
+
+
+class Multimer(AlphaFold2Kind):
+    """AlphaFold-Multimer's networks; `AlphaFold2` finds their parameters."""
+
+    name: ClassVar[str] = "multimer"
+    rank_score: ClassVar[str] = "multimer"
+    pairs_chains: ClassVar[bool] = True
+
+    def claims(self, params: str | None) -> bool:
+        """Return False: the same values name the parameters of `AlphaFold2`."""
+        return False
+
+    def own_settings(self, settings: PredictSettings) -> PredictSettings:
+        """Return the settings of multimer networks; see `Family.own_settings`."""
+        return settings.for_multimer()
+
+    def sources(self, options: NetworkOptions, kinds: Sequence[Any]) -> list[ParameterSource]:
+        """Return the parameter files; see `find_parameters`."""
+        return find_parameters(options.params, options.models, options.model_type, ("multimer",))
+
+    def accepts(self, target: Any, source: ParameterSource) -> str | None:
+        """Return None: complexes and single chains can be predicted."""
+        return None
+
+    def uses_templates(self, source: ParameterSource) -> bool:
+        """Return True: all of these networks take templates."""
+        return True
+
+    def sampling(self, job: Job, settings: PredictSettings) -> None:
+        """Return None: the network samples the rows of each pass itself."""
+
+    def sample(
+        self,
+        inputs: AlignmentInputs,
+        job: Job,
+        settings: PredictSettings,
+        draw: Callable[..., Any] | None = None,
+    ) -> Any:
+        """Return the features of a complex, as they are; see `Family.sample`."""
+        features = inputs.features
+        if inputs.templates is not None:
+            features = features | inputs.templates.features
+        return features if "asym_id" in features else complex_features([features])
 
 
 def _residues_of_file(target: AlignmentTarget) -> int:

@@ -12,13 +12,12 @@ import numpy as np
 import torch
 
 from features.complexes.made_up import warm_up_sample
-from foldcli.families.base import DeviceMemory, NetworkJob
+from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.families.settings import PredictSettings
 from foldcli.logs import log_time_since_start, logger
 from foldcli.params.parameters import ParameterSource
 from foldcli.progress import Progress
 from model.alphafold2.modules.config import ModelConfig
-from model.alphafold2.modules.embedders import RECYCLED_BINS, distance_bins
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import RecyclingSettings, predict, start_prediction
 from model.checkpoints.alphafold2 import build_network, load_folder, load_npz
@@ -35,19 +34,24 @@ CHUNK_REDUCTION = 8
 
 @dataclass(eq=False)
 class AlphaFold2Network:
-    """A loaded network of AlphaFold2's kinds; see `foldcli.families.base.Network`.
+    """A loaded network of AlphaFold2's kinds; see `foldcli.families.protocols.Network`.
 
     Args:
         model: the network, or one that several processes share.
         own_settings: see `Family.own_settings`.
+        predict_together: runs the passes of a job on several ranks; None on one device.
     """
 
     model: AlphaFold
     own_settings: Callable[[Any], PredictSettings]
+    predict_together: "Callable[[AlphaFold2Network, NetworkJob], Prediction] | None" = None
     _started: bool = False
 
     def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
-        """Start a job within the available memory; see `start_within`."""
+        """Start a job within the available memory; see `start_within`. Several ranks also finish it."""
+        if self.predict_together is not None:
+            prediction = self.predict_together(self, work)
+            return lambda: (self.refined(prediction, work.settings),)
         self.log_first_block()
         collect = start_within(
             memory, work.name, self.model, work.sample, self.recycling(work), work.progress
@@ -58,10 +62,6 @@ class AlphaFold2Network:
         """Run the passes of a job in this thread, without refinement; see `recycling.predict`."""
         self.log_first_block()
         return predict(self.model, work.sample, recycling, work.progress, chunk_elements)
-
-    def plan(self, work: NetworkJob, memory: DeviceMemory) -> MemoryPlan | None:
-        """Return the plan of a job's passes; see `plan_passes`."""
-        return plan_passes(memory, self.model, work.sample)
 
     def recycling(self, work: NetworkJob) -> RecyclingSettings:
         """Return the settings of a job's recycling."""
@@ -77,7 +77,7 @@ class AlphaFold2Network:
         return refine(prediction)
 
     def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
-        """Run two passes on a made-up protein; see `foldcli.families.base.Network`."""
+        """Run two passes on a made-up protein; see `foldcli.families.protocols.Network`."""
         sample = self.warm_up_sample(residues)
         wait()
         with ended_at_blocks(self.model, first_job_is_ready):
@@ -135,15 +135,6 @@ def load_network(
         read_file = read_arrays if preloaded is None else lambda _: preloaded.result()
         arrays = load_npz(source.file, config, read_file)
     return build_network(config, arrays, device, DTYPES[settings.precision], settings.kernels, plddt_shift)
-
-
-def load_gpu_libraries(device: str, dtype: torch.dtype) -> None:
-    """Make the GPU's libraries load the kernels of the network's first operations."""
-    with torch.inference_mode():
-        x = torch.ones(256, 64, device=device, dtype=dtype)
-        torch.addmm(x[0], x, x[:64])
-        distance_bins(torch.zeros(2, 3, device=device), *RECYCLED_BINS)
-        x.float() @ x[:64].float()
 
 
 def limit_rows(config: ModelConfig, settings: PredictSettings) -> ModelConfig:

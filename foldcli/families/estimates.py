@@ -14,7 +14,8 @@ from itertools import groupby
 
 import torch
 
-from foldcli.families.base import DeviceMemory, Estimate, PlanHeading
+from foldcli.families.base import Estimate, PlanHeading
+from foldcli.families.protocols import DeviceMemory
 from foldcli.families.settings import PredictSettings
 from foldcli.params.parameters import ParameterSource
 from foldcli.units import format_count
@@ -74,7 +75,7 @@ def estimate_cpu(
     settings: PredictSettings,
 ) -> Estimate:
     """Return the rough cost of a target on this CPU; see `estimate_gpu`."""
-    speed = _CPU_EFFICIENCY * _speed_of_matrix_products()
+    speed = _CPU_EFFICIENCY * measure_matrix_products()
     # networks stay loaded, in float32
     parameters = sum(parameter_bytes(source.config, replace(settings, precision="fp32")) for source in loaded)
     configs = [source.config for source in sources]
@@ -90,11 +91,6 @@ def estimate_cpu(
 
 
 @cache
-def _speed_of_matrix_products() -> float:
-    """Return `measure_matrix_products()` of the first call."""
-    return measure_matrix_products()
-
-
 def measure_matrix_products() -> float:
     """Return the floating-point operations per second of this CPU's matrix products, with torch's threads."""
     matrix = torch.ones(_MATRIX_SIZE, _MATRIX_SIZE)

@@ -11,7 +11,8 @@ from features.alphafold2.sampling import SamplingSettings
 from features.templates.library.settings import TemplateSettings
 from features.templates.template_features import without_side_chains
 from foldcli.families.alphafold2 import AlignmentInputs, SingleChainKind
-from foldcli.families.base import ParametersFinding, Templates
+from foldcli.families.base import ParametersFinding
+from foldcli.families.protocols import Templates
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.inputs.targets import is_complex
 from foldcli.options.common import value_or_default

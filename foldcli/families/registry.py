@@ -6,9 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from foldcli.families.all_atom import AllAtom
-from foldcli.families.alphafold2 import AlphaFold2
+from foldcli.families.alphafold2 import AlphaFold2, Multimer
 from foldcli.families.base import Family
-from foldcli.families.multimer import Multimer
 from foldcli.families.native import Native
 from foldcli.families.settings import NetworkOptions
 from foldcli.families.template_copy import TemplateCopy

@@ -10,7 +10,8 @@ import numpy as np
 
 from features.templates.homology import HomologyModel, copy_best_template
 from foldcli.families.alphafold2 import AlignmentFamily, AlignmentInputs
-from foldcli.families.base import DeviceMemory, NetworkJob, PlanHeading
+from foldcli.families.base import PlanHeading
+from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.inputs.targets import is_complex
 from foldcli.outputs.model_files import ModelOrigin
@@ -108,7 +109,7 @@ class TemplateCopy(AlignmentFamily):
 
 @dataclass(frozen=True)
 class Copies:
-    """The source of copies; see `foldcli.families.base.Network`."""
+    """The source of copies; see `foldcli.families.protocols.Network`."""
 
     def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
         """Return a function that returns the copy as a prediction, with the expected lDDT-CA as pLDDT."""

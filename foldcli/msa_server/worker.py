@@ -16,7 +16,7 @@ from foldcli.inputs.complexes import chain_query
 from foldcli.logs import logger
 from foldcli.msa_server.results import ResultFiles
 from foldcli.msa_server.tickets import Ticket, TicketJob, TicketQueue
-from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead
+from foldcli.pipeline.search.chains import ChainSearch, ChainStore
 from foldcli.pipeline.search.joined import JoinedSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchStage
@@ -190,9 +190,7 @@ class Worker(Thread):
         store = self._stages.store(stage)
         unfinished = {query for _, query in batch if not store.is_finished("", chain_query(query))}
         failed: set[Ticket] = set()
-        for result in search_chains_ahead(
-            batch, lambda pair: [pair[1]], stage, store, self._locks, lambda text: None
-        ):
+        for result in ChainSearch(stage, store, self._locks).search_ahead(batch, lambda pair: [pair[1]]):
             ticket, query = result.target
             ticket.unsearched.remove(query.sequence)
             if result.error is not None and ticket not in failed:

@@ -74,7 +74,6 @@ class RunSummary:
     """
 
     def __init__(self, out: Path, layout: LayoutName, shard: Shard, names: list[str]) -> None:
-        self._out = out
         self._path = out / f"summary{shard.suffix}.tsv"
         self._files = [TargetFiles(name, out, layout) for name in names]
         self._modified_before = {files.name: _modification_time(files) for files in self._files}

@@ -4,11 +4,11 @@ It never initialises CUDA, because a process that has done so cannot be forked.
 """
 
 import gc
-import heapq
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cuda.fused.toolchain import build_driver_extension, load_toolchain
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 _NICENESS = 10
 # torch's operations between the kernels are tiny
 _TORCH_THREADS = 2
-# kernels that take more than a second of processor time, which are compiled first
-_SLOW_KERNELS = (
-    "attend_blocks",
-    "attention_kernel",
-    "finish_kernel",
-    "outer_product_kernel",
-    "transition_kernel",
-)
 
 
 class Compiler:
@@ -65,61 +57,18 @@ class Compiler:
         with forked_workers(request.processes, _NICENESS) as pool:
             # fork all workers now: later this thread holds locks that they would inherit
             pool.submit(build_driver_extension)
-            queue = _SlowestFirst(
-                lambda variant: pool.submit(compile_variant, variant, gpu), request.processes, progress
-            )
+
+            def queue(variant: "KernelVariant") -> None:
+                progress.follow(partial(pool.submit, compile_variant, variant, gpu))
+
             torch.set_num_threads(_TORCH_THREADS)
             dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[request.precision]
-            with record_variants(gpu, queue.put), torch.inference_mode():
+            with record_variants(gpu, queue), torch.inference_mode():
                 networks = [NetworkLaunches(network, dtype, kernels) for network in request.networks]
                 for network in networks:
                     for launch in network.calls():
                         launch()
             progress.wait()
-
-
-class _SlowestFirst:
-    """A queue of kernels to compile, from which workers get the slow ones first.
-
-    Args:
-        submit: compiles a kernel in a worker.
-        workers: number of workers.
-        progress: counts the kernels.
-    """
-
-    def __init__(
-        self, submit: "Callable[[KernelVariant], Future[bool]]", workers: int, progress: "_Progress"
-    ) -> None:
-        self._submit, self._free, self._progress = submit, workers, progress
-        # a compilation that has already finished calls `_finish` from `_fill_workers`
-        self._changed = threading.RLock()
-        self._waiting: list[tuple[bool, int, KernelVariant]] = []
-        self._count = 0
-
-    def put(self, variant: "KernelVariant") -> None:
-        """Queue a kernel."""
-        self._progress.add()
-        with self._changed:
-            heapq.heappush(self._waiting, (variant.name not in _SLOW_KERNELS, self._count, variant))
-            self._count += 1
-        self._fill_workers()
-
-    def _fill_workers(self, finished: int = 0) -> None:
-        with self._changed:
-            self._free += finished
-            while self._free and self._waiting:
-                variant = heapq.heappop(self._waiting)[-1]
-                try:
-                    compilation = self._submit(variant)
-                except BrokenProcessPool as error:
-                    self._progress.fail(error)
-                    continue
-                self._free -= 1
-                compilation.add_done_callback(self._finish)
-
-    def _finish(self, compilation: "Future[bool]") -> None:
-        self._progress.finish(compilation)
-        self._fill_workers(finished=1)
 
 
 class _Progress:
@@ -130,19 +79,22 @@ class _Progress:
         self._changed = threading.Condition()
         self._status = CompilationStatus()
 
-    def add(self) -> None:
-        """Count a kernel to compile."""
+    def follow(self, submit: "Callable[[], Future[bool]]") -> None:
+        """Submit a kernel to the workers, count it, and report when it is done."""
         self._update(total=1)
+        try:
+            submit().add_done_callback(self._finish)
+        except BrokenProcessPool as error:
+            self._fail(error)
 
-    def finish(self, compilation: "Future[bool]") -> None:
+    def _finish(self, compilation: "Future[bool]") -> None:
         """Count a kernel that is in the cache now, or could not be compiled."""
-        error = compilation.exception()
-        if error is not None:
-            self.fail(error)
+        if (error := compilation.exception()) is not None:
+            self._fail(error)
         else:
             self._update(done=1, compiled=int(compilation.result()))
 
-    def fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException) -> None:
         """Count a kernel that could not be compiled."""
         if isinstance(error, BrokenProcessPool):
             # all unfinished kernels fail with this error

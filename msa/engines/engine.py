@@ -186,7 +186,6 @@ class Candidates:
         filtered: the targets that passed the filter, which come first in `targets`; empty without a filter.
         more_are_ready: whether the candidates of the next query follow at once, so that the caller may wait
             for them; they are of the same batch.
-        next_batch_is_ready: whether those of the next batch follow at once.
     """
 
     targets: np.ndarray
@@ -199,7 +198,6 @@ class Candidates:
         default_factory=lambda: FilteredTargets.of_query(np.empty(0, np.int64), np.empty(0, np.int32))
     )
     more_are_ready: bool = False
-    next_batch_is_ready: bool = False
 
     def followed_by(self, other: "Candidates") -> "Candidates":
         """Append candidates of the same query that were aligned later, and did not come from the filter."""
@@ -212,7 +210,6 @@ class Candidates:
             self.capped,
             self.filtered,
             other.more_are_ready,
-            self.next_batch_is_ready,
         )
 
 

@@ -10,7 +10,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -116,8 +115,6 @@ class GpuEngine:
             nonlocal filtered_pairs
             count, future = pending.popleft()
             candidates = future.result()
-            if candidates and pending and pending[0][1].done():
-                candidates[-1] = replace(candidates[-1], next_batch_is_ready=True)
             filtered_pairs += count * len(targets)
             if request.progress is not None:
                 request.progress(filtered_pairs)

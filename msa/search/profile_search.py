@@ -39,7 +39,6 @@ _BATCHES_AHEAD, _BATCHES_AHEAD_IN_PROCESS = 3, 5
 take about as long as its filter, and mostly wait for the GPU. The second number is for batches that another
 process scores, which does not delay this one."""
 
-_MAX_BATCHES_AHEAD = 16
 """Maximum number of batches that are submitted one after the other, which limits their memory."""
 
 
@@ -297,16 +296,11 @@ class ProfileSearch:
 def _ahead(
     submitted: Iterable[tuple[_Batch, Future[Scores]]], count: int
 ) -> Iterator[tuple[_Batch, Future[Scores]]]:
-    """Yield batches in order, each when `count` further ones have been submitted; the first one at once.
-
-    While the engine has others ready, these are submitted first: the caller takes longer for a batch.
-    """
+    """Yield batches in order, each when `count` further ones have been submitted; the first one at once."""
     waiting: deque[tuple[_Batch, Future[Scores]]] = deque()
     ahead = 0
     for batch, scores in submitted:
         waiting.append((batch, scores))
-        if batch.candidates[-1].next_batch_is_ready and len(waiting) < _MAX_BATCHES_AHEAD:
-            continue
         while len(waiting) > ahead:
             yield waiting.popleft()
             ahead = count

@@ -171,10 +171,7 @@ class WindowedEngine(EngineWrapper):
             [whole.filtered, *(replace(each.filtered, passes=_passes(each)) for each in window_candidates)]
         )
         last = window_candidates[-1]
-        candidates = replace(
-            candidates, filtered=filtered, more_are_ready=last.more_are_ready,
-            next_batch_is_ready=last.next_batch_is_ready,
-        )  # fmt: skip
+        candidates = replace(candidates, filtered=filtered, more_are_ready=last.more_are_ready)
         selection = request.selection
         if selection is None or selection.max_aligned is None or self._keep_all:
             return candidates

@@ -1,6 +1,6 @@
 """Predictions on several devices: a worker process for each, which all take targets from one queue.
 
-A worker starts and collects jobs as the process of a run on one GPU does (`JobStarter`): while the last pass
+A worker starts and collects jobs as the process of a run on one GPU does (`LocalRunner`): while the last pass
 of one job runs on its device, it launches the first pass of the next one.
 
 Targets that do not fit into the memory of one device are predicted at the end by all of them together.
@@ -20,14 +20,12 @@ from torch import distributed
 from foldcli.families.settings import Job, NetworkOptions
 from foldcli.logs import logger
 from foldcli.pipeline.network.device import NetworkMemory, choose_device
-from foldcli.pipeline.network.job_runners import JobResult, JobStarter, size_of
+from foldcli.pipeline.network.job_runners import JobResult, LocalRunner
 from foldcli.pipeline.network.predictor import Predictor, RankPredictor
-from foldcli.pipeline.network.preloading import take_parameters
 from foldcli.pipeline.processes.background import run_in_background
-from foldcli.pipeline.processes.shared_arrays import SharedArrays
+from foldcli.pipeline.processes.shared_arrays import load_arrays
 from foldcli.pipeline.processes.worker_pool import WORKER_OPTIONS
-from foldcli.pipeline.targets.target import TargetRun
-from foldcli.progress import RunProgress
+from foldcli.progress import Progress
 from model.errors import OutOfMemory
 from model.parallel.communication import RankGroup
 from model.parallel.rank_assignment import RankAssignment
@@ -71,11 +69,9 @@ class WorkerSettings:
         torch.set_num_threads(self.threads)
         memory = self.memory()
         memory.limit()
-        # `start_worker` may have begun to read the file
-        sources, arrays = list(self.sources), take_parameters(self.sources[0])
         if self.assignment is None:
-            return Predictor(sources, self.predict, memory, arrays)
-        return RankPredictor(sources, self.predict, memory, self.join(), arrays)
+            return Predictor(self.sources, self.predict, memory)
+        return RankPredictor(self.sources, self.predict, memory, self.join())
 
     def memory(self) -> NetworkMemory:
         """Return the memory of the device."""
@@ -128,7 +124,7 @@ class _Worker:
     """The jobs of a worker process, whose networks stay loaded."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        self.starter = JobStarter(settings.open())
+        self.runner = LocalRunner(settings.open())
         self.results = ThreadPoolExecutor(1)
         # the result of the job that was started last
         self.result: Future[JobResult | None] | None = None
@@ -142,7 +138,7 @@ def _worker(settings: WorkerSettings) -> _Worker:
 
 def _warm_up(settings: WorkerSettings) -> None:
     """Load the network of the first job in a worker process, and begin to prepare its GPU."""
-    predictor = _worker(settings).starter.predictor
+    predictor = _worker(settings).runner.predictor
     source = predictor.sources[0]
     predictor.network(source)
     predictor.warm_up(source)
@@ -164,12 +160,11 @@ def _noticing_lost_gpu(settings: WorkerSettings) -> Iterator[None]:
 
 def _start_job(settings: WorkerSettings, name: str, job: Job, sample: Any) -> None:
     """Start one job in a worker process."""
-    if isinstance(sample, SharedArrays):
-        sample = sample.load()
+    sample = load_arrays(sample)
     with _noticing_lost_gpu(settings):
         worker = _worker(settings)
         worker.result = None
-        collect = worker.starter.start(name, job, sample, lambda done, total: None)
+        collect = worker.runner.start(name, job, sample, lambda done, total: None)
 
     def finish() -> JobResult | None:
         with _noticing_lost_gpu(settings):
@@ -205,6 +200,7 @@ class DeviceWorker:
 
     Attributes:
         postpones: as given.
+        detail: the devices.
     """
 
     def __init__(
@@ -216,7 +212,7 @@ class DeviceWorker:
     ) -> None:
         self._settings = [replace(each, strict=postpones) for each in settings]
         self._prepare, self.postpones = prepare, postpones
-        self._devices = ", ".join(each.device for each in settings)
+        self.detail = ", ".join(each.device for each in settings)
         self._ends, self._terminated = 0, False
         # number of jobs that were started
         self._jobs = 0
@@ -250,9 +246,7 @@ class DeviceWorker:
         """False if processes have ended twice."""
         return self._ends < _MAX_ENDS
 
-    def start(
-        self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
-    ) -> Callable[[], JobResult]:
+    def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Callable[[], JobResult]:
         """Start one job of a target in the processes; see `JobRunner`. Several processes also finish it.
 
         Both this and the returned function raise these errors.
@@ -264,14 +258,13 @@ class DeviceWorker:
         """
         self._prepare()
         wait([self._warm_up])
-        progress.show(f"{target.name} ({size_of(target, job)}): {job.tag}, {self._devices}")
         with self._lock:
             self._jobs += 1
             number, services = self._jobs, self._services
             started: dict[Future[Any], str] = {}
             results: dict[Future[Any], str] = {}
             for service, settings in zip(services, self._settings, strict=True):
-                starting = service.request("call", _start_job, settings, target.name, job, sample)
+                starting = service.request("call", _start_job, settings, name, job, sample)
                 started[starting] = settings.device
                 results[service.request("call", _job_result, settings)] = settings.device
         self._wait(number, services, started if len(started) == 1 else started | results)
@@ -280,7 +273,7 @@ class DeviceWorker:
             self._wait(number, services, results)
             result = next(iter(results)).result()
             assert result is not None
-            progress.add_passes(target.name, result.passes)
+            progress(result.passes, None)
             return result
 
         return collect
@@ -321,7 +314,7 @@ class DeviceWorker:
             raise error
         self._ends += 1
         then = "it is started again" if self.usable else "it is not started again"
-        logger.warning("the worker of %s has ended (%s); %s", self._devices, error, then)
+        logger.warning("the worker of %s has ended (%s); %s", self.detail, error, then)
         how = "lost its GPU" if isinstance(error, GpuLost) else "ended"
         raise ChildProcessError(f"the worker of {device} has {how}: {error}")
 

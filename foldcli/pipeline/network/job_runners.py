@@ -12,8 +12,8 @@ from foldcli.families.registry import family_of
 from foldcli.families.settings import Job
 from foldcli.outputs.done import StageCost
 from foldcli.pipeline.network.predictor import PredictedSample, Predictor
-from foldcli.pipeline.targets.target import TargetRun, measure_stage
-from foldcli.progress import Progress, RunProgress
+from foldcli.pipeline.targets.target import measure_stage
+from foldcli.progress import Progress
 from model.errors import OutOfMemory
 
 
@@ -47,45 +47,52 @@ class JobRunner(Protocol):
         """True if targets that do not fit into memory are run by several devices later."""
         ...
 
-    def start(
-        self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
-    ) -> Callable[[], JobResult]:
+    @property
+    def detail(self) -> str:
+        """What the progress bar shows of a job that has been started."""
+        ...
+
+    def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Callable[[], JobResult]:
         """Start one job of a target.
 
         Args:
-            target: the target.
+            name: name of the target.
             job: the job.
             sample: see `Family.sample`.
-            progress: shows the passes.
+            progress: counts the passes.
 
         Returns:
             A function that waits for the result and returns it; any thread may call it, once.
+
+        Raises:
+            OutOfMemory: the target does not fit into memory.
         """
         ...
 
 
-def size_of(target: TargetRun, job: Job) -> str:
-    """Return the size of a target in words."""
-    return f"{target.facts['residues']} {family_of(job.source).size_unit}"
-
-
-class JobStarter:
-    """Starts jobs with a predictor of this process; a job may be started before the last one is collected.
+class LocalRunner:
+    """The predictor of this process; a job may be started before the last one is collected.
 
     Args:
         predictor: runs the jobs.
     """
 
+    postpones = False
+    detail = "first pass"
+
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
         self._last_end = 0.0
+        self._failed = False
+
+    @property
+    def usable(self) -> bool:
+        """False if this process has lost its GPU."""
+        # looked for only after an error, because it waits for the GPU
+        return not self._failed or self.predictor.memory.is_usable()
 
     def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Callable[[], JobResult]:
-        """Start one job; see `Predictor.start`.
-
-        Raises:
-            OutOfMemory: the target does not fit into memory.
-        """
+        """Start one job; see `JobRunner`."""
         predictor, passes = self.predictor, 0
 
         def count(done: int, total: int | None) -> None:
@@ -93,58 +100,25 @@ class JobStarter:
             passes = done
             progress(done, total)
 
-        predictor.memory.reset_peak()
-        try:
-            measured = measure_stage(family_of(job.source).stage)
-            collect = predictor.start(name, job, sample, count)
-            facts = predictor.memory.facts()
-        except torch.OutOfMemoryError as error:
-            # only the text: the error's traceback would keep tensors
-            message = str(error)
-        else:
-            return lambda: self._finish(JobResult(collect(), measured(), facts, passes))
-        raise OutOfMemory(predictor.memory.describe_shortage(message))
-
-    def _finish(self, result: JobResult) -> JobResult:
-        # the device worked on the job before until `_last_end`
-        end = time.perf_counter()
-        cost = replace(result.cost, seconds=min(result.cost.seconds, end - self._last_end))
-        self._last_end = end
-        return replace(result, cost=cost)
-
-
-class LocalRunner:
-    """The predictor of this process.
-
-    Args:
-        predictor: runs the jobs.
-    """
-
-    postpones = False
-
-    def __init__(self, predictor: Predictor) -> None:
-        self._starter = JobStarter(predictor)
-        self._failed = False
-
-    @property
-    def usable(self) -> bool:
-        """False if this process has lost its GPU."""
-        # looked for only after an error, because it waits for the GPU
-        return not self._failed or self._starter.predictor.memory.is_usable()
-
-    def start(
-        self, target: TargetRun, job: Job, sample: Any, progress: RunProgress
-    ) -> Callable[[], JobResult]:
-        """Start one job of a target; see `JobRunner`."""
-        passes = progress.begin_job(target.name, size_of(target, job), job.tag)
-        with self._noticing_errors():
-            collect = self._starter.start(target.name, job, sample, passes)
-
         def finish() -> JobResult:
             with self._noticing_errors():
-                return collect()
+                models, cost, end = collect(), measured(), time.perf_counter()
+                # the device worked on the job before until `_last_end`
+                cost = replace(cost, seconds=min(cost.seconds, end - self._last_end))
+                self._last_end = end
+                return JobResult(models, cost, facts, passes)
 
-        return finish
+        with self._noticing_errors():
+            predictor.memory.reset_peak()
+            try:
+                measured = measure_stage(family_of(job.source).stage)
+                collect = predictor.start(name, job, sample, count)
+                facts = predictor.memory.facts()
+                return finish
+            except torch.OutOfMemoryError as error:
+                # only the text: the error's traceback would keep tensors
+                message = str(error)
+            raise OutOfMemory(predictor.memory.describe_shortage(message))
 
     @contextmanager
     def _noticing_errors(self) -> Iterator[None]:

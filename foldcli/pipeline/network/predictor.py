@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from foldcli.families.alphafold2_networks import AlphaFold2Network
-from foldcli.families.base import Family, NetworkJob
+from foldcli.families.alphafold2_networks import AlphaFold2Network, plan_passes
+from foldcli.families.base import Family
+from foldcli.families.protocols import NetworkJob
 from foldcli.families.registry import family_of
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.logs import log_time_since_start, logger
@@ -52,9 +53,6 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
     memory, settings = set_up_device(options, device, options.gpus_per_target)
     if any(source.is_untrained for source in startup.sources):
         logger.warning("%s", UNTRAINED)
-    if startup.preload and device != "cpu":
-        # takes a while, during which the parameters can be read
-        run_in_background(lambda: family.prepare_gpu(device, settings))
     return Predictor(
         startup.sources, settings, memory, arrays=startup.arrays, compilation=startup.compilation
     )
@@ -66,7 +64,7 @@ class PredictedSample:
 
     Args:
         tag: one of the job's tags.
-        prediction: the structure and its confidence; see `foldcli.families.base.Model`.
+        prediction: the structure and its confidence; see `foldcli.families.protocols.Model`.
         origin: what its files say about it.
     """
 
@@ -116,7 +114,7 @@ class Predictor:
         return any(source.is_untrained for source in self.sources)
 
     def network(self, source: Any) -> Any:
-        """Return the network of a model (`foldcli.families.base.Network`), loading it at the first call.
+        """Return the network of a model (`foldcli.families.protocols.Network`), loading it at the first call.
 
         Raises:
             ParametersError: the file lacks a key, has an unknown one, or a shape is wrong.
@@ -172,7 +170,7 @@ class Predictor:
     def start(
         self, name: str, job: Job, sample: Any, progress: Progress
     ) -> Callable[[], tuple[PredictedSample, ...]]:
-        """Start a job within the available memory; see `foldcli.families.base.Network.start`.
+        """Start a job within the available memory; see `foldcli.families.protocols.Network.start`.
 
         Args:
             name: name of the target.
@@ -186,7 +184,7 @@ class Predictor:
         self.end_warm_up()
         network, family = self.network(job.source), family_of(job.source)
         self.wait_for_kernels()
-        collect = self._start(network, NetworkJob(name, job, sample, self.settings, progress))
+        collect = network.start(NetworkJob(name, job, sample, self.settings, progress), self.memory)
         self._read_ahead(job.source)
 
         def finish() -> tuple[PredictedSample, ...]:
@@ -196,10 +194,6 @@ class Predictor:
             )
 
         return finish
-
-    def _start(self, network: Any, work: NetworkJob) -> Callable[[], tuple[Any, ...]]:
-        collect: Callable[[], tuple[Any, ...]] = network.start(work, self.memory)
-        return collect
 
     def wait_for_kernels(self) -> None:
         """Wait until the kernels are compiled; may be called by any thread."""
@@ -239,11 +233,13 @@ class RankPredictor(Predictor):
         """Return the network of a parameter file, loading it at the first call; see `Predictor.network`."""
         if source not in self._networks:
             network = super().network(source)
-            self._networks[source] = replace(network, model=ParallelAlphaFold(network.model, self.group))
+            model = ParallelAlphaFold(network.model, self.group)
+            self._networks[source] = replace(network, model=model, predict_together=self._predict_together)
         loaded: AlphaFold2Network = self._networks[source]
         return loaded
 
-    def _start(self, network: AlphaFold2Network, work: NetworkJob) -> Callable[[], tuple[Prediction, ...]]:
+    def _predict_together(self, network: AlphaFold2Network, work: NetworkJob) -> Prediction:
+        """Run the passes of a job on all ranks; see `AlphaFold2Network`."""
         plan = self._plan(network, work)
         chunk_elements = CPU_CHUNK_ELEMENTS if plan is None else plan.chunk_elements
         refused = self.memory.strict and plan is not None and plan.peak_bytes > plan.available_bytes
@@ -254,12 +250,11 @@ class RankPredictor(Predictor):
         if not fits:
             residues = work.sample["aatype"].shape[-1]
             raise OutOfMemory(f"{residues} residues: {plan} of each of several devices")
-        prediction = network.predict(work, network.recycling(work), smallest)
-        return lambda: (network.refined(prediction, work.settings),)
+        return network.predict(work, network.recycling(work), smallest)
 
     def _plan(self, network: AlphaFold2Network, work: NetworkJob) -> MemoryPlan | None:
         """Return the memory plan of a job on this rank, and log that of rank 0; None on the CPU."""
-        plan = network.plan(work, self.memory)
+        plan = plan_passes(self.memory, network.model, work.sample)
         if plan is not None and self.group.rank == 0:
             logger.debug("%s: %s on each of %d devices", work.name, plan, self.memory.ranks)
         return plan

@@ -5,7 +5,6 @@ inside functions here, so that they run at the right time.
 """
 
 from concurrent.futures import Future
-from functools import cache
 from typing import Any
 
 from foldcli.families.registry import family_of
@@ -18,7 +17,7 @@ from msa.gpu.device.process_state import without_collection
 
 
 def start_worker(device: str, source: Any) -> None:
-    """Import torch in a worker process, while threads open its GPU and read the parameters.
+    """Import torch in a worker process, while a thread opens its GPU.
 
     Args:
         device: device of the worker.
@@ -27,36 +26,11 @@ def start_worker(device: str, source: Any) -> None:
     set_triton_cache_folder()
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
-    if source.file is not None:
-        read_ahead(source)
     with without_collection():
         family_of(source).import_libraries()
 
 
-@cache
-def read_ahead(source: Any) -> "Future[Any]":
-    """Begin to read a model's file in a thread; return its arrays' future, the same at each call."""
-    return run_in_background(lambda: family_of(source).read_file(source))
-
-
-def take_parameters(source: Any) -> "Future[Any] | None":
-    """Return the future arrays that `read_ahead` may have begun to read, and do not keep them.
-
-    Args:
-        source: parameters of a model; without a file, None is returned.
-    """
-    if source.file is None:
-        return None
-    arrays = read_ahead(source)
-    read_ahead.cache_clear()
-    return arrays
-
-
-def start_preloading(
-    device: str,
-    source: Any,
-    reads_features: bool = True,
-) -> "Future[Any] | None":
+def start_preloading(device: str, source: Any) -> "Future[Any] | None":
     """Prepare features and the GPU, and read the parameters, each in a background thread.
 
     Errors are ignored here; the first use reports them.
@@ -64,7 +38,6 @@ def start_preloading(
     Args:
         device: value of `--device`.
         source: parameters of the first network.
-        reads_features: see `start`.
 
     Returns:
         The future arrays of its file, as `Family.read_file` returns them; None if there is no file.
@@ -72,8 +45,7 @@ def start_preloading(
     # imported before the threads start, because all of them import it
     import numpy  # noqa: F401
 
-    if reads_features:
-        run_in_background(prepare_features)
+    run_in_background(prepare_features)
     if device != "cpu":
         run_in_background(lambda: _open_gpu(device))
     return None if source.file is None else run_in_background(lambda: family_of(source).read_file(source))

@@ -1,6 +1,6 @@
 """The processes of the other ranks of a host, which rank 0 starts before it imports torch.
 
-They import torch, open their GPUs and read the parameters while rank 0 does the same. Imports are inside
+They import torch and open their GPUs while rank 0 does the same. Imports are inside
 functions here, so that this module itself does not import torch.
 """
 
@@ -97,7 +97,7 @@ class RankHandler:
         self._options, self._threads, self._rank = options, threads, rank
 
     def prepare(self, source: Any) -> None:
-        """Import torch, and begin to open the GPU and to read the parameters."""
+        """Import torch, and begin to open the GPU."""
         _end_at_error(lambda: start_worker(_gpu_of(self._rank, self._options.device), source))
 
     def serve(self, port: int) -> None:

@@ -23,7 +23,6 @@ from foldcli.fingerprints import fingerprint
 from foldcli.logs import logger
 from foldcli.params.parameters import ParameterSource
 from foldcli.pipeline.network.device import NetworkMemory, choose_rank_device, set_up_device
-from foldcli.pipeline.network.preloading import take_parameters
 from foldcli.process_state import set_triton_cache_folder
 from foldcli.version import VERSION
 from model.alphafold2.recycling import predict
@@ -101,7 +100,6 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
     try:
         kinds = _network_kinds(store)
         sources = find_family(options.params).sources(options, kinds)
-        arrays = {sources[0]: take_parameters(sources[0])}
         memory, settings, session = join_ranks(options, sources, threads, assignment, device, store)
     except NothingToPredict:
         return ExitCode.DONE
@@ -116,8 +114,7 @@ def serve_rank(options: NetworkOptions, threads: int, assignment: RankAssignment
             with session.predicting():
                 features = job.broadcast(session.group, None)
                 if source not in networks:
-                    family, preloaded = family_of(source), arrays.pop(source, None)
-                    network = family.load(source, settings, memory.device, preloaded)
+                    network = family_of(source).load(source, settings, memory.device, None)
                     parallel = ParallelAlphaFold(network.model, session.group)
                     networks[source] = replace(network, model=parallel)
                 network = networks[source]

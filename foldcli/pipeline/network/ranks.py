@@ -7,13 +7,13 @@ has.
 
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 from foldcli.errors import ExitCode, Terminated
 from foldcli.families.alphafold2_networks import AlphaFold2Network
-from foldcli.families.base import NetworkJob
+from foldcli.families.protocols import NetworkJob
 from foldcli.families.settings import Job, NetworkOptions, PredictSettings
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED, ParameterSource
@@ -70,13 +70,10 @@ class RankedPredictor(RankPredictor):
         )
         self._session, self._processes = session, processes
 
-    def _start(self, network: AlphaFold2Network, work: NetworkJob) -> Callable[[], tuple[Prediction, ...]]:
-        prediction = self._predict(network, work, network.recycling(work))
-        return lambda: (network.refined(prediction, work.settings),)
-
-    def _predict(
-        self, network: AlphaFold2Network, work: NetworkJob, recycling: RecyclingSettings
+    def _predict_together(
+        self, network: AlphaFold2Network, work: NetworkJob, recycling: RecyclingSettings | None = None
     ) -> Prediction:
+        recycling = recycling or network.recycling(work)
         plan = self._plan(network, work)
         rank_job = RankJob(
             self.sources.index(work.job.source),
@@ -99,7 +96,7 @@ class RankedPredictor(RankPredictor):
         self.wait_for_kernels()
         work = NetworkJob("warm-up", Job(source, 0, ""), sample, self.settings, lambda done, total: None)
         # the other ranks know the settings, and get only the number of recycles
-        self._predict(network, work, replace(network.recycling(work), num_recycles=1))
+        self._predict_together(network, work, replace(network.recycling(work), num_recycles=1))
 
     def close(self) -> None:
         """End the other ranks."""

@@ -44,7 +44,6 @@ class Startup:
     Args:
         sources: models in the order in which they run.
         arrays: future arrays of the first source's file; None if no task reads them.
-        preload: whether predictions in this process follow.
         compilation: future compilation of the kernels; None if there is none.
         worker_services: processes in which workers will predict, in the order of the devices.
         rank_processes: the other ranks of this host; None if there are none.
@@ -53,7 +52,6 @@ class Startup:
 
     sources: list[Source]
     arrays: "Future[Any] | None" = None
-    preload: bool = True
     compilation: "Future[KernelCompilation | None] | None" = None
     worker_services: tuple[Service, ...] = ()
     rank_processes: RankProcesses | None = None
@@ -125,7 +123,6 @@ def start(
     preload: bool = True,
     kinds: Sequence[str] = ("monomer",),
     processes: Processes = Processes(),
-    reads_features: bool = True,
 ) -> Startup:
     """Find the parameters, and import torch while background threads load what predictions need.
 
@@ -134,8 +131,6 @@ def start(
         preload: False if no prediction follows, as in a dry run.
         kinds: families of networks that the targets need; see `Family.kinds`.
         processes: the processes to start.
-        reads_features: False if this process probably neither reads features from the cache nor samples any,
-            so that numba, which compiles the kernels for that, need not be imported soon.
 
     Raises:
         MissingError: there are no parameters; raised before torch is imported.
@@ -151,12 +146,11 @@ def start(
         sampling.start()
     threads = processes.rank_threads
     rank_processes = None if threads is None else RankProcesses(options, threads, sources[0])
-    preload = preload and not workers
-    arrays = start_preloading(options.device, sources[0], reads_features) if preload else None
+    arrays = start_preloading(options.device, sources[0]) if preload and not workers else None
     with without_collection():
         import torch  # noqa: F401
     log_time_since_start("torch is imported")
-    return Startup(sources, arrays, preload, compilation, workers, rank_processes, sampling)
+    return Startup(sources, arrays, compilation, workers, rank_processes, sampling)
 
 
 def _start_workers(devices: Sequence[str], source: Source) -> tuple[Service, ...]:

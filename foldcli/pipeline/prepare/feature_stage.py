@@ -17,14 +17,14 @@ from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import is_complex
 from foldcli.logs import logger
 from foldcli.pipeline.prepare.complexes import ComplexStage
-from foldcli.pipeline.prepare.features import features_of_alignments, features_of_entry
+from foldcli.pipeline.prepare.features import load_or_make_features, record_size
 from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage
 from foldcli.pipeline.search.chains import ChainStore
 from foldcli.pipeline.search.stores import TargetStore
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.settings import FeatureSettings
 from foldcli.pipeline.targets.target import TargetRun
-from msa.alignments.files import read_alignment
+from msa.alignments.files import Alignment, read_alignment
 from msa.base.atomic import atomic_write
 from msa.io.fasta import FastaRecord
 
@@ -92,27 +92,23 @@ class FeatureStage:
             shutil.rmtree(target.files.search_folder, ignore_errors=True)
 
     def _load_features(self, target: TargetRun) -> dict[str, np.ndarray]:
-        settings, target_input = self.settings, target.input
-        assert not isinstance(target_input, Complex)
-        if isinstance(target_input, CachedTarget):
-            return features_of_entry(target, lambda: target_input.load_features(settings.verify))
-        if isinstance(target_input, FastaRecord):
-            files = target.files
-            staged, published = files.staged_path("alignment"), str(files.path("alignment"))
-            # the cache records the file that will remain
-            return features_of_alignments(
-                target, lambda: [replace(read_alignment(staged), source=published)], settings
-            )
-        path = target_input.files[0]
-        if path.endswith(ENTRY_SUFFIX):
-            return features_of_entry(target, lambda: read_entry(path, verify=settings.verify))
-        return self._features_of_files(target, target_input)
-
-    def _features_of_files(self, target: TargetRun, target_input: AlignmentTarget) -> dict[str, np.ndarray]:
-        contents = target_input.read_contents()
-        if "-" not in target_input.files:
-            target.facts["alignment"] = str(Path(target_input.files[0]).resolve())
-        features = features_of_alignments(target, lambda: target_input.parse(contents), self.settings)
+        """Return the features of a single chain, from the cache, its alignments or its cache entry."""
+        verify, source = self.settings.verify, target.input
+        assert not isinstance(source, Complex)
+        is_entry = isinstance(source, AlignmentTarget) and source.files[0].endswith(ENTRY_SUFFIX)
+        contents = source.read_contents() if isinstance(source, AlignmentTarget) and not is_entry else []
+        if contents and "-" not in source.files:
+            target.facts["alignment"] = str(Path(source.files[0]).resolve())
+        with target.stage("features"):
+            if isinstance(source, CachedTarget):
+                features, was_cached = source.load_features(verify), True
+            elif is_entry:
+                features, was_cached = read_entry(source.files[0], verify=verify), True
+            else:
+                alignments = source.parse(contents) if contents else [_searched_alignment(target)]
+                features, was_cached = load_or_make_features(target.name, alignments, self.settings)
+        target.facts["feature_cache_hit"] = was_cached
+        record_size(target, features)
         if len(contents) == 1:
             layout = layout_of(target.files.layout)
             layout.stage_alignment(target.files, contents[0], features["msa"].shape[1])
@@ -130,3 +126,9 @@ class FeatureStage:
         for name, reason in templates.unusable:
             logger.warning("%s: template %s not used: %s", target.name, name, reason)
         return templates
+
+
+def _searched_alignment(target: TargetRun) -> Alignment:
+    """Return the staged alignment of a target; the cache records the file that will remain."""
+    files = target.files
+    return replace(read_alignment(files.staged_path("alignment")), source=str(files.path("alignment")))

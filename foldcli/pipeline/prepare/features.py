@@ -1,6 +1,6 @@
 """The feature stage: deterministic features of a target, read from the feature cache or added to it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,48 +56,12 @@ def add_complex(target: AlignmentTarget, rows: ComplexRows, settings: FeatureSet
         return add_rows(cache, target.name, rows, target.sources, overwrite=True)
 
 
-def features_of_alignments(
-    target: TargetRun, read_alignments: Callable[[], list[Alignment]], settings: FeatureSettings
-) -> dict[str, np.ndarray]:
-    """Run the feature stage of a target from its alignments.
-
-    Args:
-        target: the target; the size of the alignment, and whether the cache had the features, are added to
-            its facts.
-        read_alignments: reads the alignments.
-        settings: the feature cache.
-
-    Raises:
-        InputError: the alignments cannot be read or have different queries, or see `check_foldable`.
-        OSError: a file cannot be read, or the cache cannot be written.
-    """
-    with target.stage("features"):
-        features, was_cached = load_or_make_features(target.name, read_alignments(), settings)
-    target.facts["feature_cache_hit"] = was_cached
-    _record_size(target, features)
-    return features
-
-
-def features_of_entry(
-    target: TargetRun, read_entry: Callable[[], dict[str, np.ndarray]]
-) -> dict[str, np.ndarray]:
-    """Run the feature stage of a target whose cache entry is known.
-
-    Args:
-        target: the target.
-        read_entry: reads the entry.
+def record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
+    """Add the size of the alignment of a single chain to the facts of a target; warn of what it lacks.
 
     Raises:
         InputError: see `check_foldable`.
     """
-    with target.stage("features"):
-        features = read_entry()
-    target.facts["feature_cache_hit"] = True
-    _record_size(target, features)
-    return features
-
-
-def _record_size(target: TargetRun, features: dict[str, np.ndarray]) -> None:
     sequence = features["sequence"][0].decode("ascii")
     check_foldable(sequence)
     num_rows, residues = features["msa"].shape

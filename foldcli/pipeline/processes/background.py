@@ -58,9 +58,11 @@ class CallQueue:
 
     Args:
         limit: largest number of calls that wait or run; `submit` waits for fewer.
+        on_error: called when an error ends the context, before it waits.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, on_error: Callable[[], None] = lambda: None) -> None:
+        self._on_error = on_error
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         self._free = BoundedSemaphore(limit)
         self._thread = Thread(target=self._work, name="calls", daemon=True)
@@ -71,6 +73,8 @@ class CallQueue:
 
     def __exit__(self, *error: object) -> None:
         """Wait until all calls are made."""
+        if error[0] is not None:
+            self._on_error()
         self._calls.put(None)
         self._thread.join()
 

@@ -7,6 +7,7 @@ between jobs.
 import mmap
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -72,8 +73,18 @@ class SharedArrays:
             os.close(descriptor)
 
 
-def share_arrays(arrays: dict[str, np.ndarray]) -> SharedArrays | dict[str, np.ndarray]:
-    """Copy arrays into shared memory; return them unchanged if that fails, for example for lack of memory."""
+def load_arrays(sample: Any) -> Any:
+    """Return the input of a job, after mapping its arrays if they are in shared memory."""
+    return sample.load() if isinstance(sample, SharedArrays) else sample
+
+
+def share_arrays(arrays: Any) -> Any:
+    """Copy a dictionary of arrays into shared memory; return anything else unchanged.
+
+    The dictionary is also returned if that fails, for example for lack of memory.
+    """
+    if not isinstance(arrays, dict):
+        return arrays
     try:
         shared = SharedArrays()
         for name, array in arrays.items():

@@ -289,10 +289,8 @@ class ResultStage:
         """Note that the run ends early: workers that end now, because of the same signal, are no failures."""
         self._stopped = True
 
-    def _submit(
-        self, pool: WorkerPool, function: Callable[[Any], Any], item: Any, on_done: Callable[[Any], None]
-    ) -> None:
-        """Call a function in a worker, then `on_done` with the future."""
+    def _follow(self, future: "Future[Any]", on_done: Callable[[Any], None]) -> None:
+        """Call `on_done` with the future of a worker's call once it is done."""
 
         def finished(future: Future[Any]) -> None:
             try:
@@ -303,8 +301,8 @@ class ResultStage:
                     self._num_running -= 1
                     self._idle.notify_all()
 
-        # counted after `submit`: if an interrupt ends the pickling of the item, there is nothing to wait for
-        pool.submit(function, item).add_done_callback(finished)
+        # counted after the call: if an interrupt ends the pickling of its item, there is nothing to wait for
+        future.add_done_callback(finished)
         with self._idle:
             self._num_running += 1
 
@@ -313,7 +311,7 @@ class ResultStage:
         self._free_slots.acquire()
         with self._lock:
             self._targets.setdefault(target.name, _TargetProgress()).num_unwritten += 1
-        self._submit(self.pool, write_model, model, partial(self._on_model_written, target))
+        self._follow(self.pool.submit(write_model, model), partial(self._on_model_written, target))
 
     def finish(self, target: TargetRun, plan: TargetPlan) -> None:
         """Finish a target once its models, all of which have been added, are written."""
@@ -331,7 +329,7 @@ class ResultStage:
         )
         with self._lock:
             self._targets.setdefault(target.name, _TargetProgress()).task = task
-        self._submit_if_complete(target)
+        self._relax_or_finish(target)
 
     def _on_model_written(self, target: TargetRun, future: "Future[ModelResult]") -> None:
         self._free_slots.release()
@@ -345,25 +343,23 @@ class ResultStage:
             self.on_model(target, future.result())
         elif first_error:
             self._fail(target, error)
-        self._submit_if_complete(target)
+        self._relax_or_finish(target)
 
     def _fail(self, target: TargetRun, error: BaseException) -> None:
         """Report a failure in a worker; see `stop`."""
         if not (self._stopped and isinstance(error, ChildProcessError)):
             self.on_failed(target, error)
 
-    def _submit_if_complete(self, target: TargetRun) -> None:
+    def _relax_or_finish(self, target: TargetRun) -> None:
+        """Relax the best models if requested, and finish a target, once all of its models are written."""
         with self._lock:
             progress = self._targets.get(target.name)
             if progress is None or progress.num_unwritten or progress.task is None:
                 return
             del self._targets[target.name]
-        if not progress.failed:
-            self._relax_or_finish(target, progress.task)
-
-    def _relax_or_finish(self, target: TargetRun, task: FinishTask) -> None:
-        """Relax the best models that are not relaxed yet, if requested; then finish the target."""
-        stage = self.relaxation
+        if progress.failed:
+            return
+        task, stage, on_finished = progress.task, self.relaxation, partial(self._on_target_finished, target)
         try:
             best = [] if stage is None else task.rank()[: stage.num_models]
         except Exception as error:
@@ -372,7 +368,7 @@ class ResultStage:
         folder = task.files.staging_folder
         pending = {result.tag for result in best if not relaxed_path(folder, result.tag).is_file()}
         if stage is None or not pending:
-            self._submit(self.pool, finish_target, task, partial(self._on_target_finished, target))
+            self._follow(self.pool.submit(finish_target, task), on_finished)
             return
 
         def on_relaxed(tag: str, future: "Future[StageCost]") -> None:
@@ -388,11 +384,11 @@ class ResultStage:
             if error is not None and ends_run(error):
                 self._fail(target, error)
             elif is_last and not target.failed:
-                self._submit(self.pool, finish_target, task, partial(self._on_target_finished, target))
+                self._follow(self.pool.submit(finish_target, task), on_finished)
 
         for result in [result for result in best if result.tag in pending]:
             relax_task = RelaxTask(target.name, folder, result, stage.settings)
-            self._submit(stage.pool, relax_model, relax_task, partial(on_relaxed, result.tag))
+            self._follow(stage.pool.submit(relax_model, relax_task), partial(on_relaxed, result.tag))
 
     def _on_target_finished(self, target: TargetRun, future: "Future[DoneRecord]") -> None:
         if (error := future.exception()) is not None:

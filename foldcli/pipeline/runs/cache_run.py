@@ -26,7 +26,7 @@ from foldcli.pipeline.runs.dry_run import (
     plan_targets,
     print_plan,
 )
-from foldcli.pipeline.search.chains import ChainStore, search_complexes
+from foldcli.pipeline.search.chains import ChainSearch, ChainStore
 from foldcli.pipeline.search.joined import make_joined
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
@@ -184,7 +184,7 @@ class CacheRun:
         with TargetLocks(Event()) as locks:
             results = chain(
                 stage.run(unsearched, store),
-                search_complexes(complexes, stage, store, ChainStore(store), locks),
+                ChainSearch(stage, ChainStore(store), locks).search_complexes(complexes, store),
             )
             for result in results:
                 if result.error is not None:

@@ -1,6 +1,6 @@
 """A run of `foldcli cache-features` with jobs: search their proteins, and store what predictions need.
 
-The stages are those of `foldcli fold` before the network: `search_chains_ahead`, then `Family.prepare`.
+The stages are those of `foldcli fold` before the network: `ChainSearch`, then `Family.prepare`.
 """
 
 import functools
@@ -25,7 +25,7 @@ from foldcli.pipeline.prepare.features import CachedFeatures
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.runs.cache_run import store_all
 from foldcli.pipeline.runs.dry_run import DONE, TO_DO, Inspection, database_heading, plan_targets, print_plan
-from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead
+from foldcli.pipeline.search.chains import ChainSearch, ChainStore
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
@@ -181,10 +181,8 @@ class JobCacheRun:
             return
         stage = SearchStage(self.database.make_searcher(database), self.alignment, show_progress=False)
         with TargetLocks(Event()) as locks:
-            for result in search_chains_ahead(
-                valid, lambda pair: self.family.chains_to_search(pair[1]), stage, chain_store, locks,
-                lambda text: None,
-            ):  # fmt: skip
+            search = ChainSearch(stage, chain_store, locks)
+            for result in search.search_ahead(valid, lambda pair: self.family.chains_to_search(pair[1])):
                 if result.error is None:
                     yield result.target
                 else:

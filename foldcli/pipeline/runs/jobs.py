@@ -10,8 +10,8 @@ from foldcli.families.settings import Job
 from foldcli.logs import logger
 from foldcli.params.parameters import UNTRAINED
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.processes.background import map_ahead, run_ahead, run_in_background
-from foldcli.pipeline.processes.worker_pool import WorkerPool
+from foldcli.pipeline.processes.background import map_ahead, run_ahead
+from foldcli.pipeline.processes.shared_arrays import share_arrays
 from foldcli.pipeline.results.results import has_leftovers, remove_leftovers
 from foldcli.pipeline.runs.state import RunState
 from foldcli.pipeline.targets.plan import TargetPlan
@@ -19,11 +19,7 @@ from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import InputError
 
 # sampled jobs that wait for the network
-_SAMPLES_AHEAD = 2
-
-
-# makes the input of a job, given the inputs of its target; see `Family.sample`
-SampleFunction: TypeAlias = Callable[[Any, Job], Any]
+SAMPLES_AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -57,13 +53,11 @@ class JobPreparation:
     Args:
         state: the run.
         features: loads or computes the features of targets.
-        pool: the workers of the result stage, which are started for the first target with work.
     """
 
-    def __init__(self, state: RunState, features: FeatureStage, pool: WorkerPool) -> None:
-        self._state, self._features, self._pool = state, features, pool
+    def __init__(self, state: RunState, features: FeatureStage) -> None:
+        self._state, self._features = state, features
         self._settings, self._locks = state.settings, state.locks
-        self._pool_begun = False
 
     def begin_target(self, target: TargetRun) -> TargetPlan | None:
         """Prepare the folder of a target that was just locked; return its plan, or None if it is finished.
@@ -78,43 +72,17 @@ class JobPreparation:
             target.discard_work()
         target.was_locked = True
         plan = self._state.plan(target)
-        if plan.is_finished:
-            return None
-        # the GPU and the workers take seconds to start; meanwhile the target is searched
-        if plan.jobs and not self._settings.workers:
-            self._settings.predictor.warm_up(plan.jobs[0].source)
-        if not self._pool_begun:
-            self._pool_begun = True
-            run_in_background(self._pool.start)
-        return plan
-
-    def unfinished(self) -> Iterator[TargetRun]:
-        """Return the targets that need work, in order; count finished ones, and fail unsuitable ones."""
-        return (target for target in self._state.targets if not self._skip_finished(target))
-
-    def prepare_ahead(
-        self, targets: Iterable[TargetRun], draw_sample: SampleFunction
-    ) -> Generator[TargetStep, None, None]:
-        """Yield each job of each target; a background thread prepares the next ones.
-
-        Args:
-            targets: the unfinished targets.
-            draw_sample: makes the random features of a job.
-        """
-        prepared = self._prepare(targets, draw_sample)
-        steps = chain.from_iterable(steps for _, steps in prepared)
-        return run_ahead(steps, _SAMPLES_AHEAD, self._state.stop)
+        return None if plan.is_finished else plan
 
     def prepare_for_workers(
-        self, targets: Iterable[TargetRun], draw_sample: SampleFunction, workers: int
+        self, targets: Iterable[TargetRun], workers: int
     ) -> Generator[PreparedTarget, None, None]:
         """Yield each target with its jobs; background threads prepare the first jobs of the next targets.
 
-        Further jobs of a target are prepared ahead once the first one is taken.
+        Further jobs of a target are prepared ahead once the first one is taken. Workers map their samples.
 
         Args:
             targets: the unfinished targets.
-            draw_sample: makes the random features of a job; called by several threads.
             workers: number of workers that take the targets.
         """
 
@@ -122,29 +90,37 @@ class JobPreparation:
             target, steps = prepared
             if (first := next(steps, None)) is None:
                 return None
-            return target, run_ahead(chain([first], steps), _SAMPLES_AHEAD, self._state.stop)
+            return target, run_ahead(chain([first], steps), SAMPLES_AHEAD, self._state.stop)
 
-        prepared = self._prepare(targets, draw_sample)
-        begun = map_ahead(begin, prepared, _SAMPLES_AHEAD * workers, self._state.stop)
+        prepared = self.prepare(targets, share_arrays)
+        begun = map_ahead(begin, prepared, SAMPLES_AHEAD * workers, self._state.stop)
         return (each for each in begun if each is not None)
 
-    def _prepare(self, targets: Iterable[TargetRun], draw_sample: SampleFunction) -> Iterator[PreparedTarget]:
-        """Yield each target with its jobs; targets locked by other runs come last."""
+    def prepare(
+        self, targets: Iterable[TargetRun], hand_over: Callable[[Any], Any]
+    ) -> Iterator[PreparedTarget]:
+        """Yield each target with its jobs; targets locked by other runs come last.
+
+        Args:
+            targets: the unfinished targets.
+            hand_over: returns the input of a job, which may be in shared memory, in the form that its network
+                needs; called by several threads.
+        """
         locked_elsewhere = []
         for target in targets:
             if target.failed:
                 continue
             if self._locks.try_acquire(target.files.lock_path):
-                yield target, self._prepare_locked(target, draw_sample)
+                yield target, self._prepare_locked(target, hand_over)
             else:
                 locked_elsewhere.append(target)
         for target in locked_elsewhere:
             if not self._locks.acquire(target.files.lock_path, target.name):
                 return
-            yield target, self._prepare_locked(target, draw_sample)
+            yield target, self._prepare_locked(target, hand_over)
 
-    def _skip_finished(self, target: TargetRun) -> bool:
-        """Return True if a target is finished, or fails because no network can predict it."""
+    def skip_finished(self, target: TargetRun) -> bool:
+        """Return True if a target is finished, or fails because no network can predict it; count it then."""
         try:
             self._settings.identities.sources_of(target.input)
         except InputError as error:
@@ -199,11 +175,11 @@ class JobPreparation:
         target.discard_work()
         self._locks.release(target.files.lock_path)
 
-    def _prepare_locked(self, target: TargetRun, draw_sample: SampleFunction) -> Iterator[TargetStep]:
+    def _prepare_locked(self, target: TargetRun, hand_over: Callable[[Any], Any]) -> Iterator[TargetStep]:
         try:
             plan = self.begin_target(target)
             if plan is None:
-                # another run has finished it since `_skip_finished`
+                # another run has finished it since `skip_finished`
                 self._release_finished(target)
                 self._state.count_finished(target)
                 target.predicted = True
@@ -225,7 +201,8 @@ class JobPreparation:
                 yield TargetStep(target, plan, None, None, False, True)
                 return
             self._warn_of_equal_seeds(target, family, plan, inputs)
-            settings = self._settings.predictor.settings
+            settings, processes = self._settings.predictor.settings, self._settings.sampling
+            draw = None if processes is None else processes.sample
             previous: tuple[Any, Any] | None = None
             for job in jobs:
                 if not target.is_open:
@@ -233,7 +210,7 @@ class JobPreparation:
                 sampling = family.sampling(job, settings)
                 if previous is None or previous[0] != sampling:
                     previous = None  # freed before the next sample is made
-                    previous = sampling, draw_sample(inputs, job)
+                    previous = sampling, hand_over(family.sample(inputs, job, settings, draw))
                 yield TargetStep(target, plan, job, previous[1], job is jobs[0], job is jobs[-1])
         except Exception as error:
             self._state.fail(target, error)

@@ -18,6 +18,7 @@ from foldcli.pipeline.runs.state import RunState
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.plan import TargetPlan
 from foldcli.pipeline.targets.target import TargetRun
+from foldcli.progress import Progress
 from model.errors import OutOfMemory
 
 # jobs whose results are collected while the next one is started
@@ -38,54 +39,45 @@ class NetworkStage:
         self._settings = state.settings
 
     def run(self, work: Iterable[TargetStep]) -> None:
-        """Run all work; the GPU finishes a job while the next one is started."""
-        with CallQueue(_JOBS_AHEAD) as collector:
-            try:
-                self._run(work, collector)
-            except BaseException:
-                # before the context waits for results that workers write
-                self._results.stop()
-                raise
-
-    def _run(self, work: Iterable[TargetStep], collector: CallQueue) -> None:
-        """Start all jobs; a thread collects their results."""
-        start = time.perf_counter()
-        for step in work:
-            target = step.target
-            if target.predicted or target.postponed or target.interrupted:
-                continue
-            waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
-            target.facts["waited_for_features_seconds"] = round(waited, 3)
-            plan, reached = step.plan, False
-            if not target.failed and step.job is not None:
-                try:
-                    add = partial(self._add_model, target, step.job, plan, self._start(step))
-                except Exception as error:
-                    if not self._fail_job(target, error):
-                        return
-                else:
-                    added = collector.submit(add)
-                    reached = plan.may_stop and added.result() > plan.stop_at_score
-                if reached:
-                    plan = self._stop(target, plan, step.job)
-            if (step.is_last or reached) and target.is_open:
-                target.predicted = True
-                collector.submit(partial(self._finish, target, plan))
-            del step  # its sample is freed before the next one is made
-            if not self._runner.usable:
-                return
+        """Start all jobs; a thread collects results, as the GPU finishes a job during the next start."""
+        # workers that end because of the same signal are no failures
+        with CallQueue(_JOBS_AHEAD, on_error=self._results.stop) as collector:
             start = time.perf_counter()
+            for step in work:
+                target, plan, reached = step.target, step.plan, False
+                if target.predicted or target.postponed or target.interrupted:
+                    continue
+                waited = target.facts.get("waited_for_features_seconds", 0.0) + time.perf_counter() - start
+                target.facts["waited_for_features_seconds"] = round(waited, 3)
+                if not target.failed and step.job is not None:
+                    try:
+                        passes = self._announce(step, step.job)
+                        collect = self._runner.start(target.name, step.job, step.sample, passes)
+                    except Exception as error:
+                        if not self._fail_job(target, error):
+                            return
+                    else:
+                        added = collector.submit(partial(self._add_model, target, step.job, plan, collect))
+                        reached = plan.may_stop and added.result() > plan.stop_at_score
+                    if reached:
+                        plan = self._stop(target, plan, step.job)
+                if (step.is_last or reached) and target.is_open:
+                    target.predicted = True
+                    collector.submit(partial(self._finish, target, plan))
+                del step  # its sample is freed before the next one is made
+                if not self._runner.usable:
+                    return
+                start = time.perf_counter()
 
-    def _start(self, step: TargetStep) -> Callable[[], JobResult]:
-        """Start one job of a target; return a function that waits for its result."""
-        target, job = step.target, step.job
-        assert job is not None and step.sample is not None
+    def _announce(self, step: TargetStep, job: Job) -> Progress:
+        """Log and show a job that is started; return the callback that counts its passes."""
+        target, family, residues = step.target, family_of(job.source), step.target.facts["residues"]
         if step.is_first:
             position, count = self._state.positions[target.name], len(self._state.targets)
-            layout = layout_of(self._settings.output.layout)
-            layout.log_query(target.name, position, count, target.facts["residues"])
-        logger.debug("%s: %s", target.name, family_of(job.source).stage)
-        return self._runner.start(target, job, step.sample, self._state.progress)
+            layout_of(self._settings.output.layout).log_query(target.name, position, count, residues)
+        logger.debug("%s: %s", target.name, family.stage)
+        size = f"{residues} {family.size_unit}"
+        return self._state.progress.begin_job(target.name, size, job.tag, self._runner.detail)
 
     def _add_model(
         self, target: TargetRun, job: Job, plan: TargetPlan, collect: Callable[[], JobResult]

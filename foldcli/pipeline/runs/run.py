@@ -3,12 +3,12 @@
 A run is a list of targets that pass through stages, each working on the whole list, a bounded number of
 targets ahead of the next stage:
 
-1. search (`fold` only), in batches, in a thread            `ahead.search_ahead`,
-   chains of complexes before that                          `chains.search_chains_ahead`
+1. search (`fold` only), in batches, in a thread            `ahead.TargetSearch`,
+   chains of complexes before that                          `chains.ChainSearch`
 2. features, templates and random features, in a thread     `jobs.JobPreparation`
 3. the network, in the main thread                          `network_stage.NetworkStage`,
    or with several devices in a process for each,
-   which together predict what does not fit one             `device_workers.DeviceWorker`
+   which together predict what does not fit one             `several_devices.predict_in_workers`
 4. files, ranking, report and done.json, in processes       `results.ResultStage`
 
 The network is what a run waits for. The state of a target is on the disk: staged files in its work folder,
@@ -18,46 +18,38 @@ last, marks a finished target. A run holds a target's lock while a stage works o
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from importlib import import_module
-from itertools import chain, islice
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import click
 
 from features.complexes.pairing import DEFAULT_PAIRING
 from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
-from foldcli.families.registry import family_of
-from foldcli.families.settings import Job
 from foldcli.inputs.failures import Failures
+from foldcli.inputs.targets import approximate_length
 from foldcli.logs import log_time_since_start, logger
 from foldcli.options.common import available_cores
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.model_files import ModelResult
 from foldcli.outputs.summary import RunSummary, remove_run_leftovers
-from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.prepare.feature_stage import FeatureStage
-from foldcli.pipeline.processes.background import run_ahead, run_in_background
-from foldcli.pipeline.processes.shared_arrays import SharedArrays, share_arrays
+from foldcli.pipeline.processes.background import run_ahead
+from foldcli.pipeline.processes.shared_arrays import load_arrays
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import RelaxStage
 from foldcli.pipeline.results.results import ResultStage, load_libraries
-from foldcli.pipeline.runs.jobs import JobPreparation, PreparedTarget, TargetStep
+from foldcli.pipeline.runs.jobs import SAMPLES_AHEAD, JobPreparation
 from foldcli.pipeline.runs.network_stage import NetworkStage
-from foldcli.pipeline.runs.queue import (
-    SharedIterator,
-    SharedTargets,
-    in_run_order,
-    no_usable_worker,
-    share_targets,
-)
+from foldcli.pipeline.runs.several_devices import predict_in_workers
 from foldcli.pipeline.runs.state import RunSettings, RunState
-from foldcli.pipeline.search.ahead import search_ahead
-from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead
+from foldcli.pipeline.search.ahead import TargetSearch
+from foldcli.pipeline.search.chains import ChainSearch, ChainStore
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore, TargetStore
+from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
 from foldcli.pipeline.targets.layouts import layout_of
 from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import MissingError
@@ -65,9 +57,13 @@ from msa.base.services.service import close_all
 from msa.gpu.device.process_state import short_switch_interval
 from msa.io.fasta import FastaRecord
 
+Input = TypeVar("Input", bound=Any)
+
 # searched targets that wait for their features
 _SEARCHES_AHEAD = 256
 _MAX_WORKERS = 6
+# short targets come first if they are at most this share of the targets
+_FIRST_SHARE = 0.25
 
 
 def run_targets(
@@ -104,7 +100,12 @@ def run_targets(
     targets = [TargetRun(output.files(name), target_input) for name, target_input in ordered]
     try:
         input_indices = {name: index for index, (name, _) in enumerate(named_inputs)}
-        _Run(RunState(targets, settings, failures), input_indices).execute()
+        run = _Run(RunState(targets, settings, failures), input_indices)
+        with run.opened():
+            if settings.workers:
+                run.predict_in_workers()
+            else:
+                run.predict_here()
     except BaseException:
         # its cause is reported, and not that the table cannot be written either
         with contextlib.suppress(OSError):
@@ -116,7 +117,7 @@ def run_targets(
         for model in summary.models(failed):
             click.echo(json.dumps(model))
     summary.log(failed, failures.path)
-    from foldcli.report.make import make_index, try_index  # imported by `_start_results` if there was work
+    from foldcli.report.make import make_index, try_index  # not needed before
 
     try:
         failures.finish()
@@ -125,6 +126,27 @@ def run_targets(
         raise
     make_index(output.folder, output.report)
     log_time_since_start("the index is written")
+
+
+def in_run_order(
+    targets: Sequence[tuple[str, Input]], at_once: int = 1, size: Callable[[Input], int] = approximate_length
+) -> list[tuple[str, Input]]:
+    """Return targets in the order in which they run: of many, a few short ones first; then the longest first.
+
+    Memory that was allocated for one target suffices for the next, and targets that end a run on several
+    devices are short. The first ones are short because their alignments and features are ready soon: the
+    network works on them while those of the longest targets are made.
+
+    Args:
+        targets: names and inputs of a run's targets.
+        at_once: number of targets that are predicted at the same time.
+        size: returns a number that grows with the size of a target.
+    """
+    longest_first = sorted(targets, key=lambda target: -size(target[1]))
+    count = FIRST_BATCH * at_once
+    if _FIRST_SHARE * len(targets) < count:
+        return longest_first
+    return [*reversed(longest_first[-count:]), *longest_first[:-count]]
 
 
 def _failed_names(failures: Failures) -> list[str]:
@@ -154,30 +176,32 @@ class _Run:
         features = FeatureStage(
             settings.features, settings.templates, input_indices, self._target_store, self._chain_store
         )
-        self._preparation = JobPreparation(state, features, self._pool)
+        self._preparation = JobPreparation(state, features)
 
-    def execute(self) -> None:
-        """Run all targets; an interrupt ends the run once the predicted models are written."""
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Hold the locks of targets; at the end, stop all threads and processes.
+
+        An interrupt ends the run once the predicted models are written.
+        """
         with self._state.locks, self._state.progress:
             try:
-                if self._settings.workers:
-                    self._execute_in_workers()
-                else:
-                    self._execute_here()
+                yield
                 if self._state.ended_by is not None:
                     raise self._state.ended_by
                 log_time_since_start("all targets are finished")
             finally:
                 self._state.stop.set()
-                # the workers may have been started for targets that then failed
                 self._pool.terminate()
                 close_all(self._settings.worker_services)
                 if self._settings.sampling is not None:
                     self._settings.sampling.terminate()
 
-    def _execute_here(self) -> None:
+    def predict_here(self) -> None:
         """Predict with the predictor of this process."""
-        work = self._preparation.prepare_ahead(self._search(), self._sample_here)
+        prepared = self._preparation.prepare(self._search(), load_arrays)
+        steps = chain.from_iterable(steps for _, steps in prepared)
+        work = run_ahead(steps, SAMPLES_AHEAD, self._state.stop)
         # if all targets are finished, there is nothing to predict, and no worker is started
         if (first := next(work, None)) is not None:
             log_time_since_start("the first features are ready")
@@ -191,135 +215,58 @@ class _Run:
                     "See the messages above; run the same command again to continue.",
                 )
 
-    def _sample(self, inputs: Any, job: Job) -> Any:
-        """Make the input of a job, in a process if there are any; see `Family.sample`."""
-        processes = self._settings.sampling
-        draw = None if processes is None else processes.sample
-        return family_of(job.source).sample(inputs, job, self._settings.predictor.settings, draw)
-
-    def _sample_here(self, *task: Any) -> Any:
-        """Sample the features of a job for the predictor of this process; see `_sample`."""
-        sampled = self._sample(*task)
-        return sampled.load() if isinstance(sampled, SharedArrays) else sampled
-
-    def _sample_for_workers(self, *task: Any) -> Any:
-        """Sample the features of a job into memory that workers can map; see `_sample`."""
-        sampled = self._sample(*task)
-        # the network samples some features itself
-        return share_arrays(sampled) if isinstance(sampled, dict) else sampled
-
-    def _gpu_launches(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which this thread soon gets the interpreter's lock to launch GPU kernels."""
-        on_gpu = self._settings.predictor.memory.device != "cpu"
-        return short_switch_interval() if on_gpu else contextlib.nullcontext()
-
-    def _execute_in_workers(self) -> None:
-        """Predict in worker processes; at the end, all of them together predict what did not fit one."""
-        state, predictor, targets = self._state, self._settings.predictor, self._search()
-        if all(target.files.path("done").exists() for target in state.targets):
-            # there may be no work, for which no process is prepared
-            if (first := next(targets, None)) is None:
-                return
-            targets = chain([first], targets)
-        groups, can_join = (
-            self._settings.device_groups()[: len(state.targets)],
-            predictor.family.unshared is None,
+    def predict_in_workers(self) -> None:
+        """Predict in a worker process for each of several devices."""
+        predict_in_workers(
+            self._state, self._preparation, self._search(), self._start_results, self._gpu_launches()
         )
-        services = iter(self._settings.worker_services)
-        workers = [
-            DeviceWorker(group, predictor.wait_for_kernels, can_join, list(islice(services, len(group))))
-            for group in groups
-        ]
-        # threads of this process hand the jobs to the workers
-        with self._start_results() as results, self._gpu_launches():
-            self._run_workers(results, workers, targets)
-            if postponed := [target for target in state.targets if target.postponed]:
-                for target in postponed:
-                    target.postponed = False
-                joint_worker = DeviceWorker(self._settings.workers, predictor.wait_for_kernels)
-                self._run_workers(results, [joint_worker], iter(postponed))
-
-    def _run_workers(
-        self,
-        results: ResultStage,
-        workers: list[DeviceWorker],
-        targets: Iterator[TargetRun],
-    ) -> None:
-        """Run targets on workers, for all of which they are prepared ahead together.
-
-        A worker gets the next target when it can start it. At the end of the run, none has a target waiting
-        while another one is idle.
-        """
-        shared, count = SharedTargets(targets), len(workers)
-        prepared = SharedIterator(
-            lambda: self._preparation.prepare_for_workers(shared, self._sample_for_workers, count)
-        )
-        share_targets(workers, shared, partial(self._run_worker, results, prepared), self._state.stop)
-        if not any(worker.usable for worker in workers) and next(iter(prepared), None) is not None:
-            raise no_usable_worker()
-
-    def _run_worker(
-        self,
-        results: ResultStage,
-        prepared: SharedIterator[PreparedTarget],
-        worker: DeviceWorker,
-        targets: SharedTargets,
-    ) -> None:
-        """Run targets on one worker until there are none left, or the worker is not usable."""
-        taken_targets: list[TargetRun] = []
-
-        def work() -> Iterator[TargetStep]:
-            for target, steps in prepared:
-                taken_targets.append(target)
-                yield from steps
-
-        NetworkStage(self._state, results, worker).run(work())
-        if self._state.stop.is_set():
-            return
-        for target in taken_targets:
-            if target.interrupted or target.is_open:
-                target.interrupted = target.predicted = False
-                self._state.locks.release(target.files.lock_path)
-                targets.give_back(target)
-
-    def _start_results(self) -> ResultStage:
-        # needed at the end, and imported while the network works
-        run_in_background(partial(import_module, "foldcli.report.make"))
-        output, predictor = self._settings.output, self._settings.predictor
-        relaxation = RelaxStage.start(output.relaxation, len(self._state.targets))
-        return ResultStage(
-            self._pool, self._num_workers, predictor.settings.rank, output.report, output.archive, relaxation,
-            on_model=self._on_model_written, on_finished=self._on_finished, on_failed=self._state.fail,
-        )  # fmt: skip
 
     def _search(self) -> Iterator[TargetRun]:
         """Yield the unfinished targets; sequences come once they have been searched."""
         search = self._settings.search
         if search is None or self._chain_store is None or self._target_store is None:
-            return self._preparation.unfinished()
+            return self._unfinished()
         state, begin_target = self._state, self._preparation.begin_target
-        targets = self._search_chains(search, self._chain_store)
-        searched = search_ahead(
-            targets, search, self._target_store, state.locks, begin_target, state.fail, state.progress.show
+        target_search = TargetSearch(
+            search, self._target_store, state.locks, begin_target, state.fail, state.progress.show
         )
-        return run_ahead(_and_close(searched, search), _SEARCHES_AHEAD, state.stop)
+        searched = target_search.search_ahead(self._search_chains(search, self._chain_store))
+        return run_ahead(searched, _SEARCHES_AHEAD, state.stop)
+
+    def _unfinished(self) -> Iterator[TargetRun]:
+        """Yield the targets that need work, in order."""
+        return (target for target in self._state.targets if not self._preparation.skip_finished(target))
 
     def _search_chains(self, search: SearchStage, chain_store: ChainStore) -> Iterator[TargetRun]:
         """Yield the unfinished targets; complexes come once all their chains have been searched."""
-        state, unfinished, identities = self._state, self._preparation.unfinished(), self._settings.identities
+        state, identities = self._state, self._settings.identities
 
         def chains_of(target: TargetRun) -> Sequence[FastaRecord]:
             return identities.family_of(target.input).chains_to_search(target.input)
 
-        for result in search_chains_ahead(
-            unfinished, chains_of, search, chain_store, state.locks, state.progress.show
-        ):
+        chain_search = ChainSearch(search, chain_store, state.locks)
+        for result in chain_search.search_ahead(self._unfinished(), chains_of, state.progress.show):
             if result.error is not None:
                 state.fail(result.target, result.error)
                 continue
             if result.cost is not None:
                 result.target.add_cost(result.cost)
             yield result.target
+
+    def _gpu_launches(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which this thread soon gets the interpreter's lock to launch GPU kernels."""
+        on_gpu = self._settings.predictor.memory.device != "cpu"
+        return short_switch_interval() if on_gpu else contextlib.nullcontext()
+
+    def _start_results(self) -> ResultStage:
+        # they take seconds to start, in which the first job runs
+        self._pool.start()
+        output, predictor = self._settings.output, self._settings.predictor
+        relaxation = RelaxStage.start(output.relaxation, len(self._state.targets))
+        return ResultStage(
+            self._pool, self._num_workers, predictor.settings.rank, output.report, output.archive, relaxation,
+            on_model=self._on_model_written, on_finished=self._on_finished, on_failed=self._state.fail,
+        )  # fmt: skip
 
     def _on_model_written(self, target: TargetRun, result: ModelResult) -> None:
         settings = self._settings
@@ -339,12 +286,6 @@ class _Run:
             reason = "its report could not be made, see above; the next run tries again"
             self._state.failures.record(target.name, NotReported(reason))
         self._state.progress.target_done(target.name)
-
-
-def _and_close(targets: Iterator[TargetRun], search: SearchStage) -> Iterator[TargetRun]:
-    """Yield targets, and then close the search, so that the network gets its memory."""
-    yield from targets
-    search.close()
 
 
 def _log_result(target: TargetRun, record: DoneRecord, size: str, untrained: bool) -> None:

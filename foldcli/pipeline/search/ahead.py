@@ -14,21 +14,11 @@ from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 
 
-def search_ahead(
-    targets: Iterable[TargetRun],
-    stage: SearchStage,
-    store: TargetStore,
-    locks: TargetLocks,
-    begin_target: Callable[[TargetRun], TargetPlan | None],
-    fail_target: Callable[[TargetRun, BaseException], None],
-    show_status: Callable[[str], None],
-) -> Iterator[TargetRun]:
-    """Yield targets once their alignments exist; those without alignments are searched in batches.
-
-    Targets that another run has locked come last, when that run has released them.
+@dataclass(frozen=True)
+class TargetSearch:
+    """Searches of a run's sequences, ahead of the other stages.
 
     Args:
-        targets: all targets of the run; only sequences are searched, others are passed on.
         stage: the searches.
         store: stores the alignments.
         locks: a target is locked while it is searched.
@@ -36,37 +26,6 @@ def search_ahead(
         fail_target: called with each target that fails, and the error; must release the lock.
         show_status: called with descriptions of the progress.
     """
-    search = _Search(stage, store, locks, begin_target, fail_target, show_status)
-    locked_elsewhere: list[TargetRun] = []
-    batch: list[TargetRun] = []
-    # each batch is twice as large as the one before
-    size = FIRST_BATCH
-    for target in targets:
-        if not isinstance(target.input, FastaRecord):
-            yield target
-        elif not locks.try_acquire(target.files.lock_path):
-            locked_elsewhere.append(target)
-        elif search.is_needed(target):
-            batch.append(target)
-            if len(batch) == size:
-                yield from search.run(batch)
-                batch, size = [], min(2 * size, SEARCH_BATCH)
-        elif not target.failed:
-            yield target
-    if batch:
-        yield from search.run(batch)
-    for target in locked_elsewhere:
-        if not locks.acquire(target.files.lock_path, target.name):
-            return
-        if search.is_needed(target):
-            yield from search.run([target])
-        elif not target.failed:
-            yield target
-
-
-@dataclass(frozen=True)
-class _Search:
-    """The searches of locked targets; see `search_ahead` for the arguments."""
 
     stage: SearchStage
     store: TargetStore
@@ -75,7 +34,43 @@ class _Search:
     fail_target: Callable[[TargetRun, BaseException], None]
     show_status: Callable[[str], None]
 
-    def is_needed(self, target: TargetRun) -> bool:
+    def search_ahead(self, targets: Iterable[TargetRun]) -> Iterator[TargetRun]:
+        """Yield targets once their alignments exist; those without alignments are searched in batches.
+
+        Targets that another run has locked come last, when that run has released them. Then the searches are
+        closed, so that the network gets their memory.
+
+        Args:
+            targets: all targets of the run; only sequences are searched, others are passed on.
+        """
+        locked_elsewhere: list[TargetRun] = []
+        batch: list[TargetRun] = []
+        # each batch is twice as large as the one before
+        size = FIRST_BATCH
+        for target in targets:
+            if not isinstance(target.input, FastaRecord):
+                yield target
+            elif not self.locks.try_acquire(target.files.lock_path):
+                locked_elsewhere.append(target)
+            elif self._is_needed(target):
+                batch.append(target)
+                if len(batch) == size:
+                    yield from self._search(batch)
+                    batch, size = [], min(2 * size, SEARCH_BATCH)
+            elif not target.failed:
+                yield target
+        if batch:
+            yield from self._search(batch)
+        for target in locked_elsewhere:
+            if not self.locks.acquire(target.files.lock_path, target.name):
+                break
+            if self._is_needed(target):
+                yield from self._search([target])
+            elif not target.failed:
+                yield target
+        self.stage.close()
+
+    def _is_needed(self, target: TargetRun) -> bool:
         """Return True if a locked target must be searched; otherwise release its lock."""
         assert isinstance(target.input, FastaRecord)
         try:
@@ -89,7 +84,7 @@ class _Search:
         self.locks.release(target.files.lock_path)
         return False
 
-    def run(self, batch: Sequence[TargetRun]) -> Iterator[TargetRun]:
+    def _search(self, batch: Sequence[TargetRun]) -> Iterator[TargetRun]:
         """Search for all targets of a batch; yield those that do not fail, with their locks released."""
         queries = [(target.name, target.input) for target in batch if isinstance(target.input, FastaRecord)]
         text = f"searching with {len(queries)} sequence{'s' if len(queries) > 1 else ''}"

@@ -99,164 +99,142 @@ class ChainSearchResult(Generic[T]):
     cost: StageCost | None = None
 
 
-def search_chains_ahead(
-    targets: Iterable[T],
-    chains_of: Callable[[T], Sequence[FastaRecord]],
-    stage: SearchStage,
-    chain_store: ChainStore,
-    locks: TargetLocks,
-    show_status: Callable[[str], None],
-) -> Iterator[ChainSearchResult[T]]:
-    """Yield all targets; one with chains comes once these, which are searched in batches, have alignments.
+@dataclass(frozen=True)
+class ChainSearch:
+    """Searches of chains, each of which serves all targets of a run.
 
     Args:
-        targets: all targets of the run.
-        chains_of: returns the chains of a target to search; a target without any is passed on.
         stage: the searches.
-        chain_store: stores the alignments.
+        store: stores the alignments of chains.
         locks: a chain is locked while it is searched.
-        show_status: called with descriptions of the progress.
     """
-    waiting_targets: list[tuple[T, dict[str, FastaRecord]]] = []
-    # names and queries by fingerprint
-    unsearched: dict[str, tuple[str, FastaRecord]] = {}
 
-    def search_batch() -> Iterator[ChainSearchResult[T]]:
-        text = f"searching with {len(unsearched)} chain{'s' if len(unsearched) > 1 else ''}"
-        logger.debug("%s", text)
-        show_status(text)
-        with measured_stage("search") as costs:
-            errors = _search_chains(unsearched, stage, chain_store, locks)
-        cost = replace(costs[0], seconds=costs[0].seconds / len(waiting_targets))
-        for target, queries in waiting_targets:
-            error = next((errors[key] for key in queries if key in errors), None)
-            yield ChainSearchResult(target, error, cost)
-        waiting_targets.clear()
-        unsearched.clear()
+    stage: SearchStage
+    store: ChainStore
+    locks: TargetLocks
 
-    for target in targets:
-        chains = chains_of(target)
-        if not chains:
-            yield ChainSearchResult(target)
-            continue
-        try:
-            named_queries = _named_queries(chains, chain_store)
-            unfinished = {
-                key: pair for key, pair in named_queries.items() if not chain_store.is_finished(*pair)
-            }
-            for key in named_queries.keys() - unfinished.keys():
-                _remove_lock_of_killed_run(chain_store.lock(named_queries[key][1]), locks)
-        except Exception as error:
-            yield ChainSearchResult(target, error)
-            continue
-        if not unfinished:
-            yield ChainSearchResult(target)
-            continue
-        waiting_targets.append((target, {key: query for key, (_, query) in named_queries.items()}))
-        unsearched.update({key: pair for key, pair in unfinished.items() if key not in unsearched})
-        if len(unsearched) >= SEARCH_BATCH:
-            yield from search_batch()
-    if waiting_targets:
-        yield from search_batch()
+    def search_ahead(
+        self,
+        targets: Iterable[T],
+        chains_of: Callable[[T], Sequence[FastaRecord]],
+        show_status: Callable[[str], None] = lambda text: None,
+    ) -> Iterator[ChainSearchResult[T]]:
+        """Yield all targets; one with chains comes once these have alignments from searches in batches.
 
+        Args:
+            targets: all targets of the run.
+            chains_of: returns the chains of a target to search; a target without any is passed on.
+            show_status: called with descriptions of the progress.
+        """
+        waiting_targets: list[tuple[T, dict[str, FastaRecord]]] = []
+        # names and queries by fingerprint
+        unsearched: dict[str, tuple[str, FastaRecord]] = {}
 
-def search_complexes(
-    named_complexes: Iterable[tuple[str, Complex]],
-    stage: SearchStage,
-    store: ComplexStore,
-    chain_store: ChainStore,
-    locks: TargetLocks,
-) -> Iterator[SearchResult]:
-    """Search the chains of complexes, and store the alignment of each; one failure does not stop the others.
+        def search_batch() -> Iterator[ChainSearchResult[T]]:
+            text = f"searching with {len(unsearched)} chain{'s' if len(unsearched) > 1 else ''}"
+            logger.debug("%s", text)
+            show_status(text)
+            with measured_stage("search") as costs:
+                errors = self._search_or_wait(unsearched)
+            cost = replace(costs[0], seconds=costs[0].seconds / len(waiting_targets))
+            for target, queries in waiting_targets:
+                error = next((errors[key] for key in queries if key in errors), None)
+                yield ChainSearchResult(target, error, cost)
+            waiting_targets.clear()
+            unsearched.clear()
 
-    Args:
-        named_complexes: names and complexes.
-        stage: the searches.
-        store: stores the alignments of complexes.
-        chain_store: stores the alignments of chains.
-        locks: see `search_chains_ahead`.
-
-    Yields:
-        The outcome of each complex, in any order.
-    """
-    for result in search_chains_ahead(
-        named_complexes, lambda pair: pair[1].chains, stage, chain_store, locks, lambda text: None
-    ):
-        (name, target), error = result.target, result.error
-        if error is None:
+        for target in targets:
             try:
-                alignments = [chain_store.read(chain_query(chain)) for chain in target.chains]
-                store.write_complex(name, target, alignments)
-            except Exception as failure:
-                error = failure
-        yield SearchResult(name, target, error)
+                named_queries = self._named_queries(chains_of(target))
+                unfinished = {
+                    key: pair for key, pair in named_queries.items() if not self.store.is_finished(*pair)
+                }
+                for key in named_queries.keys() - unfinished.keys():
+                    self._remove_lock_of_killed_run(named_queries[key][1])
+            except Exception as error:
+                yield ChainSearchResult(target, error)
+                continue
+            if not unfinished:
+                yield ChainSearchResult(target)
+                continue
+            waiting_targets.append((target, {key: query for key, (_, query) in named_queries.items()}))
+            unsearched.update({key: pair for key, pair in unfinished.items() if key not in unsearched})
+            if len(unsearched) >= SEARCH_BATCH:
+                yield from search_batch()
+        if waiting_targets:
+            yield from search_batch()
 
+    def search_complexes(
+        self, named_complexes: Iterable[tuple[str, Complex]], store: ComplexStore
+    ) -> Iterator[SearchResult]:
+        """Search the chains of complexes, and store the alignment of each; yield the outcomes in any order.
 
-def _named_queries(
-    chains: Sequence[FastaRecord], chain_store: ChainStore
-) -> dict[str, tuple[str, FastaRecord]]:
-    """Return the names and the queries of the distinct chains of a target by fingerprint.
+        One failure does not stop the others.
 
-    Raises:
-        InputError: a chain cannot be searched with, or has none of the twenty residues.
-    """
-    for chain in chains:
-        check_query(chain)
-        check_foldable(chain.sequence)
-    queries = ((chain.id, chain_query(chain)) for chain in dict.fromkeys(chains))
-    return {chain_store.store.request.fingerprint(query): (name, query) for name, query in queries}
+        Args:
+            named_complexes: names and complexes.
+            store: stores the alignments of complexes.
+        """
+        for result in self.search_ahead(named_complexes, lambda pair: pair[1].chains):
+            (name, target), error = result.target, result.error
+            if error is None:
+                try:
+                    alignments = [self.store.read(chain_query(chain)) for chain in target.chains]
+                    store.write_complex(name, target, alignments)
+                except Exception as failure:
+                    error = failure
+            yield SearchResult(name, target, error)
 
+    def _named_queries(self, chains: Sequence[FastaRecord]) -> dict[str, tuple[str, FastaRecord]]:
+        """Return the names and the queries of the distinct chains of a target by fingerprint.
 
-def _remove_lock_of_killed_run(path: Path, locks: TargetLocks) -> None:
-    """Remove the lock of a searched chain, if the run that searched it was killed before it could."""
-    # the cache may be readable only
-    with contextlib.suppress(OSError):
-        if path.exists() and locks.try_acquire(path):
-            locks.release(path)
+        Raises:
+            InputError: a chain cannot be searched with, or has none of the twenty residues.
+        """
+        for chain in chains:
+            check_query(chain)
+            check_foldable(chain.sequence)
+        queries = ((chain.id, chain_query(chain)) for chain in dict.fromkeys(chains))
+        return {self.store.store.request.fingerprint(query): (name, query) for name, query in queries}
 
+    def _remove_lock_of_killed_run(self, query: FastaRecord) -> None:
+        """Remove the lock of a searched chain, if the run that searched it was killed before it could."""
+        path = self.store.lock(query)
+        # the cache may be readable only
+        with contextlib.suppress(OSError):
+            if path.exists() and self.locks.try_acquire(path):
+                self.locks.release(path)
 
-def _search_chains(
-    unsearched: Mapping[str, tuple[str, FastaRecord]],
-    stage: SearchStage,
-    chain_store: ChainStore,
-    locks: TargetLocks,
-) -> dict[str, Exception]:
-    """Search chains, and wait for those that other runs are searching; return errors by fingerprint.
+    def _search_or_wait(self, unsearched: Mapping[str, tuple[str, FastaRecord]]) -> dict[str, Exception]:
+        """Search chains, and wait for those that other runs are searching; return errors by fingerprint.
 
-    A run that waits for a chain holds no chain's lock, so that two runs do not wait for each other.
-    """
-    locked_elsewhere = {
-        key: (name, query)
-        for key, (name, query) in unsearched.items()
-        if not locks.try_acquire(chain_store.lock(query))
-    }
-    locked_here = [pair for key, pair in unsearched.items() if key not in locked_elsewhere]
-    errors = _search_locked(locked_here, stage, chain_store, locks)
-    for name, query in locked_elsewhere.values():
-        if not locks.acquire(chain_store.lock(query), name):
-            break
-        errors |= _search_locked([(name, query)], stage, chain_store, locks)
-    return errors
+        A run that waits for a chain holds no chain's lock, so that two runs do not wait for each other.
+        """
+        locked_elsewhere = {
+            key: (name, query)
+            for key, (name, query) in unsearched.items()
+            if not self.locks.try_acquire(self.store.lock(query))
+        }
+        errors = self._search_locked(
+            [pair for key, pair in unsearched.items() if key not in locked_elsewhere]
+        )
+        for name, query in locked_elsewhere.values():
+            if not self.locks.acquire(self.store.lock(query), name):
+                break
+            errors |= self._search_locked([(name, query)])
+        return errors
 
-
-def _search_locked(
-    named_queries: Sequence[tuple[str, FastaRecord]],
-    stage: SearchStage,
-    chain_store: ChainStore,
-    locks: TargetLocks,
-) -> dict[str, Exception]:
-    """Search chains whose locks are held, unless another run has just done so, and release the locks."""
-    errors = {}
-    try:
-        unfinished = [
-            (name, query) for name, query in named_queries if not chain_store.is_finished(name, query)
-        ]
-        for result in stage.run(unfinished, chain_store):
-            assert isinstance(result.query, FastaRecord)
-            if result.error is not None:
-                errors[chain_store.store.request.fingerprint(result.query)] = result.error
-            locks.release(chain_store.lock(result.query))
-    finally:
-        for _, query in named_queries:
-            locks.release(chain_store.lock(query))
-    return errors
+    def _search_locked(self, named_queries: Sequence[tuple[str, FastaRecord]]) -> dict[str, Exception]:
+        """Search chains whose locks are held, unless another run has just done so, and release the locks."""
+        errors = {}
+        try:
+            unfinished = [pair for pair in named_queries if not self.store.is_finished(*pair)]
+            for result in self.stage.run(unfinished, self.store):
+                assert isinstance(result.query, FastaRecord)
+                if result.error is not None:
+                    errors[self.store.store.request.fingerprint(result.query)] = result.error
+                self.locks.release(self.store.lock(result.query))
+        finally:
+            for _, query in named_queries:
+                self.locks.release(self.store.lock(query))
+        return errors

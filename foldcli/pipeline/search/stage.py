@@ -163,7 +163,12 @@ class SearchStage:
             try:
                 for name, query, hits in self._search(queries, on_profile, progress):
                     searched += 1
-                    yield _store_alignment(store, name, query, hits)
+                    failure: Exception | None = None
+                    try:
+                        store.write(name, query, hits)
+                    except Exception as error:
+                        failure = error
+                    yield SearchResult(name, query, failure)
             except ServerLost:
                 raise
             except Exception as error:
@@ -172,11 +177,3 @@ class SearchStage:
                 yield SearchResult(name, query, error)
             # after an error the search continues with the next query
             queries = queries[searched:]
-
-
-def _store_alignment(store: AlignmentStore, name: str, query: FastaRecord, hits: FoundHits) -> SearchResult:
-    try:
-        store.write(name, query, hits)
-    except Exception as error:
-        return SearchResult(name, query, error)
-    return SearchResult(name, query)

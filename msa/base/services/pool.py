@@ -63,9 +63,10 @@ class ServicePool:
             if self._threads or self._terminated:
                 return
             for index in range(self._processes):
-                self._threads.append(threading.Thread(target=self._work, args=(index,), daemon=True))
-        for thread in self._threads:
-            thread.start()
+                thread = threading.Thread(target=self._work, args=(index,), daemon=True)
+                thread.start()
+                # `close` of another thread joins only those that have started
+                self._threads.append(thread)
 
     def submit(self, function: Callable[[T], R], item: T) -> "Future[R]":
         """Queue the call `function(item)`; return its future result.

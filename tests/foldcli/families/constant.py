@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import click
 import numpy as np
 
-from foldcli.families.base import DeviceMemory, Estimate, Family, NetworkJob, PlanHeading, TargetState
+from foldcli.families.base import Estimate, Family, PlanHeading
+from foldcli.families.protocols import DeviceMemory, NetworkJob, TargetState
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.complexes import chain_query
 from foldcli.inputs.queries import QuerySources

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
 
 import gemmi
 import pytest
@@ -17,11 +16,8 @@ from foldcli.families.all_atom import AllAtomSettings, AllAtomSource
 from foldcli.families.all_atom_inputs import AllAtomInputs, make_sample
 from foldcli.families.settings import Job
 from foldcli.inputs.molecules.read import job_of_query
-from foldcli.outputs.layout import TargetFiles
 from foldcli.params.openfold3 import find_parameters
 from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
-from foldcli.pipeline.targets.target import TargetRun
-from foldcli.progress import RunProgress
 from msa.io.fasta import FastaRecord
 
 Run = Callable[..., Result]
@@ -108,23 +104,16 @@ def test_plain_proteins_and_their_complexes_are_jobs(run: Run, tmp_path: Path) -
 
 
 def test_worker_counts_cycles_and_steps(parameters: Path, tmp_path: Path) -> None:
-    class CountedProgress(RunProgress):
-        counted: ClassVar[dict[str, int]] = {}
-
-        def add_passes(self, name: str, count: int) -> None:
-            self.counted[name] = self.counted.get(name, 0) + count
-
     molecules = job_of_query(FastaRecord("p", "MKVS"), "p.fasta")
     settings = AllAtomSettings(num_recycles=1, num_steps=3, num_samples=2)
     source = AllAtomSource(find_parameters(parameters), settings.num_samples)
     sample = make_sample(AllAtomInputs(molecules, {}, (), tmp_path / "cache"), 0)
     worker = DeviceWorker([WorkerSettings((source,), settings, "cpu")])
-    target = TargetRun(TargetFiles("p", tmp_path), molecules, facts={"residues": 4})
-    progress = CountedProgress(1, settings.num_passes)
+    counted: list[int] = []
     for seed in (0, 1):
-        worker.start(target, Job(source, seed, "tiny"), sample, progress)()
+        worker.start("p", Job(source, seed, "tiny"), sample, lambda done, total: counted.append(done))()
     worker.close()
-    assert progress.counted == {"p": 2 * settings.num_passes} and settings.num_passes == 5
+    assert counted == [settings.num_passes, settings.num_passes] and settings.num_passes == 5
 
 
 @pytest.mark.parametrize("option", [("--num-relax", "1"), ("--models", "1"), ("--max-msa", "64:64")])

@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -13,58 +14,48 @@ from msa.base.services.service import Service
 
 pytest.importorskip("triton")
 
-from cuda.fused.compilation import KernelVariant
-from model.planning.kernel_process import _Progress, _SlowestFirst
+from model.planning.kernel_process import _Progress
 
 
 class Workers:
-    """Two workers whose compilations end when the test says so."""
+    """Workers whose compilations end when the test says so."""
 
     def __init__(self) -> None:
-        self.started: list[str] = []
         self.running: dict[str, Future[bool]] = {}
         self.broken = False
 
-    def submit(self, variant: KernelVariant) -> "Future[bool]":
+    def submit(self, key: str) -> "Future[bool]":
         if self.broken:
             raise BrokenProcessPool
-        self.started.append(variant.specialization)
-        self.running[variant.specialization] = Future()
-        return self.running[variant.specialization]
+        return self.running.setdefault(key, Future())
 
 
-@pytest.fixture
-def queued() -> tuple[Workers, _SlowestFirst, list[CompilationStatus]]:
-    workers, reports = Workers(), list[CompilationStatus]()
-    return workers, _SlowestFirst(workers.submit, 2, _Progress(reports.append)), reports
+def followed(workers: Workers) -> tuple[_Progress, list[CompilationStatus]]:
+    reports = list[CompilationStatus]()
+    progress = _Progress(reports.append)
+    for key in "abcd":
+        progress.follow(partial(workers.submit, key))
+    return progress, reports
 
 
-def put_all(queue: _SlowestFirst) -> None:
-    for name, key in [("_mean", "a"), ("_gate", "b"), ("_output", "c"), ("attend_blocks", "d")]:
-        queue.put(KernelVariant("m", name, key))
-
-
-def test_slow_kernels_are_compiled_first(
-    queued: tuple[Workers, _SlowestFirst, list[CompilationStatus]],
-) -> None:
-    workers, queue, reports = queued
-    put_all(queue)
-    assert workers.started == ["a", "b"]
+def test_progress_counts_finished_and_compiled_kernels() -> None:
+    workers = Workers()
+    progress, reports = followed(workers)
     for key in "abdc":
         workers.running[key].set_result(key == "a")
-    assert workers.started == ["a", "b", "d", "c"]
+    progress.wait()
     assert reports[-1] == CompilationStatus(4, 4, 1, "")
 
 
-def test_all_kernels_fail_after_a_crash_of_the_compiler(
-    queued: tuple[Workers, _SlowestFirst, list[CompilationStatus]],
-) -> None:
-    workers, queue, reports = queued
-    put_all(queue)
+def test_all_kernels_fail_after_a_crash_of_the_compiler() -> None:
+    workers = Workers()
+    progress, reports = followed(workers)
     workers.broken = True
-    for key in "ab":
+    progress.follow(partial(workers.submit, "e"))
+    for key in "abcd":
         workers.running[key].set_exception(BrokenProcessPool())
-    assert reports[-1] == CompilationStatus(4, 4, 0, "the compiler has crashed")
+    progress.wait()
+    assert reports[-1] == CompilationStatus(5, 5, 0, "the compiler has crashed")
 
 
 @pytest.mark.slow

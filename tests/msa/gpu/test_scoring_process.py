@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -137,44 +136,17 @@ def test_errors_of_the_gpu_are_reported(
         list(results)
 
 
-@pytest.mark.parametrize(
-    ("ready", "expected"),
-    [
-        ([False] * 5, [0, "0", 1, 2, 3, "1", 4, "2", "3", "4"]),
-        ([False, True, True, False, False], [0, "0", 1, 2, 3, "1", 4, "2", "3", "4"]),
-        ([True, True, True, True, False], [0, 1, 2, 3, 4, "0", "1", "2", "3", "4"]),
-        ([False, False, False, True, True, False], [0, "0", 1, 2, 3, 4, 5, "1", "2", "3", "4", "5"]),
-    ],
-)
-def test_batches_that_are_ready_are_submitted_before_others_are_yielded(
-    ready: list[bool], expected: list[int | str]
-) -> None:
+def test_two_batches_are_submitted_before_one_is_yielded_except_for_the_first() -> None:
     events: list[int | str] = []
 
     def submitted() -> Iterator[Any]:
-        for k, follows in enumerate(ready):
+        for k in range(5):
             events.append(k)
-            yield SimpleNamespace(candidates=[SimpleNamespace(next_batch_is_ready=follows)]), k
+            yield None, k
 
     for _, k in profile_search._ahead(submitted(), 2):
         events.append(str(k))
-    assert events == expected
-
-
-def test_few_batches_are_submitted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile_search, "_MAX_BATCHES_AHEAD", 3)
-    most = waiting = 0
-
-    def submitted() -> Iterator[Any]:
-        nonlocal most, waiting
-        for k in range(20):
-            waiting += 1
-            most = max(most, waiting)
-            yield SimpleNamespace(candidates=[SimpleNamespace(next_batch_is_ready=True)]), k
-
-    for _ in profile_search._ahead(submitted(), 2):
-        waiting -= 1
-    assert (most, waiting) == (3, 0)
+    assert events == [0, "0", 1, 2, 3, "1", 4, "2", "3", "4"]
 
 
 def test_processes_end_if_the_gpu_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,14 +26,13 @@ from foldcli.pipeline.network.device_workers import DeviceWorker, WorkerSettings
 from foldcli.pipeline.network.job_runners import LocalRunner
 from foldcli.pipeline.network.predictor import Predictor
 from foldcli.pipeline.prepare.sampling_process import SamplingProcesses
-from foldcli.pipeline.runs import run as run_module
-from foldcli.pipeline.runs.queue import SharedTargets, share_targets
+from foldcli.pipeline.runs import several_devices
 from foldcli.pipeline.runs.run import run_targets
+from foldcli.pipeline.runs.several_devices import SharedTargets, share_targets
 from foldcli.pipeline.runs.state import RunSettings
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
-from foldcli.pipeline.targets.target import TargetRun
-from foldcli.progress import RunProgress
+from foldcli.progress import Progress
 from foldcli.report import ReportSettings
 from model.alphafold2.network import AlphaFold
 from model.alphafold2.recycling import predict
@@ -166,11 +165,10 @@ def test_seconds_of_overlapping_jobs_are_not_counted_twice(tmp_path: Path) -> No
             return lambda: (time.sleep(0.05),)
 
     copier = SlowCopier([TEMPLATE_COPY], SETTINGS, CPU)
-    runner, progress = LocalRunner(copier), RunProgress(2, 1)
-    target = TargetRun(TargetFiles("t", tmp_path), AlignmentTarget("t", ()), facts={"residues": 9})
+    runner = LocalRunner(copier)
     job = Job(TEMPLATE_COPY, 0, "tag")
     start = time.perf_counter()
-    collects = [runner.start(target, job, None, progress) for _ in range(2)]
+    collects = [runner.start("t", job, None, lambda done, total: None) for _ in range(2)]
     seconds = [collect().cost.seconds for collect in collects]
     assert min(seconds) >= 0.04 and sum(seconds) <= time.perf_counter() - start
 
@@ -255,7 +253,7 @@ def test_worker_that_ends_loses_the_target_that_it_started_last(
 class HeldWorker:
     """A worker of this process whose target "long" ends after all others."""
 
-    postpones, usable = False, True
+    postpones, usable, detail = False, True, "held"
     started: ClassVar[list[str]] = []
     others = Semaphore(0)
 
@@ -263,14 +261,14 @@ class HeldWorker:
         first = settings[0]
         self._runner = LocalRunner(TinyPredictor(list(first.sources), first.predict, CPU))
 
-    def start(self, target: TargetRun, job: Job, sample: Any, progress: RunProgress) -> Any:
-        self.started.append(target.name)
-        if target.name == "long":
+    def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Any:
+        self.started.append(name)
+        if name == "long":
             for _ in range(5):
                 assert self.others.acquire(timeout=30)
         else:
             self.others.release()
-        return self._runner.start(target, job, sample.load(), progress)
+        return self._runner.start(name, job, sample.load(), progress)
 
     def terminate(self) -> None:
         """Do nothing."""
@@ -280,7 +278,7 @@ class HeldWorker:
 
 
 def test_no_target_waits_for_a_worker_that_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "DeviceWorker", HeldWorker)
+    monkeypatch.setattr(several_devices, "DeviceWorker", HeldWorker)
     names = ["a", "b", "c", "d", "e", "long"]
     targets = write_targets(tmp_path / "in", names)
     assert not run(tmp_path / "out", targets, workers=2, models=(3,)).failed
@@ -378,18 +376,20 @@ class FaultyWorker:
 
 
 def share(workers: list[Any], count: int, stop: Event, fault: BaseException | None = None) -> None:
-    def run(worker: Any, targets: SharedTargets) -> None:
-        for target in targets:
+    targets: Any = [Target(number) for number in range(count)]
+    shared = SharedTargets(iter(targets))
+
+    def run(worker: Any) -> None:
+        for target in shared:
             if not worker.usable:
-                targets.give_back(target)
+                shared.give_back(target)
                 return
             if fault is not None:
                 raise fault
             worker.left -= 1
             worker.done.append(target.number)  # type: ignore[attr-defined]
 
-    targets: Any = [Target(number) for number in range(count)]
-    share_targets(workers, SharedTargets(iter(targets)), run, stop)
+    share_targets(workers, shared, run, stop)
 
 
 def test_targets_are_shared_and_given_back() -> None:

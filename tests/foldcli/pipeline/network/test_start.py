@@ -10,7 +10,7 @@ import pytest
 
 from foldcli.families.settings import NetworkOptions, PredictSettings
 from foldcli.params.parameters import ParameterSource
-from foldcli.pipeline.network.preloading import read_ahead, start_preloading, start_worker
+from foldcli.pipeline.network.preloading import start_preloading
 from foldcli.pipeline.network.start import Processes, start
 from foldcli.pipeline.prepare.sampling_process import prepare_features
 from tests.networks import tiny_parameters
@@ -34,20 +34,12 @@ def test_preloading_reads_the_parameters(tmp_path: Path) -> None:
 def test_workers_start_with_the_run(tmp_path: Path) -> None:
     options = NetworkOptions(tiny_parameters(), (1,), "auto", "cpu", None, None, "auto", PredictSettings())
     startup = start(options, processes=Processes(worker_devices=("cpu",)))
-    assert startup.arrays is None and not startup.preload
+    assert startup.arrays is None
     (service,) = startup.worker_services
     # `eval` itself imports nothing
     assert service.request("call", eval, "'torch' in __import__('sys').modules").result(60)
     service.close()
     assert start(options, preload=False, processes=Processes(worker_devices=("cpu",))).worker_services == ()
-
-
-def test_workers_read_the_parameters_once(tmp_path: Path) -> None:
-    np.savez(path := tmp_path / "params.npz", x=np.arange(3.0))
-    start_worker("cpu", source_of(path))
-    arrays = read_ahead(source_of(path))
-    assert read_ahead.cache_info().hits == 1 and arrays.result()["x"].tolist() == [0, 1, 2]
-    read_ahead.cache_clear()
 
 
 def test_preloading_makes_small_features() -> None:
@@ -113,18 +105,14 @@ def test_modules_that_must_load_quickly_do_not_import_slow_ones(modules: str, ab
 
 
 def test_runs_import_numba_only_to_sample_features(tmp_path: Path) -> None:
-    """If other processes search and sample, numba would only delay the start of the run."""
     code = f"""
 import sys
 from pathlib import Path
 import foldcli.pipeline.network.ranks, foldcli.pipeline.runs.run, foldcli.pipeline.search.searcher
 import foldcli.pipeline.prepare.template_stage
 from features.cache.cache import FeatureCache
-from foldcli.params.parameters import TEMPLATE_COPY
-from foldcli.pipeline.network.preloading import start_preloading
 from msa.alignments.files import parse_alignment
 
-start_preloading("cpu", TEMPLATE_COPY, reads_features=False)
 cache = FeatureCache(Path({str(tmp_path)!r}))
 alignment = [parse_alignment(b">a\\nACDE\\n>b\\nAC-E\\n")]
 cache.load_or_make(alignment)

@@ -44,7 +44,7 @@ from foldcli.pipeline.prepare.features import CacheTask, cache_features
 from foldcli.pipeline.runs.prediction_plan import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
-from foldcli.pipeline.search.chains import ChainStore, search_chains_ahead, search_complexes
+from foldcli.pipeline.search.chains import ChainSearch, ChainStore
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
@@ -324,7 +324,9 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
 
         thread = Timer(0.1, finish_in_other_run)
         thread.start()
-        (result,) = search_chains_ahead([pair], lambda target: target.chains, stage, chains, locks, print)
+        (result,) = ChainSearch(stage, chains, locks).search_ahead(
+            [pair], lambda target: target.chains, print
+        )
         thread.join()
         assert not chains.lock(first).exists() and not chains.lock(second).exists()
     assert result.target == pair and result.error is None and result.cost is not None
@@ -333,7 +335,9 @@ def test_chain_that_another_run_searches_is_waited_for(tmp_path: Path, database:
     # as a run leaves it that was killed before it released the lock
     chains.lock(first).write_text(json.dumps(vars(replace(LockOwner.this_process(), started=1))))
     with TargetLocks(Event()) as locks:
-        (result,) = search_chains_ahead([pair], lambda target: target.chains, stage, chains, locks, print)
+        (result,) = ChainSearch(stage, chains, locks).search_ahead(
+            [pair], lambda target: target.chains, print
+        )
         assert result.target == pair and result.cost is None
     assert not chains.lock(first).exists()
 
@@ -365,7 +369,7 @@ def test_failed_search_of_a_chain_fails_only_its_complexes(
         (name, split_chains(JoinedRecord(name, sequence, "", "", 1))) for name, sequence in sequences.items()
     ]
     with TargetLocks(Event()) as locks:
-        results = list(search_complexes(named, stage, chains.store, chains, locks))
+        results = list(ChainSearch(stage, chains, locks).search_complexes(named, chains.store))
     failed = [(result.name, str(result.error)) for result in results if result.error is not None]
     assert failed == [("ab", "disk on fire"), ("bb", "disk on fire")]
     assert [result.name for result in results] == ["ab", "bb", "aa"]

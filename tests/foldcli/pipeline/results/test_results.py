@@ -46,7 +46,7 @@ def test_second_interrupt_ends_the_writing(tmp_path: Path) -> None:
     stage = ResultStage(WorkerPool(1), 1, "plddt", report, False, None, ignore, ignore, fail)
     with pytest.raises(KeyboardInterrupt), stage:
         # opens the pipe, which blocks until there is a writer, and then waits for its end
-        stage._submit(stage.pool, Path.read_bytes, fifo, lambda future: fail(None, future.exception()))
+        stage._follow(stage.pool.submit(Path.read_bytes, fifo), lambda future: fail(None, future.exception()))
         writer = os.open(fifo, os.O_WRONLY)
         Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(BrokenPipeError):

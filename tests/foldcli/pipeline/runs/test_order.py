@@ -5,7 +5,7 @@ import random
 import pytest
 
 from foldcli.inputs.targets import TargetInput
-from foldcli.pipeline.runs.queue import in_run_order
+from foldcli.pipeline.runs.run import in_run_order
 from msa.io.fasta import FastaRecord
 
 

@@ -28,7 +28,7 @@ from foldcli.pipeline.runs.dry_run import DONE, RESUMED, TO_DO
 from foldcli.pipeline.runs.prediction_plan import inspect_target
 from foldcli.pipeline.runs.run import run_targets
 from foldcli.pipeline.runs.state import RunSettings
-from foldcli.pipeline.search.ahead import search_ahead
+from foldcli.pipeline.search.ahead import TargetSearch
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
@@ -333,6 +333,7 @@ def test_finished_target_that_another_run_has_locked_is_skipped(runs: Runs) -> N
 
 def after_search(monkeypatch: pytest.MonkeyPatch, action: Callable[[TargetRun], None]) -> None:
     """Call an action when a run has searched a target, and does not hold its lock."""
+    search_ahead = TargetSearch.search_ahead
 
     def search_then_act(*arguments: Any) -> Iterator[TargetRun]:
         for target in search_ahead(*arguments):
@@ -340,7 +341,7 @@ def after_search(monkeypatch: pytest.MonkeyPatch, action: Callable[[TargetRun], 
             action(target)
             yield target
 
-    monkeypatch.setattr("foldcli.pipeline.runs.run.search_ahead", search_then_act)
+    monkeypatch.setattr(TargetSearch, "search_ahead", search_then_act)
 
 
 def test_search_that_another_run_has_published_is_used(

@@ -11,7 +11,7 @@ import pytest
 from foldcli.outputs.done import DoneRecord
 from foldcli.outputs.layout import FileKind, LayoutName, TargetFiles
 from foldcli.outputs.model_files import ModelResult
-from foldcli.pipeline.search.ahead import search_ahead
+from foldcli.pipeline.search.ahead import TargetSearch
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import TargetStore
@@ -106,9 +106,8 @@ def test_first_batches_are_small_and_the_others_wait(tmp_path: Path) -> None:
     }
     store, plan = TargetStore(targets, stage.request), object()
     with TargetLocks(Event()) as locks:
-        searched = search_ahead(
-            targets.values(), stage, store, locks, lambda target: plan, pytest.fail, lambda text: None
-        )  # type: ignore[arg-type]  # fmt: skip
+        search = TargetSearch(stage, store, locks, lambda target: plan, pytest.fail, lambda text: None)  # type: ignore[arg-type]
+        searched = search.search_ahead(targets.values())
         assert next(searched).name == "t0" and sizes == [FIRST_BATCH]
         assert [target.name for target in searched] == list(targets)[1:]
     assert sizes == [FIRST_BATCH, 2 * FIRST_BATCH, 1]

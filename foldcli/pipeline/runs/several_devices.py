@@ -1,49 +1,28 @@
-"""The order of a run's targets, and the queue from which the workers of several devices take the next one."""
+"""Predictions in a worker process for each of several devices, which take the next target from one queue."""
 
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
+from contextlib import AbstractContextManager
 from functools import partial
+from itertools import chain, islice
 from threading import Event, Lock
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from foldcli.inputs.targets import approximate_length
 from foldcli.pipeline.network.device_workers import DeviceWorker
 from foldcli.pipeline.processes.background import run_concurrently
-from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH
+from foldcli.pipeline.results.results import ResultStage
+from foldcli.pipeline.runs.jobs import JobPreparation, TargetStep
+from foldcli.pipeline.runs.network_stage import NetworkStage
+from foldcli.pipeline.runs.state import RunState
 from foldcli.pipeline.targets.target import TargetRun
 from msa.base.errors import MissingError
 
 T = TypeVar("T")
-Input = TypeVar("Input", bound=Any)
-
-# short targets come first if they are at most this share of the targets
-_FIRST_SHARE = 0.25
 
 # seconds that the threads of interrupted workers have to end
 _GRACE_SECONDS = 15.0
-
-
-def in_run_order(
-    targets: Sequence[tuple[str, Input]], at_once: int = 1, size: Callable[[Input], int] = approximate_length
-) -> list[tuple[str, Input]]:
-    """Return targets in the order in which they run: of many, a few short ones first; then the longest first.
-
-    Memory that was allocated for one target suffices for the next, and targets that end a run on several
-    devices are short. The first ones are short because their alignments and features are ready soon: the
-    network works on them while those of the longest targets are made.
-
-    Args:
-        targets: names and inputs of a run's targets.
-        at_once: number of targets that are predicted at the same time.
-        size: returns a number that grows with the size of a target.
-    """
-    longest_first = sorted(targets, key=lambda target: -size(target[1]))
-    count = FIRST_BATCH * at_once
-    if _FIRST_SHARE * len(targets) < count:
-        return longest_first
-    return [*reversed(longest_first[-count:]), *longest_first[:-count]]
 
 
 class SharedTargets:
@@ -109,7 +88,7 @@ class SharedIterator(Generic[T]):
 def share_targets(
     workers: Sequence[DeviceWorker],
     targets: SharedTargets,
-    run: Callable[[DeviceWorker, SharedTargets], None],
+    run: Callable[[DeviceWorker], None],
     stop: Event,
 ) -> None:
     """Run all targets on several workers, each of which takes the next target when it is free.
@@ -129,7 +108,7 @@ def share_targets(
             usable = [worker for worker in workers if worker.usable]
             if not usable:
                 raise no_usable_worker()
-            threads = run_concurrently([partial(run, worker, targets) for worker in usable], len(usable))
+            threads = run_concurrently([partial(run, worker) for worker in usable], len(usable))
             try:
                 for thread in threads:
                     thread.result()
@@ -145,3 +124,81 @@ def share_targets(
         for closing in run_concurrently([worker.close for worker in workers], len(workers)):
             with contextlib.suppress(OSError):
                 closing.result()
+
+
+def predict_in_workers(
+    state: RunState,
+    preparation: JobPreparation,
+    targets: Iterator[TargetRun],
+    start_results: Callable[[], ResultStage],
+    context: AbstractContextManager[None],
+) -> None:
+    """Predict in worker processes; at the end, all of them together predict what did not fit one.
+
+    Args:
+        state: the run.
+        preparation: prepares the jobs.
+        targets: the unfinished targets.
+        start_results: starts the result stage.
+        context: entered while threads of this process hand the jobs to the workers.
+
+    Raises:
+        MissingError: there are targets left, and no worker is usable.
+    """
+    settings, predictor = state.settings, state.settings.predictor
+    if all(target.files.path("done").exists() for target in state.targets):
+        # there may be no work, for which no process is prepared
+        if (first := next(targets, None)) is None:
+            return
+        targets = chain([first], targets)
+    groups, can_join = settings.device_groups()[: len(state.targets)], predictor.family.unshared is None
+    services = iter(settings.worker_services)
+    workers = [
+        DeviceWorker(group, predictor.wait_for_kernels, can_join, list(islice(services, len(group))))
+        for group in groups
+    ]
+    with start_results() as results, context:
+        _run_workers(state, preparation, results, workers, targets)
+        if postponed := [target for target in state.targets if target.postponed]:
+            for target in postponed:
+                target.postponed = False
+            joint_worker = DeviceWorker(settings.workers, predictor.wait_for_kernels)
+            _run_workers(state, preparation, results, [joint_worker], iter(postponed))
+
+
+def _run_workers(
+    state: RunState,
+    preparation: JobPreparation,
+    results: ResultStage,
+    workers: list[DeviceWorker],
+    targets: Iterator[TargetRun],
+) -> None:
+    """Run targets on workers, for all of which they are prepared ahead together.
+
+    A worker gets the next target when it can start it. At the end of the run, none has a target waiting while
+    another one is idle.
+    """
+    shared, count = SharedTargets(targets), len(workers)
+    prepared = SharedIterator(lambda: preparation.prepare_for_workers(shared, count))
+
+    def run_worker(worker: DeviceWorker) -> None:
+        """Run targets on one worker until there are none left, or the worker is not usable."""
+        taken_targets: list[TargetRun] = []
+
+        def work() -> Iterator[TargetStep]:
+            for target, steps in prepared:
+                taken_targets.append(target)
+                yield from steps
+
+        NetworkStage(state, results, worker).run(work())
+        if state.stop.is_set():
+            return
+        for target in taken_targets:
+            if target.interrupted or target.is_open:
+                target.interrupted = target.predicted = False
+                state.locks.release(target.files.lock_path)
+                shared.give_back(target)
+
+    share_targets(workers, shared, run_worker, state.stop)
+    if not any(worker.usable for worker in workers) and next(iter(prepared), None) is not None:
+        raise no_usable_worker()

@@ -1,0 +1,158 @@
+"""What a run offers to a family of networks, and what a loaded network offers to a run."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from threading import Event
+from typing import Any, Protocol
+
+import numpy as np
+
+from foldcli.families.settings import Job, JobSettings
+from foldcli.outputs.layout import TargetFiles
+from foldcli.progress import Progress
+
+
+class TargetState(Protocol):
+    """The part of `foldcli.pipeline.targets.target.TargetRun` that families use.
+
+    `facts` are values for done.json. Every family adds "residues", a number that stands for the size, and
+    "alignment_rows". `warnings` are limitations that a reader of the results must know about.
+    """
+
+    input: Any
+    facts: dict[str, Any]
+    warnings: list[str]
+
+    @property
+    def name(self) -> str:
+        """The target's file-safe name."""
+
+    @property
+    def files(self) -> TargetFiles:
+        """The paths of its files; staged alignments and tables of templates are published with its models."""
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """Run the block as a stage, whose cost is added to done.json."""
+
+
+class Templates(Protocol):
+    """The part of `foldcli.pipeline.prepare.template_stage.TargetTemplates` that families use."""
+
+    @property
+    def hits(self) -> Any:
+        """The templates and the rejected candidates."""
+
+    @property
+    def features(self) -> dict[str, np.ndarray]:
+        """The template features."""
+
+    def describe_rejections(self) -> str:
+        """Return the reason why the first candidate is not used, and the number of other rejections."""
+
+
+class FeatureServices(Protocol):
+    """The feature stage of a run (`foldcli.pipeline.prepare.feature_stage`), which several threads use."""
+
+    @property
+    def chain_store(self) -> Any:
+        """The alignments of searched chains (`ChainStore`); None if there are no searches."""
+
+    @property
+    def templates(self) -> Any:
+        """The search for templates (`TemplateStage`); None to use no templates."""
+
+    @property
+    def settings(self) -> Any:
+        """The feature cache (`FeatureSettings`)."""
+
+    @property
+    def template_lock(self) -> AbstractContextManager[Any]:
+        """The lock to hold during a search for templates."""
+
+    def load(self, target: Any, with_templates: bool) -> tuple[dict[str, np.ndarray], Any]:
+        """Return the AlphaFold2 features of a target, and the templates of a single chain."""
+
+
+class DeviceMemory(Protocol):
+    """The part of `foldcli.pipeline.network.device.NetworkMemory` that families use."""
+
+    @property
+    def device(self) -> str:
+        """A torch device."""
+
+    @property
+    def ranks(self) -> int:
+        """The number of devices that predict a target together."""
+
+    @property
+    def strict(self) -> bool:
+        """True if a target that is not expected to fit is refused with OutOfMemory."""
+
+    @property
+    def is_planned(self) -> bool:
+        """True if passes are split into chunks that fit: on a GPU."""
+
+    def available_bytes(self) -> int:
+        """Return the bytes available on the GPU now."""
+
+    def device_name(self) -> str:
+        """Return the name of the GPU, or "CPU"."""
+
+    def describe_shortage(self, message: str) -> str:
+        """Describe a lack of memory, given the message of `torch.OutOfMemoryError`."""
+
+
+class Model(Protocol):
+    """A predicted structure as the families' writers take it; must be picklable."""
+
+    @property
+    def mean_plddt(self) -> float:
+        """The mean pLDDT, 0 to 100, which --stop-at-score compares."""
+
+    @property
+    def num_recycles(self) -> int:
+        """The number of passes after the first."""
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkJob:
+    """A job that is ready for its network.
+
+    Args:
+        name: name of its target.
+        job: the job.
+        sample: its input; see `Family.sample`.
+        settings: settings of the run.
+        progress: called with the number of finished steps and of all steps; see `JobSettings.num_passes`.
+    """
+
+    name: str
+    job: Job
+    sample: Any
+    settings: JobSettings
+    progress: Progress
+
+
+class Network(Protocol):
+    """A loaded network."""
+
+    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Model, ...]]:
+        """Start a job within the available memory.
+
+        Returns:
+            A function that waits for the models and returns them, one for each tag of the job; any thread may
+            call it, once.
+
+        Raises:
+            OutOfMemory: the target does not fit into memory.
+        """
+
+    def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
+        """Prepare the GPU by passes on something made up; end soon, also by an error, when the event is set.
+
+        Args:
+            residues: size of the made-up target.
+            wait: waits until the kernels are compiled.
+            first_job_is_ready: set when the first job waits for the GPU.
+        """
