@@ -1,6 +1,6 @@
 """Alignment kernels compile for two GPU generations, without local memory or register spills.
 
-Of the generated gapless kernels, some widths are compiled for each launch configuration.
+Of kernels that differ in width only, the widest is compiled for each launch configuration.
 
 Needs NVIDIA's compiler libraries and, to check registers and spills, `ptxas`; neither needs a GPU.
 """
@@ -45,8 +45,8 @@ CAPABILITIES = [(8, 0), (9, 0)]
 INTEGER_MAXIMUM_CAPABILITY = (9, 0)
 # a query of several tiles has tiles of more than half the widest
 MIN_BORDERED_TILE = 1024
-# of generated kernels
-NAME = r"(gapless_\w+)_(\d+)x(\d+)_(\w+)"
+# of kernels of several widths
+NAME = r"(\w+)_(\d+)x(\d+)(?:_(\w+))?"
 TUNED_DEVICES = (DEFAULT, "NVIDIA H200")
 # removed when the process ends
 SOURCES = tempfile.TemporaryDirectory()
@@ -95,19 +95,14 @@ def gapless_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
         yield Kernel(variant.name, partial(generate, variant, bounds), GENERATED_SIGNATURES[kind], bounds)
 
 
-def representative(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
-    """Yield the narrowest, the middle and the widest of kernels that differ in the number of columns only.
-
-    The widest needs most registers.
-    """
-    groups: dict[tuple[Any, ...], list[tuple[int, Kernel]]] = {}
+def widest(kernels: Iterable[Kernel]) -> Iterable[Kernel]:
+    """Return the widest of kernels that differ in the number of columns only: it needs most registers."""
+    groups: dict[tuple[Any, ...], tuple[int, Kernel]] = {}
     for kernel in kernels:
         stem, lanes, columns, maximum = re.fullmatch(NAME, kernel.name).groups()  # type: ignore[union-attr]
-        groups.setdefault((stem, lanes, maximum, kernel.launch_bounds), []).append((int(columns), kernel))
-    for group in groups.values():
-        ordered = [kernel for _, kernel in sorted(group, key=lambda pair: pair[0])]
-        for index in sorted({0, len(ordered) // 2, len(ordered) - 1}):
-            yield ordered[index]
+        key = stem, lanes, maximum, kernel.launch_bounds
+        groups[key] = max(groups.get(key, (0, kernel)), (int(columns), kernel), key=lambda pair: pair[0])
+    return [kernel for _, kernel in groups.values()]
 
 
 def row_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
@@ -131,11 +126,10 @@ def plain_kernels(capability: tuple[int, int]) -> Iterator[Kernel]:
 def all_kernels() -> Iterator[Any]:
     for capability in CAPABILITIES:
         architecture = f"sm_{capability[0]}{capability[1]}"
-        for kernels in (gapless_kernels, row_kernels, plain_kernels):
-            compiled = kernels(capability)
-            for kernel in representative(compiled) if kernels is gapless_kernels else compiled:
-                label = f"{architecture}-{kernel.name}-{kernel.launch_bounds[1]}x{kernel.launch_bounds[0]}"
-                yield pytest.param(capability, kernel, id=label)
+        of_several_widths = widest((*gapless_kernels(capability), *row_kernels(capability)))
+        for kernel in (*of_several_widths, *plain_kernels(capability)):
+            label = f"{architecture}-{kernel.name}-{kernel.launch_bounds[1]}x{kernel.launch_bounds[0]}"
+            yield pytest.param(capability, kernel, id=label)
 
 
 @pytest.mark.parametrize(("capability", "kernel"), list(all_kernels()))
