@@ -48,6 +48,11 @@ _BAD_INPUT = (
 # system errors about a path that the user gave
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError)
 
+# the extra that installs each library which most commands do without
+_EXTRAS = {"biotite": "allatom", "rdkit": "allatom"} | dict.fromkeys(
+    ("python_multipart", "starlette", "uvicorn"), "server"
+)
+
 
 class Terminated(BaseException):
     """The arrival of SIGTERM, SIGHUP or SIGUSR1, which schedulers send before they kill a job.
@@ -129,6 +134,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
         return ExitCode.USAGE
     if _is_named(error, "msa.base.errors.MissingError", "model.errors.ParametersMissing"):
         return ExitCode.MISSING
+    if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
+        return ExitCode.MISSING
     if _is_named(error, *_BAD_INPUT):
         return ExitCode.BAD_INPUT
     if isinstance(error, OSError) and (error.errno in _MACHINE_ERRORS or _is_unwritable(error)):
@@ -176,6 +183,8 @@ def describe(error: BaseException) -> str:
         return f"not enough memory{f': {error}' if str(error) else ''}"
     if isinstance(error, OSError):
         return _describe_system_error(error)
+    if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
+        return f"{error.name} is not installed: pip install 'foldcli[{_EXTRAS[error.name]}]'"
     return str(error) or type(error).__name__
 
 

@@ -180,23 +180,12 @@ def _http_service(
     drain: float,
     request_bytes: int,
 ) -> "HttpService":
-    """Return the server for --http.
+    """Return the server for --http."""
+    import python_multipart  # noqa: F401 - starlette reads forms with it
 
-    Raises:
-        MissingError: its libraries are missing.
-    """
     from foldcli.commands.search import template_stage
+    from foldcli.msa_server.service import HttpService
     from foldcli.paths import cache_dir, default_feature_cache
-    from msa.base.errors import MissingError
-
-    try:
-        import python_multipart  # noqa: F401 - starlette reads forms with it
-
-        from foldcli.msa_server.service import HttpService
-    except ModuleNotFoundError as error:
-        if error.name not in ("python_multipart", "starlette", "uvicorn"):
-            raise
-        raise MissingError("--http needs starlette and uvicorn", "pip install 'foldcli[server]'") from None
     from foldcli.pipeline.search.searcher import DatabaseSource
 
     values = context.params

@@ -7,6 +7,7 @@ import inspect
 import os
 import pickle
 import resource
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,18 @@ def test_only_errors_of_the_machine_end_a_run(tmp_path: Path) -> None:
 def test_training_that_diverges_is_no_bug() -> None:
     error = TrainingDiverged("21 steps in a row had a gradient that was not finite")
     assert exit_code_of(error) is ExitCode.BAD_INPUT and not is_bug(error)
+
+
+@pytest.mark.parametrize(("name", "extra"), [("biotite", "allatom"), ("uvicorn", "server")])
+def test_library_of_an_extra_that_is_not_installed_is_named(
+    name: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        importlib.import_module(name)
+    assert exit_code_of(caught.value) is ExitCode.MISSING and not is_bug(caught.value)
+    assert describe(caught.value) == f"{name} is not installed: pip install 'foldcli[{extra}]'"
+
+
+def test_other_missing_modules_are_bugs() -> None:
+    assert is_bug(ModuleNotFoundError("No module named 'numpy'", name="numpy"))
