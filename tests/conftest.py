@@ -23,7 +23,7 @@ settings.load_profile("foldcli")
 # as commands do; before any test imports torch or numba
 make_cpu_products_reproducible()
 set_numba_cache_folder()
-# threads that wait for others sleep: several processes share the cores, on which each would spin by default
+# waiting threads sleep: several processes share the cores, and by default each would spin on them
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # environment of processes that simulate a GPU
 SIMULATOR_VARIABLES = {

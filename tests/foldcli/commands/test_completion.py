@@ -43,23 +43,22 @@ def complete(shell: str, line: str, env: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completions_of_each_shell(environment: dict[str, str], shell: str) -> None:
     assert complete(shell, "foldcli ", environment) == [f"plain:{name}" for name in COMMANDS]
-    assert complete(shell, "foldcli fo", environment) == ["plain:fold"]
-    assert "plain:--layout" in complete(shell, "foldcli predict --", environment)
     assert complete(shell, "foldcli fold --layout c", environment) == ["plain:colabfold"]
-    assert complete(shell, "foldcli fold --device cu", environment) == ["plain:cuda"]
-    assert complete(shell, "foldcli help out", environment) == ["plain:outputs"]
-    # queries, databases and parameters are files
-    for line in (
-        "foldcli fold ex",
-        "foldcli fold q.fasta --db ex",
-        "foldcli fold --params ex",
-        "foldcli search ex",
-    ):
-        assert complete(shell, line, environment) == ["file:ex"]
+    assert complete(shell, "foldcli fold ex", environment) == ["file:ex"]
+
+
+def test_completions_of_options_and_values(environment: dict[str, str]) -> None:
+    assert complete("bash", "foldcli fo", environment) == ["plain:fold"]
+    assert "plain:--layout" in complete("bash", "foldcli predict --", environment)
+    assert complete("bash", "foldcli fold --device cu", environment) == ["plain:cuda"]
+    assert complete("bash", "foldcli help out", environment) == ["plain:outputs"]
+    # databases and parameters are files
+    for line in ("foldcli fold q.fasta --db ex", "foldcli fold --params ex", "foldcli search ex"):
+        assert complete("bash", line, environment) == ["file:ex"]
     # parameters also have names
     names = {"": ["alphafold2", "compact", "openfold3", "template"], "com": ["compact"]}
     for start, expected in names.items():
-        completions = complete(shell, f"foldcli predict --params {start}", environment)
+        completions = complete("bash", f"foldcli predict --params {start}", environment)
         assert completions == [f"file:{start}", *(f"plain:{name}" for name in expected)]
 
 

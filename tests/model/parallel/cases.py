@@ -161,7 +161,7 @@ def fail_in_session(port: int, way: str) -> tuple[str, bool] | str:
         elif rank == 1:
             time.sleep(1)
         pending = group.gather(torch.ones(1), group.shards(size), "test")
-        failure = failures.get(timeout=10)
+        failure = failures.get(timeout=60)
         pending.wait()
     return failure
 

@@ -67,14 +67,14 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     both = threading.Barrier(2)
 
     def work(first: int, end: int) -> None:
-        both.wait(10)
+        both.wait(120)
 
     run_in_threads(work, [(0, 1), (1, 2)], 2)
     child = os.fork()
     if not child:
         run_in_threads(work, [(0, 1), (1, 2)], 2)
         os._exit(0)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
         time.sleep(0.01)
     if ended[0] == 0:

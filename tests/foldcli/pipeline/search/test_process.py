@@ -170,7 +170,7 @@ def test_process_ends_with_its_owner_and_in_the_middle_of_a_search(folder: Path)
     another = SearchProcess(str(folder), "cpu", 0.5)
     started = another.service.process
     del another
-    assert started.wait(timeout=30) == 0
+    assert started.wait(timeout=120) == 0
 
 
 def test_process_ends_when_the_stage_is_closed(folder: Path) -> None:

@@ -27,6 +27,6 @@ if __name__ == "__main__":
 
 def test_workers_end_with_the_process() -> None:
     run = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300, check=False
     )
     assert (run.returncode, run.stdout) == (0, "[0, 2, 4]\n"), run.stderr
