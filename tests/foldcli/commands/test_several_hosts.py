@@ -195,6 +195,7 @@ def test_host_with_other_parameters_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("failure", ["killed", "stopped", "unplugged"])
 def test_other_host_ends_if_one_fails(
     hosts: tuple[Host, Host], inputs: list[Path], tmp_path: Path, failure: str

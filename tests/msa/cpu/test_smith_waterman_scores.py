@@ -148,6 +148,7 @@ def test_lookup_uses_shuffle_instructions() -> None:
     assert (scores == 3).all()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "features",

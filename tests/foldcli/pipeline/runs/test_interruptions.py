@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_and_concurrent_runs_end_with_the_files_of_an_uninterrupted_one(root: Path) -> None:
     command = [sys.executable, "-m", "tests.fuzz.interruptions", "--first", "48", "--every", "61"]
