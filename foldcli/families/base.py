@@ -12,7 +12,7 @@ methods of `Family` in this order:
     load, Network.start                   on the device
     writer                                in the processes that write files
 
-What a run offers to a family, and a network to a run, is in `protocols`.
+The protocols of runs and of loaded networks are in `protocols`.
 
 Families have no state and can be pickled. Their modules import no torch and no numba at the top, because a
 run finds its parameters before it imports them; `load` and `sample` may.

@@ -1,4 +1,4 @@
-"""What a run offers to a family of networks, and what a loaded network offers to a run."""
+"""Protocols between a run and a family of networks, and between a run and a loaded network."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

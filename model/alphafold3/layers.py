@@ -24,6 +24,7 @@ from cuda.fused.matrix_products import wide_product
 from cuda.fused.residual_norm import GatedUpdate, residual_norm
 from cuda.fused.swiglu import swiglu
 from cuda.fused.transition import TransitionWeights, add_transition, join_gate
+from cuda.fused.transition.reference import GATE_BLOCK
 from cuda.fused.weights import cached_weights, join_rows
 
 # the kernel takes no more
@@ -111,11 +112,11 @@ class Transition(nn.Module):
         self.layer_norm = Norm(channels)
         self.swiglu = SwiGLU(channels, channels * factor)
         self.linear_out = linear(channels * factor, channels)
+        self.has_kernel = channels <= MAX_TRANSITION_CHANNELS and channels * factor % GATE_BLOCK == 0
 
     def forward(self, x: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add the update, masked by mask [...], to contiguous x [..., C] in place, and return x."""
-        is_narrow = x.shape[-1] <= MAX_TRANSITION_CHANNELS
-        if mask is None and is_narrow and x.is_cuda and not needs_gradients(x, self.linear_out.weight):
+        if mask is None and self.has_kernel and x.is_cuda and not needs_gradients(x, self.linear_out.weight):
             return add_transition(x, self.fused_weights())
         flat = x.view(-1, x.shape[-1])
         flat_mask = None if mask is None else mask.reshape(-1)
@@ -245,6 +246,7 @@ def joint_modulations(
         )
 
     read = [x.weight for norm in norms for x in (norm.linear_g, norm.linear_s, norm.layer_norm_s)]
+    read += [norm.linear_g.bias for norm in norms] + [x for gate in gates for x in (gate.weight, gate.bias)]
     weights, offset, gate_weights, gate_offset = cached_weights("joint modulations", (*read,), prepare)
     scales, shifts = F.linear(normalise(condition), weights, offset).chunk(2, dim=-1)
     logits = F.linear(condition, gate_weights, gate_offset)

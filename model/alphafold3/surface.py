@@ -61,7 +61,7 @@ def disorder(
     protein = (inputs.is_protein & inputs.token_mask.bool()).cpu().numpy()
     selected = protein[token] & inputs.atom_mask.bool().cpu().numpy()
     coordinates = positions.float().cpu().numpy()
-    all_radii = (atom_radii(inputs) if radii is None else radii).numpy()
+    all_radii = (atom_radii(inputs) if radii is None else radii).float().cpu().numpy()
     chain, residue = (x.cpu().numpy()[token] for x in (inputs.asym_id, inputs.residue_index))
     areas = _largest_areas(inputs)[token]
     exposed: list[np.ndarray] = []

@@ -49,7 +49,7 @@ class JobRunner(Protocol):
 
     @property
     def detail(self) -> str:
-        """What the progress bar shows of a job that has been started."""
+        """The text of the progress bar for a job that has been started."""
         ...
 
     def start(self, name: str, job: Job, sample: Any, progress: Progress) -> Callable[[], JobResult]:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from model.alphafold3.layers import AdaptiveLayerNorm, Transition, joint_modulations, linear
 from model.alphafold3.network import AlphaFold3, Trunk
 from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.openfold3 import translate
@@ -41,3 +42,19 @@ def test_update_is_close_to_that_of_single_precision(padding: int) -> None:
         scale = single.config.diffusion.sigma_data
         update = sigma * scale / (sigma**2 + scale**2) ** 0.5
         assert (found - expected)[:, atoms].square().mean().sqrt() < 5e-4 * update
+
+
+def test_joint_modulations_follow_every_parameter() -> None:
+    norm, gate, condition = AdaptiveLayerNorm(8, 4), linear(4, 8, bias=True), torch.randn(3, 4)
+    for parameter in [*norm.parameters(), *gate.parameters()]:
+        with torch.no_grad():
+            joint_modulations([norm], [gate], condition)
+            parameter.add_(1)
+            (joint,) = joint_modulations([norm], [gate], condition)
+            for found, expected in zip(joint, norm(condition, gate), strict=True):
+                torch.testing.assert_close(found, expected)
+
+
+def test_transitions_of_other_widths_have_no_kernel() -> None:
+    assert Transition(64, 2).has_kernel and Transition(128, 4).has_kernel
+    assert not Transition(16, 2).has_kernel and not Transition(384, 4).has_kernel
