@@ -75,17 +75,10 @@ def command(
     context: click.Context,
     inputs: tuple[str, ...],
     cache: Path | None,
-    databases: tuple[str, ...],
-    workers: int,
-    threads: int,
     shard: Shard,
-    overwrite: bool,
     dry_run: bool,
     as_json: bool,
-    verify: bool,
-    device: str,
-    params: str | None,
-    **option_values: Any,
+    **values: Any,
 ) -> None:
     """Turn alignments into cached model features.
 
@@ -127,18 +120,20 @@ def command(
     cache = cache or default_feature_cache()
     if as_json and not dry_run:
         raise click.UsageError("--json needs --dry-run.")
-    database = None
+    database, databases = None, values["databases"]
     if databases:
-        # imports numba, which alignments do not need
-        from foldcli.pipeline.search.searcher import DatabaseSource
+        from foldcli.pipeline.search.searcher import DatabaseSource  # alignments need no search
 
-        database = DatabaseSource(databases[0], device, databases[1:])
+        database = DatabaseSource(databases[0], values["device"], databases[1:])
     settings = _Settings(
-        FeatureSettings(cache, overwrite, verify), AlignmentSettings.from_options(option_values, threads),
-        database, workers,
-    )  # fmt: skip
+        FeatureSettings(cache, values["overwrite"], values["verify"]),
+        AlignmentSettings.from_options(values, values["threads"]),
+        database,
+        values["workers"],
+    )
     failures = Failures(cache, shard)
-    run, targets = (_run_of_features if params is None else _run_of_jobs)(context, inputs, settings, failures)
+    make_run = _run_of_features if values["params"] is None else _run_of_jobs
+    run, targets = make_run(context, inputs, settings, failures)
     if dry_run:
         run.print_plan(targets, shard, failures, as_json)
         return
