@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,7 +176,11 @@ def prune(
 
     entries = _entries(cache)
     cutoff = None if older_than is None else time.time() - older_than
-    find_problem = _find_problem if broken else None
+    find_problem: Callable[[CacheEntry], str | None] | None = None
+    if broken:
+        from features.cache.cache import find_problem as find_damage  # imports numba
+
+        find_problem = find_damage
     selected = entries_to_prune(entries, PruneSettings(cutoff, max_size, absent_source, find_problem))
     removed = [(entry, reason) for entry, reason in selected if dry_run or remove_entry(entry)]
     temporary_files = (find_abandoned if dry_run else remove_abandoned)(cache, include_legacy=True)
@@ -198,13 +203,6 @@ def prune(
         "%d entries (%d bytes) and %d temporary files %s, %d entries kept",
         len(removed), removed_bytes, len(temporary_files), action, len(entries) - len(removed),
     )  # fmt: skip
-
-
-def _find_problem(entry: "CacheEntry") -> str | None:
-    """Call `features.cache.cache.find_problem`; the import is here because it loads numba."""
-    from features.cache.cache import find_problem
-
-    return find_problem(entry)
 
 
 def _entries(cache: Path) -> "list[CacheEntry]":

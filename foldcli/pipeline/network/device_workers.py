@@ -130,10 +130,8 @@ class _Worker:
         self.result: Future[JobResult | None] | None = None
 
 
-@cache
-def _worker(settings: WorkerSettings) -> _Worker:
-    """Return the jobs of this worker process."""
-    return _Worker(settings)
+# the jobs of this worker process
+_worker = cache(_Worker)
 
 
 def _warm_up(settings: WorkerSettings) -> None:
