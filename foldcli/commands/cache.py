@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from foldcli.errors import SomeTargetsFailed
+from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.paths import default_feature_cache
+from foldcli.progress import progress_bar
+from msa.base.errors import InputError
 
 if TYPE_CHECKING:
     from features.cache.entry import CacheEntry
@@ -34,8 +39,6 @@ class AgeType(click.ParamType):
 
 def _default_cache(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
     """Return the cache on the command line, or the one that `fold` uses by default."""
-    from foldcli.paths import default_feature_cache
-
     return value or default_feature_cache()
 
 
@@ -114,9 +117,6 @@ def verify(cache: Path, as_json: bool) -> None:
     entry of this format version. Broken entries are listed, and the exit code is then 5.
     """
     from features.cache.cache import find_problem
-    from foldcli.errors import SomeTargetsFailed
-    from foldcli.logs import logger
-    from foldcli.progress import progress_bar
 
     entries = _entries(cache)
     broken = []
@@ -172,7 +172,6 @@ def prune(
         remove_abandoned,
         remove_entry,
     )
-    from foldcli.logs import logger
 
     entries = _entries(cache)
     cutoff = None if older_than is None else time.time() - older_than
@@ -212,9 +211,6 @@ def _entries(cache: Path) -> "list[CacheEntry]":
         InputError: the cache is not a folder.
     """
     from features.cache.entry import list_entries
-    from foldcli.logs import logger
-    from foldcli.paths import default_feature_cache
-    from msa.base.errors import InputError
 
     if cache == default_feature_cache() and not cache.exists():
         logger.info("%s: no features are cached yet", cache)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from foldcli.inputs.failures import Failures
 from foldcli.inputs.shard import Shard
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options import templates as template_options
 from foldcli.options.command import CACHE_REPLACEMENTS, GroupedCommand, grouped
+from foldcli.paths import check_writable_folder, default_feature_cache
 
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
@@ -112,8 +114,6 @@ def command(
       foldcli cache-features jobs/ --params openfold3 --db uniref50
     """
     from features.cache.cleanup import remove_abandoned
-    from foldcli.inputs.failures import Failures
-    from foldcli.paths import check_writable_folder, default_feature_cache
     from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
     from foldcli.pipeline.targets.settings import FeatureSettings
 

@@ -10,6 +10,7 @@ import click
 
 from foldcli.logs import logger, warn_unusable_files
 from foldcli.options import common as options
+from foldcli.progress import progress_bar
 
 if TYPE_CHECKING:
     from features.templates.library.settings import LibrarySettings
@@ -155,7 +156,6 @@ def _check_options(values: Mapping[str, Any]) -> None:
 
 def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings") -> None:
     """Build a database from an MMseqs2 database (str) or from FASTA files (tuple)."""
-    from foldcli.progress import progress_bar
     from msa.database.build import build_database, build_from_mmseqs
 
     start = time.perf_counter()
@@ -173,7 +173,6 @@ def _build(source: str | tuple[str, ...], output: Path, settings: "BuildSettings
 def _build_structure_library(paths: tuple[str, ...], output: Path, settings: "LibrarySettings") -> None:
     """Build a structure library, and name the files that could not be used."""
     from features.templates.library.build import build_library
-    from foldcli.progress import progress_bar
 
     start = time.perf_counter()
     with progress_bar("createdb", "files") as progress:
@@ -192,7 +191,6 @@ def _build_structure_library(paths: tuple[str, ...], output: Path, settings: "Li
 
 def _verify(path: Path) -> None:
     """Check a database, or all parts of a split one, against their checksums."""
-    from foldcli.progress import progress_bar
     from msa.database.database import TargetDatabase
     from msa.database.manifest import split_folders
 

@@ -11,6 +11,7 @@ from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
 from foldcli.options.templates import LibraryType
+from msa.gpu.device.process_state import without_collection
 
 if TYPE_CHECKING:
     from foldcli.search_runs.settings import SearchRun
@@ -156,8 +157,6 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
       foldcli search job.json uniref50 -o out --format a3m --params openfold3
       foldcli search jobs/ uniref50 -o filled --format boltz
     """
-    from msa.gpu.device.process_state import without_collection
-
     inputs, db = _split_arguments(context, queries)
     started = None
     if values["server"] is None and not values["exact"] and not values["databases"][1:]:
