@@ -50,11 +50,7 @@ def encode_message(message: dict[str, Any]) -> bytes:
 
 
 class MessageDecoder:
-    """A decoder that splits a stream of bytes into messages.
-
-    Args:
-        limit: maximum size of a message in bytes.
-    """
+    """A decoder that splits a stream of bytes into messages."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

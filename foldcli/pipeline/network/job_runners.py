@@ -71,11 +71,7 @@ class JobRunner(Protocol):
 
 
 class LocalRunner:
-    """The predictor of this process; a job may be started before the last one is collected.
-
-    Args:
-        predictor: runs the jobs.
-    """
+    """The predictor of this process; a job may be started before the last one is collected."""
 
     postpones = False
     detail = "first pass"

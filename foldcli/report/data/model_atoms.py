@@ -135,10 +135,6 @@ def read_model_atoms(path: Path, length: int) -> ModelAtoms:
 def read_mmcif_atoms(path: Path, length: int) -> ModelAtoms:
     """Read the first model of an mmCIF file whose entities have the sequences of all chains.
 
-    Args:
-        path: mmCIF file.
-        length: number of residues N of the target.
-
     Raises:
         InputError: the file is damaged, or its chains have another length.
     """
