@@ -99,11 +99,6 @@ def load_network(path: Path, settings: Any, device: str) -> AllAtomNetwork:
 
     With bfloat16 on a GPU, the trunk uses fused kernels, and products of float32 matrices TF32.
 
-    Args:
-        path: see `read_checkpoint`.
-        settings: precision and kernels.
-        device: a torch device.
-
     Raises:
         ParametersMissing, ParametersError: see `read_checkpoint`.
     """

@@ -194,16 +194,7 @@ class Predictor:
 
 
 class RankPredictor(Predictor):
-    """The predictor of one of several ranks, which run the same jobs together.
-
-    Args:
-        sources: see `Predictor`.
-        settings: see `Predictor`.
-        memory: the device of this rank.
-        group: the ranks.
-        arrays: see `Predictor`.
-        compilation: see `Predictor`.
-    """
+    """The predictor of one of several ranks, which run the same jobs together; see `Predictor`."""
 
     def __init__(
         self,
