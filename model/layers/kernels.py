@@ -121,12 +121,7 @@ def best_kernels(device: torch.device | str) -> str:
 
 
 def slower_kernels_warning(capability: tuple[int, int], triton_version: str) -> str:
-    """Return a warning if Triton's version rules out the fastest kernels of a GPU, or an empty string.
-
-    Args:
-        capability: the GPU's compute capability, major and minor.
-        triton_version: for example "3.6.0".
-    """
+    """Return a warning if Triton's version rules out the fastest kernels of a GPU, or an empty string."""
     if not hopper_disabled(capability, triton_version):
         return ""
     return f"the fastest kernels for this GPU need Triton {HOPPER_TRITON}x, so slower ones run"

@@ -298,11 +298,7 @@ class Engine(Aligner, Protocol):
 
 
 class EngineWrapper:
-    """A part of an engine that changes what another engine filters; `run` and the rest are the other's.
-
-    Args:
-        engine: filters and aligns.
-    """
+    """A part of an engine that changes what another engine filters; `run` and the rest are the other's."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self.align = engine, engine.align

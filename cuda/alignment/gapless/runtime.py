@@ -28,9 +28,6 @@ class StreamBuffers:
     """Buffers shared by all launches on one stream.
 
     Launches on a stream run one after the other, and each resets its counters to zero.
-
-    Args:
-        stream: a stream, or 0.
     """
 
     stream: Any

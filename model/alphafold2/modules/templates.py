@@ -98,11 +98,7 @@ class SingleTemplateEmbedding(nn.Module):
 
 
 def embedding_elements(channels: int) -> int:
-    """Return the elements of intermediates per residue pair of the embedding of one template's features.
-
-    Args:
-        channels: channels C of the template pair representation.
-    """
+    """Return the elements of intermediates per residue pair of the embedding of one template's features."""
     # float32 features, their parts and a copy, while elements are counted in the trunk's dtype
     return 5 * PAIR_FEATURES + channels
 
@@ -174,13 +170,7 @@ class TemplatePointwiseAttention(nn.Module):
 
 
 def attention_elements(templates: int, channels: int, attention_channels: int) -> int:
-    """Return the elements of intermediates per residue pair of the attention over templates.
-
-    Args:
-        templates: number of templates T.
-        channels: channels C of the embedded templates.
-        attention_channels: channels of all heads.
-    """
+    """Return the elements of intermediates per residue pair of the attention over templates."""
     # queries and their update; inputs, keys, values and a product of each template
     return 2 * attention_channels + templates * (channels + 3 * attention_channels)
 

@@ -31,13 +31,7 @@ def profile_parameters(rules: ScoringRules) -> GumbelParameters:
 
 
 class CandidateScorer:
-    """Scores the aligned candidates of one search.
-
-    Args:
-        database: the database to search.
-        rules: of the scores.
-        aligner: computes further alignments.
-    """
+    """Scores the aligned candidates of one search."""
 
     def __init__(self, database: TargetDatabase, rules: ScoringRules, aligner: Aligner) -> None:
         self._database, self._rules, self._aligner = database, rules, aligner

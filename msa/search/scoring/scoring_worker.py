@@ -23,13 +23,7 @@ _THREADS = 1 + ALIGNMENT_THREADS
 
 
 class ScoringHandler:
-    """A scorer of candidates, for requests of the searching process.
-
-    Args:
-        report: not used.
-        gpu: number of the GPU.
-        descriptor: of a socket to the process that drives it.
-    """
+    """A scorer of candidates, for requests of the searching process."""
 
     def __init__(self, report: Callable[..., None], gpu: int, descriptor: int) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
