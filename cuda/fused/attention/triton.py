@@ -58,7 +58,8 @@ def attention(
     weights: AttentionWeights,
     mask: torch.Tensor | None = None,
     pair_bias: torch.Tensor | None = None,
-    budget: int | None = None,
+    *,
+    add: bool = False,
 ) -> torch.Tensor:
     """Compute gated self-attention along axis 1; see `cuda.fused.attention.attention`.
 
@@ -68,66 +69,36 @@ def attention(
         weights: the layer's parameters, of x's dtype; heads have 8, 16, 32 or 64 channels.
         mask: [B, L], 1 for keys that may be attended to, or None for all.
         pair_bias: [H, L, L], or [H, L, K] as the kernels of `cuda.fused.pair_bias` return it, or None.
-        budget: maximum number of elements of normalised rows and projections held in memory at once. Does not
-            affect the result.
+        add: add the update to x, whose channels must be contiguous, in place; the sum is rounded once.
 
     Returns:
-        [B, L, O].
+        [B, L, O], or x.
 
     Raises:
         ValueError: the kernels do not support these tensors.
     """
-    result = empty_result(x, weights)
-    return write_update(result, x, weights, mask, pair_bias, budget, project, attend, add=False)
-
-
-def add_attention(
-    x: torch.Tensor,
-    weights: AttentionWeights,
-    mask: torch.Tensor | None = None,
-    pair_bias: torch.Tensor | None = None,
-    budget: int | None = None,
-) -> torch.Tensor:
-    """Add the update to x in place, rounding the sum once, and return x.
-
-    Same arguments and errors as `attention`; the channels of x must be contiguous.
-    """
-    return write_update(x, x, weights, mask, pair_bias, budget, project, attend, add=True)
-
-
-def empty_result(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:
-    """Return an uninitialised result [B, L, O] whose axes 0 and 1 are swapped in memory if those of x are."""
-    batch, length, _ = x.shape
-    outputs = weights.output.shape[-1]
-    if x.stride(0) < x.stride(1):
-        return x.new_empty(length, batch, outputs).transpose(0, 1)
-    return x.new_empty(batch, length, outputs)
+    return write_update(x, weights, mask, pair_bias, project, attend, add)
 
 
 def write_update(
-    result: torch.Tensor,
     x: torch.Tensor,
     weights: AttentionWeights,
     mask: torch.Tensor | None,
     pair_bias: torch.Tensor | None,
-    budget: int | None,
     project: Project,
     attend: Attend,
-    *,
     add: bool,
 ) -> torch.Tensor:
-    """Write the update to the result [B, L, O], or add it, in chunks of rows; return the result.
+    """Compute `attention` in chunks of rows.
 
     Args:
-        result: may be x.
-        x: input.
-        weights: the layer's parameters.
-        mask: mask of the keys, or None.
-        pair_bias: bias of the logits, or None.
-        budget: maximum number of elements held in memory at once, or None.
+        x: see `attention`.
+        weights: see `attention`.
+        mask: see `attention`.
+        pair_bias: see `attention`.
         project: function that computes the projections, like this module's `project`.
         attend: function that computes gated attention of projected inputs, like this module's `attend`.
-        add: whether to add to the result.
+        add: see `attention`.
     """
     check_tensors("attention", x, *weights)
     inner = weights.query[0].numel()
@@ -135,7 +106,8 @@ def write_update(
     # contiguous keys, as a kernel is compiled for each kind of stride
     mask = None if mask is None else mask.contiguous()
     swapped = x.stride(0) < x.stride(1)
-    for rows in row_slices(x, x.shape[1] * (4 * inner + max(inner, x.shape[-1])), budget):
+    result = x if add else _empty_result(x, weights, swapped)
+    for rows in row_slices(x, x.shape[1] * (4 * inner + max(inner, x.shape[-1]))):
         # the first two axes of intermediates have the same order in memory as those of the input
         chunk = x[rows].transpose(0, 1) if swapped else x[rows]
         projected = project(chunk, weights)
@@ -150,6 +122,15 @@ def write_update(
         _project_output(gated, weights, result[rows].transpose(0, 1) if swapped else result[rows], add)
         del projected, gated  # free this chunk's memory before the next one needs it
     return result
+
+
+def _empty_result(x: torch.Tensor, weights: AttentionWeights, swapped: bool) -> torch.Tensor:
+    """Return an uninitialised result [B, L, O], in memory [L, B, O] if axes are swapped."""
+    batch, length, _ = x.shape
+    outputs = weights.output.shape[-1]
+    if swapped:
+        return x.new_empty(length, batch, outputs).transpose(0, 1)
+    return x.new_empty(batch, length, outputs)
 
 
 def project(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:

@@ -140,13 +140,12 @@ class TemplatePointwiseAttention(nn.Module):
         self.output = parameter(heads, width, channels)
         self.output_bias = parameter(channels)
 
-    def forward(self, pair: torch.Tensor, templates: torch.Tensor, budget: int | None = None) -> torch.Tensor:
+    def forward(self, pair: torch.Tensor, templates: torch.Tensor) -> torch.Tensor:
         """Compute the update of the pair representation.
 
         Args:
             pair: [N, N, Z], or some of its rows [n, N, Z].
             templates: [T, N, N, C], embedded templates, with the same rows.
-            budget: maximum number of intermediate elements in memory at once; does not affect the result.
 
         Returns:
             The update, in the shape of `pair`.
@@ -155,7 +154,7 @@ class TemplatePointwiseAttention(nn.Module):
         heads, width = self.query.shape[1:]
         result = torch.empty_like(pair)
         per_row = length * attention_elements(templates.shape[0], templates.shape[-1], heads * width)
-        for rows in row_slices(pair, per_row, budget):
+        for rows in row_slices(pair, per_row):
             query = pair[rows].reshape(-1, channels) @ self.query.flatten(1)  # [P, H*D]
             query = query.unflatten(-1, (heads, 1, width)) * width**-0.5  # [P, H, 1, D]
             # contiguous, because matrix products do not support strides of 2³¹ and more
