@@ -25,9 +25,8 @@ def chunk_budget(elements: int | None) -> Iterator[None]:
         _planned.reset(token)
 
 
-def planned_budget() -> int | None:
-    """Return the budget of the enclosing `chunk_budget` block, or None outside of one."""
-    return _planned.get()
+planned_budget = _planned.get
+"""Returns the budget of the enclosing `chunk_budget` block, or None outside of one."""
 
 
 def row_slices(x: torch.Tensor, elements_per_row: int) -> Iterator[slice]:

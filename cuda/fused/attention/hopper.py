@@ -26,7 +26,7 @@ def attention(
     Same arguments, result and errors as `cuda.fused.attention.triton.attention`, whose kernels handle the
     dtypes and sizes that the Hopper kernels do not support.
     """
-    return triton.write_update(x, weights, mask, pair_bias, project, attend, add)
+    return triton.attention(x, weights, mask, pair_bias, add=add, project=project, attend=attend)
 
 
 def project(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:

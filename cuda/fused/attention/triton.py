@@ -53,77 +53,6 @@ def _output(
     tl.store(target, out.to(result.dtype.element_ty), mask=mask)
 
 
-def attention(
-    x: torch.Tensor,
-    weights: AttentionWeights,
-    mask: torch.Tensor | None = None,
-    pair_bias: torch.Tensor | None = None,
-    *,
-    add: bool = False,
-) -> torch.Tensor:
-    """Compute gated self-attention along axis 1; see `cuda.fused.attention.attention`.
-
-    Args:
-        x: [B, L, C]. If axes 0 and 1 are swapped in memory (MSA columns, ending node), so are those of the
-            result, and neither tensor is copied.
-        weights: the layer's parameters, of x's dtype; heads have 8, 16, 32 or 64 channels.
-        mask: [B, L], 1 for keys that may be attended to, or None for all.
-        pair_bias: [H, L, L], or [H, L, K] as the kernels of `cuda.fused.pair_bias` return it, or None.
-        add: add the update to x, whose channels must be contiguous, in place; the sum is rounded once.
-
-    Returns:
-        [B, L, O], or x.
-
-    Raises:
-        ValueError: the kernels do not support these tensors.
-    """
-    return write_update(x, weights, mask, pair_bias, project, attend, add)
-
-
-def write_update(
-    x: torch.Tensor,
-    weights: AttentionWeights,
-    mask: torch.Tensor | None,
-    pair_bias: torch.Tensor | None,
-    project: Project,
-    attend: Attend,
-    add: bool,
-) -> torch.Tensor:
-    """Compute `attention` in chunks of rows.
-
-    Args:
-        x: see `attention`.
-        weights: see `attention`.
-        mask: see `attention`.
-        pair_bias: see `attention`.
-        project: function that computes the projections, like this module's `project`.
-        attend: function that computes gated attention of projected inputs, like this module's `attend`.
-        add: see `attention`.
-    """
-    check_tensors("attention", x, *weights)
-    inner = weights.query[0].numel()
-    bias = None if pair_bias is None else align_keys(pair_bias)
-    # contiguous keys, as a kernel is compiled for each kind of stride
-    mask = None if mask is None else mask.contiguous()
-    swapped = x.stride(0) < x.stride(1)
-    result = x if add else _empty_result(x, weights, swapped)
-    for rows in row_slices(x, x.shape[1] * (4 * inner + max(inner, x.shape[-1]))):
-        # the first two axes of intermediates have the same order in memory as those of the input
-        chunk = x[rows].transpose(0, 1) if swapped else x[rows]
-        projected = project(chunk, weights)
-        gated = projected.new_empty(*projected.shape[:2], inner)
-        attend(
-            projected.transpose(0, 1) if swapped else projected,
-            weights.gating_bias,
-            None if mask is None else mask[rows],
-            bias,
-            gated.transpose(0, 1) if swapped else gated,
-        )
-        _project_output(gated, weights, result[rows].transpose(0, 1) if swapped else result[rows], add)
-        del projected, gated  # free this chunk's memory before the next one needs it
-    return result
-
-
 def _empty_result(x: torch.Tensor, weights: AttentionWeights, swapped: bool) -> torch.Tensor:
     """Return an uninitialised result [B, L, O], in memory [L, B, O] if axes are swapped."""
     batch, length, _ = x.shape
@@ -287,4 +216,56 @@ def align_keys(pair_bias: torch.Tensor) -> torch.Tensor:
         return pair_bias
     result = pair_bias.new_full((*pair_bias.shape[:-1], padded_keys(keys)), float("-inf"))
     result[..., :keys] = pair_bias
+    return result
+
+
+def attention(
+    x: torch.Tensor,
+    weights: AttentionWeights,
+    mask: torch.Tensor | None = None,
+    pair_bias: torch.Tensor | None = None,
+    *,
+    add: bool = False,
+    project: Project = project,
+    attend: Attend = attend,
+) -> torch.Tensor:
+    """Compute gated self-attention along axis 1; see `cuda.fused.attention.attention`.
+
+    Args:
+        x: [B, L, C]. If axes 0 and 1 are swapped in memory (MSA columns, ending node), so are those of the
+            result, and neither tensor is copied.
+        weights: the layer's parameters, of x's dtype; heads have 8, 16, 32 or 64 channels.
+        mask: [B, L], 1 for keys that may be attended to, or None for all.
+        pair_bias: [H, L, L], or [H, L, K] as the kernels of `cuda.fused.pair_bias` return it, or None.
+        add: add the update to x, whose channels must be contiguous, in place; the sum is rounded once.
+        project: function that computes the projections, like this module's `project`.
+        attend: function that computes gated attention of projected inputs, like this module's `attend`.
+
+    Returns:
+        [B, L, O], or x.
+
+    Raises:
+        ValueError: the kernels do not support these tensors.
+    """
+    check_tensors("attention", x, *weights)
+    inner = weights.query[0].numel()
+    bias = None if pair_bias is None else align_keys(pair_bias)
+    # contiguous keys, as a kernel is compiled for each kind of stride
+    mask = None if mask is None else mask.contiguous()
+    swapped = x.stride(0) < x.stride(1)
+    result = x if add else _empty_result(x, weights, swapped)
+    for rows in row_slices(x, x.shape[1] * (4 * inner + max(inner, x.shape[-1]))):
+        # the first two axes of intermediates have the same order in memory as those of the input
+        chunk = x[rows].transpose(0, 1) if swapped else x[rows]
+        projected = project(chunk, weights)
+        gated = projected.new_empty(*projected.shape[:2], inner)
+        attend(
+            projected.transpose(0, 1) if swapped else projected,
+            weights.gating_bias,
+            None if mask is None else mask[rows],
+            bias,
+            gated.transpose(0, 1) if swapped else gated,
+        )
+        _project_output(gated, weights, result[rows].transpose(0, 1) if swapped else result[rows], add)
+        del projected, gated  # free this chunk's memory before the next one needs it
     return result

@@ -190,11 +190,8 @@ class TemplateEmbedding(nn.Module):
             templates: features with a leading template axis; at least one template is not masked.
             pair_mask: [N, N].
         """
-
-        def embed(template: Features, out: torch.Tensor) -> None:
-            self.single_template_embedding(template, pair_mask, out)
-
-        return self.combine(pair, templates, embed)
+        embed = self.single_template_embedding
+        return self.combine(pair, templates, lambda template, out: embed(template, pair_mask, out))
 
     def combine(
         self, pair: torch.Tensor, templates: Features, embed: Callable[[Features, torch.Tensor], None]
