@@ -149,7 +149,9 @@ class UploadedTable(_Uploaded):
     @cached_property
     def array(self) -> np.ndarray:
         """The tables, int32 [words]; not needed if a `TableUploader` builds them."""
-        return np.concatenate([source.build() for source in self.sources])
+        tables = np.empty(self.words, np.int32)
+        write_tables(self.sources, tables)
+        return tables
 
 
 class TableUploader:
