@@ -1,9 +1,9 @@
 """Gumbel parameters of local alignment scores, by substitution matrix and gap costs.
 
 The tables are in gumbel.json. Those of BLOSUM and PAM matrices are NCBI's
-(src/algo/blast/core/blast_stat.c, public domain). Gap costs are named as in blastp: existence and extension. The table of VTML80 was computed by
-benchmarks/gumbel_parameters.py. Default gap costs are those that NCBI recommends for each matrix, and for
-VTML80 those of Pearson (Curr. Protoc. Bioinformatics 43:3.5.1, 2013).
+(src/algo/blast/core/blast_stat.c, public domain). Gap costs are named as in blastp: existence and extension.
+The table of VTML80 was computed by benchmarks/gumbel_parameters.py. Default gap costs are those that NCBI
+recommends for each matrix, and for VTML80 those of Pearson (Curr. Protoc. Bioinformatics 43:3.5.1, 2013).
 
 The table of CONTEXT was computed by the same script, for sequences and the search's own gap costs, where the
 first residue of a gap costs `gap open`. For family profiles, whose scores are on BLOSUM62's scale,
