@@ -85,7 +85,7 @@ class JsonDocument:
 
     def _split(self, content: Any) -> list[tuple[str | None, Any, int]]:
         """Return the name, if the job has none of its own, the content and the offset of each job."""
-        start = self._text.root()
+        start = self._text.root
         if not isinstance(content, list):
             return [(None, content, start)]
         if not content:
@@ -236,7 +236,7 @@ class OpenFold3Document(JsonDocument):
         queries = as_mapping(content["queries"], "'queries'", self.path, content.line_of("queries"))
         if not queries:
             raise InputError("no query", self.path, content.line_of("queries"))
-        places = self._text.members(self._text.members(self._text.root())["queries"][0])
+        places = self._text.members(self._text.members(self._text.root)["queries"][0])
         return [(name, query, places[name][0]) for name, query in queries.items()]
 
     def _read(self, name: str | None, job: MappingWithLines, start: int) -> ExportJob:

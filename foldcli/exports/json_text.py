@@ -21,10 +21,8 @@ class JsonText:
     def __init__(self, text: str) -> None:
         self._text = text
         self._edits: dict[Span, str] = {}
-
-    def root(self) -> int:
-        """Return the offset of the value of the whole file."""
-        return self._skip(0)
+        # offset of the value of the whole file
+        self.root = self._skip(0)
 
     def members(self, start: int) -> dict[str, Span]:
         """Return the values of the object that begins at an offset, by their keys."""

@@ -297,7 +297,7 @@ def test_options_that_do_not_go_together(tmp_path: Path, options: list[str], rea
 
 def test_json_text_is_edited_in_place() -> None:
     text = JsonText('{ "a" : [ {"x":1e5,"y":null}, {} ],"b":{"c":"}"} }')
-    members = text.members(text.root())
+    members = text.members(text.root)
     assert list(members) == ["a", "b"]
     first, second = text.elements(members["a"][0])
     assert text.members(second) == {}
