@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cuda.alignment import device as gpu
-from cuda.alignment.device import SIMULATED, Device, stream_handle
+from cuda.alignment.device import Device, stream_handle
 from cuda.alignment.gapless.generator import Variant, source
 from cuda.alignment.gapless.launch_table import Launch
 from cuda.alignment.gapless.signatures import GENERATED_SIGNATURES
@@ -240,7 +240,7 @@ class PreparedKernel:
     @property
     def spilled_bytes(self) -> int:
         """Local memory per thread, used for spilled registers."""
-        return 0 if SIMULATED else int(self.kernel.local_bytes)
+        return int(self.kernel.local_bytes)
 
     def launcher(self, stream: Any, blocks: int | None = None) -> Callable[..., None]:
         """Return a function that takes the kernel's arguments and queues it on a stream.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cuda import driver
-from cuda.alignment.device import SIMULATED, Device, device_properties, memory_info, select_device
+from cuda.alignment.device import Device, device_properties, memory_info, select_device
 from cuda.driver import DriverError
 from msa.base.errors import MissingError
 
@@ -76,8 +76,6 @@ def find_gpu(number: int = 0) -> Gpu:
         GpuUnavailable: there is no driver, it is too old for the toolkit, there is no such GPU, it is older
             than MIN_CAPABILITY, or has less than MIN_FREE_BYTES free.
     """
-    if SIMULATED:
-        return _simulator_gpu(number)
     started = _start_driver()
     check_driver(started, number)
     return _open_gpu(number, started.cuda)
@@ -192,13 +190,6 @@ def _start_driver() -> DriverStatus:
         # a driver that failed to start cannot count GPUs
         status, count = error.name, 0
     return DriverStatus(_parse_version(version), status, count)
-
-
-def _simulator_gpu(number: int) -> Gpu:
-    """Return numba's simulator, which runs kernels as Python, as a GPU; for tests."""
-    if number:
-        raise GpuUnavailable(f"there is no GPU number {number}: the simulator has one")
-    return Gpu(0, "numba's simulator", (9, 0), (0, 0), (0, 0), 2**30, 2**30)
 
 
 def _parse_version(version: int) -> Version:
