@@ -56,11 +56,6 @@ class StreamBuffers:
         else:
             gpu.synchronize()
 
-    @property
-    def work(self) -> Any:
-        """Device int32 [2]: work items taken, and warps or blocks that have finished."""
-        return self.array("work", 2)
-
 
 _buffers: dict[tuple[int, int], StreamBuffers] = {}
 

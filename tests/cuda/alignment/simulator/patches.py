@@ -42,6 +42,10 @@ def _kernel_cache(module: Any) -> None:
     module._load_or_compile = lambda capability, source: cuda.jit(source.make())
 
 
+def _runtime(module: Any) -> None:
+    module.PreparedKernel.spilled_bytes = 0
+
+
 def _signatures(module: Any) -> None:
     module.THREADS = module.WALK_THREADS = 4
     make = module.row_kernel_source
@@ -105,6 +109,7 @@ def _opening(module: Any) -> None:
 PATCHES: dict[str, Callable[[Any], None]] = {
     "cuda.alignment.device": _device,
     "cuda.alignment.kernel_cache": _kernel_cache,
+    "cuda.alignment.gapless.runtime": _runtime,
     "cuda.alignment.smith_waterman.signatures": _signatures,
     "cuda.alignment.smith_waterman.plan": _plan,
     "cuda.alignment.top_k.selector": _selector,
