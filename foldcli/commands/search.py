@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from msa.gpu.worker.process_start import GpuProcess
 
 # the keys of foldcli.exports.run.FORMATS
+_STRUCTURE_OPTIONS = {
+    "queries", "out", "databases", "format_output", "evalue", "max_seqs", "overwrite", "device", "threads",
+    "structure", "superposed", "quiet", "verbose", "log_json",
+}  # fmt: skip
 _JOB_FORMATS = ("af3", "boltz", "openfold3", "protenix", "chai")
 
 _input_and_result_options = options.combine(
@@ -98,6 +102,18 @@ _input_and_result_options = options.combine(
         "sequences; all are listed unless -e or --max-seqs is given.",
     ),
     click.option(
+        "--structure",
+        is_flag=True,
+        help="QUERY are models, as mmCIF or PDB; find chains of similar structure in the structure library "
+        "--db, or in the one that comes with foldcli.",
+    ),
+    click.option(
+        "--superposed",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        help="With --structure: write each hit, moved onto its query, to FOLDER/QUERY/.",
+    ),
+    click.option(
         "--partial",
         is_flag=True,
         help="Search one part of a split database (`createdb --split`). OUT is a file from which, together "
@@ -142,6 +158,8 @@ def command(
     profiles: tuple[str, ...],
     save_profile: str | None,
     exact: bool,
+    structure: bool,
+    superposed: Path | None,
     partial: bool,
     previous: tuple[str, ...],
     cache: Path | None,
@@ -184,9 +202,15 @@ def command(
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
       foldcli search job.json uniref50 -o out --format a3m --params openfold3
       foldcli search jobs/ uniref50 -o filled --format boltz
+      foldcli search --structure model.cif --db library -o similar.m8
     """
     from msa.gpu.device.process_state import without_collection
 
+    if structure:
+        _search_structures(context)
+        return
+    if superposed is not None:
+        raise click.UsageError("--superposed is for --structure.")
     inputs, db = _split_arguments(context, queries, databases[:1], server, profiles, save_profile)
     started, further = None, databases[1:]
     if server is None and not exact and not further:
@@ -241,6 +265,36 @@ def command(
         export_jobs(ExportRun(inputs, kind, search, msa_files, find_templates), Path(out))
         return
     write_results(search, out, kind, columns)
+
+
+def _search_structures(context: click.Context) -> None:
+    """Search with models; see `foldcli.structure_search.run`.
+
+    Raises:
+        click.UsageError: an option that this search does not have, or no model.
+    """
+    values = context.params
+    if others := _given(context) - _STRUCTURE_OPTIONS:
+        raise click.UsageError(f"--structure cannot be combined with --{min(others).replace('_', '-')}.")
+    if not values["queries"] or len(values["databases"]) > 1:
+        raise click.UsageError("--structure takes models, and at most one library with --db.")
+    from features.templates.structures.search import StructureSearchSettings
+    from foldcli.structure_search.run import StructureRun
+    from msa.alignments.m8 import DEFAULT_COLUMNS, STRUCTURE_COLUMNS, parse_columns
+
+    columns = (*DEFAULT_COLUMNS, *STRUCTURE_COLUMNS)
+    if values["format_output"] is not None:
+        try:
+            columns = parse_columns(values["format_output"], STRUCTURE_COLUMNS)
+        except ValueError as error:
+            raise click.UsageError(f"--format-output: {error}") from error
+    given = {name: values[name] for name in ("evalue", "max_seqs") if values[name] is not None}
+    settings = StructureSearchSettings(**given, threads=values["threads"])
+    library = next(iter(values["databases"]), None)
+    StructureRun(
+        values["queries"], library, values["device"], settings, columns, values["out"], values["superposed"],
+        values["overwrite"],
+    ).write()  # fmt: skip
 
 
 def _split_arguments(
