@@ -282,7 +282,7 @@ def _search_structures(context: click.Context) -> None:
     from foldcli.structure_search.run import StructureRun
     from msa.alignments.m8 import DEFAULT_COLUMNS, STRUCTURE_COLUMNS, parse_columns
 
-    columns = (*DEFAULT_COLUMNS, *STRUCTURE_COLUMNS)
+    columns: tuple[str, ...] = (*DEFAULT_COLUMNS, *STRUCTURE_COLUMNS)
     if values["format_output"] is not None:
         try:
             columns = parse_columns(values["format_output"], STRUCTURE_COLUMNS)

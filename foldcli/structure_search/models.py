@@ -4,6 +4,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from features.chemistry.residues import CA
 from features.templates.library.chains import TemplateChain
 from features.templates.library.structure_files import entry_id, read_chains
@@ -44,7 +46,6 @@ def _reason_against(chain: TemplateChain) -> str | None:
     complete = chain.mask[:, _BACKBONE].all(axis=1).sum()
     if complete >= _MIN_STATES * chain.resolved:
         return None
-    atoms = set(chain.mask.any(axis=0).nonzero()[0].tolist())
-    if atoms <= {CA}:
+    if set(np.flatnonzero(chain.mask.any(axis=0)).tolist()) <= {CA}:
         return "only CA atoms, and structure states need N, CA and C"
     return f"{complete} of {chain.resolved} residues have N, CA and C"

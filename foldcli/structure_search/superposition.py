@@ -54,7 +54,8 @@ def superpose_hit(query: TemplateChain, hit: TemplateChain, pairs: np.ndarray) -
     scores, near = tm_scores(moved, fixed, (len(moved), query.resolved, hit.resolved))
     rotation, shift = superpose(moved[near], fixed[near]) if near.sum() > 2 else (np.eye(3), np.zeros(3))
     agreement, _ = lddt(moved, fixed, np.arange(len(moved)))
-    return SuperposedHit(agreement, *scores, hit, rotation, shift)
+    of_pairs, of_query, of_hit = scores
+    return SuperposedHit(agreement, of_pairs, of_query, of_hit, hit, rotation, shift)
 
 
 def paired_traces(

@@ -59,7 +59,8 @@ def encode_states(chains: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[np.nd
     lengths = np.array([len(each) for each in atoms], np.int64)
     found_states = _states(np.concatenate([np.empty((0, 4, 3)), *atoms]), lengths)
     states = []
-    for found, part in zip(resolved, np.split(found_states, np.cumsum(lengths)[:-1]), strict=True):
+    # the last part, after all chains, is empty
+    for found, part in zip(resolved, np.split(found_states, np.cumsum(lengths))[:-1], strict=True):
         states.append(np.full(len(found), NO_STATE, np.uint8))
         states[-1][found] = part
     return states

@@ -46,7 +46,7 @@ def residue_codes(sequence: str) -> np.ndarray:
 
 def joint_codes(states: np.ndarray, residues: np.ndarray) -> np.ndarray:
     """Return a letter for each pair of a state and a residue, uint16 [length]."""
-    return states.astype(np.uint16) * _CODES + np.minimum(residues, len(STANDARD))
+    return states.astype(np.uint16) * _CODES + np.minimum(residues, len(STANDARD)).astype(np.uint16)
 
 
 def state_profile(states: np.ndarray) -> np.ndarray:

@@ -111,13 +111,21 @@ def _align(
     )
     residues = residue_codes(query.sequence)
     profile, letters = joint_profile(codes, residues), joint_codes(codes, residues)
-    every, costs = np.arange(len(targets)), (GAP_OPEN, GAP_EXTEND, settings.threads)
-    paths = align(profile, letters, joined, every, *costs)
-    turned = align(np.ascontiguousarray(profile[::-1]), letters, joined, every, *costs)
+    costs, lengths = (GAP_OPEN, GAP_EXTEND, settings.threads), sequences.lengths[targets]
+
+    def bits_of(scores: np.ndarray, reversed_scores: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        return corrected_scores(scores, reversed_scores, len(codes), lengths[kept])
+
+    paths = align(profile, letters, joined, np.arange(len(targets)), *costs)
     scores = paths.records[:, 0]
-    bits = corrected_scores(scores, turned.records[:, 0], len(codes), sequences.lengths[targets])
+    # the correction only lowers scores
+    uncorrected = bits_of(scores, np.zeros_like(scores), np.arange(len(targets)))
+    kept = np.flatnonzero((evalues(uncorrected, len(library)) <= settings.evalue) & (scores > 0))
+    turned = align(np.ascontiguousarray(profile[::-1]), letters, joined, kept, *costs)
+    bits = np.zeros(len(targets))
+    bits[kept] = bits_of(scores[kept], turned.records[:, 0], kept)
     expected = evalues(bits, len(library))
-    kept = np.flatnonzero((expected <= settings.evalue) & (scores > 0))
+    kept = kept[expected[kept] <= settings.evalue]
     order = kept[np.lexsort((targets[kept], -bits[kept]))]
     hits = Hits(
         len(codes), library.database, targets[order], targets[order], bits[order], expected[order],
