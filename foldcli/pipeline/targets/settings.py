@@ -139,7 +139,9 @@ class OutputSettings:
         """Create the settings from the values of `result_options`, `relax_options` and `run_options`."""
         return cls(
             options["out"],
-            report=ReportSettings(not options["no_report"], not options["no_plots"], options["references"]),
+            report=ReportSettings(
+                not options["no_report"], not options["no_plots"], options["references"], options["similar"]
+            ),
             relaxation=RelaxOptions.from_options(options),
             **{name: options[name] for name in ("layout", "shard", "overwrite", "archive")},
         )
