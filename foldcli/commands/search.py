@@ -268,7 +268,7 @@ def command(
 
 
 def _search_structures(context: click.Context) -> None:
-    """Search with models; see `foldcli.structure_search.run`.
+    """Search with models; see `foldcli.search_runs.structures`.
 
     Raises:
         click.UsageError: an option that this search does not have, or no model.
@@ -279,7 +279,7 @@ def _search_structures(context: click.Context) -> None:
     if not values["queries"] or len(values["databases"]) > 1:
         raise click.UsageError("--structure takes models, and at most one library with --db.")
     from features.templates.structures.search import StructureSearchSettings
-    from foldcli.structure_search.run import StructureRun
+    from foldcli.search_runs.structures import StructureRun
     from msa.alignments.m8 import DEFAULT_COLUMNS, STRUCTURE_COLUMNS, parse_columns
 
     columns: tuple[str, ...] = (*DEFAULT_COLUMNS, *STRUCTURE_COLUMNS)
