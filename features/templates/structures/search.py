@@ -20,7 +20,7 @@ from features.templates.structures.scores import (
     residue_codes,
     state_profile,
 )
-from msa.alphabet import LETTER_BITS
+from msa.alphabet import LETTER_BITS, X
 from msa.cpu.smith_waterman import align
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.engine import Candidates, Engine, EngineRequest, Selection, evalues_of_passing
@@ -140,4 +140,5 @@ def _count_identities(hits: Hits, residues: np.ndarray) -> None:
     """Write the number of identical residues into the records; that of the alignment counts states too."""
     for record, target, pairs in zip(hits.alignments.records, hits.targets, aligned_pairs(hits), strict=True):
         codes = hits.source.arrays.codes(int(target)) & LETTER_BITS
-        record[5] = np.count_nonzero(residues[pairs[:, 0]] == codes[pairs[:, 1]])
+        of_query = residues[pairs[:, 0]]
+        record[5] = np.count_nonzero((of_query == codes[pairs[:, 1]]) & (of_query < X))
