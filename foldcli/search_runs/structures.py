@@ -81,7 +81,7 @@ class StructureRun:
                 complexes += [(entry_ids(files)[number], hit) for hit in join_chains(chains)]
             if len(failed) == len(files):
                 raise failed[0]
-        if complexes and is_file:
+        if is_file:
             _write_complexes(Path(self.out), complexes)
         if failed:
             raise SomeTargetsFailed(f"{len(failed)} of {len(files)} models could not be searched")
@@ -119,8 +119,12 @@ def _queries(
 
 
 def _write_complexes(out: Path, complexes: Sequence[tuple[str, ComplexHit]]) -> None:
-    """Write the entries that match several chains of a model."""
-    with atomic_write(out.with_name(f"{out.stem}_complexes.tsv")) as stream:
+    """Write the entries that match several chains of a model; without any, remove an earlier table."""
+    path = out.with_name(f"{out.stem}_complexes.tsv")
+    if not complexes:
+        path.unlink(missing_ok=True)
+        return
+    with atomic_write(path) as stream:
         stream.write(_COMPLEX_COLUMNS)
         for model, hit in complexes:
             chains = ",".join("=".join(pair) for pair in hit.chains)
