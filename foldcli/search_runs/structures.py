@@ -2,11 +2,11 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import click
 
@@ -20,12 +20,47 @@ from foldcli.logs import logger
 from foldcli.pipeline.search.searcher import open_search_engine
 from foldcli.structure_search.models import read_queries
 from foldcli.structure_search.search import ComplexHit, OpenLibrary, StructureHits, join_chains
-from msa.alignments.m8 import write_m8
+from msa.alignments.m8 import DEFAULT_COLUMNS, STRUCTURE_COLUMNS, parse_columns, write_m8
 from msa.base.atomic import atomic_write, is_stream
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 
+# the parameters of `foldcli search` that these searches have
+_OPTIONS = {
+    "queries", "out", "databases", "format_output", "evalue", "max_seqs", "overwrite", "device", "threads",
+    "structure", "superposed", "quiet", "verbose", "log_json",
+}  # fmt: skip
 _COMPLEX_COLUMNS = "query\tentry\tchains\tevalue\tcomplextmscore\n"
+
+
+def run_structure_search(models: Sequence[str], values: dict[str, Any], given: Collection[str]) -> None:
+    """Search with models; see `StructureRun.write`.
+
+    Args:
+        models: structure files and folders of them.
+        values: values of the options of `foldcli search`.
+        given: names of those on the command line.
+
+    Raises:
+        click.UsageError: an option that this search does not have, or no model.
+    """
+    if others := set(given) - _OPTIONS:
+        raise click.UsageError(f"--structure cannot be combined with --{min(others).replace('_', '-')}.")
+    if not models or len(values["databases"]) > 1:
+        raise click.UsageError("--structure takes models, and at most one library with --db.")
+    columns: tuple[str, ...] = (*DEFAULT_COLUMNS, *STRUCTURE_COLUMNS)
+    if values["format_output"] is not None:
+        try:
+            columns = parse_columns(values["format_output"], STRUCTURE_COLUMNS)
+        except ValueError as error:
+            raise click.UsageError(f"--format-output: {error}") from error
+    limits = {name: values[name] for name in ("evalue", "max_seqs") if values[name] is not None}
+    settings = StructureSearchSettings(**limits, threads=values["threads"])
+    library = next(iter(values["databases"]), None)
+    StructureRun(
+        models, library, values["device"], settings, columns, values["out"], values["superposed"],
+        values["overwrite"],
+    ).write()  # fmt: skip
 
 
 @dataclass(frozen=True)
