@@ -55,8 +55,11 @@ def make_report(files: TargetFiles, done: dict[str, Any], settings: ReportSettin
         # imports numba, which reports without this search do not need
         from foldcli.structure_search.target import find_similar
 
-        find_similar(files, model, settings.similar)
-        written_files.append(files.path("similar"))
+        try:
+            find_similar(files, model, settings.similar)
+            written_files.append(files.path("similar"))
+        except InputError as error:
+            failure = failure or error
     if settings.plots:
         # matplotlib takes half a second to import; predictions draw plots while the GPU works
         from foldcli.report.plots import write_plots

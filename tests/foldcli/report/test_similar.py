@@ -10,6 +10,7 @@ from features.templates.library.mmcif import chains_as_mmcif
 from features.templates.library.structure_files import read_chains
 from foldcli.report import ReportSettings
 from foldcli.report.make import make_report
+from msa.base.errors import InputError
 from tests.foldcli.report.outline import Outline
 from tests.foldcli.report.results import target_files, write_result
 
@@ -49,3 +50,11 @@ def test_a_model_that_cannot_be_searched_has_no_hits(
     assert "no similar structures" in caplog.text and "only CA atoms" in caplog.text
     assert len(files.path("similar").read_text().splitlines()) == 1
     assert "No chain of the library" in Outline(files.path("report").read_text()).text
+
+
+def test_a_library_that_cannot_be_used_does_not_cost_the_page(tmp_path: Path) -> None:
+    files = target_files(write_result(tmp_path / "out"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no structure files"):
+        make_report(files, {}, ReportSettings(plots=False, similar=tmp_path / "empty"))
+    assert files.path("report").is_file()
