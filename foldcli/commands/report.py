@@ -28,7 +28,12 @@ from msa.base.errors import InputError
 )
 @options.logging_options
 def command(
-    folders: tuple[Path, ...], references: Path | None, no_report: bool, no_plots: bool, tables_only: bool
+    folders: tuple[Path, ...],
+    references: Path | None,
+    similar: Path | None,
+    no_report: bool,
+    no_plots: bool,
+    tables_only: bool,
 ) -> None:
     """Regenerate the reports of finished targets, and merge the tables of array jobs.
 
@@ -49,7 +54,7 @@ def command(
     from foldcli.report.data.result import finished_targets, read_done
     from foldcli.report.make import make_index, make_report
 
-    settings = ReportSettings(not no_report, not no_plots, references)
+    settings = ReportSettings(not no_report, not no_plots, references, similar)
     if not (settings.page or settings.plots):
         raise click.UsageError("--no-report and --no-plots together leave nothing to write")
     num_failed = num_reports = 0

@@ -43,6 +43,7 @@ _MODELS_PER_WORKER = 2
 # files made from the models, which no longer match once models are replaced
 _DERIVED_FILES: tuple[FileKind, ...] = (
     "finished_mark", "archive", "report", "coverage", "plddt", "pae", "thumbnail", "comparison",
+    "similar", "similar_structure",
 )  # fmt: skip
 
 
