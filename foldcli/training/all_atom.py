@@ -37,11 +37,6 @@ from msa.base.atomic import replaced_file
 class ComplexSamples:
     """The samples of a run on a device.
 
-    Args:
-        complexes: the complexes.
-        settings: settings of the run.
-        device: device of the samples.
-
     Attributes:
         seconds: time that making samples has taken.
     """
