@@ -76,14 +76,8 @@ def a3m_rows(hits: Hits) -> list[bytes]:
 def _fill_a3m_rows(text, starts, residues, offsets, records, runs, letters):  # type: ignore[no-untyped-def]
     """Write the rows of all hits to `text`, which is filled with gaps.
 
-    Args:
-        text: uint8.
-        starts: int64 [hits], offset of each row in `text`.
-        residues: see `_fill_code_rows`.
-        offsets: see `_fill_code_rows`.
-        records: see `_fill_code_rows`.
-        runs: see `_fill_code_rows`.
-        letters: uint8 [32], upper-case letter of each code.
+    `starts`, int64 [hits], are the offsets of the rows in `text`, uint8; `letters`, uint8 [32], the
+    upper-case letters of the codes. The other arguments are those of `_fill_code_rows`.
     """
     run = 0
     for k in range(len(offsets)):

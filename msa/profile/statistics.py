@@ -88,15 +88,8 @@ def are_evalues_at_most(
 
     Most E-values are far from the limit, and bounds are enough for them.
 
-    Args:
-        max_evalue: the limit.
-        factors: float64 or int [n], > 0.
-        scores: see `evalues`.
-        query_lengths: see `evalues`.
-        target_lengths: see `evalues`.
-        database_residues: see `evalues`.
-        parameters: see `evalues`.
-        k: see `evalues`.
+    `max_evalue` is the limit, and `factors` are float64 or int [n], > 0. The other arguments are those of
+    `evalues`.
 
     Returns:
         bool [n].

@@ -105,19 +105,9 @@ def trace_paths(
     Half a byte per cell is stored, for as many pairs at a time as the budget allows; one block per pair then
     walks back along the path. The path is the function of H that msa.cpu.smith_waterman describes.
 
-    Args:
-        profiles: see `end_positions`.
-        codes: uint8 [length], letter codes of each query; used to count identities only.
-        targets: see `end_positions`.
-        pairs: see `end_positions`.
-        ends: int32 [n, 3], result of `end_positions`; pairs with score 0 are left out.
-        gap_open: see `end_positions`.
-        gap_extend: see `end_positions`.
-        stream: see `end_positions`.
-        budget: see `end_positions`.
-        shapes: see `end_positions`.
-        kernels: see `end_positions`.
-        allocate: see `end_positions`.
+    `codes`, uint8 [length], are the letter codes of each query, which only count identities. `ends`,
+    int32 [n, 3], is the result of `end_positions`, whose other arguments are the same; pairs with score 0
+    are left out.
 
     Raises:
         ValueError: unless gap_open ≥ gap_extend ≥ 1.

@@ -390,20 +390,9 @@ def choose(
 ) -> None:
     """Write the k best entries of each list and row to another row, and empty the lists; one block per query.
 
-    Args:
-        targets: see `narrow`.
-        scores: see `narrow`.
-        lengths: see `narrow`.
-        longest: see `narrow`.
-        first: see `narrow`.
-        rows: see `narrow`.
-        first_row: see `narrow`; the same in `output_rows`.
-        min_score: see `narrow`.
-        top_k: see `narrow`.
-        target_bits: see `narrow`.
-        state: see `narrow`.
-        output_rows: int32 [≥ first_row + queries, ROW_TARGETS + 2 · top_k], written. LOWER includes unlisted
-            targets with the k-th best score itself, as they may come earlier in the database.
+    `output_rows`, int32 [≥ first_row + queries, ROW_TARGETS + 2 · top_k], is written. LOWER includes unlisted
+    targets with the k-th best score itself, as they may come earlier in the database. The other arguments are
+    those of `narrow`.
     """
     chosen = cuda.shared.array(1, int32)
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x

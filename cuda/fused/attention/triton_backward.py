@@ -112,27 +112,17 @@ def attend_backward(
         gradient, projected, gating_bias, gated, statistics, projected_gradient, options["prepare"]
     )
     sizes = {"HEADS": heads, "WIDTH": width, "PADDED": max(16, width)}
-    bias_rows, bias_strides = rows, [0, 0, 0]
-    if pair_bias is not None:
-        bias_rows = rows // pair_bias.shape[0]
-        pair_bias = align_keys(pair_bias)
-        bias_strides = list(pair_bias.stride()[:3])
+    bias_rows = rows if pair_bias is None else rows // pair_bias.shape[0]
+    pair_bias = None if pair_bias is None else align_keys(pair_bias)
     inputs = (
-        projected,
-        scaled,
-        statistics[0],
-        delta,
-        mask,
-        *((0, 0) if mask is None else mask.stride()),
-        pair_bias,
-        *bias_strides,
+        projected, scaled, statistics[0], delta,
+        mask, *((0, 0) if mask is None else mask.stride()),
+        pair_bias, *((0, 0, 0) if pair_bias is None else pair_bias.stride()[:3]),
         projected_gradient,
-    )
+    )  # fmt: skip
     whole = None if pair_bias is None else pair_bias[..., :length]
     gradient_inputs = GradientInputs(projected, scaled, statistics[0], delta, mask, whole, projected_gradient)
-    rows_written, bias_gradient = False, None
-    if write_gradients is not None:
-        rows_written, bias_gradient = write_gradients(gradient_inputs)
+    rows_written, bias_gradient = write_gradients(gradient_inputs) if write_gradients else (False, None)
     tile, row = options["tile"], options.get("row")
     # whether a tile has all keys of its queries, and all queries of its keys
     complete = row is None and length <= tile["KEYS"], row is None and length <= tile["QUERIES"]

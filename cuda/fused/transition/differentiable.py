@@ -54,9 +54,7 @@ def _transition(
     return result
 
 
-@_transition.register_fake
-def _(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-    return x.new_empty(x.shape)
+_transition.register_fake(lambda x, *weights: x.new_empty(x.shape))
 
 
 @torch.library.custom_op("foldcli::transition_backward", mutates_args=())
@@ -94,10 +92,6 @@ def _(gradient: torch.Tensor, x: torch.Tensor, *weights: torch.Tensor) -> tuple[
     return x.new_empty(x.shape), *(x.new_empty(shape, dtype=torch.float32) for shape in shapes)
 
 
-def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    ctx.save_for_backward(*inputs)
-
-
 def _differentiate(ctx, gradient):  # type: ignore[no-untyped-def]
     # conversions are outside of the operator, so that torch.compile can fuse them
     x, *weights = ctx.saved_tensors
@@ -108,4 +102,6 @@ def _differentiate(ctx, gradient):  # type: ignore[no-untyped-def]
     return x_gradient, *(g.to(w.dtype) for g, w in zip(gradients, weights, strict=True))
 
 
-_transition.register_autograd(_differentiate, setup_context=_save)
+_transition.register_autograd(
+    _differentiate, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)

@@ -46,14 +46,8 @@ def composition_excess_of_batch(
 ) -> np.ndarray:
     """Compute `composition_excess` of the alignments of queries that have a profile; 0 for others.
 
-    Args:
-        profiles: profiles without composition correction, by query.
-        owners: int64 [n], the query of each alignment.
-        records: see `composition_excess`.
-        targets: see `composition_excess`.
-        indices: see `composition_excess`.
-        matrix: see `composition_excess`.
-        lambda_: see `composition_excess`.
+    `profiles`, without composition correction, are given by query, and `owners`, int64 [n], are the
+    queries of the alignments. The other arguments are those of `composition_excess`.
     """
     corrected = [query for query in np.unique(owners).tolist() if query in profiles]
     rows, excess = np.flatnonzero(np.isin(owners, corrected)), np.zeros(len(owners), np.int64)
