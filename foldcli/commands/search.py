@@ -11,6 +11,7 @@ from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
 from foldcli.options.templates import LibraryType
+from msa.gpu.device.process_state import without_collection
 
 if TYPE_CHECKING:
     from foldcli.search_runs.settings import SearchRun
@@ -169,8 +170,6 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
       foldcli search jobs/ uniref50 -o filled --format boltz
       foldcli search --structure model.cif --db library -o similar.m8
     """
-    from msa.gpu.device.process_state import without_collection
-
     if values["structure"]:
         from foldcli.search_runs.structures import run_structure_search
 
