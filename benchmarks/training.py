@@ -4,20 +4,39 @@
     python benchmarks/training.py --config examples/train/alphafold2.yaml --batch 1 --cuda-graphs
     python benchmarks/training.py --batch 1 --crop 1536 --checkpoint-blocks --max-recycles 0 --seconds 0
     torchrun --nproc-per-node 2 benchmarks/training.py --data FOLDER --batch 16 --crop 128 --seconds 40
+    python benchmarks/training.py --family openfold3 --crops 384 512 640 768 --copies 48 --eager --profile
 
 One line for each batch size, counted on one GPU; with torchrun samples per second are those of all GPUs.
 Without --data, chains are made up; they are shorter than long crops, which are padded and take as long.
+
+With --family openfold3, a step of an all-atom network of OpenFold3's sizes, optimiser included: made-up
+protein, 8 atoms per token, 1,024 rows of alignment, 4 templates, batch 1, one cycle, a rollout of 20 steps.
+--eager adds the same without fused kernels, --profile the parts and kernels of a step of the first crop.
 """
 
 import argparse
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
+from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, make_inputs
 
+from model.alphafold3 import atoms, layers
+from model.alphafold3.config import OPENBIND
+from model.alphafold3.network import AlphaFold3
+from model.layers.kernels import best_kernels
+from model.training.alphafold3 import network as all_atom_pass
+from model.training.alphafold3 import trainer as all_atom_trainer
+from model.training.alphafold3.initialization import initialize
+from model.training.alphafold3.network import PassSettings
+from model.training.alphafold3.permutation import Crop, Experiment, Molecules
+from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
 from model.training.data.data import ChainSet, Split, read_split
 from model.training.data.prepare import prepare
 from model.training.runtime.processes import TrainingProcesses
@@ -27,6 +46,8 @@ from model.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
 MADE_UP_CHAINS = 16
+# seconds and peak GiB of a step of openfold3 0.5.0 with cuEquivariance by tokens, the same sizes, one H100
+OPENFOLD3 = {384: (5.55, 14.1), 512: (6.24, 20.6), 640: (7.64, 28.3)}
 
 
 def numbers(text: str) -> list[int]:
@@ -54,6 +75,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--kernels", help="see the setting of this name")
     parser.add_argument("--workers", type=int)
+    parser.add_argument("--family", choices=("alphafold2", "openfold3"), default="alphafold2")
+    parser.add_argument("--crops", type=int, nargs="+", default=[384, 512, 640, 768])
+    parser.add_argument("--copies", type=int, default=48)
+    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--profile", action="store_true")
     return parser.parse_args()
 
 
@@ -164,8 +190,139 @@ def measure(
     )
 
 
+def complex_sample(tokens: int, device: str) -> AllAtomSample:
+    """Return a made-up protein as dense as real ones; every third residue has two equivalent orders."""
+    generator = torch.Generator().manual_seed(0)
+    index, count = torch.arange(tokens), ATOMS_PER_TOKEN
+    centres = (count * tokens / 0.055) ** (1 / 3) * torch.rand(tokens, 1, 3, generator=generator)
+    positions = (centres + 1.5 * torch.randn(tokens, count, 3, generator=generator)).flatten(0, 1)
+    zeros = torch.zeros_like(index)
+    molecules = Molecules(
+        zeros, zeros, index, index, zeros.bool(), index * count + 1, index.repeat_interleave(count)
+    )
+    orders = torch.arange(count).repeat(2, 1)
+    orders[1, -2:] = orders[1, -2:].flip(0)
+    symmetries = {(0, 0, residue): orders for residue in range(0, tokens, 3)}
+    resolved = torch.ones(len(positions), dtype=torch.bool)
+    return AllAtomSample(
+        make_inputs(tokens, ROWS).to(device),
+        Crop(molecules, symmetries),
+        Experiment(molecules, positions, resolved),
+    )
+
+
+def all_atom_network(kernels: str, device: str) -> AlphaFold3:
+    """Return a network with initial parameters; zeros are replaced, so that all gradients are computed."""
+    network = AlphaFold3(OPENBIND, kernels, device)
+    initialize(network, 0)
+    for parameter in network.parameters():
+        if parameter.dim() > 1 and not bool(parameter.any()):
+            torch.nn.init.normal_(parameter, std=1e-3)
+    return network.to(device)
+
+
+def timed_parts(totals: dict[str, float]) -> Callable[[], None]:
+    """Add the seconds of the parts of a step to totals; return a function that ends it."""
+    saved = []
+    for module, name in (
+        (all_atom_pass, "run_trunk"),
+        (all_atom_pass, "rollout"),
+        (all_atom_pass, "denoise"),
+        (all_atom_pass, "confidence"),
+        (all_atom_trainer, "best_targets"),
+        (all_atom_trainer, "total_loss"),
+        (all_atom_trainer, "run_pass"),
+        (torch.Tensor, "backward"),
+    ):
+        function = getattr(module, name)
+        saved.append((module, name, function))
+
+        def timed(*args: Any, function: Any = function, name: str = name, **options: Any) -> Any:
+            torch.cuda.synchronize()
+            begin = time.monotonic()
+            result = function(*args, **options)
+            torch.cuda.synchronize()
+            totals[name] += time.monotonic() - begin
+            return result
+
+        setattr(module, name, timed)
+
+    def end() -> None:
+        for module, name, function in saved:
+            setattr(module, name, function)
+
+    return end
+
+
+def show_profile(trainer: AllAtomTrainer, rows: int = 40) -> None:
+    """Print the parts of a step and its kernels."""
+    totals: dict[str, float] = defaultdict(float)
+    end = timed_parts(totals)
+    trainer.step()
+    end()
+    print("parts, s: " + ", ".join(f"{name} {value:.3f}" for name, value in totals.items()))
+    begin = time.monotonic()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as result:
+        trainer.step()
+        torch.cuda.synchronize()
+    wall = time.monotonic() - begin
+    events = [x for x in result.key_averages() if x.self_device_time_total > 0]
+    busy = sum(x.self_device_time_total for x in events) / 1e6
+    print(f"kernels: {sum(x.count for x in events)}, busy {busy:.3f} s of {wall:.3f} s with the profiler")
+    for x in sorted(events, key=lambda x: -x.self_device_time_total)[:rows]:
+        seconds = x.self_device_time_total / 1e6
+        print(f"{100 * seconds / busy:5.1f} % {1e3 * seconds:8.1f} ms {x.count:6}  {x.key[:110]}")
+
+
+def measure_all_atom(arguments: argparse.Namespace, device: str) -> None:
+    """Print a line for each crop and implementation."""
+    passes = PassSettings(copies=arguments.copies, rollout_steps=20, most_cycles=1)
+    settings = AllAtomSettings(learning_rate=1e-5, passes=passes)
+    for kernels in (best_kernels(device), "reference") if arguments.eager else (best_kernels(device),):
+        if kernels == "reference":
+            for module in (layers, atoms):
+                module.uses_kernels = lambda x: False  # type: ignore[attr-defined]
+        for tokens in arguments.crops:
+            sample = complex_sample(tokens, device)
+            trainer = AllAtomTrainer(
+                all_atom_network(kernels, device), lambda _, sample=sample: sample, settings
+            )
+            if kernels == "reference":
+                for part in trainer.network.modules():
+                    if hasattr(part, "half_precision"):
+                        part.half_precision = False
+            begin, times = time.monotonic(), []
+            try:
+                trainer.step()
+                first = time.monotonic() - begin
+                torch.cuda.reset_peak_memory_stats()
+                for _ in range(3):
+                    begin = time.monotonic()
+                    report = trainer.step()
+                    torch.cuda.synchronize()
+                    times.append(time.monotonic() - begin)
+                peak = torch.cuda.max_memory_allocated() / 2**30
+                peer = OPENFOLD3.get(tokens)
+                times_peer = f", openfold3 {peer[0]} s = {peer[0] / median(times):.1f} x" if peer else ""
+                print(
+                    f"{tokens} tokens x {arguments.copies} copies, {kernels}: {median(times):.3f} s "
+                    f"({min(times):.3f} to {max(times):.3f}, first {first:.1f}), {peak:.1f} GiB, "
+                    f"loss {report.terms['loss']:.3f}, norm {report.gradient_norm:.3f}{times_peer}",
+                    flush=True,
+                )
+                if arguments.profile and tokens == arguments.crops[0]:
+                    show_profile(trainer)
+            except torch.OutOfMemoryError:
+                print(f"{tokens} tokens x {arguments.copies} copies, {kernels}: out of memory", flush=True)
+            del trainer
+            torch.cuda.empty_cache()
+
+
 def main() -> None:
     arguments = parse()
+    if arguments.family == "openfold3":
+        measure_all_atom(arguments, "cuda")
+        return
     data = training_data(arguments)
     processes = TrainingProcesses.from_environment("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -24,6 +24,7 @@ from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.checkpoints.openfold3 import openfold3_tensors, sha256_of, translate
 from model.errors import ConfigError, DataError
+from model.layers.kernels import best_kernels
 from model.replaced_files import replaced_file
 from model.training.alphafold3.initialization import copy_trained, initialize
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
@@ -40,7 +41,7 @@ class ComplexSamples:
     Args:
         complexes: the complexes.
         settings: settings of the run.
-        device: device of the samples.
+        device: device of the inputs.
 
     Attributes:
         seconds: time that making samples has taken.
@@ -55,26 +56,24 @@ class ComplexSamples:
         begin = time.monotonic()
         settings, device = self._settings, self._device
         drawn = self._complexes.draw(settings.seed, number, settings.crop, settings.crops)
-        symmetries = {
-            key: torch.as_tensor(orders, device=device) for key, orders in drawn.crop.symmetries.items()
-        }
+        symmetries = {key: torch.as_tensor(orders) for key, orders in drawn.crop.symmetries.items()}
         sample = AllAtomSample(
             AlphaFold3Inputs.from_arrays(drawn.features, device),
-            Crop(_molecules(drawn.crop, device), symmetries),
+            Crop(_molecules(drawn.crop), symmetries),
             Experiment(
-                _molecules(drawn.whole.molecules, device),
-                torch.as_tensor(drawn.whole.positions, device=device),
-                torch.as_tensor(drawn.whole.resolved, device=device),
+                _molecules(drawn.whole.molecules),
+                torch.as_tensor(drawn.whole.positions),
+                torch.as_tensor(drawn.whole.resolved),
             ),
         )
         self.seconds += time.monotonic() - begin
         return sample
 
 
-def _molecules(table: MoleculeTable, device: torch.device) -> Molecules:
+def _molecules(table: MoleculeTable) -> Molecules:
     """Return a table of molecules as tensors."""
     columns = {name: x for name, x in vars(table).items() if name != "symmetries"}
-    return Molecules(**{name: torch.as_tensor(x, device=device) for name, x in columns.items()})
+    return Molecules(**{name: torch.as_tensor(x) for name, x in columns.items()})
 
 
 class AllAtomRun:
@@ -105,7 +104,8 @@ class AllAtomRun:
         if processes.count > 1:
             raise ConfigError("network.family: all-atom networks are trained by one process")
         self.settings, self.run, self.processes = settings, run, processes
-        self.network = network = AlphaFold3(settings.network, "reference")
+        kernels = best_kernels(processes.device)
+        self.network = network = AlphaFold3(settings.network, kernels, processes.device)
         is_stored = resume and (run / FULL_NAME).exists()
         if settings.initial_network and not is_stored:
             copy_trained(network, _initial_file(settings.initial_network))

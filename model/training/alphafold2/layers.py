@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from cuda.fused.attention import differentiable as attention
 from cuda.fused.attention.reference import MASK_PENALTY
-from cuda.fused.layer_norm.reference import wide_layer_norm
+from cuda.fused.layer_norm import differentiable as layer_norms
 from cuda.fused.outer_product_mean import differentiable as outer_product_mean
 from cuda.fused.transition import differentiable as transition
 from cuda.fused.triangle_multiplication import differentiable as triangle_multiplication
@@ -31,9 +31,9 @@ def linear(x: torch.Tensor, layer: Linear) -> torch.Tensor:
     return F.linear(x, layer.weights.to(x.dtype).T, layer.bias.to(x.dtype))
 
 
-def layer_norm(x: torch.Tensor, norm: LayerNorm) -> torch.Tensor:
+def layer_norm(x: torch.Tensor, norm: LayerNorm, fused: bool = False) -> torch.Tensor:
     """Normalise [..., C] in float32; return x's dtype."""
-    return wide_layer_norm(x, norm.scale, norm.offset)
+    return layer_norms.layer_norm(x, norm.scale, norm.offset, fused=fused)
 
 
 def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) -> torch.Tensor:
@@ -45,9 +45,20 @@ def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) 
         shared_axis: ROWS or COLUMNS.
         dropout: scalar that multiplies the rate: 1 to apply dropout, 0 for none.
     """
+    return x * _dropout_factors(x, rate, shared_axis, dropout)
+
+
+def add_dropped(
+    x: torch.Tensor, update: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor
+) -> torch.Tensor:
+    """Return x plus an update of which `drop` drops entries."""
+    return torch.addcmul(x, update, _dropout_factors(update, rate, shared_axis, dropout))
+
+
+def _dropout_factors(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) -> torch.Tensor:
     shape = [1 if axis == shared_axis else size for axis, size in enumerate(x.shape)]
     keep_probability = 1.0 - rate * dropout
-    return x * ((torch.rand(shape, device=x.device) < keep_probability) / keep_probability).to(x.dtype)
+    return ((torch.rand(shape, device=x.device) < keep_probability) / keep_probability).to(x.dtype)
 
 
 def gated_attention(
@@ -66,7 +77,7 @@ def gated_attention(
     projection = torch.cat([w.flatten(1) for w in weights], dim=1).to(x.dtype)  # [C, 4*H*D]
     gating_bias = layer.gating_bias.to(x.dtype)
     gated = attention.attend(x @ projection, gating_bias, mask, bias, fused=fused)  # [B, R, L, H*D]
-    return gated @ layer.output.flatten(0, 1).to(x.dtype) + layer.output_bias.to(x.dtype)
+    return F.linear(gated, layer.output.flatten(0, 1).to(x.dtype).T, layer.output_bias.to(x.dtype))
 
 
 def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> torch.Tensor:
@@ -144,7 +155,7 @@ def triangle_attention_update(
     Keys are masked by residue, not by pair. Only the rows of padding differ, and no residue reads them.
     """
     rows = pair if layer.starting else pair.transpose(1, 2)
-    normed = layer_norm(rows, layer.query_norm)
+    normed = layer_norm(rows, layer.query_norm, layer.kernels.fused)
     bias = (normed @ layer.pair_bias.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()  # [B, H, N, N]
     update = gated_attention(normed, layer.attention, layer.kernels.fused, bias, seq_mask[:, None])
     return update if layer.starting else update.transpose(1, 2)

@@ -16,11 +16,10 @@ from model.alphafold3.layers import MASK_PENALTY, Mask, run_block
 from model.training.alphafold2.layers import (
     COLUMNS,
     ROWS,
-    drop,
+    add_dropped,
     gated_attention,
     layer_norm,
     outer_product_mean_update,
-    pair_bias,
     triangle_attention_update,
     triangle_multiplication_update,
 )
@@ -36,9 +35,10 @@ def pair_block(
     batch = pair[None]
     for multiplication in (block.tri_mul_out, block.tri_mul_in):
         update = triangle_multiplication_update(multiplication, batch, pair_mask[None])
-        batch = batch + drop(update, PAIR_DROPOUT, ROWS, dropout)
+        batch = add_dropped(batch, update, PAIR_DROPOUT, ROWS, dropout)
     for attention, axis in ((block.tri_att_start, ROWS), (block.tri_att_end, COLUMNS)):
-        batch = batch + drop(_attention_update(attention, batch, mask), PAIR_DROPOUT, axis, dropout)
+        update = _attention_update(attention, batch, mask)
+        batch = add_dropped(batch, update, PAIR_DROPOUT, axis, dropout)
     return batch[0] + block.pair_transition.update(batch[0], pair_mask)
 
 
@@ -47,8 +47,9 @@ def _attention_update(layer: TriangleAttention, pair: torch.Tensor, mask: torch.
     if not isinstance(layer, EndingAttention):
         return triangle_attention_update(layer, pair, mask[None])
     # the bias is not transposed with the pair representation
-    bias = pair_bias(pair, layer.query_norm, layer.pair_bias)
-    columns = layer_norm(pair.transpose(1, 2), layer.query_norm)
+    normed = layer_norm(pair, layer.query_norm, layer.kernels.fused)
+    bias = (normed @ layer.pair_bias.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()  # [1, H, N, N]
+    columns = normed.transpose(1, 2)
     update = gated_attention(columns, layer.attention, layer.kernels.fused, bias, mask[None, None])
     return update.transpose(1, 2)
 
@@ -56,7 +57,7 @@ def _attention_update(layer: TriangleAttention, pair: torch.Tensor, mask: torch.
 def _head_biases(layer: BiasProjection, pair: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the bias [H, N, N] of pair [N, N, C]; mask is [N] for keys, or [N, N] for pairs."""
     bias = layer.linear_z(layer.layer_norm_z(pair)).permute(2, 0, 1)
-    return bias + MASK_PENALTY * (1 - mask)
+    return bias + MASK_PENALTY * (1 - mask).to(bias.dtype)
 
 
 def msa_block(
@@ -73,7 +74,8 @@ def msa_block(
     averaging, transition = block.msa_att_row, block.msa_transition
     if averaging is not None and transition is not None:
         weights = _head_biases(averaging, pair, mask[:, None] * mask).softmax(dim=-1)
-        msa = msa + drop(averaging.update(msa, weights)[None], MSA_DROPOUT, ROWS, dropout)[0]
+        update = averaging.update(msa, weights)[None]
+        msa = add_dropped(msa[None], update, MSA_DROPOUT, ROWS, dropout)[0]
         msa = msa + transition.update(msa, msa_mask)
     return msa, pair_block(block.pair_stack, pair, mask, dropout)
 
@@ -118,7 +120,7 @@ def template_update(
     count = len(inputs.template_restype)
     total = torch.zeros_like(projected)
     for template in range(count):
-        embedded = projected + embedding(inputs, template)
+        embedded = projected + embedding(inputs, template).to(projected.dtype)
         for block in stack.blocks:
             embedded = run_block(pair_block, block, embedded, inputs.token_mask, dropout)
         total = total + stack.layer_norm(embedded)

@@ -58,6 +58,7 @@ def run_pass(
     targets: Callable[[torch.Tensor], Targets],
     draws: TrainingDraws,
     settings: PassSettings,
+    dtype: torch.dtype | None = None,
 ) -> tuple[TrainingOutput, Targets]:
     """Run one pass.
 
@@ -68,12 +69,13 @@ def run_pass(
             see `model.training.alphafold3.permutation.best_targets`.
         draws: random numbers but those of dropout, which are PyTorch's.
         settings: settings of the pass.
+        dtype: dtype of trunk, noised copies and confidence blocks; by default that of the inputs.
 
     Returns:
         The outputs that losses read, and the experimental structure that they are compared with.
     """
     dropout = inputs.token_mask.new_tensor(float(settings.dropout))
-    trunk = run_trunk(network, inputs, draws, draws.cycles(settings.most_cycles), dropout)
+    trunk = run_trunk(network, inputs, draws, draws.cycles(settings.most_cycles), dropout, dtype)
     positions = rollout(network, inputs, trunk, draws, settings.rollout_steps)
     truth = targets(positions)
     copies = draws.copies(settings.copies, len(inputs.atom_mask))
@@ -89,7 +91,12 @@ def run_pass(
 
 
 def run_trunk(
-    network: AlphaFold3, inputs: AlphaFold3Inputs, draws: TrainingDraws, cycles: int, dropout: torch.Tensor
+    network: AlphaFold3,
+    inputs: AlphaFold3Inputs,
+    draws: TrainingDraws,
+    cycles: int,
+    dropout: torch.Tensor,
+    dtype: torch.dtype | None = None,
 ) -> Trunk:
     """Compute the representations (Algorithm 1, lines 1 to 14); only the last cycle has gradients.
 
@@ -99,9 +106,12 @@ def run_trunk(
         draws: random numbers.
         cycles: number of cycles.
         dropout: scalar, 1 to apply dropout and 0 for none.
+        dtype: dtype of the representations; by default that of the inputs.
     """
+    dtype = dtype or inputs.ref_pos.dtype
     relative = RelativePositions.of(inputs, network.config)
     features, initial_single, initial_pair = network.input_embedder(inputs, relative)
+    initial_single, initial_pair = initial_single.to(dtype), initial_pair.to(dtype)
     single, pair = torch.zeros_like(initial_single), torch.zeros_like(initial_pair)
     recorded = torch.is_grad_enabled()
     for cycle in range(cycles):
@@ -128,7 +138,8 @@ def rollout(
     network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: Trunk, draws: TrainingDraws, steps: int
 ) -> torch.Tensor:
     """Predict one structure [A, 3], Å, in few steps and without gradients (section 4.1)."""
-    return network.sample(inputs, _detached(trunk), draws, steps=steps, samples=1)[0]
+    trunk = replace(_detached(trunk), single=trunk.single.detach().to(trunk.features))
+    return network.sample(inputs, trunk, draws, steps=steps, samples=1)[0]
 
 
 def denoise(
@@ -159,4 +170,4 @@ def confidence(
     single, pair = pairformer(
         embedding.pairformer_stack.blocks, trunk.single, pair, inputs.token_mask, dropout
     )
-    return heads.logits(inputs, single, pair)
+    return heads.logits(inputs, single.to(trunk.features), pair)

@@ -18,6 +18,7 @@ from model.training.alphafold3.losses import LossWeights, total_loss
 from model.training.alphafold3.network import PassSettings, run_pass, trained_parameters
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, best_targets
+from model.training.alphafold3.targets import Targets
 from model.training.runtime.checkpoint import FULL_NAME, Progress, load_full, save_full
 from model.training.runtime.parameters import MOMENTS, FlatParameters, adam_step
 
@@ -73,8 +74,8 @@ class AllAtomSample:
 
     Args:
         inputs: the crop.
-        crop: its molecules.
-        experiment: the experimental structure with all copies of its molecules.
+        crop: its molecules, on the CPU.
+        experiment: the experimental structure with all copies of its molecules, on the CPU.
     """
 
     inputs: AlphaFold3Inputs
@@ -106,7 +107,7 @@ class AllAtomTrainer:
 
     Args:
         network: the network, with its initial parameters.
-        draw: returns the sample of a number on the network's device.
+        draw: returns the sample of a number, its inputs on the network's device.
         settings: settings of the run.
 
     Raises:
@@ -132,6 +133,10 @@ class AllAtomTrainer:
             parameter.requires_grad_(not name.startswith(settings.frozen))
         if not any(parameter.requires_grad for parameter in network.parameters()):
             raise ConfigError("frozen: no parameter is left to train")
+        # as for AlphaFold2: parameters, losses and the optimiser are float32
+        self._dtype = torch.bfloat16 if self.flat.values.is_cuda else torch.float32
+        if self.flat.values.is_cuda:
+            network.diffusion_module.use_half_precision()
         self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
         self.progress = Progress()
         self._skipped = 0
@@ -171,12 +176,19 @@ class AllAtomTrainer:
         sample, settings = self._draw(number), self.settings
         seed = settings.seed * 1_000_003 + number
         torch.manual_seed(seed)  # of dropout
+
+        def match(positions: torch.Tensor) -> Targets:
+            # many small operations, which a GPU would wait for
+            found = best_targets(sample.crop, sample.experiment, positions.cpu())
+            return Targets(found.positions.to(positions.device), found.resolved.to(positions.device))
+
         output, targets = run_pass(
             self.network,
             sample.inputs,
-            lambda positions: best_targets(sample.crop, sample.experiment, positions),
+            match,
             SeededTrainingDraws(seed),
             settings.passes,
+            self._dtype,
         )
         sigma_data = self.network.config.diffusion.sigma_data
         loss, terms = total_loss(output, sample.inputs, targets, settings.losses, sigma_data)

@@ -1,0 +1,78 @@
+"""Tests of the training pass on a GPU: gradients with fused kernels, and a step in bfloat16."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from model.alphafold3 import atoms, layers
+from model.alphafold3.network import AlphaFold3
+from model.training.alphafold3.losses import TrainingOutput, total_loss
+from model.training.alphafold3.network import (
+    confidence,
+    denoise,
+    run_trunk,
+    trained_parameters,
+)
+from model.training.alphafold3.noise import SeededTrainingDraws
+from model.training.alphafold3.targets import Targets
+from tests.model.alphafold3.goldens import load_network
+from tests.model.alphafold3.test_parity import NETWORKS, shallow_names
+from tests.model.training.alphafold3.cases import gradient_case
+from tests.model.training.alphafold3.test_losses import SIGMA_DATA, WEIGHTS, load
+
+pytestmark = pytest.mark.gpu
+PARTS = (
+    "input_embedder",
+    "template_embedder",
+    "msa_module.",
+    "pairformer_stack",
+    "diffusion_module.",
+    "aux_heads",
+)
+
+
+def gradients(name: str, kernels: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Return the gradients of the recorded case by parts of a network of two blocks."""
+    source = load_network(shallow_names(name))
+    network = AlphaFold3(source.config, kernels, "cuda").to("cuda")
+    network.load_state_dict(source.state_dict())
+    network.requires_grad_(False)
+    for parameter in trained_parameters(network).values():
+        parameter.requires_grad_(True)
+    case, noise = gradient_case()
+    inputs, targets, given = load(case, torch.float32)
+    inputs = inputs.to("cuda")
+    targets = Targets(targets.positions.cuda(), targets.resolved.cuda())
+    sigmas, positions = given.sigmas.cuda(), given.positions.detach().cuda()
+    none = torch.zeros((), device="cuda")
+    trunk = run_trunk(network, inputs, SeededTrainingDraws(0), 2, none, dtype)
+    noisy = torch.as_tensor(noise, dtype=torch.float32, device="cuda")
+    output = TrainingOutput(
+        denoise(network, inputs, trunk, noisy, sigmas) * targets.resolved[:, None],
+        sigmas,
+        network.aux_heads.distogram(trunk.pair),
+        positions,
+        confidence(network, inputs, trunk, positions, none),
+    )
+    total_loss(output, inputs, targets, replace(WEIGHTS), SIGMA_DATA)[0].backward()
+    named = {key: x.grad for key, x in trained_parameters(network).items() if x.grad is not None}
+    return {
+        part: torch.cat([x.flatten() for key, x in named.items() if key.startswith(part)]) for part in PARTS
+    }
+
+
+def difference(first: torch.Tensor, second: torch.Tensor) -> float:
+    return float((first - second).norm() / second.norm())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_fused_gradients_are_as_accurate_as_plain_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = {dtype: gradients(name, "fused", dtype) for dtype in (torch.float32, torch.bfloat16)}
+    for module in (layers, atoms):
+        monkeypatch.setattr(module, "uses_kernels", lambda x: False, raising=False)
+    exact, plain = (gradients(name, "reference", dtype) for dtype in (torch.float32, torch.bfloat16))
+    for part in PARTS:
+        assert difference(fused[torch.float32][part], exact[part]) < 1e-3, part
+        allowed = 1.5 * difference(plain[part], exact[part]) + 1e-3
+        assert difference(fused[torch.bfloat16][part], exact[part]) < allowed, part
