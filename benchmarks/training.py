@@ -25,15 +25,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, make_inputs
+from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, make_inputs, make_network
 
 from model.alphafold3 import atoms, layers
 from model.alphafold3.config import OPENBIND
-from model.alphafold3.network import AlphaFold3
 from model.layers.kernels import best_kernels
 from model.training.alphafold3 import network as all_atom_pass
 from model.training.alphafold3 import trainer as all_atom_trainer
-from model.training.alphafold3.initialization import initialize
 from model.training.alphafold3.network import PassSettings
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
 from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
@@ -211,16 +209,6 @@ def complex_sample(tokens: int, device: str) -> AllAtomSample:
     )
 
 
-def all_atom_network(kernels: str, device: str) -> AlphaFold3:
-    """Return a network with initial parameters; zeros are replaced, so that all gradients are computed."""
-    network = AlphaFold3(OPENBIND, kernels, device)
-    initialize(network, 0)
-    for parameter in network.parameters():
-        if parameter.dim() > 1 and not bool(parameter.any()):
-            torch.nn.init.normal_(parameter, std=1e-3)
-    return network.to(device)
-
-
 def timed_parts(totals: dict[str, float]) -> Callable[[], None]:
     """Add the seconds of the parts of a step to totals; return a function that ends it."""
     saved = []
@@ -278,44 +266,43 @@ def measure_all_atom(arguments: argparse.Namespace, device: str) -> None:
     """Print a line for each crop and implementation."""
     passes = PassSettings(copies=arguments.copies, rollout_steps=20, most_cycles=1)
     settings = AllAtomSettings(learning_rate=1e-5, passes=passes)
+    current: list[AllAtomSample] = []
     for kernels in (best_kernels(device), "reference") if arguments.eager else (best_kernels(device),):
+        trainer = AllAtomTrainer(make_network(OPENBIND, "fp32", kernels), lambda _: current[-1], settings)
         if kernels == "reference":
             for module in (layers, atoms):
                 module.uses_kernels = lambda x: False  # type: ignore[attr-defined]
+            for part in trainer.network.modules():
+                if hasattr(part, "half_precision"):
+                    part.half_precision = False
         for tokens in arguments.crops:
-            sample = complex_sample(tokens, device)
-            trainer = AllAtomTrainer(
-                all_atom_network(kernels, device), lambda _, sample=sample: sample, settings
-            )
-            if kernels == "reference":
-                for part in trainer.network.modules():
-                    if hasattr(part, "half_precision"):
-                        part.half_precision = False
-            begin, times = time.monotonic(), []
+            current[:] = [complex_sample(tokens, device)]
+            name = f"{tokens} tokens x {arguments.copies} copies, {kernels}"
             try:
-                trainer.step()
-                first = time.monotonic() - begin
-                torch.cuda.reset_peak_memory_stats()
-                for _ in range(3):
-                    begin = time.monotonic()
-                    report = trainer.step()
-                    torch.cuda.synchronize()
-                    times.append(time.monotonic() - begin)
-                peak = torch.cuda.max_memory_allocated() / 2**30
-                peer = OPENFOLD3.get(tokens)
-                times_peer = f", openfold3 {peer[0]} s = {peer[0] / median(times):.1f} x" if peer else ""
-                print(
-                    f"{tokens} tokens x {arguments.copies} copies, {kernels}: {median(times):.3f} s "
-                    f"({min(times):.3f} to {max(times):.3f}, first {first:.1f}), {peak:.1f} GiB, "
-                    f"loss {report.terms['loss']:.3f}, norm {report.gradient_norm:.3f}{times_peer}",
-                    flush=True,
-                )
+                print(f"{name}: {measured_steps(trainer, OPENFOLD3.get(tokens))}", flush=True)
                 if arguments.profile and tokens == arguments.crops[0]:
                     show_profile(trainer)
             except torch.OutOfMemoryError:
-                print(f"{tokens} tokens x {arguments.copies} copies, {kernels}: out of memory", flush=True)
-            del trainer
+                print(f"{name}: out of memory", flush=True)
             torch.cuda.empty_cache()
+
+
+def measured_steps(trainer: AllAtomTrainer, peer: tuple[float, float] | None) -> str:
+    """Return the time and peak memory of some steps after a first one."""
+    times = []
+    for _ in range(4):
+        torch.cuda.reset_peak_memory_stats()
+        begin = time.monotonic()
+        report = trainer.step()
+        torch.cuda.synchronize()
+        times.append(time.monotonic() - begin)
+    first, *times = times
+    factor = f", openfold3 {peer[0]} s and {peer[1]} GiB, {peer[0] / median(times):.1f} x" if peer else ""
+    return (
+        f"{median(times):.3f} s ({min(times):.3f} to {max(times):.3f}, first {first:.1f}), "
+        f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB, loss {report.terms['loss']:.3f}, "
+        f"gradient {report.gradient_norm:.3g}{factor}"
+    )
 
 
 def main() -> None:
