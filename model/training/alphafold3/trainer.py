@@ -148,18 +148,22 @@ class AllAtomTrainer:
             TrainingDiverged: too many consecutive steps had a gradient that is not finite.
         """
         settings, step = self.settings, self.progress.step
-        total = torch.zeros_like(self.flat.gradients)
+        gradients = self.flat.gradients
+        total = torch.zeros_like(gradients) if settings.batch > 1 else gradients
         sums: dict[str, float] = {}
         norms = 0.0
         for number in range(step * settings.batch, (step + 1) * settings.batch):
-            self.flat.gradients.zero_()
+            gradients.zero_()
             for name, value in self._backward(number).items():
                 sums[name] = sums.get(name, 0.0) + value / settings.batch
-            norm = float(torch.linalg.vector_norm(self.flat.gradients))
-            factor = min(1.0, settings.clip_norm / (norm + _SMALLEST_NORM))
-            total.add_(self.flat.gradients, alpha=factor / settings.batch)
+            norm = float(torch.linalg.vector_norm(gradients))
+            factor = min(1.0, settings.clip_norm / (norm + _SMALLEST_NORM)) / settings.batch
+            if total is gradients:
+                total.mul_(factor)
+            else:
+                total.add_(gradients, alpha=factor)
             norms += norm / settings.batch
-        self.flat.gradients.copy_(total)
+        gradients.copy_(total)
         rate, skipped = settings.rate(step), not math.isfinite(norms)
         if skipped:
             self._skip(step)
