@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from cuda.fused.dispatch import needs_gradients
 from cuda.fused.residual_norm import GatedUpdate, add_gated
 from cuda.fused.weights import cached_weights, join_rows
-from cuda.fused.window_attention import window_attention
+from cuda.fused.window_attention import differentiable, window_attention
 from model.alphafold3.config import ELEMENTS, NAME_CHARACTERS, AtomConfig
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import (
@@ -28,7 +29,11 @@ from model.alphafold3.layers import (
     masked,
     run_block,
     scale_norm,
+    uses_kernels,
 )
+
+# channels of a head that the kernels of attention within windows take
+KERNEL_WIDTHS = (16, 32, 64)
 
 
 @dataclass(frozen=True)
@@ -102,11 +107,15 @@ class AtomAttention(nn.Module):
         self.linear_ada_out = linear(channels, channels, bias=True)
         self.linear_z = linear(config.pair_channels, config.heads)
         self.mha = GatedAttention(channels, config.heads)
+        self.has_kernel = channels // config.heads in KERNEL_WIDTHS
 
     def forward(self, x: torch.Tensor, conditions: BlockConditions, windows: AtomWindows) -> torch.Tensor:
         """Return the update of atoms x [S, A, C]."""
         mha, heads = self.mha, self.mha.heads
         queries, keys = conditions.query.norm(x), conditions.key.norm(x)
+        recorded = needs_gradients(x, conditions.bias, mha.linear_q.weight)
+        if recorded and self.has_kernel and uses_kernels(x):
+            return conditions.query.gated(self._attended_with_gradients(queries, keys, conditions, windows))
         query = windows.queries(mha.linear_q(queries))  # [S, W, Q, C]
         # projected before they are gathered, since an atom is a key of several windows
         key, value = (windows.keys(projection(keys)) for projection in (mha.linear_k, mha.linear_v))
@@ -115,6 +124,18 @@ class AtomAttention(nn.Module):
         weights = logits.add_(conditions.bias).softmax(dim=-1)
         attended = windows.atoms_of((weights @ value).transpose(-2, -3).flatten(-2))  # [S, A, C]
         return conditions.query.gated(mha.output(queries, attended))
+
+    def _attended_with_gradients(
+        self, queries: torch.Tensor, keys: torch.Tensor, conditions: BlockConditions, windows: AtomWindows
+    ) -> torch.Tensor:
+        """Return projected attended values [S, A, C] from kernels that do not gather keys."""
+        mha, dtype = self.mha, queries.dtype
+        weights = torch.cat([mha.linear_q.weight, mha.linear_g.weight]).to(dtype)
+        offset = F.pad(mha.linear_q.bias, (0, len(mha.linear_q.bias))).to(dtype)  # gates have no bias
+        key_weights = torch.cat([mha.linear_k.weight, mha.linear_v.weight]).to(dtype)
+        query, key = F.linear(queries, weights, offset), F.linear(keys, key_weights)
+        attended = differentiable.window_attention(query, key, conditions.bias, windows.starts, fused=True)
+        return mha.linear_o(attended)
 
     def half_attended(
         self, x: torch.Tensor, update: GatedUpdate | None, conditions: BlockConditions, windows: AtomWindows
