@@ -1,4 +1,4 @@
-"""A training run of an all-atom network on one device, from the complexes of a folder."""
+"""A training run of an all-atom network, from the complexes of a folder."""
 
 import json
 import time
@@ -23,7 +23,7 @@ from foldcli.training.settings import AllAtomRunSettings
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.checkpoints.openfold3 import openfold3_tensors, sha256_of, translate
-from model.errors import ConfigError, DataError
+from model.errors import DataError
 from model.layers.kernels import best_kernels
 from model.replaced_files import replaced_file
 from model.training.alphafold3.initialization import copy_trained, initialize
@@ -83,7 +83,7 @@ class AllAtomRun:
         settings: settings of the run.
         complexes: the training data.
         run: folder of checkpoints and metrics.
-        processes: the process.
+        processes: the processes that train together.
         resume: continue from the checkpoint in the run's folder, if there is one.
 
     Attributes:
@@ -101,8 +101,6 @@ class AllAtomRun:
         processes: TrainingProcesses,
         resume: bool = False,
     ) -> None:
-        if processes.count > 1:
-            raise ConfigError("network.family: all-atom networks are trained by one process")
         self.settings, self.run, self.processes = settings, run, processes
         kernels = best_kernels(processes.device)
         self.network = network = AlphaFold3(settings.network, kernels, processes.device)
@@ -112,7 +110,10 @@ class AllAtomRun:
         else:
             initialize(network, settings.seed)
         self._samples = ComplexSamples(complexes, settings, processes.device)
-        self._trainer = AllAtomTrainer(network.to(processes.device), self._samples, settings)
+        if processes.device.type == "cuda":
+            torch.cuda.set_device(processes.device)
+        network = network.to(processes.device)
+        self._trainer = AllAtomTrainer(network, self._samples, settings, processes)
         self.flat = self._trainer.flat
         if is_stored:
             self._trainer.load(run)
@@ -145,24 +146,29 @@ class AllAtomRun:
         """
         begin, first = time.monotonic(), self.progress.step
         every = self.settings.checkpoint_every
-        while self.progress.step < self.settings.steps and not self._stop:
-            report = self._step()
-            with (self.run / METRICS).open("a") as stream:
-                stream.write(json.dumps({"kind": "step", **asdict(report)}) + "\n")
+        agreed = False
+        while self.progress.step < self.settings.steps and not agreed:
+            report, agreed = self._step()
+            if self.processes.rank == 0:
+                with (self.run / METRICS).open("a") as stream:
+                    stream.write(json.dumps({"kind": "step", **asdict(report)}) + "\n")
             if max_seconds is not None and time.monotonic() - begin > max_seconds:
                 self._stop = True
             if max_steps is not None and self.progress.step - first >= max_steps:
-                self._stop = True
+                self._stop = agreed = True
             yield report
-            if every and report.step % every == 0 and not self._stop:
+            # a process alone needs no votes, which are counted in the next step
+            agreed |= self._stop and self.processes.count == 1
+            if every and report.step % every == 0 and not agreed:
                 self._trainer.save(self.run)
         self._trainer.save(self.run)
 
-    def _step(self) -> StepReport:
+    def _step(self) -> tuple[StepReport, bool]:
+        """Make a step; return its report, and whether a process had requested a stop before it."""
         begin, waited = time.monotonic(), self._samples.seconds
-        done = self._trainer.step()
+        done = self._trainer.step(self._stop)
         seconds = time.monotonic() - begin
-        return StepReport(
+        report = StepReport(
             step=done.step,
             total_steps=self.settings.steps,
             terms=done.terms,
@@ -174,6 +180,7 @@ class AllAtomRun:
             samples_per_second=self.settings.batch / seconds,
             recycles=None,
         )
+        return report, done.stop_requested
 
 
 def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomParameters:

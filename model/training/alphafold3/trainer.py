@@ -1,4 +1,4 @@
-"""The training loop of an all-atom network on one device: steps, moving average, checkpoints.
+"""The training loop of an all-atom network: steps, moving average, checkpoints.
 
 Each step depends on the settings, the samples and its number alone, so that a run goes on from a checkpoint
 bit for bit on the same kind of device.
@@ -21,6 +21,7 @@ from model.training.alphafold3.permutation import Crop, Experiment, best_targets
 from model.training.alphafold3.targets import Targets
 from model.training.runtime.checkpoint import FULL_NAME, Progress, load_full, save_full
 from model.training.runtime.parameters import MOMENTS, FlatParameters, adam_step
+from model.training.runtime.processes import TrainingProcesses
 
 # keeps the factor of a gradient of zeros finite
 _SMALLEST_NORM = 1e-12
@@ -93,6 +94,7 @@ class AllAtomReport:
         gradient_norm: mean norm of the samples' gradients before clipping.
         learning_rate: learning rate of the step.
         skipped: True if nothing changed, because a gradient was not finite.
+        stop_requested: True if a process requested a stop before the step.
     """
 
     step: int
@@ -100,6 +102,7 @@ class AllAtomReport:
     gradient_norm: float
     learning_rate: float
     skipped: bool
+    stop_requested: bool
 
 
 class AllAtomTrainer:
@@ -109,9 +112,11 @@ class AllAtomTrainer:
         network: the network, with its initial parameters.
         draw: returns the sample of a number, its inputs on the network's device.
         settings: settings of the run.
+        processes: the processes that train together, by default this one alone.
 
     Raises:
-        ConfigError: a beginning in `frozen` fits no parameter, or no parameter is left to train.
+        ConfigError: a beginning in `frozen` fits no parameter, no parameter is left to train, or the batch is
+            not a multiple of the number of processes.
 
     Attributes:
         progress: the progress of the run.
@@ -119,10 +124,20 @@ class AllAtomTrainer:
     """
 
     def __init__(
-        self, network: AlphaFold3, draw: Callable[[int], AllAtomSample], settings: AllAtomSettings
+        self,
+        network: AlphaFold3,
+        draw: Callable[[int], AllAtomSample],
+        settings: AllAtomSettings,
+        processes: TrainingProcesses | None = None,
     ) -> None:
         self.network, self.settings, self._draw = network, settings, draw
-        self.flat = FlatParameters(network, network.linear_z.weight.device)
+        device = network.linear_z.weight.device
+        self._processes = processes or TrainingProcesses(0, 1, device)
+        if settings.batch % self._processes.count:
+            raise ConfigError(
+                f"batch: must be a multiple of {self._processes.count}, the number of processes"
+            )
+        self.flat = FlatParameters(network, device)
         names = [name for name, _ in network.named_parameters()]
         for prefix in settings.frozen:
             if not any(name.startswith(prefix) for name in names):
@@ -141,18 +156,22 @@ class AllAtomTrainer:
         self.progress = Progress()
         self._skipped = 0
 
-    def step(self) -> AllAtomReport:
+    def step(self, stop: bool = False) -> AllAtomReport:
         """Make one step.
+
+        Args:
+            stop: True if this process requests a stop.
 
         Raises:
             TrainingDiverged: too many consecutive steps had a gradient that is not finite.
         """
-        settings, step = self.settings, self.progress.step
+        settings, step, processes = self.settings, self.progress.step, self._processes
         gradients = self.flat.gradients
-        total = torch.zeros_like(gradients) if settings.batch > 1 else gradients
+        total = torch.zeros_like(gradients) if settings.batch > processes.count else gradients
         sums: dict[str, float] = {}
         norms = 0.0
-        for number in range(step * settings.batch, (step + 1) * settings.batch):
+        first = step * settings.batch
+        for number in range(first + processes.rank, first + settings.batch, processes.count):
             gradients.zero_()
             for name, value in self._backward(number).items():
                 sums[name] = sums.get(name, 0.0) + value / settings.batch
@@ -164,6 +183,12 @@ class AllAtomTrainer:
                 total.add_(gradients, alpha=factor)
             norms += norm / settings.batch
         gradients.copy_(total)
+        if processes.count > 1:
+            processes.add(gradients)
+            shared = torch.tensor([norms, float(stop), *sums.values()], device=gradients.device)
+            processes.add(shared)
+            norms, votes, *values = shared.tolist()
+            stop, sums = votes > 0, dict(zip(sums, values, strict=True))
         rate, skipped = settings.rate(step), not math.isfinite(norms)
         if skipped:
             self._skip(step)
@@ -173,7 +198,7 @@ class AllAtomTrainer:
             adam_step(self.flat, self.moments, rate, count, settings.beta1, settings.beta2, settings.epsilon)
             self.flat.update_average(settings.ema_decay, step + 1)
         self.progress = replace(self.progress, step=step + 1, samples=self.progress.samples + settings.batch)
-        return AllAtomReport(step + 1, sums, norms, rate, skipped)
+        return AllAtomReport(step + 1, sums, norms, rate, skipped, stop)
 
     def _backward(self, number: int) -> dict[str, float]:
         """Add the gradient of a sample; return its losses."""
@@ -207,7 +232,9 @@ class AllAtomTrainer:
             )
 
     def save(self, run: Path) -> None:
-        """Write a checkpoint to a folder, atomically replacing the previous one."""
+        """Write a checkpoint to a folder, atomically replacing the previous one; the first process does."""
+        if self._processes.rank:
+            return
         run.mkdir(parents=True, exist_ok=True)
         save_full(run, self.flat, self.moments, self.network.config, self.progress)
 

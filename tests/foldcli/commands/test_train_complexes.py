@@ -109,6 +109,29 @@ def open_run(settings: AllAtomRunSettings, complexes: Path, run: Path, resume: b
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
+def test_two_processes_train_as_one(complexes: Path, tmp_path: Path) -> None:
+    settings = read(tmp_path, CONFIG.replace("steps: 8", "steps: 3\nbatch: 2"))
+    arguments = ["train", tmp_path / "config.yaml", "-o", tmp_path / "two", "--data", complexes]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run(
+        [*torchrun, "-m", "foldcli", *map(str, arguments), "--device", "cpu"],
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=200,
+    )
+    list(open_run(settings, complexes, tmp_path / "one").train())
+    entries = [
+        [json.loads(line) for line in (tmp_path / run / METRICS).read_text().splitlines()]
+        for run in ("one", "two")
+    ]
+    assert len(entries[0]) == len(entries[1]) == settings.steps
+    for one, two in zip(*entries, strict=True):
+        assert two["terms"] == pytest.approx(one["terms"], rel=1e-3)
+        assert two["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
 def test_a_stopped_run_continues_bit_for_bit(complexes: Path, tmp_path: Path) -> None:
     settings, run, whole = read(tmp_path, CONFIG), tmp_path / "stopped", tmp_path / "whole"
     arguments = ["train", tmp_path / "config.yaml", "-o", run, "--data", complexes, "--device", "cpu"]
