@@ -105,7 +105,7 @@ def normalise(
         return F.layer_norm(x, x.shape[-1:], scale, offset)
     ones, zeros = _constants(x.shape[-1], x.dtype, x.device)
     scale, offset = ones if scale is None else scale, zeros if offset is None else offset
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or scale.dtype != x.dtype:
         return differentiable.layer_norm(x, scale, offset, fused=True)
     return layer_norm(x, scale, offset)
 

@@ -134,12 +134,16 @@ def _detached(trunk: Trunk) -> Trunk:
     return replace(trunk, **parts)
 
 
+def _wide(trunk: Trunk) -> Trunk:
+    """Return a trunk with the single representation as inference has it, in the dtype of the inputs."""
+    return replace(trunk, single=trunk.single.to(trunk.features))
+
+
 def rollout(
     network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: Trunk, draws: TrainingDraws, steps: int
 ) -> torch.Tensor:
     """Predict one structure [A, 3], Å, in few steps and without gradients (section 4.1)."""
-    trunk = replace(_detached(trunk), single=trunk.single.detach().to(trunk.features))
-    return network.sample(inputs, trunk, draws, steps=steps, samples=1)[0]
+    return network.sample(inputs, _wide(_detached(trunk)), draws, steps=steps, samples=1)[0]
 
 
 def denoise(
@@ -151,6 +155,8 @@ def denoise(
 ) -> torch.Tensor:
     """Denoise copies [S, A, 3], Å, with noise levels [S], Å; the copies share all that noise leaves alone."""
     module = network.diffusion_module
+    if not torch.is_grad_enabled():
+        trunk = _wide(trunk)
     conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
     return module(inputs, conditions, noisy, sigmas)
 
