@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import safetensors.torch
@@ -110,6 +110,9 @@ class AllAtomRun:
         else:
             initialize(network, settings.seed)
         self._samples = ComplexSamples(complexes, settings, processes.device)
+        self._held_out: ComplexSamples | None = None
+        if settings.validation:
+            self._held_out = ComplexSamples(ComplexSet(Path(settings.validation)), settings, processes.device)
         if processes.device.type == "cuda":
             torch.cuda.set_device(processes.device)
         network = network.to(processes.device)
@@ -149,9 +152,11 @@ class AllAtomRun:
         agreed = False
         while self.progress.step < self.settings.steps and not agreed:
             report, agreed = self._step()
-            if self.processes.rank == 0:
-                with (self.run / METRICS).open("a") as stream:
-                    stream.write(json.dumps({"kind": "step", **asdict(report)}) + "\n")
+            self._write({"kind": "step", **asdict(report)})
+            if self._held_out is not None and report.step % self.settings.validate_every == 0:
+                scores = self._trainer.validate(self._held_out, self.settings.validation_samples)
+                report = replace(report, validation={"held_out": scores})
+                self._write({"kind": "validation", "step": report.step, "held_out": scores})
             if max_seconds is not None and time.monotonic() - begin > max_seconds:
                 self._stop = True
             if max_steps is not None and self.progress.step - first >= max_steps:
@@ -162,6 +167,11 @@ class AllAtomRun:
             if every and report.step % every == 0 and not agreed:
                 self._trainer.save(self.run)
         self._trainer.save(self.run)
+
+    def _write(self, entry: dict[str, object]) -> None:
+        if self.processes.rank == 0:
+            with (self.run / METRICS).open("a") as stream:
+                stream.write(json.dumps(entry) + "\n")
 
     def _step(self) -> tuple[StepReport, bool]:
         """Make a step; return its report, and whether a process had requested a stop before it."""

@@ -14,7 +14,8 @@ import torch
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.errors import ConfigError, TrainingDiverged
-from model.training.alphafold3.losses import LossWeights, total_loss
+from model.training.alphafold3.head_losses import atom_lddt
+from model.training.alphafold3.losses import LossWeights, TrainingOutput, total_loss
 from model.training.alphafold3.network import PassSettings, run_pass, trained_parameters
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, best_targets
@@ -202,7 +203,37 @@ class AllAtomTrainer:
 
     def _backward(self, number: int) -> dict[str, float]:
         """Add the gradient of a sample; return its losses."""
-        sample, settings = self._draw(number), self.settings
+        loss, terms, *_ = self._losses(self._draw(number), number, self.settings.passes)
+        loss.backward()
+        return {"loss": loss.item()} | {name: term.item() for name, term in terms.items()}
+
+    @torch.no_grad()
+    def validate(self, draw: Callable[[int], AllAtomSample], samples: int) -> dict[str, float]:
+        """Score the averaged network on samples that do not change from call to call, without dropout.
+
+        Returns:
+            The mean of each loss, and as `lddt` that of the resolved atoms of the structures of the rollout.
+        """
+        passes, processes = replace(self.settings.passes, dropout=False), self._processes
+        sums: dict[str, float] = {}
+        with self.flat.using_average():
+            for number in range(processes.rank, samples, processes.count):
+                sample = draw(number)
+                _, terms, output, targets = self._losses(sample, number, passes)
+                lddt = atom_lddt(output.positions, sample.inputs, targets)[targets.resolved.bool()].mean()
+                for name, value in {**terms, "lddt": lddt}.items():
+                    sums[name] = sums.get(name, 0.0) + value.item() / samples
+        if processes.count > 1:
+            shared = torch.tensor([*sums.values()], device=self.flat.values.device)
+            processes.add(shared)
+            sums = dict(zip(sums, shared.tolist(), strict=True))
+        return sums
+
+    def _losses(
+        self, sample: AllAtomSample, number: int, passes: PassSettings
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor], TrainingOutput, Targets]:
+        """Return the loss of a sample, its terms, and what they compare."""
+        settings = self.settings
         seed = settings.seed * 1_000_003 + number
         torch.manual_seed(seed)  # of dropout
 
@@ -216,13 +247,12 @@ class AllAtomTrainer:
             sample.inputs,
             match,
             SeededTrainingDraws(seed),
-            settings.passes,
+            passes,
             self._dtype,
         )
         sigma_data = self.network.config.diffusion.sigma_data
         loss, terms = total_loss(output, sample.inputs, targets, settings.losses, sigma_data)
-        loss.backward()
-        return {"loss": loss.item()} | {name: term.item() for name, term in terms.items()}
+        return loss, terms, output, targets
 
     def _skip(self, step: int) -> None:
         self._skipped += 1
