@@ -45,20 +45,9 @@ def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) 
         shared_axis: ROWS or COLUMNS.
         dropout: scalar that multiplies the rate: 1 to apply dropout, 0 for none.
     """
-    return x * _dropout_factors(x, rate, shared_axis, dropout)
-
-
-def add_dropped(
-    x: torch.Tensor, update: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor
-) -> torch.Tensor:
-    """Return x plus an update of which `drop` drops entries."""
-    return torch.addcmul(x, update, _dropout_factors(update, rate, shared_axis, dropout))
-
-
-def _dropout_factors(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) -> torch.Tensor:
     shape = [1 if axis == shared_axis else size for axis, size in enumerate(x.shape)]
     keep_probability = 1.0 - rate * dropout
-    return ((torch.rand(shape, device=x.device) < keep_probability) / keep_probability).to(x.dtype)
+    return x * ((torch.rand(shape, device=x.device) < keep_probability) / keep_probability).to(x.dtype)
 
 
 def gated_attention(

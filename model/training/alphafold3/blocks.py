@@ -2,10 +2,11 @@
 
 The functions read the parameters of the blocks of `model.alphafold3.blocks`, and return new representations.
 All other modules of the network have gradients as they are. Dropout is that of Abramson et al., Nature 630,
-493 (2024), supplement, algorithms 8 and 17; `dropout` is a scalar, 1 to apply it and 0 for none.
+493 (2024), supplement, algorithms 8 and 17; `dropout` is 1 to apply it and 0 for none.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from model.alphafold2.modules.evoformer import TriangleAttention
@@ -16,7 +17,6 @@ from model.alphafold3.layers import MASK_PENALTY, Mask, run_block
 from model.training.alphafold2.layers import (
     COLUMNS,
     ROWS,
-    add_dropped,
     gated_attention,
     layer_norm,
     outer_product_mean_update,
@@ -27,18 +27,26 @@ from model.training.alphafold2.layers import (
 MSA_DROPOUT, PAIR_DROPOUT = 0.15, 0.25
 
 
-def pair_block(
-    block: PairBlock, pair: torch.Tensor, mask: torch.Tensor, dropout: torch.Tensor
+def _add_dropped(
+    x: torch.Tensor, update: torch.Tensor, rate: float, shared_axis: int, dropout: float
 ) -> torch.Tensor:
+    """Return x plus an update [B, rows, columns, C] of which one mask drops entries for a whole axis."""
+    if not dropout:
+        return x + update
+    shape = [1 if axis == shared_axis else size for axis, size in enumerate(update.shape)]
+    return torch.addcmul(x, update, F.dropout(update.new_ones(shape), rate * dropout))
+
+
+def pair_block(block: PairBlock, pair: torch.Tensor, mask: torch.Tensor, dropout: float) -> torch.Tensor:
     """Return the updated pair [N, N, C]; mask is [N]."""
     pair_mask = mask[:, None] * mask
     batch = pair[None]
     for multiplication in (block.tri_mul_out, block.tri_mul_in):
         update = triangle_multiplication_update(multiplication, batch, pair_mask[None])
-        batch = add_dropped(batch, update, PAIR_DROPOUT, ROWS, dropout)
+        batch = _add_dropped(batch, update, PAIR_DROPOUT, ROWS, dropout)
     for attention, axis in ((block.tri_att_start, ROWS), (block.tri_att_end, COLUMNS)):
         update = _attention_update(attention, batch, mask)
-        batch = add_dropped(batch, update, PAIR_DROPOUT, axis, dropout)
+        batch = _add_dropped(batch, update, PAIR_DROPOUT, axis, dropout)
     return batch[0] + block.pair_transition.update(batch[0], pair_mask)
 
 
@@ -66,7 +74,7 @@ def msa_block(
     pair: torch.Tensor,
     msa_mask: Mask,
     mask: torch.Tensor,
-    dropout: torch.Tensor,
+    dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the updated msa [R, N, M] and pair [N, N, C]; msa_mask is [R, N], mask [N]."""
     present = msa.new_ones(msa.shape[:2]) if msa_mask is None else msa_mask
@@ -75,7 +83,7 @@ def msa_block(
     if averaging is not None and transition is not None:
         weights = _head_biases(averaging, pair, mask[:, None] * mask).softmax(dim=-1)
         update = averaging.update(msa, weights)[None]
-        msa = add_dropped(msa[None], update, MSA_DROPOUT, ROWS, dropout)[0]
+        msa = _add_dropped(msa[None], update, MSA_DROPOUT, ROWS, dropout)[0]
         msa = msa + transition.update(msa, msa_mask)
     return msa, pair_block(block.pair_stack, pair, mask, dropout)
 
@@ -85,7 +93,7 @@ def pairformer_block(
     single: torch.Tensor,
     pair: torch.Tensor,
     mask: torch.Tensor,
-    dropout: torch.Tensor,
+    dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the updated single [N, S] and pair [N, N, C]; mask is [N]."""
     pair = pair_block(block.pair_stack, pair, mask, dropout)
@@ -100,7 +108,7 @@ def pairformer(
     single: torch.Tensor,
     pair: torch.Tensor,
     mask: torch.Tensor,
-    dropout: torch.Tensor,
+    dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the updated single [N, S] and pair [N, N, C] after all blocks; mask is [N]."""
     for block in blocks:
@@ -112,7 +120,7 @@ def template_update(
     embedder: TemplateEmbedder,
     inputs: AlphaFold3Inputs,
     pair: torch.Tensor,
-    dropout: torch.Tensor,
+    dropout: float,
 ) -> torch.Tensor:
     """Return the update of pair [N, N, Z] by all templates (Algorithm 16)."""
     embedding, stack = embedder.template_pair_embedder, embedder.template_pair_stack

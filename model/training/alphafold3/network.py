@@ -74,7 +74,7 @@ def run_pass(
     Returns:
         The outputs that losses read, and the experimental structure that they are compared with.
     """
-    dropout = inputs.token_mask.new_tensor(float(settings.dropout))
+    dropout = float(settings.dropout)
     trunk = run_trunk(network, inputs, draws, draws.cycles(settings.most_cycles), dropout, dtype)
     positions = rollout(network, inputs, trunk, draws, settings.rollout_steps)
     truth = targets(positions)
@@ -95,7 +95,7 @@ def run_trunk(
     inputs: AlphaFold3Inputs,
     draws: TrainingDraws,
     cycles: int,
-    dropout: torch.Tensor,
+    dropout: float,
     dtype: torch.dtype | None = None,
 ) -> Trunk:
     """Compute the representations (Algorithm 1, lines 1 to 14); only the last cycle has gradients.
@@ -105,7 +105,7 @@ def run_trunk(
         inputs: the crop.
         draws: random numbers.
         cycles: number of cycles.
-        dropout: scalar, 1 to apply dropout and 0 for none.
+        dropout: 1 to apply dropout and 0 for none.
         dtype: dtype of the representations; by default that of the inputs.
     """
     dtype = dtype or inputs.ref_pos.dtype
@@ -166,7 +166,7 @@ def confidence(
     inputs: AlphaFold3Inputs,
     trunk: Trunk,
     positions: torch.Tensor,
-    dropout: torch.Tensor,
+    dropout: float,
 ) -> ConfidenceLogits:
     """Compute the confidence logits of a structure [A, 3], Å (Algorithm 31); the trunk gets no gradient."""
     trunk, heads = _detached(trunk), network.aux_heads

@@ -45,7 +45,7 @@ def gradients(name: str, kernels: str, dtype: torch.dtype) -> dict[str, torch.Te
     inputs = inputs.to("cuda")
     targets = Targets(targets.positions.cuda(), targets.resolved.cuda())
     sigmas, positions = given.sigmas.cuda(), given.positions.detach().cuda()
-    none = torch.zeros((), device="cuda")
+    none = 0.0
     trunk = run_trunk(network, inputs, SeededTrainingDraws(0), 2, none, dtype)
     noisy = torch.as_tensor(noise, dtype=torch.float32, device="cuda")
     output = TrainingOutput(
