@@ -29,6 +29,7 @@ from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, make_inputs, make_network
 
 from model.alphafold3 import atoms, layers
 from model.alphafold3.config import OPENBIND
+from model.layers import block_graphs
 from model.layers.kernels import best_kernels
 from model.training.alphafold3 import network as all_atom_pass
 from model.training.alphafold3 import trainer as all_atom_trainer
@@ -272,6 +273,7 @@ def measure_all_atom(arguments: argparse.Namespace, device: str) -> None:
         if kernels == "reference":
             for module in (layers, atoms):
                 module.uses_kernels = lambda x: False  # type: ignore[attr-defined]
+            block_graphs._span_of = lambda module: None  # type: ignore[assignment]
             for part in trainer.network.modules():
                 if hasattr(part, "half_precision"):
                     part.half_precision = False
@@ -300,7 +302,8 @@ def measured_steps(trainer: AllAtomTrainer, peer: tuple[float, float] | None) ->
     factor = f", openfold3 {peer[0]} s and {peer[1]} GiB, {peer[0] / median(times):.1f} x" if peer else ""
     return (
         f"{median(times):.3f} s ({min(times):.3f} to {max(times):.3f}, first {first:.1f}), "
-        f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB, loss {report.terms['loss']:.3f}, "
+        f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB ({torch.cuda.max_memory_reserved() / 2**30:.1f} "
+        f"with graphs), loss {report.terms['loss']:.3f}, "
         f"gradient {report.gradient_norm:.3g}{factor}"
     )
 

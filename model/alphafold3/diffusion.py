@@ -37,6 +37,7 @@ from model.alphafold3.layers import (
     run_block,
     scale_norm,
 )
+from model.layers.block_graphs import run_module
 
 
 class FourierEmbedding(nn.Module):
@@ -196,7 +197,7 @@ class TokenTransformer(nn.Module):
         if self.half_precision and not torch.is_grad_enabled():
             return self._in_half_precision(x.contiguous(), condition, biases, mask)
         for block, bias in zip(self.blocks, biases, strict=True):
-            x = run_block(block, x, condition, bias, mask)
+            x = run_module(TokenBlock.forward, block, (x, condition, bias), (mask,))
         return x
 
     def _in_half_precision(

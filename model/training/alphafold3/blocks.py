@@ -2,7 +2,8 @@
 
 The functions read the parameters of the blocks of `model.alphafold3.blocks`, and return new representations.
 All other modules of the network have gradients as they are. Dropout is that of Abramson et al., Nature 630,
-493 (2024), supplement, algorithms 8 and 17; `dropout` is 1 to apply it and 0 for none.
+493 (2024), supplement, algorithms 8 and 17; `dropout` is 1 to apply it and 0 for none, `factors` what it
+draws.
 """
 
 import torch
@@ -14,6 +15,7 @@ from model.alphafold3.blocks import BiasProjection, EndingAttention, MsaBlock, P
 from model.alphafold3.embedding import TemplateEmbedder
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import MASK_PENALTY, Mask, run_block
+from model.layers.block_graphs import run_module
 from model.training.alphafold2.layers import (
     COLUMNS,
     ROWS,
@@ -27,26 +29,29 @@ from model.training.alphafold2.layers import (
 MSA_DROPOUT, PAIR_DROPOUT = 0.15, 0.25
 
 
-def _add_dropped(
-    x: torch.Tensor, update: torch.Tensor, rate: float, shared_axis: int, dropout: float
-) -> torch.Tensor:
-    """Return x plus an update [B, rows, columns, C] of which one mask drops entries for a whole axis."""
+def dropout_factors(like: torch.Tensor, count: int, rate: float, dropout: float) -> Mask:
+    """Draw factors [count, N, C] for updates of representations [..., N, C], or None without dropout."""
     if not dropout:
-        return x + update
-    shape = [1 if axis == shared_axis else size for axis, size in enumerate(update.shape)]
-    return torch.addcmul(x, update, F.dropout(update.new_ones(shape), rate * dropout))
+        return None
+    return F.dropout(like.new_ones(count, *like.shape[-2:]), rate * dropout)
 
 
-def pair_block(block: PairBlock, pair: torch.Tensor, mask: torch.Tensor, dropout: float) -> torch.Tensor:
-    """Return the updated pair [N, N, C]; mask is [N]."""
+def _add_dropped(x: torch.Tensor, update: torch.Tensor, factors: Mask, axis: int) -> torch.Tensor:
+    """Return x plus an update [1, rows, columns, C], with the same factors [N, C] along an axis."""
+    return x + update if factors is None else torch.addcmul(x, update, factors.unsqueeze(axis - 1))
+
+
+def pair_block(block: PairBlock, pair: torch.Tensor, mask: torch.Tensor, factors: Mask) -> torch.Tensor:
+    """Return the updated pair [N, N, C]; mask is [N], factors [4, N, C]."""
     pair_mask = mask[:, None] * mask
     batch = pair[None]
-    for multiplication in (block.tri_mul_out, block.tri_mul_in):
-        update = triangle_multiplication_update(multiplication, batch, pair_mask[None])
-        batch = _add_dropped(batch, update, PAIR_DROPOUT, ROWS, dropout)
-    for attention, axis in ((block.tri_att_start, ROWS), (block.tri_att_end, COLUMNS)):
-        update = _attention_update(attention, batch, mask)
-        batch = _add_dropped(batch, update, PAIR_DROPOUT, axis, dropout)
+    drops = [None] * 4 if factors is None else factors.unbind()
+    for layer, drop in zip((block.tri_mul_out, block.tri_mul_in), drops[:2], strict=True):
+        update = triangle_multiplication_update(layer, batch, pair_mask[None])
+        batch = _add_dropped(batch, update, drop, ROWS)
+    layers = ((block.tri_att_start, ROWS), (block.tri_att_end, COLUMNS))
+    for (attention, axis), drop in zip(layers, drops[2:], strict=True):
+        batch = _add_dropped(batch, _attention_update(attention, batch, mask), drop, axis)
     return batch[0] + block.pair_transition.update(batch[0], pair_mask)
 
 
@@ -77,15 +82,30 @@ def msa_block(
     dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the updated msa [R, N, M] and pair [N, N, C]; msa_mask is [R, N], mask [N]."""
+    msa, pair = run_block(_msa_update, block, msa, pair, msa_mask, mask, dropout)
+    factors = dropout_factors(pair, 4, PAIR_DROPOUT, dropout)
+    return msa, run_module(pair_block, block.pair_stack, (pair,), (mask, factors))
+
+
+def _msa_update(
+    block: MsaBlock,
+    msa: torch.Tensor,
+    pair: torch.Tensor,
+    msa_mask: Mask,
+    mask: torch.Tensor,
+    dropout: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute `msa_block` without the triangle updates."""
     present = msa.new_ones(msa.shape[:2]) if msa_mask is None else msa_mask
     pair = pair + outer_product_mean_update(block.outer_product_mean, msa[None], present[None])[0]
     averaging, transition = block.msa_att_row, block.msa_transition
     if averaging is not None and transition is not None:
         weights = _head_biases(averaging, pair, mask[:, None] * mask).softmax(dim=-1)
         update = averaging.update(msa, weights)[None]
-        msa = _add_dropped(msa[None], update, MSA_DROPOUT, ROWS, dropout)[0]
+        factors = dropout_factors(msa, 1, MSA_DROPOUT, dropout)
+        msa = _add_dropped(msa[None], update, None if factors is None else factors[0], ROWS)[0]
         msa = msa + transition.update(msa, msa_mask)
-    return msa, pair_block(block.pair_stack, pair, mask, dropout)
+    return msa, pair
 
 
 def pairformer_block(
@@ -93,10 +113,10 @@ def pairformer_block(
     single: torch.Tensor,
     pair: torch.Tensor,
     mask: torch.Tensor,
-    dropout: float,
+    factors: Mask,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the updated single [N, S] and pair [N, N, C]; mask is [N]."""
-    pair = pair_block(block.pair_stack, pair, mask, dropout)
+    """Return the updated single [N, S] and pair [N, N, C]; mask is [N], factors [4, N, C]."""
+    pair = pair_block(block.pair_stack, pair, mask, factors)
     attention = block.attn_pair_bias
     bias = _head_biases(attention, pair, mask)
     single = single + attention.mha(attention.layer_norm_a(single)[None], bias)[0]
@@ -112,7 +132,8 @@ def pairformer(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the updated single [N, S] and pair [N, N, C] after all blocks; mask is [N]."""
     for block in blocks:
-        single, pair = run_block(pairformer_block, block, single, pair, mask, dropout)
+        factors = dropout_factors(pair, 4, PAIR_DROPOUT, dropout)
+        single, pair = run_module(pairformer_block, block, (single, pair), (mask, factors))
     return single, pair
 
 
@@ -130,6 +151,7 @@ def template_update(
     for template in range(count):
         embedded = projected + embedding(inputs, template).to(projected.dtype)
         for block in stack.blocks:
-            embedded = run_block(pair_block, block, embedded, inputs.token_mask, dropout)
+            factors = dropout_factors(embedded, 4, PAIR_DROPOUT, dropout)
+            embedded = run_module(pair_block, block, (embedded,), (inputs.token_mask, factors))
         total = total + stack.layer_norm(embedded)
     return embedder.linear_t(torch.relu(total / count))

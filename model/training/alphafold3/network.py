@@ -5,16 +5,17 @@ network needs no conversion. The backward pass computes the inside of each block
 those of the supplement of Abramson et al., Nature 630, 493 (2024).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import nn
 
+from model.alphafold3.blocks import MsaBlock
 from model.alphafold3.embedding import RelativePositions
 from model.alphafold3.heads import ConfidenceLogits, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.layers import run_block
 from model.alphafold3.network import AlphaFold3, Trunk, alignment_rows
 from model.checkpoints.openfold3 import source_of
 from model.training.alphafold3.blocks import msa_block, pairformer, template_update
@@ -120,8 +121,8 @@ def run_trunk(
             pair = initial_pair + network.linear_z(network.layer_norm_z(pair))
             pair = pair + template_update(network.template_embedder, inputs, pair, dropout)
             msa, msa_mask = network.msa_module_embedder(inputs, features, rows, pair.dtype)
-            for block in network.msa_module.blocks:
-                msa, pair = run_block(msa_block, block, msa, pair, msa_mask, inputs.token_mask, dropout)
+            for block in cast(Iterable[MsaBlock], network.msa_module.blocks):
+                msa, pair = msa_block(block, msa, pair, msa_mask, inputs.token_mask, dropout)
             single = initial_single + network.linear_s(network.layer_norm_s(single))
             blocks = network.pairformer_stack.blocks
             single, pair = pairformer(blocks, single, pair, inputs.token_mask, dropout)

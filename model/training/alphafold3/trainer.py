@@ -153,6 +153,8 @@ class AllAtomTrainer:
         self._dtype = torch.bfloat16 if self.flat.values.is_cuda else torch.float32
         if self.flat.values.is_cuda:
             network.diffusion_module.use_half_precision()
+            # as for AlphaFold2, and in predictions with half-precision operands
+            torch.set_float32_matmul_precision("high")
         self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
         self.progress = Progress()
         self._skipped = 0
