@@ -11,7 +11,7 @@ Without --data, chains are made up; they are shorter than long crops, which are 
 
 With --family openfold3, a step of an all-atom network of OpenFold3's sizes, optimiser included: made-up
 protein, 8 atoms per token, 1,024 rows of alignment, 4 templates, batch 1, one cycle, a rollout of 20 steps.
---eager adds the same without fused kernels, --profile the parts and kernels of a step of the first crop.
+--eager adds the same without fused kernels, --profile the parts and kernels of a step.
 """
 
 import argparse
@@ -243,7 +243,7 @@ def timed_parts(totals: dict[str, float]) -> Callable[[], None]:
     return end
 
 
-def show_profile(trainer: AllAtomTrainer, rows: int = 40) -> None:
+def show_profile(trainer: AllAtomTrainer, rows: int = 32) -> None:
     """Print the parts of a step and its kernels."""
     totals: dict[str, float] = defaultdict(float)
     end = timed_parts(totals)
@@ -282,7 +282,7 @@ def measure_all_atom(arguments: argparse.Namespace, device: str) -> None:
             name = f"{tokens} tokens x {arguments.copies} copies, {kernels}"
             try:
                 print(f"{name}: {measured_steps(trainer, OPENFOLD3.get(tokens))}", flush=True)
-                if arguments.profile and tokens == arguments.crops[0]:
+                if arguments.profile:
                     show_profile(trainer)
             except torch.OutOfMemoryError:
                 print(f"{name}: out of memory", flush=True)
@@ -302,8 +302,8 @@ def measured_steps(trainer: AllAtomTrainer, peer: tuple[float, float] | None) ->
     factor = f", openfold3 {peer[0]} s and {peer[1]} GiB, {peer[0] / median(times):.1f} x" if peer else ""
     return (
         f"{median(times):.3f} s ({min(times):.3f} to {max(times):.3f}, first {first:.1f}), "
-        f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB ({torch.cuda.max_memory_reserved() / 2**30:.1f} "
-        f"with graphs), loss {report.terms['loss']:.3f}, "
+        f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB "
+        f"({torch.cuda.max_memory_reserved() / 2**30:.1f} with graphs), loss {report.terms['loss']:.3f}, "
         f"gradient {report.gradient_norm:.3g}{factor}"
     )
 

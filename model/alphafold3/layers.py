@@ -315,7 +315,7 @@ class GatedAttention(nn.Module):
         weights, offset, output = self._pad_weights(width, x.dtype)
         projected = F.linear(x, weights, offset)[None]  # [1, B, L, 4 H P]
         gated = attend_fused(projected, projected.new_zeros(self.heads, width), None, bias[None])
-        return F.linear(gated[0], output)
+        return F.linear(gated.squeeze(0), output)
 
     def padded_weights(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return `_pad_weights` in half precision, with P = HEAD_CHANNELS (cached; read-only)."""

@@ -42,7 +42,7 @@ def run_module(
         constants: arguments without gradients.
     """
     span = _span_of(module)
-    if span is not None and span.values.is_cuda:
+    if span is not None and span.values.is_cuda and not torch.is_inference_mode_enabled():
         return run_graphed(span, function, module, tensors, constants)
     if not torch.is_grad_enabled():
         return function(module, *tensors, *constants)
@@ -139,11 +139,11 @@ class _BlockGraphs:
             self._parameters.append((view, self._gradient[start : start + shape.numel()].view(shape)))
         self._wanted = [x.detach().clone().requires_grad_() for x in tensors]
         self._inputs = [*self._wanted, *(None if x is None else x.clone() for x in constants)]
-        self._results: Tensors = ()
-        self._result_gradients: Tensors = ()
+        self._results: list[torch.Tensor] = []
+        self._result_gradients: list[torch.Tensor] = []
         self._input_gradients: list[torch.Tensor | None] = []
         self._replay_forward = self._recorded(self._forward)
-        self._result_gradients = tuple(torch.zeros_like(x) for x in self._results)
+        self._result_gradients = [torch.zeros_like(x) for x in self._results]
         self._replay_backward = self._recorded(self._backward)
 
     def _recorded(self, function: Callable[[], None]) -> Callable[[], None]:
@@ -155,10 +155,10 @@ class _BlockGraphs:
             function()
         return graph.replay
 
-    @torch.no_grad()
+    @torch.enable_grad()  # without, layers would prepare weights once for all calls
     def _forward(self) -> None:
         results = self._function(self._module, *self._inputs)
-        self._results = results if isinstance(results, tuple) else (results,)
+        self._results = [x.detach() for x in (results if isinstance(results, tuple) else (results,))]
 
     @torch.enable_grad()
     def _backward(self) -> None:

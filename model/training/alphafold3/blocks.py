@@ -52,7 +52,8 @@ def pair_block(block: PairBlock, pair: torch.Tensor, mask: torch.Tensor, factors
     layers = ((block.tri_att_start, ROWS), (block.tri_att_end, COLUMNS))
     for (attention, axis), drop in zip(layers, drops[2:], strict=True):
         batch = _add_dropped(batch, _attention_update(attention, batch, mask), drop, axis)
-    return batch[0] + block.pair_transition.update(batch[0], pair_mask)
+    pair = batch.squeeze(0)  # unlike an index, whose gradient would be copied
+    return pair + block.pair_transition.update(pair, pair_mask)
 
 
 def _attention_update(layer: TriangleAttention, pair: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -97,13 +98,13 @@ def _msa_update(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute `msa_block` without the triangle updates."""
     present = msa.new_ones(msa.shape[:2]) if msa_mask is None else msa_mask
-    pair = pair + outer_product_mean_update(block.outer_product_mean, msa[None], present[None])[0]
+    pair = pair + outer_product_mean_update(block.outer_product_mean, msa[None], present[None]).squeeze(0)
     averaging, transition = block.msa_att_row, block.msa_transition
     if averaging is not None and transition is not None:
         weights = _head_biases(averaging, pair, mask[:, None] * mask).softmax(dim=-1)
         update = averaging.update(msa, weights)[None]
         factors = dropout_factors(msa, 1, MSA_DROPOUT, dropout)
-        msa = _add_dropped(msa[None], update, None if factors is None else factors[0], ROWS)[0]
+        msa = _add_dropped(msa[None], update, None if factors is None else factors[0], ROWS).squeeze(0)
         msa = msa + transition.update(msa, msa_mask)
     return msa, pair
 

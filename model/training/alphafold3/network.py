@@ -66,8 +66,8 @@ def run_pass(
     Args:
         network: the network, whose trained parameters require gradients.
         inputs: the crop.
-        targets: returns the experimental structure in the order that fits a predicted one [A, 3], Å, best;
-            see `model.training.alphafold3.permutation.best_targets`.
+        targets: returns the experimental structure in the order that fits a predicted one [A, 3], Å, best,
+            on the CPU, as many small operations; see `model.training.alphafold3.permutation.best_targets`.
         draws: random numbers but those of dropout, which are PyTorch's.
         settings: settings of the pass.
         dtype: dtype of trunk, noised copies and confidence blocks; by default that of the inputs.
@@ -78,7 +78,11 @@ def run_pass(
     dropout = float(settings.dropout)
     trunk = run_trunk(network, inputs, draws, draws.cycles(settings.most_cycles), dropout, dtype)
     positions = rollout(network, inputs, trunk, draws, settings.rollout_steps)
-    truth = targets(positions)
+    known, copied = _copied_to_cpu(positions)
+    logits = confidence(network, inputs, trunk, positions, dropout)
+    copied()  # the GPU computes the heads meanwhile
+    found = targets(known)
+    truth = Targets(found.positions.to(positions.device), found.resolved.to(positions.device))
     copies = draws.copies(settings.copies, len(inputs.atom_mask))
     noisy, sigmas = noised_copies(truth, copies, network.config.diffusion.sigma_data)
     output = TrainingOutput(
@@ -86,9 +90,19 @@ def run_pass(
         sigmas=sigmas,
         distogram=network.aux_heads.distogram(trunk.pair),
         positions=positions,
-        confidence=confidence(network, inputs, trunk, positions, dropout),
+        confidence=logits,
     )
     return output, truth
+
+
+def _copied_to_cpu(x: torch.Tensor) -> tuple[torch.Tensor, Callable[[], None]]:
+    """Return a copy of a tensor on the CPU, and a function that waits for it but not for later work."""
+    if not x.is_cuda:
+        return x, lambda: None
+    copy = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    return copy, event.synchronize
 
 
 def run_trunk(

@@ -238,16 +238,10 @@ class AllAtomTrainer:
         settings = self.settings
         seed = settings.seed * 1_000_003 + number
         torch.manual_seed(seed)  # of dropout
-
-        def match(positions: torch.Tensor) -> Targets:
-            # many small operations, which a GPU would wait for
-            found = best_targets(sample.crop, sample.experiment, positions.cpu())
-            return Targets(found.positions.to(positions.device), found.resolved.to(positions.device))
-
         output, targets = run_pass(
             self.network,
             sample.inputs,
-            match,
+            lambda positions: best_targets(sample.crop, sample.experiment, positions),
             SeededTrainingDraws(seed),
             passes,
             self._dtype,

@@ -16,6 +16,7 @@ from model.training.alphafold3.network import (
 )
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.targets import Targets
+from model.training.runtime.parameters import FlatParameters
 from tests.model.alphafold3.goldens import load_network
 from tests.model.alphafold3.test_parity import NETWORKS, shallow_names
 from tests.model.training.alphafold3.cases import gradient_case
@@ -37,6 +38,8 @@ def gradients(name: str, kernels: str, dtype: torch.dtype) -> dict[str, torch.Te
     source = load_network(shallow_names(name))
     network = AlphaFold3(source.config, kernels, "cuda").to("cuda")
     network.load_state_dict(source.state_dict())
+    if kernels == "fused":
+        FlatParameters(network, torch.device("cuda"))  # whose blocks are replayed as graphs
     network.requires_grad_(False)
     for parameter in trained_parameters(network).values():
         parameter.requires_grad_(True)
@@ -56,7 +59,10 @@ def gradients(name: str, kernels: str, dtype: torch.dtype) -> dict[str, torch.Te
         confidence(network, inputs, trunk, positions, none),
     )
     total_loss(output, inputs, targets, replace(WEIGHTS), SIGMA_DATA)[0].backward()
-    named = {key: x.grad for key, x in trained_parameters(network).items() if x.grad is not None}
+    named = {
+        key: torch.zeros_like(x) if x.grad is None else x.grad
+        for key, x in trained_parameters(network).items()
+    }
     return {
         part: torch.cat([x.flatten() for key, x in named.items() if key.startswith(part)]) for part in PARTS
     }
