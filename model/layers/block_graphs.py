@@ -21,7 +21,7 @@ from model.layers.graphs import capturing
 Tensors = tuple[torch.Tensor, ...]
 Function = Callable[..., Any]
 # structures and shapes whose graphs are kept: all kinds of blocks of samples of one size
-KEPT = 6
+KEPT = 4
 
 _graphs: OrderedDict[tuple[Any, ...], "_BlockGraphs"] = OrderedDict()
 _spans: WeakKeyDictionary[nn.Module, "_Span"] = WeakKeyDictionary()
