@@ -41,13 +41,13 @@ def _add_dropped(x: torch.Tensor, update: torch.Tensor, factors: Mask, axis: int
     return x + update if factors is None else torch.addcmul(x, update, factors.unsqueeze(axis - 1))
 
 
-def pair_block(block: PairBlock, pair: torch.Tensor, mask: torch.Tensor, factors: Mask) -> torch.Tensor:
+def pair_block(block: PairBlock, pair: torch.Tensor, mask: Mask, factors: Mask) -> torch.Tensor:
     """Return the updated pair [N, N, C]; mask is [N], factors [4, N, C]."""
-    pair_mask = mask[:, None] * mask
+    pair_mask = None if mask is None else mask[:, None] * mask
     batch = pair[None]
     drops = [None] * 4 if factors is None else factors.unbind()
     for layer, drop in zip((block.tri_mul_out, block.tri_mul_in), drops[:2], strict=True):
-        update = triangle_multiplication_update(layer, batch, pair_mask[None])
+        update = triangle_multiplication_update(layer, batch, None if pair_mask is None else pair_mask[None])
         batch = _add_dropped(batch, update, drop, ROWS)
     layers = ((block.tri_att_start, ROWS), (block.tri_att_end, COLUMNS))
     for (attention, axis), drop in zip(layers, drops[2:], strict=True):
@@ -56,22 +56,24 @@ def pair_block(block: PairBlock, pair: torch.Tensor, mask: torch.Tensor, factors
     return pair + block.pair_transition.update(pair, pair_mask)
 
 
-def _attention_update(layer: TriangleAttention, pair: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _attention_update(layer: TriangleAttention, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
     """Return the update of pair [1, N, N, C] by triangle attention; mask is [N]."""
+    batch_mask = None if mask is None else mask[None]
     if not isinstance(layer, EndingAttention):
-        return triangle_attention_update(layer, pair, mask[None])
+        return triangle_attention_update(layer, pair, batch_mask)
     # the bias is not transposed with the pair representation
     normed = layer_norm(pair, layer.query_norm, layer.kernels.fused)
     bias = (normed @ layer.pair_bias.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()  # [1, H, N, N]
     columns = normed.transpose(1, 2)
-    update = gated_attention(columns, layer.attention, layer.kernels.fused, bias, mask[None, None])
+    key_mask = None if batch_mask is None else batch_mask[None]
+    update = gated_attention(columns, layer.attention, layer.kernels.fused, bias, key_mask)
     return update.transpose(1, 2)
 
 
-def _head_biases(layer: BiasProjection, pair: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _head_biases(layer: BiasProjection, pair: torch.Tensor, mask: Mask) -> torch.Tensor:
     """Return the bias [H, N, N] of pair [N, N, C]; mask is [N] for keys, or [N, N] for pairs."""
     bias = layer.linear_z(layer.layer_norm_z(pair)).permute(2, 0, 1)
-    return bias + MASK_PENALTY * (1 - mask).to(bias.dtype)
+    return bias if mask is None else bias + MASK_PENALTY * (1 - mask).to(bias.dtype)
 
 
 def msa_block(
@@ -79,7 +81,7 @@ def msa_block(
     msa: torch.Tensor,
     pair: torch.Tensor,
     msa_mask: Mask,
-    mask: torch.Tensor,
+    mask: Mask,
     dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the updated msa [R, N, M] and pair [N, N, C]; msa_mask is [R, N], mask [N]."""
@@ -93,7 +95,7 @@ def _msa_update(
     msa: torch.Tensor,
     pair: torch.Tensor,
     msa_mask: Mask,
-    mask: torch.Tensor,
+    mask: Mask,
     dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute `msa_block` without the triangle updates."""
@@ -101,7 +103,8 @@ def _msa_update(
     pair = pair + outer_product_mean_update(block.outer_product_mean, msa[None], present[None]).squeeze(0)
     averaging, transition = block.msa_att_row, block.msa_transition
     if averaging is not None and transition is not None:
-        weights = _head_biases(averaging, pair, mask[:, None] * mask).softmax(dim=-1)
+        pair_mask = None if mask is None else mask[:, None] * mask
+        weights = _head_biases(averaging, pair, pair_mask).softmax(dim=-1)
         update = averaging.update(msa, weights)[None]
         factors = dropout_factors(msa, 1, MSA_DROPOUT, dropout)
         msa = _add_dropped(msa[None], update, None if factors is None else factors[0], ROWS).squeeze(0)
@@ -113,7 +116,7 @@ def pairformer_block(
     block: PairformerBlock,
     single: torch.Tensor,
     pair: torch.Tensor,
-    mask: torch.Tensor,
+    mask: Mask,
     factors: Mask,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the updated single [N, S] and pair [N, N, C]; mask is [N], factors [4, N, C]."""
@@ -128,7 +131,7 @@ def pairformer(
     blocks: nn.ModuleList,
     single: torch.Tensor,
     pair: torch.Tensor,
-    mask: torch.Tensor,
+    mask: Mask,
     dropout: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the updated single [N, S] and pair [N, N, C] after all blocks; mask is [N]."""
@@ -142,9 +145,10 @@ def template_update(
     embedder: TemplateEmbedder,
     inputs: AlphaFold3Inputs,
     pair: torch.Tensor,
+    mask: Mask,
     dropout: float,
 ) -> torch.Tensor:
-    """Return the update of pair [N, N, Z] by all templates (Algorithm 16)."""
+    """Return the update of pair [N, N, Z] by all templates (Algorithm 16); mask is [N]."""
     embedding, stack = embedder.template_pair_embedder, embedder.template_pair_stack
     projected = embedding.linear_z(embedding.layer_norm_z(pair))
     count = len(inputs.template_restype)
@@ -153,6 +157,6 @@ def template_update(
         embedded = projected + embedding(inputs, template).to(projected.dtype)
         for block in stack.blocks:
             factors = dropout_factors(embedded, 4, PAIR_DROPOUT, dropout)
-            embedded = run_module(pair_block, block, (embedded,), (inputs.token_mask, factors))
+            embedded = run_module(pair_block, block, (embedded,), (mask, factors))
         total = total + stack.layer_norm(embedded)
     return embedder.linear_t(torch.relu(total / count))

@@ -16,6 +16,7 @@ from model.alphafold3.blocks import MsaBlock
 from model.alphafold3.embedding import RelativePositions
 from model.alphafold3.heads import ConfidenceLogits, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
+from model.alphafold3.layers import Mask
 from model.alphafold3.network import AlphaFold3, Trunk, alignment_rows
 from model.checkpoints.openfold3 import source_of
 from model.training.alphafold3.blocks import msa_block, pairformer, template_update
@@ -128,19 +129,24 @@ def run_trunk(
     features, initial_single, initial_pair = network.input_embedder(inputs, relative)
     initial_single, initial_pair = initial_single.to(dtype), initial_pair.to(dtype)
     single, pair = torch.zeros_like(initial_single), torch.zeros_like(initial_pair)
-    recorded = torch.is_grad_enabled()
+    recorded, mask = torch.is_grad_enabled(), _token_mask(inputs)
     for cycle in range(cycles):
         with torch.set_grad_enabled(recorded and cycle == cycles - 1):
             rows = alignment_rows(inputs, draws, cycle, network.config.msa.rows)
             pair = initial_pair + network.linear_z(network.layer_norm_z(pair))
-            pair = pair + template_update(network.template_embedder, inputs, pair, dropout)
+            pair = pair + template_update(network.template_embedder, inputs, pair, mask, dropout)
             msa, msa_mask = network.msa_module_embedder(inputs, features, rows, pair.dtype)
             for block in cast(Iterable[MsaBlock], network.msa_module.blocks):
-                msa, pair = msa_block(block, msa, pair, msa_mask, inputs.token_mask, dropout)
+                msa, pair = msa_block(block, msa, pair, msa_mask, mask, dropout)
             single = initial_single + network.linear_s(network.layer_norm_s(single))
             blocks = network.pairformer_stack.blocks
-            single, pair = pairformer(blocks, single, pair, inputs.token_mask, dropout)
+            single, pair = pairformer(blocks, single, pair, mask, dropout)
     return Trunk(features, single, pair, relative)
+
+
+def _token_mask(inputs: AlphaFold3Inputs) -> Mask:
+    """Return the mask of the tokens, or None without padding."""
+    return None if bool(inputs.token_mask.all()) else inputs.token_mask
 
 
 def _detached(trunk: Trunk) -> Trunk:
@@ -189,6 +195,6 @@ def confidence(
     places = positions[representative_atoms(inputs)]
     pair = embedding.embed(trunk.features, trunk.pair, places, trunk.pair.dtype)
     single, pair = pairformer(
-        embedding.pairformer_stack.blocks, trunk.single, pair, inputs.token_mask, dropout
+        embedding.pairformer_stack.blocks, trunk.single, pair, _token_mask(inputs), dropout
     )
     return heads.logits(inputs, single.to(trunk.features), pair)
