@@ -1,21 +1,28 @@
 """Tests of the training pass on a GPU: gradients with fused kernels, and a step in bfloat16."""
 
 from dataclasses import replace
+from pathlib import Path
+from statistics import mean
 
 import pytest
 import torch
 
 from model.alphafold3 import atoms, layers
+from model.alphafold3.config import OPENBIND, AtomConfig
 from model.alphafold3.network import AlphaFold3
+from model.training.alphafold3.initialization import initialize
 from model.training.alphafold3.losses import TrainingOutput, total_loss
 from model.training.alphafold3.network import (
+    PassSettings,
     confidence,
     denoise,
     run_trunk,
     trained_parameters,
 )
 from model.training.alphafold3.noise import SeededTrainingDraws
-from model.training.alphafold3.targets import Targets
+from model.training.alphafold3.permutation import Crop, Experiment, Molecules
+from model.training.alphafold3.targets import Targets, centre_atoms
+from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
 from model.training.runtime.parameters import FlatParameters
 from tests.model.alphafold3.goldens import load_network
 from tests.model.alphafold3.test_parity import NETWORKS, shallow_names
@@ -82,3 +89,55 @@ def test_fused_gradients_are_as_accurate_as_plain_ones(name: str, monkeypatch: p
         assert difference(fused[torch.float32][part], exact[part]) < 1e-3, part
         allowed = 1.5 * difference(plain[part], exact[part]) + 1e-3
         assert difference(fused[torch.bfloat16][part], exact[part]) < allowed, part
+
+
+def small_trainer() -> AllAtomTrainer:
+    """Return the training of a network of few blocks on one structure."""
+    atom_blocks = AtomConfig(blocks=1)
+    config = replace(
+        OPENBIND,
+        pairformer_blocks=2,
+        template_blocks=1,
+        input_atoms=atom_blocks,
+        msa=replace(OPENBIND.msa, blocks=2),
+        diffusion=replace(OPENBIND.diffusion, blocks=2, atoms=atom_blocks),
+        confidence=replace(OPENBIND.confidence, blocks=1),
+    )
+    network = AlphaFold3(config, "fused", "cuda")
+    initialize(network, 0)
+    inputs, targets, _ = load(gradient_case()[0], torch.float32)
+    index = torch.arange(len(inputs.token_mask))
+    molecules = Molecules(
+        0 * index,
+        0 * index,
+        index,
+        index,
+        inputs.is_ligand,
+        centre_atoms(inputs)[0],
+        inputs.atom_to_token_index,
+    )
+    experiment = Experiment(molecules, targets.positions, targets.resolved.bool())
+    sample = AllAtomSample(inputs.to("cuda"), Crop(molecules, {}), experiment)
+    passes = PassSettings(copies=16, rollout_steps=4, most_cycles=2)
+    settings = AllAtomSettings(learning_rate=1e-3, warmup_steps=20, passes=passes)
+    return AllAtomTrainer(network.to("cuda"), lambda number: sample, settings)
+
+
+def test_a_small_network_learns_and_continues(tmp_path: Path) -> None:
+    trainer = small_trainer()
+    reports = [trainer.step() for _ in range(200)]
+    for first in range(0, 200, 25):
+        print(
+            first,
+            {x: round(mean(r.terms[x] for r in reports[first : first + 25]), 3) for x in reports[0].terms},
+        )
+    losses = [report.terms["loss"] for report in reports]
+    assert not any(report.skipped for report in reports)
+    assert mean(losses[-25:]) < 0.7 * mean(losses[:25])
+    trainer.save(tmp_path)
+    expected = [trainer.step() for _ in range(3)]
+    again = small_trainer()
+    again.load(tmp_path)
+    assert [again.step() for _ in range(3)] == expected
+    assert torch.equal(again.flat.values, trainer.flat.values)
+    assert torch.equal(again.flat.average, trainer.flat.average)
