@@ -62,9 +62,8 @@ def _attention_update(layer: TriangleAttention, pair: torch.Tensor, mask: Mask) 
     if not isinstance(layer, EndingAttention):
         return triangle_attention_update(layer, pair, batch_mask)
     # the bias is not transposed with the pair representation
-    normed = layer_norm(pair, layer.query_norm, layer.kernels.fused)
-    bias = (normed @ layer.pair_bias.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()  # [1, H, N, N]
-    columns = normed.transpose(1, 2)
+    columns = layer_norm(pair.transpose(1, 2), layer.query_norm, layer.kernels.fused)
+    bias = (columns @ layer.pair_bias.to(pair.dtype)).permute(0, 3, 2, 1).contiguous()  # [1, H, N, N]
     key_mask = None if batch_mask is None else batch_mask[None]
     update = gated_attention(columns, layer.attention, layer.kernels.fused, bias, key_mask)
     return update.transpose(1, 2)
