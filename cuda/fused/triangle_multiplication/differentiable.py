@@ -184,6 +184,7 @@ def _(gradient, normed, mask, projection, center_scale, output, saved, outgoing)
 
 def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
     ctx.save_for_backward(*inputs[:-1], *output)
+    ctx.set_materialize_grads(False)  # of the intermediates, zeros would be written
     ctx.outgoing = inputs[-1]
 
 
