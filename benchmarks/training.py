@@ -31,6 +31,7 @@ from model.alphafold3 import atoms, layers
 from model.alphafold3.config import OPENBIND
 from model.layers import block_graphs
 from model.layers.kernels import best_kernels
+from model.training.alphafold3 import blocks
 from model.training.alphafold3 import network as all_atom_pass
 from model.training.alphafold3 import trainer as all_atom_trainer
 from model.training.alphafold3.network import PassSettings
@@ -271,7 +272,7 @@ def measure_all_atom(arguments: argparse.Namespace, device: str) -> None:
     for kernels in (best_kernels(device), "reference") if arguments.eager else (best_kernels(device),):
         trainer = AllAtomTrainer(make_network(OPENBIND, "fp32", kernels), lambda _: current[-1], settings)
         if kernels == "reference":
-            for module in (layers, atoms):
+            for module in (layers, atoms, blocks):
                 module.uses_kernels = lambda x: False  # type: ignore[attr-defined]
             block_graphs._span_of = lambda module: None  # type: ignore[assignment]
             for part in trainer.network.modules():

@@ -81,10 +81,10 @@ def run_pass(
     positions = rollout(network, inputs, trunk, draws, settings.rollout_steps)
     known, copied = _copied_to_cpu(positions)
     logits = confidence(network, inputs, trunk, positions, dropout)
+    copies = draws.copies(settings.copies, len(inputs.atom_mask))
     copied()  # the GPU computes the heads meanwhile
     found = targets(known)
     truth = Targets(found.positions.to(positions.device), found.resolved.to(positions.device))
-    copies = draws.copies(settings.copies, len(inputs.atom_mask))
     noisy, sigmas = noised_copies(truth, copies, network.config.diffusion.sigma_data)
     output = TrainingOutput(
         denoised=denoise(network, inputs, trunk, noisy, sigmas) * truth.resolved[:, None],

@@ -10,6 +10,7 @@ import torch
 from model.alphafold3 import atoms, layers
 from model.alphafold3.config import OPENBIND, AtomConfig
 from model.alphafold3.network import AlphaFold3
+from model.training.alphafold3 import blocks
 from model.training.alphafold3.initialization import initialize
 from model.training.alphafold3.losses import TrainingOutput, total_loss
 from model.training.alphafold3.network import (
@@ -82,7 +83,7 @@ def difference(first: torch.Tensor, second: torch.Tensor) -> float:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_fused_gradients_are_as_accurate_as_plain_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fused = {dtype: gradients(name, "fused", dtype) for dtype in (torch.float32, torch.bfloat16)}
-    for module in (layers, atoms):
+    for module in (layers, atoms, blocks):
         monkeypatch.setattr(module, "uses_kernels", lambda x: False, raising=False)
     exact, plain = (gradients(name, "reference", dtype) for dtype in (torch.float32, torch.bfloat16))
     for part in PARTS:
