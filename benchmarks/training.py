@@ -4,20 +4,39 @@
     python benchmarks/training.py --config examples/train/alphafold2.yaml --batch 1 --cuda-graphs
     python benchmarks/training.py --batch 1 --crop 1536 --checkpoint-blocks --max-recycles 0 --seconds 0
     torchrun --nproc-per-node 2 benchmarks/training.py --data FOLDER --batch 16 --crop 128 --seconds 40
+    python benchmarks/training.py --family openfold3 --crops 384 512 640 768 --copies 48 --eager --profile
 
 One line for each batch size, counted on one GPU; with torchrun samples per second are those of all GPUs.
 Without --data, chains are made up; they are shorter than long crops, which are padded and take as long.
+
+With --family openfold3, a step of an all-atom network of OpenFold3's sizes, optimiser included: made-up
+protein, 8 atoms per token, 1,024 rows of alignment, 4 templates, batch 1, one cycle, a rollout of 20 steps.
+--eager adds the same without fused kernels, --profile the parts and kernels of a step.
 """
 
 import argparse
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
+from all_atom_gpu import ATOMS_PER_TOKEN, ROWS, make_inputs, make_network
 
+from model.alphafold3 import atoms, layers
+from model.alphafold3.config import OPENBIND
+from model.layers import block_graphs
+from model.layers.kernels import best_kernels
+from model.training.alphafold3 import blocks
+from model.training.alphafold3 import network as all_atom_pass
+from model.training.alphafold3 import trainer as all_atom_trainer
+from model.training.alphafold3.network import PassSettings
+from model.training.alphafold3.permutation import Crop, Experiment, Molecules
+from model.training.alphafold3.trainer import AllAtomSample, AllAtomSettings, AllAtomTrainer
 from model.training.data.data import ChainSet, Split, read_split
 from model.training.data.prepare import prepare
 from model.training.runtime.processes import TrainingProcesses
@@ -27,6 +46,8 @@ from model.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
 MADE_UP_CHAINS = 16
+# seconds and peak GiB of a step of openfold3 0.5.0 with cuEquivariance by tokens, the same sizes, one H100
+OPENFOLD3 = {384: (5.55, 14.1), 512: (6.24, 20.6), 640: (7.64, 28.3)}
 
 
 def numbers(text: str) -> list[int]:
@@ -54,6 +75,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--kernels", help="see the setting of this name")
     parser.add_argument("--workers", type=int)
+    parser.add_argument("--family", choices=("alphafold2", "openfold3"), default="alphafold2")
+    parser.add_argument("--crops", type=int, nargs="+", default=[384, 512, 640, 768])
+    parser.add_argument("--copies", type=int, default=48)
+    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--profile", action="store_true")
     return parser.parse_args()
 
 
@@ -164,8 +190,130 @@ def measure(
     )
 
 
+def complex_sample(tokens: int, device: str) -> AllAtomSample:
+    """Return a made-up protein as dense as real ones; every third residue has two equivalent orders."""
+    generator = torch.Generator().manual_seed(0)
+    index, count = torch.arange(tokens), ATOMS_PER_TOKEN
+    centres = (count * tokens / 0.055) ** (1 / 3) * torch.rand(tokens, 1, 3, generator=generator)
+    positions = (centres + 1.5 * torch.randn(tokens, count, 3, generator=generator)).flatten(0, 1)
+    zeros = torch.zeros_like(index)
+    molecules = Molecules(
+        zeros, zeros, index, index, zeros.bool(), index * count + 1, index.repeat_interleave(count)
+    )
+    orders = torch.arange(count).repeat(2, 1)
+    orders[1, -2:] = orders[1, -2:].flip(0)
+    symmetries = {(0, 0, residue): orders for residue in range(0, tokens, 3)}
+    resolved = torch.ones(len(positions), dtype=torch.bool)
+    return AllAtomSample(
+        make_inputs(tokens, ROWS).to(device),
+        Crop(molecules, symmetries),
+        Experiment(molecules, positions, resolved),
+    )
+
+
+def timed_parts(totals: dict[str, float]) -> Callable[[], None]:
+    """Add the seconds of the parts of a step to totals; return a function that ends it."""
+    saved = []
+    for module, name in (
+        (all_atom_pass, "run_trunk"),
+        (all_atom_pass, "rollout"),
+        (all_atom_pass, "denoise"),
+        (all_atom_pass, "confidence"),
+        (all_atom_trainer, "best_targets"),
+        (all_atom_trainer, "total_loss"),
+        (all_atom_trainer, "run_pass"),
+        (torch.Tensor, "backward"),
+    ):
+        function = getattr(module, name)
+        saved.append((module, name, function))
+
+        def timed(*args: Any, function: Any = function, name: str = name, **options: Any) -> Any:
+            torch.cuda.synchronize()
+            begin = time.monotonic()
+            result = function(*args, **options)
+            torch.cuda.synchronize()
+            totals[name] += time.monotonic() - begin
+            return result
+
+        setattr(module, name, timed)
+
+    def end() -> None:
+        for module, name, function in saved:
+            setattr(module, name, function)
+
+    return end
+
+
+def show_profile(trainer: AllAtomTrainer, rows: int = 32) -> None:
+    """Print the parts of a step and its kernels."""
+    totals: dict[str, float] = defaultdict(float)
+    end = timed_parts(totals)
+    trainer.step()
+    end()
+    print("parts, s: " + ", ".join(f"{name} {value:.3f}" for name, value in totals.items()))
+    begin = time.monotonic()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as result:
+        trainer.step()
+        torch.cuda.synchronize()
+    wall = time.monotonic() - begin
+    events = [x for x in result.key_averages() if x.self_device_time_total > 0]
+    busy = sum(x.self_device_time_total for x in events) / 1e6
+    print(f"kernels: {sum(x.count for x in events)}, busy {busy:.3f} s of {wall:.3f} s with the profiler")
+    for x in sorted(events, key=lambda x: -x.self_device_time_total)[:rows]:
+        seconds = x.self_device_time_total / 1e6
+        print(f"{100 * seconds / busy:5.1f} % {1e3 * seconds:8.1f} ms {x.count:6}  {x.key[:110]}")
+
+
+def measure_all_atom(arguments: argparse.Namespace, device: str) -> None:
+    """Print a line for each crop and implementation."""
+    passes = PassSettings(copies=arguments.copies, rollout_steps=20, most_cycles=1)
+    settings = AllAtomSettings(learning_rate=1e-5, passes=passes)
+    current: list[AllAtomSample] = []
+    for kernels in (best_kernels(device), "reference") if arguments.eager else (best_kernels(device),):
+        trainer = AllAtomTrainer(make_network(OPENBIND, "fp32", kernels), lambda _: current[-1], settings)
+        if kernels == "reference":
+            for module in (layers, atoms, blocks):
+                module.uses_kernels = lambda x: False  # type: ignore[attr-defined]
+            block_graphs._span_of = lambda module: None  # type: ignore[assignment]
+            for part in trainer.network.modules():
+                if hasattr(part, "half_precision"):
+                    part.half_precision = False
+        for tokens in arguments.crops:
+            current[:] = [complex_sample(tokens, device)]
+            name = f"{tokens} tokens x {arguments.copies} copies, {kernels}"
+            try:
+                print(f"{name}: {measured_steps(trainer, OPENFOLD3.get(tokens))}", flush=True)
+                if arguments.profile:
+                    show_profile(trainer)
+            except torch.OutOfMemoryError:
+                print(f"{name}: out of memory", flush=True)
+            torch.cuda.empty_cache()
+
+
+def measured_steps(trainer: AllAtomTrainer, peer: tuple[float, float] | None) -> str:
+    """Return the time and peak memory of some steps after a first one."""
+    times = []
+    for _ in range(4):
+        torch.cuda.reset_peak_memory_stats()
+        begin = time.monotonic()
+        report = trainer.step()
+        torch.cuda.synchronize()
+        times.append(time.monotonic() - begin)
+    first, *times = times
+    factor = f", openfold3 {peer[0]} s and {peer[1]} GiB, {peer[0] / median(times):.1f} x" if peer else ""
+    return (
+        f"{median(times):.3f} s ({min(times):.3f} to {max(times):.3f}, first {first:.1f}), "
+        f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB "
+        f"({torch.cuda.max_memory_reserved() / 2**30:.1f} with graphs), loss {report.terms['loss']:.3f}, "
+        f"gradient {report.gradient_norm:.3g}{factor}"
+    )
+
+
 def main() -> None:
     arguments = parse()
+    if arguments.family == "openfold3":
+        measure_all_atom(arguments, "cuda")
+        return
     data = training_data(arguments)
     processes = TrainingProcesses.from_environment("cuda" if torch.cuda.is_available() else "cpu")
     try:

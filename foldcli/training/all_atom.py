@@ -1,9 +1,9 @@
-"""A training run of an all-atom network on one device, from the complexes of a folder."""
+"""A training run of an all-atom network, from the complexes of a folder."""
 
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import safetensors.torch
@@ -23,7 +23,8 @@ from foldcli.training.settings import AllAtomRunSettings
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.checkpoints.openfold3 import openfold3_tensors, sha256_of, translate
-from model.errors import ConfigError, DataError
+from model.errors import DataError
+from model.layers.kernels import best_kernels
 from model.training.alphafold3.initialization import copy_trained, initialize
 from model.training.alphafold3.permutation import Crop, Experiment, Molecules
 from model.training.alphafold3.trainer import AllAtomSample, AllAtomTrainer
@@ -50,26 +51,24 @@ class ComplexSamples:
         begin = time.monotonic()
         settings, device = self._settings, self._device
         drawn = self._complexes.draw(settings.seed, number, settings.crop, settings.crops)
-        symmetries = {
-            key: torch.as_tensor(orders, device=device) for key, orders in drawn.crop.symmetries.items()
-        }
+        symmetries = {key: torch.as_tensor(orders) for key, orders in drawn.crop.symmetries.items()}
         sample = AllAtomSample(
             AlphaFold3Inputs.from_arrays(drawn.features, device),
-            Crop(_molecules(drawn.crop, device), symmetries),
+            Crop(_molecules(drawn.crop), symmetries),
             Experiment(
-                _molecules(drawn.whole.molecules, device),
-                torch.as_tensor(drawn.whole.positions, device=device),
-                torch.as_tensor(drawn.whole.resolved, device=device),
+                _molecules(drawn.whole.molecules),
+                torch.as_tensor(drawn.whole.positions),
+                torch.as_tensor(drawn.whole.resolved),
             ),
         )
         self.seconds += time.monotonic() - begin
         return sample
 
 
-def _molecules(table: MoleculeTable, device: torch.device) -> Molecules:
+def _molecules(table: MoleculeTable) -> Molecules:
     """Return a table of molecules as tensors."""
     columns = {name: x for name, x in vars(table).items() if name != "symmetries"}
-    return Molecules(**{name: torch.as_tensor(x, device=device) for name, x in columns.items()})
+    return Molecules(**{name: torch.as_tensor(x) for name, x in columns.items()})
 
 
 class AllAtomRun:
@@ -79,7 +78,7 @@ class AllAtomRun:
         settings: settings of the run.
         complexes: the training data.
         run: folder of checkpoints and metrics.
-        processes: the process.
+        processes: the processes that train together.
         resume: continue from the checkpoint in the run's folder, if there is one.
 
     Attributes:
@@ -97,17 +96,22 @@ class AllAtomRun:
         processes: TrainingProcesses,
         resume: bool = False,
     ) -> None:
-        if processes.count > 1:
-            raise ConfigError("network.family: all-atom networks are trained by one process")
         self.settings, self.run, self.processes = settings, run, processes
-        self.network = network = AlphaFold3(settings.network, "reference")
+        kernels = best_kernels(processes.device)
+        self.network = network = AlphaFold3(settings.network, kernels, processes.device)
         is_stored = resume and (run / FULL_NAME).exists()
         if settings.initial_network and not is_stored:
             copy_trained(network, _initial_file(settings.initial_network))
         else:
             initialize(network, settings.seed)
         self._samples = ComplexSamples(complexes, settings, processes.device)
-        self._trainer = AllAtomTrainer(network.to(processes.device), self._samples, settings)
+        self._held_out: ComplexSamples | None = None
+        if settings.validation:
+            self._held_out = ComplexSamples(ComplexSet(Path(settings.validation)), settings, processes.device)
+        if processes.device.type == "cuda":
+            torch.cuda.set_device(processes.device)
+        network = network.to(processes.device)
+        self._trainer = AllAtomTrainer(network, self._samples, settings, processes)
         self.flat = self._trainer.flat
         if is_stored:
             self._trainer.load(run)
@@ -140,24 +144,36 @@ class AllAtomRun:
         """
         begin, first = time.monotonic(), self.progress.step
         every = self.settings.checkpoint_every
-        while self.progress.step < self.settings.steps and not self._stop:
-            report = self._step()
-            with (self.run / METRICS).open("a") as stream:
-                stream.write(json.dumps({"kind": "step", **asdict(report)}) + "\n")
+        agreed = False
+        while self.progress.step < self.settings.steps and not agreed:
+            report, agreed = self._step()
+            self._write({"kind": "step", **asdict(report)})
+            if self._held_out is not None and report.step % self.settings.validate_every == 0:
+                scores = self._trainer.validate(self._held_out, self.settings.validation_samples)
+                report = replace(report, validation={"held_out": scores})
+                self._write({"kind": "validation", "step": report.step, "held_out": scores})
             if max_seconds is not None and time.monotonic() - begin > max_seconds:
                 self._stop = True
             if max_steps is not None and self.progress.step - first >= max_steps:
-                self._stop = True
+                self._stop = agreed = True
             yield report
-            if every and report.step % every == 0 and not self._stop:
+            # a process alone needs no votes, which are counted in the next step
+            agreed |= self._stop and self.processes.count == 1
+            if every and report.step % every == 0 and not agreed:
                 self._trainer.save(self.run)
         self._trainer.save(self.run)
 
-    def _step(self) -> StepReport:
+    def _write(self, entry: dict[str, object]) -> None:
+        if self.processes.rank == 0:
+            with (self.run / METRICS).open("a") as stream:
+                stream.write(json.dumps(entry) + "\n")
+
+    def _step(self) -> tuple[StepReport, bool]:
+        """Make a step; return its report, and whether a process had requested a stop before it."""
         begin, waited = time.monotonic(), self._samples.seconds
-        done = self._trainer.step()
+        done = self._trainer.step(self._stop)
         seconds = time.monotonic() - begin
-        return StepReport(
+        report = StepReport(
             step=done.step,
             total_steps=self.settings.steps,
             terms=done.terms,
@@ -169,6 +185,7 @@ class AllAtomRun:
             samples_per_second=self.settings.batch / seconds,
             recycles=None,
         )
+        return report, done.stop_requested
 
 
 def package(run: Path, settings: AllAtomRunSettings, folder: Path) -> AllAtomParameters:

@@ -15,6 +15,7 @@ from model.training.runtime.settings import TrainingSettings, check_seed, read_c
 _FAMILY = "family"
 _COUNTS = (
     "batch", "crop", "steps", "decay_every", "passes.copies", "passes.rollout_steps", "passes.most_cycles",
+    "validate_every", "validation_samples",
 )  # fmt: skip
 _POSITIVE = ("learning_rate", "decay_factor", "clip_norm", "epsilon", "network.diffusion.sigma_data")
 _SHARES = ("beta1", "beta2", "ema_decay")
@@ -41,6 +42,9 @@ class AllAtomRunSettings(AllAtomSettings):
         crop: largest number of tokens of a sample.
         crops: shares of the kinds of crops.
         checkpoint_every: steps between checkpoints, 0 for one at the end.
+        validation: folder of held-out complexes, as `data`, or empty.
+        validate_every: steps between validations.
+        validation_samples: crops of held-out complexes.
     """
 
     network: AlphaFold3Config = OPENBIND
@@ -50,6 +54,9 @@ class AllAtomRunSettings(AllAtomSettings):
     crop: int = 384
     crops: CropWeights = field(default_factory=CropWeights)
     checkpoint_every: int = 1000
+    validation: str = ""
+    validate_every: int = 1000
+    validation_samples: int = 50
 
     def __post_init__(self) -> None:
         check_seed(self.seed)

@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from cuda.fused.dispatch import needs_gradients
 from cuda.fused.residual_norm import GatedUpdate, add_gated
 from cuda.fused.weights import cached_weights, join_rows
-from cuda.fused.window_attention import window_attention
+from cuda.fused.window_attention import differentiable, window_attention
 from model.alphafold3.config import ELEMENTS, NAME_CHARACTERS, AtomConfig
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import (
@@ -25,9 +26,14 @@ from model.alphafold3.layers import (
     GatedAttention,
     Modulation,
     linear,
+    masked,
     run_block,
     scale_norm,
+    uses_kernels,
 )
+
+# channels of a head that the kernels of attention within windows take
+KERNEL_WIDTHS = (16, 32, 64)
 
 
 @dataclass(frozen=True)
@@ -101,11 +107,15 @@ class AtomAttention(nn.Module):
         self.linear_ada_out = linear(channels, channels, bias=True)
         self.linear_z = linear(config.pair_channels, config.heads)
         self.mha = GatedAttention(channels, config.heads)
+        self.has_kernel = channels // config.heads in KERNEL_WIDTHS
 
     def forward(self, x: torch.Tensor, conditions: BlockConditions, windows: AtomWindows) -> torch.Tensor:
         """Return the update of atoms x [S, A, C]."""
         mha, heads = self.mha, self.mha.heads
         queries, keys = conditions.query.norm(x), conditions.key.norm(x)
+        recorded = needs_gradients(x, conditions.bias, mha.linear_q.weight)
+        if recorded and self.has_kernel and uses_kernels(x):
+            return conditions.query.gated(self._attended_with_gradients(queries, keys, conditions, windows))
         query = windows.queries(mha.linear_q(queries))  # [S, W, Q, C]
         # projected before they are gathered, since an atom is a key of several windows
         key, value = (windows.keys(projection(keys)) for projection in (mha.linear_k, mha.linear_v))
@@ -114,6 +124,18 @@ class AtomAttention(nn.Module):
         weights = logits.add_(conditions.bias).softmax(dim=-1)
         attended = windows.atoms_of((weights @ value).transpose(-2, -3).flatten(-2))  # [S, A, C]
         return conditions.query.gated(mha.output(queries, attended))
+
+    def _attended_with_gradients(
+        self, queries: torch.Tensor, keys: torch.Tensor, conditions: BlockConditions, windows: AtomWindows
+    ) -> torch.Tensor:
+        """Return projected attended values [S, A, C] from kernels that do not gather keys."""
+        mha, dtype = self.mha, queries.dtype
+        weights = torch.cat([mha.linear_q.weight, mha.linear_g.weight]).to(dtype)
+        offset = F.pad(mha.linear_q.bias, (0, len(mha.linear_q.bias))).to(dtype)  # gates have no bias
+        key_weights = torch.cat([mha.linear_k.weight, mha.linear_v.weight]).to(dtype)
+        query, key = F.linear(queries, weights, offset), F.linear(keys, key_weights)
+        attended = differentiable.window_attention(query, key, conditions.bias, windows.starts, fused=True)
+        return mha.linear_o(attended)
 
     def half_attended(
         self, x: torch.Tensor, update: GatedUpdate | None, conditions: BlockConditions, windows: AtomWindows
@@ -184,7 +206,7 @@ class AtomTransformer(nn.Module):
         mask: torch.Tensor,
     ) -> torch.Tensor:
         """Return the updated atoms x [S, A, C], which may be changed; mask is [A]."""
-        if self.half_precision:
+        if self.half_precision and not torch.is_grad_enabled():
             return self._in_half_precision(x.contiguous(), conditions, windows, mask)
         for block, block_conditions in zip(self.blocks, conditions, strict=True):
             x = run_block(block, x, block_conditions, windows, mask)
@@ -324,6 +346,8 @@ class AtomEncoder(nn.Module):
         key_part = windows.keys(self.linear_m(activated))[:, None]
         pair = pair + (query_part + key_part) * mask
         pair = (pair + self.pair_mlp(pair)) * mask
+        if trunk is not None:
+            single, pair = single.to(trunk[1].dtype), pair.to(trunk[1].dtype)
         members = TokenMembers.of(inputs)
         encoder = self.atom_transformer.conditions(single, pair, windows)
         return AtomConditions(windows, members, single, pair, encoder)
@@ -344,10 +368,10 @@ class AtomEncoder(nn.Module):
         """
         atoms = conditions.single[None]
         if positions is not None:
-            atoms = atoms + self.noisy_position_embedder.linear_r(positions)
+            atoms = atoms + self.noisy_position_embedder.linear_r(positions).to(atoms.dtype)
         mask = inputs.atom_mask
         atoms = self.atom_transformer(atoms, conditions.encoder, conditions.windows, mask)
-        atoms = atoms * mask[:, None]
+        atoms = masked(atoms, mask)
         return conditions.members.mean(self.linear_q(atoms)), atoms
 
 
@@ -370,12 +394,12 @@ class AtomDecoder(nn.Module):
         inputs: AlphaFold3Inputs,
         tokens: torch.Tensor,
         atoms: torch.Tensor,
-        windows: AtomWindows,
+        encoded: AtomConditions,
         conditions: tuple[BlockConditions, ...],
     ) -> torch.Tensor:
         """Return updates [S, A, 3] from tokens [S, N, T] and the encoder's atoms [S, A, C]."""
-        atoms = atoms + self.linear_q_in(tokens)[:, inputs.atom_to_token_index]
-        atoms = self.atom_transformer(atoms, conditions, windows, inputs.atom_mask)
+        atoms = atoms + encoded.members.spread(self.linear_q_in(tokens), inputs.atom_to_token_index)
+        atoms = self.atom_transformer(atoms, conditions, encoded.windows, inputs.atom_mask)
         return self.linear_q_out(self.layer_norm(atoms))
 
 
@@ -387,11 +411,14 @@ class TokenMembers:
         atoms: int64 [N] for each rank, an atom of each token.
         weights: [N, 1] for each rank, 1 where the token has such an atom.
         count: [N, 1], number of atoms, at least 1.
+        matrix: [N, A], 1 for the atoms of a token, while gradients are recorded (those of a product need no
+            sorting), otherwise None.
     """
 
     atoms: tuple[torch.Tensor, ...]
     weights: tuple[torch.Tensor, ...]
     count: torch.Tensor
+    matrix: torch.Tensor | None
 
     @classmethod
     def of(cls, inputs: AlphaFold3Inputs) -> "TokenMembers":
@@ -402,11 +429,22 @@ class TokenMembers:
         atoms = tuple((inputs.start_atom_index + rank).clamp(max=last) for rank in ranks)
         mask = inputs.atom_mask
         weights = tuple(((rank < counts).to(mask) * mask[atom])[:, None] for rank, atom in enumerate(atoms))
-        return cls(atoms, weights, counts.clamp(min=1)[:, None])
+        matrix = None
+        if torch.is_grad_enabled():
+            matrix = mask.new_zeros(len(counts), len(mask))
+            for atom, weight in zip(atoms, weights, strict=True):
+                matrix.scatter_add_(1, atom[:, None], weight)
+        return cls(atoms, weights, counts.clamp(min=1)[:, None], matrix)
 
     def mean(self, x: torch.Tensor) -> torch.Tensor:
         """Average atoms x [S, A, C] by token, summing in a fixed order: [S, N, C]."""
+        if self.matrix is not None:
+            return self.matrix.to(x.dtype) @ x / self.count.to(x.dtype)
         total = x.new_zeros(x.shape[0], len(self.count), x.shape[2])
         for atom, weight in zip(self.atoms, self.weights, strict=True):
             total += x[:, atom] * weight
         return total / self.count
+
+    def spread(self, x: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the values [S, A, C] of each atom's token, int64 [A], given those of tokens x [S, N, C]."""
+        return x[:, tokens] if self.matrix is None else self.matrix.T.to(x.dtype) @ x

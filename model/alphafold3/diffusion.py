@@ -33,9 +33,11 @@ from model.alphafold3.layers import (
     Transition,
     joint_modulations,
     linear,
+    normalise,
     run_block,
     scale_norm,
 )
+from model.layers.block_graphs import run_module
 
 
 class FourierEmbedding(nn.Module):
@@ -77,22 +79,25 @@ class DiffusionConditioning(nn.Module):
     def pair(self, trunk_pair: torch.Tensor, relative: RelativePositions, mask: Mask) -> torch.Tensor:
         """Compute the pair conditioning [N, N, Z] (lines 1 to 3, 5)."""
         recorded = torch.is_grad_enabled()  # operations in place have no gradient
-        result = torch.empty_like(trunk_pair, dtype=self.linear_z.weight.dtype)
+        dtype = trunk_pair.dtype if recorded else self.linear_z.weight.dtype
+        projected = []
         for rows in row_slices(trunk_pair, 4 * trunk_pair.shape[1] * self.linear_z.in_features):
-            parts = [trunk_pair[rows].to(result), relative.features(rows, result.dtype)]
-            result[rows] = self.linear_z(self.layer_norm_z(torch.cat(parts, dim=-1)))
+            parts = [trunk_pair[rows].to(dtype), relative.features(rows, dtype)]
+            projected.append(self.linear_z(self.layer_norm_z(torch.cat(parts, dim=-1))))
+        result = torch.cat(projected)
         for transition in cast(Iterable[Transition], self.transition_z):
             result = result + transition.update(result, mask) if recorded else transition(result, mask)
         return result
 
     def single(self, trunk_single: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Compute the single conditioning [N, S] without the noise level (lines 6 and 7)."""
-        return self.linear_s(self.layer_norm_s(torch.cat([trunk_single, features], dim=-1)))
+        joined = torch.cat([trunk_single, features], dim=-1)
+        return self.linear_s(self.layer_norm_s(joined)).to(trunk_single.dtype)
 
     def at_noise(self, single: torch.Tensor, sigma: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Add noise levels [...], Å, to the single conditioning [N, S]: [..., N, S] (lines 8 to 12)."""
         embedded = self.fourier_emb(torch.log(sigma / self.sigma_data) / 4)
-        single = single + self.linear_n(self.layer_norm_n(embedded))[..., None, :]
+        single = single + self.linear_n(self.layer_norm_n(embedded))[..., None, :].to(single.dtype)
         for transition in cast(Iterable[Transition], self.transition_s):
             single = single + transition.update(single, mask)
         return single
@@ -153,6 +158,8 @@ class TokenTransformer(nn.Module):
 
         In half precision, keys are padded; see `cuda.fused.attention`.
         """
+        if torch.is_grad_enabled():
+            return self._joint_biases(pair, mask)
         result = []
         for block in cast(Iterable[TokenBlock], self.blocks):
             attention = block.attention_pair_bias
@@ -169,14 +176,28 @@ class TokenTransformer(nn.Module):
             result.append(bias)
         return tuple(result)
 
+    def _joint_biases(self, pair: torch.Tensor, mask: Mask) -> tuple[torch.Tensor, ...]:
+        """Compute `biases` in one product, so that the pair is normalised once."""
+        attentions = [block.attention_pair_bias for block in cast(Iterable[TokenBlock], self.blocks)]
+        if self.shared_pair_norm:
+            normed, weights = self.layer_norm_z(pair), [x.linear_z.weight for x in attentions]
+        else:
+            normed = normalise(pair)
+            weights = [x.linear_z.weight * x.layer_norm_z.weight for x in attentions]
+        joined = torch.cat(weights).to(pair.dtype) @ normed.flatten(0, 1).T  # [blocks · H, N · N]
+        biases = joined.view(len(attentions), -1, *pair.shape[:2])
+        if mask is not None:
+            biases = biases + MASK_PENALTY * (1 - mask).to(biases.dtype)
+        return biases.unbind()
+
     def forward(
         self, x: torch.Tensor, condition: torch.Tensor, biases: tuple[torch.Tensor, ...], mask: Mask
     ) -> torch.Tensor:
         """Return the updated x [S, N, T]; condition is [N, C] or [S, N, C], mask [N]."""
-        if self.half_precision:
+        if self.half_precision and not torch.is_grad_enabled():
             return self._in_half_precision(x.contiguous(), condition, biases, mask)
         for block, bias in zip(self.blocks, biases, strict=True):
-            x = run_block(block, x, condition, bias, mask)
+            x = run_module(TokenBlock.forward, block, (x, condition, bias), (mask,))
         return x
 
     def _in_half_precision(
@@ -258,7 +279,7 @@ class DiffusionModule(nn.Module):
         """
         mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
         pair_mask = None if mask is None else mask[:, None] * mask
-        pair = self.diffusion_conditioning.pair(pair, relative, pair_mask)
+        pair = run_block(self.diffusion_conditioning.pair, pair, relative, pair_mask)
         atoms = self.atom_attn_enc.conditions(inputs, (single, pair))
         return DiffusionConditions(
             self.diffusion_conditioning.single(single, features),
@@ -294,7 +315,7 @@ class DiffusionModule(nn.Module):
         tokens = tokens + self.linear_s(self.layer_norm_s(condition))
         tokens = self.diffusion_transformer(tokens, condition, conditions.token_biases, conditions.token_mask)
         update = self.atom_attn_dec(
-            inputs, self.layer_norm_a(tokens), atoms, conditions.atoms.windows, conditions.decoder
+            inputs, self.layer_norm_a(tokens), atoms, conditions.atoms, conditions.decoder
         )
         denoised = self.sigma_data**2 / variance * noisy
         denoised = denoised + self.sigma_data * level / torch.sqrt(variance) * update

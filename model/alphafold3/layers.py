@@ -17,12 +17,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from cuda.fused.attention.differentiable import attend_fused
 from cuda.fused.chunking import row_slices
 from cuda.fused.dispatch import needs_gradients
-from cuda.fused.layer_norm import layer_norm
+from cuda.fused.layer_norm import differentiable, layer_norm
 from cuda.fused.matrix_products import wide_product
 from cuda.fused.residual_norm import GatedUpdate, residual_norm
 from cuda.fused.swiglu import swiglu
+from cuda.fused.swiglu.differentiable import swiglu as differentiable_swiglu
 from cuda.fused.transition import TransitionWeights, add_transition, join_gate
 from cuda.fused.transition.reference import GATE_BLOCK
 from cuda.fused.weights import cached_weights, join_rows
@@ -37,13 +39,33 @@ HALF = torch.float16
 HIDDEN_SCALE = 2.0**-6
 # channels of a head of half-precision attention, to which narrower ones are padded
 HEAD_CHANNELS = 64
+# those of the kernels with gradients
+HEAD_WIDTHS = (8, 16, 32, 64)
 # A float mask, 1 for real positions; None means all ones.
 Mask = torch.Tensor | None
 
 
+class Linear(nn.Linear):
+    """A linear layer that computes in the dtype of its input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Project x [..., C]."""
+        return F.linear(x, self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
+
+
 def linear(inputs: int, outputs: int, *, bias: bool = False) -> nn.Linear:
     """Return a linear layer, which has no bias unless one is requested."""
-    return nn.Linear(inputs, outputs, bias=bias)
+    return Linear(inputs, outputs, bias=bias)
+
+
+def uses_kernels(x: torch.Tensor) -> bool:
+    """Return whether kernels take the place of plain PyTorch for a tensor."""
+    return x.is_cuda and x.dtype != torch.float64
+
+
+def masked(x: torch.Tensor, mask: Mask) -> torch.Tensor:
+    """Multiply x [..., C] by a mask [...] of any dtype, if there is one."""
+    return x if mask is None else x * mask[..., None].to(x.dtype)
 
 
 def run_block(block: Callable[..., Any], *arguments: Any) -> Any:
@@ -78,13 +100,18 @@ def normalise(
     x: torch.Tensor, scale: torch.Tensor | None = None, offset: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Normalise the last axis of x [..., C], and apply scale [C] and offset [C] if there are any."""
-    if not x.is_cuda or x.shape[-1] > MAX_KERNEL_CHANNELS or torch.is_grad_enabled():
+    if not uses_kernels(x) or x.shape[-1] > MAX_KERNEL_CHANNELS:
+        scale, offset = (None if y is None else y.to(x.dtype) for y in (scale, offset))
         return F.layer_norm(x, x.shape[-1:], scale, offset)
     ones, zeros = _constants(x.shape[-1], x.dtype, x.device)
-    return layer_norm(x, ones if scale is None else scale, zeros if offset is None else offset)
+    scale, offset = ones if scale is None else scale, zeros if offset is None else offset
+    if torch.is_grad_enabled() or scale.dtype != x.dtype:
+        return differentiable.layer_norm(x, scale, offset, fused=True)
+    return layer_norm(x, scale, offset)
 
 
 @cache
+@torch.inference_mode(False)  # inference tensors cannot be saved for a backward pass
 def _constants(channels: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.ones(channels, dtype=dtype, device=device), torch.zeros(channels, dtype=dtype, device=device)
 
@@ -99,9 +126,12 @@ class SwiGLU(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Widen x [..., C] to [..., W]."""
-        if x.is_cuda and not needs_gradients(x, self.linear_a.weight):
-            return swiglu(F.linear(x, join_rows(x.dtype, self.linear_a.weight, self.linear_b.weight)))
-        return F.silu(self.linear_a(x)) * self.linear_b(x)
+        a, b = self.linear_a.weight, self.linear_b.weight
+        if not uses_kernels(x):
+            return F.silu(self.linear_a(x)) * self.linear_b(x)
+        if needs_gradients(x, a):
+            return differentiable_swiglu(F.linear(x, torch.cat([a, b]).to(x.dtype)), fused=True)
+        return swiglu(F.linear(x, join_rows(x.dtype, a, b)))
 
 
 class Transition(nn.Module):
@@ -138,8 +168,7 @@ class Transition(nn.Module):
 
     def update(self, x: torch.Tensor, mask: Mask) -> torch.Tensor:
         """Return the update of x [..., C], masked by mask [...]."""
-        update = self.linear_out(self.swiglu(self.layer_norm(x)))
-        return update if mask is None else update * mask[..., None]
+        return masked(self.linear_out(self.swiglu(self.layer_norm(x))), mask)
 
 
 class Modulation(NamedTuple):
@@ -216,7 +245,7 @@ class ConditionedTransition(nn.Module):
     def forward(self, x: torch.Tensor, modulation: Modulation, mask: Mask) -> torch.Tensor:
         """Return x [..., C] plus the update, masked by mask [...]."""
         update = modulation.gated(self.linear_out(self.swiglu(modulation.norm(x))))
-        return x + (update if mask is None else update * mask[..., None])
+        return x + masked(update, mask)
 
     def half_update(
         self, x: torch.Tensor, update: GatedUpdate, modulation: Modulation, mask: Mask
@@ -267,7 +296,12 @@ class GatedAttention(nn.Module):
         self.linear_o = linear(channels, channels)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Compute self-attention of x [B, L, C] with a bias [H, L, L] of the logits."""
+        """Compute self-attention of x [B, L, C] with a bias [H, L, L] of the logits.
+
+        A gradient of the bias is summed over B before it is written.
+        """
+        if uses_kernels(x) and needs_gradients(x, bias, self.linear_q.weight):
+            return self._with_gradients(x, bias)
         query, key, value = (
             projection(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
             for projection in (self.linear_q, self.linear_k, self.linear_v)
@@ -275,29 +309,39 @@ class GatedAttention(nn.Module):
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
         return self.output(x, attended.transpose(-2, -3).flatten(-2))
 
+    def _with_gradients(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Compute `forward` in kernels that compute the weights of attention again in a backward pass."""
+        width = next(w for w in HEAD_WIDTHS if w * self.heads >= self.linear_q.out_features)
+        weights, offset, output = self._pad_weights(width, x.dtype)
+        projected = F.linear(x, weights, offset)[None]  # [1, B, L, 4 H P]
+        gated = attend_fused(projected, projected.new_zeros(self.heads, width), None, bias[None])
+        return F.linear(gated.squeeze(0), output)
+
     def padded_weights(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return `_pad_weights` in half precision, with P = HEAD_CHANNELS (cached; read-only)."""
+        layers = (self.linear_q, self.linear_k, self.linear_v, self.linear_g)
+        read = (*(layer.weight for layer in layers), self.linear_q.bias, self.linear_o.weight)
+        return cached_weights(
+            "padded heads in half precision", read, lambda: self._pad_weights(HEAD_CHANNELS, HALF)
+        )
+
+    def _pad_weights(self, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return weights [4 H P, C] and offsets of the projections, and weights [C, H P] of the output.
 
-        They are in half precision, with heads padded by zeros to P = HEAD_CHANNELS. Queries are multiplied by
-        √(P / D), because the kernel divides logits by √P.
+        Heads are padded by zeros to P = width. Queries are multiplied by √(P / D), because the kernel divides
+        logits by √P.
         """
-        layers = (self.linear_q, self.linear_k, self.linear_v, self.linear_g)
 
         def pad(x: torch.Tensor) -> torch.Tensor:
             heads = x.unflatten(0, (self.heads, -1))
-            return F.pad(heads, (0, 0, 0, HEAD_CHANNELS - heads.shape[1])).flatten(0, 1)
+            return F.pad(heads, (0, 0, 0, width - heads.shape[1])).flatten(0, 1)
 
-        def prepare() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-            query_scale = (HEAD_CHANNELS * self.heads / self.linear_q.out_features) ** 0.5
-            scales = (query_scale, 1, 1, 1)
-            weights = torch.cat([pad(x.weight * y) for x, y in zip(layers, scales, strict=True)])
-            offset = torch.zeros_like(weights[:, 0])
-            offset[: self.heads * HEAD_CHANNELS] = pad(self.linear_q.bias[:, None] * query_scale)[:, 0]
-            output = pad(self.linear_o.weight.T).T.contiguous()
-            return weights.to(HALF), offset.to(HALF), output.to(HALF)
-
-        read = (*(layer.weight for layer in layers), self.linear_q.bias, self.linear_o.weight)
-        return cached_weights("padded heads in half precision", read, prepare)
+        scale = (width * self.heads / self.linear_q.out_features) ** 0.5
+        layers = (self.linear_k, self.linear_v, self.linear_g)
+        weights = torch.cat([pad(self.linear_q.weight * scale), *(pad(x.weight) for x in layers)])
+        offset = pad(self.linear_q.bias[:, None] * scale)[:, 0]
+        offset = F.pad(offset, (0, 3 * len(offset)))
+        return weights.to(dtype), offset.to(dtype), pad(self.linear_o.weight.T).T.contiguous().to(dtype)
 
     def output(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """Gate attended values [..., L, C] by x [..., L, C], and project them."""

@@ -4,8 +4,12 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda.fused.launch import check_tensors, choose_launch
-from cuda.fused.rows import load_normalised, row_offsets, rows_of
+from cuda.fused.launch import check_tensors, choose_launch, program_count
+from cuda.fused.row_sums import sum_rows
+from cuda.fused.rows import EPSILON, load_normalised, row_offsets, rows_of
+
+# elements of a tile of the backward pass, and programs on a multiprocessor
+TILE, RESIDENT = 2048, 8
 
 
 @triton.jit(do_not_specialize=["count", "inner"])
@@ -50,6 +54,11 @@ def layer_norm(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> to
         ValueError: the kernel does not support these tensors.
     """
     check_tensors("layer_norm", x, scale, offset)
+    return normalise_rows(x, scale, offset)
+
+
+def normalise_rows(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
+    """Normalise as `layer_norm`, with scale and offset of any dtype."""
     channels = x.shape[-1]
     options = choose_launch("layer_norm", x, channels)
     rows = rows_of(x)
@@ -66,3 +75,65 @@ def layer_norm(x: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> to
             **options,
         )
     return result
+
+
+@triton.jit(do_not_specialize=["count", "inner"])
+def _layer_norm_backward(
+    gradient, x, scale, x_gradient, sums, count, inner, outer_stride, inner_stride, channel_stride,
+    CHANNELS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Write the gradient of every n-th block of ROWS rows, and the sums of those of scale and offset."""
+    columns = tl.arange(0, BLOCK)
+    channels = columns < CHANNELS
+    scales = tl.load(scale + columns, mask=channels, other=0.0).to(tl.float32)[None, :]
+    scale_sum = tl.zeros([ROWS, BLOCK], tl.float32)
+    offset_sum = tl.zeros([ROWS, BLOCK], tl.float32)
+    for block in range(tl.program_id(0), tl.cdiv(count, ROWS), tl.num_programs(0)):
+        rows = block * ROWS + tl.arange(0, ROWS)
+        mask = (rows < count)[:, None] & channels[None, :]
+        starts = row_offsets(rows, inner, outer_stride, inner_stride)
+        value = tl.load(x + starts[:, None] + columns[None, :] * channel_stride, mask=mask, other=0.0)
+        value = value.to(tl.float32)
+        offsets = rows.to(tl.int64)[:, None] * CHANNELS + columns[None, :]
+        upstream = tl.load(gradient + offsets, mask=mask, other=0.0).to(tl.float32)
+        centred = tl.where(channels[None, :], value - (tl.sum(value, 1) / CHANNELS)[:, None], 0.0)
+        factor = tl.rsqrt(tl.sum(centred * centred, 1) / CHANNELS + EPSILON)[:, None]
+        normed = centred * factor
+        scale_sum += upstream * normed
+        offset_sum += upstream
+        scaled = upstream * scales
+        mean = (tl.sum(scaled, 1) / CHANNELS)[:, None]
+        slope = (tl.sum(scaled * normed, 1) / CHANNELS)[:, None]
+        result = factor * (scaled - mean - normed * slope)
+        tl.store(x_gradient + offsets, result.to(x_gradient.dtype.element_ty), mask=mask)
+    sums += tl.program_id(0) * 2 * CHANNELS + columns
+    tl.store(sums, tl.sum(scale_sum, 0), mask=channels)
+    tl.store(sums + CHANNELS, tl.sum(offset_sum, 0), mask=channels)
+
+
+def layer_norm_backward(
+    gradient: torch.Tensor, x: torch.Tensor, scale: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the gradients of `normalise_rows`.
+
+    Args:
+        gradient: [..., C], of the result.
+        x: [..., C], the input.
+        scale: [C].
+
+    Returns:
+        The gradient of x, contiguous, and those of scale and offset, [2, C] float32.
+    """
+    channels = x.shape[-1]
+    rows = rows_of(x)
+    block = triton.next_power_of_2(channels)
+    tile = max(1, TILE // block)
+    programs = program_count(x, triton.cdiv(rows.count, tile), RESIDENT)
+    x_gradient = x.new_empty(x.shape)
+    sums = x.new_empty(programs, 2, channels, dtype=torch.float32)
+    if rows.count:
+        _layer_norm_backward[(programs,)](
+            gradient.contiguous(), x, scale.contiguous(), x_gradient, sums, *rows,
+            CHANNELS=channels, BLOCK=block, ROWS=tile, num_warps=4,
+        )  # fmt: skip
+    return x_gradient, sum_rows(sums)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from cuda.fused.dispatch import kernel_implementation, triton_installed
-from cuda.fused.layer_norm.reference import wide_layer_norm
+from cuda.fused.layer_norm.differentiable import layer_norm
 from cuda.fused.matrix_products import TILE_TERMS, wide_product
 from cuda.fused.outer_product_mean.reference import EPSILON, OuterProductMeanWeights
 
@@ -37,7 +37,7 @@ def outer_product_mean(
     """
     w = OuterProductMeanWeights(*weights[:2], *(x.to(msa.dtype) for x in weights[2:]))
     mask = msa.new_ones(msa.shape[:3]) if mask is None else mask
-    normed = wide_layer_norm(msa, w.norm_scale, w.norm_offset)
+    normed = layer_norm(msa, w.norm_scale, w.norm_offset, fused=fused)
     present = mask[..., None].to(msa.dtype)
     projection, bias = torch.cat([w.left, w.right], dim=1), torch.cat([w.left_bias, w.right_bias])
     left, right = ((normed @ projection + bias) * present).chunk(2, dim=-1)  # [B, S, N, E]

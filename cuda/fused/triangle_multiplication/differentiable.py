@@ -6,6 +6,7 @@ neighbours.
 
 import torch
 
+from cuda.fused.layer_norm.differentiable import layer_norm
 from cuda.fused.layer_norm.reference import wide_layer_norm
 from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
 
@@ -29,7 +30,7 @@ def triangle_multiplication(
     """
     if mask is None:
         mask = pair.new_ones(pair.shape[:3])
-    normed = wide_layer_norm(pair, weights.norm_scale, weights.norm_offset)
+    normed = layer_norm(pair, weights.norm_scale, weights.norm_offset, fused=fused)
     update = update_fused if fused else update_reference
     return update(normed, weights, mask, outgoing)
 
@@ -183,14 +184,16 @@ def _(gradient, normed, mask, projection, center_scale, output, saved, outgoing)
 
 def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
     ctx.save_for_backward(*inputs[:-1], *output)
+    ctx.set_materialize_grads(False)  # of the intermediates, zeros would be written
     ctx.outgoing = inputs[-1]
 
 
 def _differentiate(ctx, *gradients):  # type: ignore[no-untyped-def]
     # conversions are outside of the operator, so that torch.compile can fuse them
-    normed, mask, *weights = ctx.saved_tensors[:8]
+    tensors = ctx.saved_tensors  # read once, as checkpointing demands
+    normed, mask, *weights = tensors[:8]
     projection, _, center_scale, _, output, _ = weights
-    saved = list(ctx.saved_tensors[8:])
+    saved = list(tensors[8:])
     normed_gradient, projection_gradient, output_gradient, biases, center = _update_backward(
         gradients[-1], normed, mask, projection, center_scale, output, saved, ctx.outgoing
     )

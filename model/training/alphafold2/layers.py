@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from cuda.fused.attention import differentiable as attention
 from cuda.fused.attention.reference import MASK_PENALTY
-from cuda.fused.layer_norm.reference import wide_layer_norm
+from cuda.fused.layer_norm import differentiable as layer_norms
 from cuda.fused.outer_product_mean import differentiable as outer_product_mean
 from cuda.fused.transition import differentiable as transition
 from cuda.fused.triangle_multiplication import differentiable as triangle_multiplication
@@ -31,9 +31,9 @@ def linear(x: torch.Tensor, layer: Linear) -> torch.Tensor:
     return F.linear(x, layer.weights.to(x.dtype).T, layer.bias.to(x.dtype))
 
 
-def layer_norm(x: torch.Tensor, norm: LayerNorm) -> torch.Tensor:
+def layer_norm(x: torch.Tensor, norm: LayerNorm, fused: bool = False) -> torch.Tensor:
     """Normalise [..., C] in float32; return x's dtype."""
-    return wide_layer_norm(x, norm.scale, norm.offset)
+    return layer_norms.layer_norm(x, norm.scale, norm.offset, fused=fused)
 
 
 def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) -> torch.Tensor:
@@ -51,7 +51,7 @@ def drop(x: torch.Tensor, rate: float, shared_axis: int, dropout: torch.Tensor) 
 
 
 def gated_attention(
-    x: torch.Tensor, layer: Attention, fused: bool, bias: torch.Tensor | None, mask: torch.Tensor
+    x: torch.Tensor, layer: Attention, fused: bool, bias: torch.Tensor | None, mask: torch.Tensor | None
 ) -> torch.Tensor:
     """Return gated self-attention along axis 2 of normalised x, independently for each entry of axis 1.
 
@@ -60,13 +60,14 @@ def gated_attention(
         layer: the projections.
         fused: run the fused kernels.
         bias: [B, H, L, L], the same for all R, or None.
-        mask: [B, R, L] float32, or [B, 1, L] for one mask for all R; 1 for keys that may be attended to.
+        mask: [B, R, L] float32, or [B, 1, L] for one mask for all R; 1 for keys that may be attended to. None
+            for all.
     """
     weights = (layer.query, layer.key, layer.value, layer.gating)
     projection = torch.cat([w.flatten(1) for w in weights], dim=1).to(x.dtype)  # [C, 4*H*D]
     gating_bias = layer.gating_bias.to(x.dtype)
     gated = attention.attend(x @ projection, gating_bias, mask, bias, fused=fused)  # [B, R, L, H*D]
-    return gated @ layer.output.flatten(0, 1).to(x.dtype) + layer.output_bias.to(x.dtype)
+    return F.linear(gated, layer.output.flatten(0, 1).to(x.dtype).T, layer.output_bias.to(x.dtype))
 
 
 def global_attention(x: torch.Tensor, layer: Attention, mask: torch.Tensor) -> torch.Tensor:
@@ -128,23 +129,24 @@ def outer_product_mean_update(layer: OuterProductMean, msa: torch.Tensor, mask: 
 
 
 def triangle_multiplication_update(
-    layer: TriangleMultiplication, pair: torch.Tensor, pair_mask: torch.Tensor
+    layer: TriangleMultiplication, pair: torch.Tensor, pair_mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Return the update of Algorithm 11 or 12; pair [B, N, N, Z], pair_mask [B, N, N]."""
+    """Return the update of Algorithm 11 or 12; pair [B, N, N, Z], pair_mask [B, N, N] or None."""
     return triangle_multiplication.triangle_multiplication(
         pair, layer.gather_operands(), pair_mask, outgoing=layer.outgoing, fused=layer.kernels.fused
     )
 
 
 def triangle_attention_update(
-    layer: TriangleAttention, pair: torch.Tensor, seq_mask: torch.Tensor
+    layer: TriangleAttention, pair: torch.Tensor, seq_mask: torch.Tensor | None
 ) -> torch.Tensor:
-    """Return the update of Algorithm 13 or 14; pair [B, N, N, Z], seq_mask [B, N].
+    """Return the update of Algorithm 13 or 14; pair [B, N, N, Z], seq_mask [B, N] or None.
 
     Keys are masked by residue, not by pair. Only the rows of padding differ, and no residue reads them.
     """
     rows = pair if layer.starting else pair.transpose(1, 2)
-    normed = layer_norm(rows, layer.query_norm)
+    normed = layer_norm(rows, layer.query_norm, layer.kernels.fused)
     bias = (normed @ layer.pair_bias.to(pair.dtype)).permute(0, 3, 1, 2).contiguous()  # [B, H, N, N]
-    update = gated_attention(normed, layer.attention, layer.kernels.fused, bias, seq_mask[:, None])
+    key_mask = None if seq_mask is None else seq_mask[:, None]
+    update = gated_attention(normed, layer.attention, layer.kernels.fused, bias, key_mask)
     return update if layer.starting else update.transpose(1, 2)

@@ -7,8 +7,8 @@ OpenFold3's code differs, the formula is OpenFold3's. S is the number of noised 
 from dataclasses import dataclass
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
+from cuda.fused.smooth_lddt import smooth_lddt
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.training.alphafold3.alignment import align
 from model.training.alphafold3.targets import Targets, of_atoms
@@ -16,7 +16,6 @@ from model.training.alphafold3.targets import Targets, of_atoms
 DNA_WEIGHT, RNA_WEIGHT, LIGAND_WEIGHT = 5.0, 5.0, 10.0
 # distances up to which pairs of atoms count in lDDT, Å, by the kind of the first atom
 RADIUS, NUCLEOTIDE_RADIUS = 15.0, 30.0
-LDDT_LIMITS = (0.5, 1.0, 2.0, 4.0)
 EPSILON = 1e-8
 
 
@@ -84,16 +83,10 @@ def smooth_lddt_loss(denoised: torch.Tensor, inputs: AlphaFold3Inputs, targets: 
     Returns:
         [S].
     """
-    resolved = targets.resolved.bool()
     nucleotide = of_atoms(inputs, inputs.is_rna | inputs.is_dna)
-    radius = torch.where(nucleotide, NUCLEOTIDE_RADIUS, RADIUS)[:, None]
-    near = _distances(targets.positions) < radius
-    near &= resolved[:, None] & resolved
-    pairs = AtomPairs.of(near.fill_diagonal_(False), targets.positions)
-    count = resolved.sum()
-    # all pairs, near or not: they only scale the small constant
-    every = count * (count - 1) + EPSILON
-    return torch.stack([1 - _smooth_lddt(copy, pairs, every) for copy in denoised])
+    radius = torch.where(nucleotide, NUCLEOTIDE_RADIUS, RADIUS) * targets.resolved
+    implementation = "reference" if denoised.dtype == torch.float64 else "auto"
+    return 1 - smooth_lddt(denoised, targets.positions, radius, implementation=implementation)
 
 
 @dataclass(frozen=True)
@@ -123,20 +116,3 @@ class AtomPairs:
 
 def _length(offsets: torch.Tensor) -> torch.Tensor:
     return torch.sqrt(EPSILON + offsets.square().sum(dim=-1))
-
-
-def _distances(positions: torch.Tensor) -> torch.Tensor:
-    """Return all distances [A, A] of positions [A, 3]."""
-    return _length(positions[:, None] - positions)
-
-
-def _smooth_lddt(positions: torch.Tensor, pairs: AtomPairs, every: torch.Tensor) -> torch.Tensor:
-    """Return the smooth lDDT of one copy [A, 3]; a backward pass computes the pairs' distances again."""
-
-    def mean_score(positions: torch.Tensor) -> torch.Tensor:
-        error = (pairs.lengths(positions) - pairs.distances).abs()
-        scores = [torch.sigmoid(limit - error) for limit in LDDT_LIMITS]
-        return torch.stack(scores).mean(dim=0).sum() / every
-
-    total: torch.Tensor = checkpoint(mean_score, positions, use_reentrant=False)
-    return total / (len(pairs.distances) / every + EPSILON)

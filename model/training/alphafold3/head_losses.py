@@ -6,12 +6,12 @@ code differs, the formula is OpenFold3's. No gradient passes to the structure.
 
 import torch
 
+from cuda.fused.smooth_lddt.reference import LIMITS
 from model.alphafold3.confidence import DISTOGRAM_RANGE, LARGEST_ERROR, token_frames
 from model.alphafold3.heads import has_representative, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.training.alphafold3.denoising_losses import (
     EPSILON,
-    LDDT_LIMITS,
     NUCLEOTIDE_RADIUS,
     RADIUS,
 )
@@ -49,7 +49,7 @@ def atom_lddt(positions: torch.Tensor, inputs: AlphaFold3Inputs, targets: Target
     near = (true < radius) & targets.resolved.bool()[:, None]
     near &= torch.arange(len(positions), device=atoms.device)[:, None] != atoms
     error = (true - distances).abs()
-    kept = torch.stack([error < limit for limit in LDDT_LIMITS]).sum(dim=0) / len(LDDT_LIMITS)
+    kept = torch.stack([error < limit for limit in LIMITS]).sum(dim=0) / len(LIMITS)
     # float32 like OpenFold3's: scores are often on an edge between bins
     return (kept.float() * near).sum(dim=-1) / (near.sum(dim=-1) + EPSILON)
 

@@ -5,16 +5,18 @@ network needs no conversion. The backward pass computes the inside of each block
 those of the supplement of Abramson et al., Nature 630, 493 (2024).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import nn
 
+from model.alphafold3.blocks import MsaBlock
 from model.alphafold3.embedding import RelativePositions
 from model.alphafold3.heads import ConfidenceLogits, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.layers import run_block
+from model.alphafold3.layers import Mask
 from model.alphafold3.network import AlphaFold3, Trunk, alignment_rows
 from model.checkpoints.openfold3 import source_of
 from model.training.alphafold3.blocks import msa_block, pairformer, template_update
@@ -58,38 +60,59 @@ def run_pass(
     targets: Callable[[torch.Tensor], Targets],
     draws: TrainingDraws,
     settings: PassSettings,
+    dtype: torch.dtype | None = None,
 ) -> tuple[TrainingOutput, Targets]:
     """Run one pass.
 
     Args:
         network: the network, whose trained parameters require gradients.
         inputs: the crop.
-        targets: returns the experimental structure in the order that fits a predicted one [A, 3], Å, best;
-            see `model.training.alphafold3.permutation.best_targets`.
+        targets: returns the experimental structure in the order that fits a predicted one [A, 3], Å, best,
+            on the CPU, as many small operations; see `model.training.alphafold3.permutation.best_targets`.
         draws: random numbers but those of dropout, which are PyTorch's.
         settings: settings of the pass.
+        dtype: dtype of trunk, noised copies and confidence blocks; by default that of the inputs.
 
     Returns:
         The outputs that losses read, and the experimental structure that they are compared with.
     """
-    dropout = inputs.token_mask.new_tensor(float(settings.dropout))
-    trunk = run_trunk(network, inputs, draws, draws.cycles(settings.most_cycles), dropout)
+    dropout = float(settings.dropout)
+    trunk = run_trunk(network, inputs, draws, draws.cycles(settings.most_cycles), dropout, dtype)
     positions = rollout(network, inputs, trunk, draws, settings.rollout_steps)
-    truth = targets(positions)
+    known, copied = _copied_to_cpu(positions)
+    logits = confidence(network, inputs, trunk, positions, dropout)
     copies = draws.copies(settings.copies, len(inputs.atom_mask))
+    copied()  # the GPU computes the heads meanwhile
+    found = targets(known)
+    truth = Targets(found.positions.to(positions.device), found.resolved.to(positions.device))
     noisy, sigmas = noised_copies(truth, copies, network.config.diffusion.sigma_data)
     output = TrainingOutput(
         denoised=denoise(network, inputs, trunk, noisy, sigmas) * truth.resolved[:, None],
         sigmas=sigmas,
         distogram=network.aux_heads.distogram(trunk.pair),
         positions=positions,
-        confidence=confidence(network, inputs, trunk, positions, dropout),
+        confidence=logits,
     )
     return output, truth
 
 
+def _copied_to_cpu(x: torch.Tensor) -> tuple[torch.Tensor, Callable[[], None]]:
+    """Return a copy of a tensor on the CPU, and a function that waits for it but not for later work."""
+    if not x.is_cuda:
+        return x, lambda: None
+    copy = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    return copy, event.synchronize
+
+
 def run_trunk(
-    network: AlphaFold3, inputs: AlphaFold3Inputs, draws: TrainingDraws, cycles: int, dropout: torch.Tensor
+    network: AlphaFold3,
+    inputs: AlphaFold3Inputs,
+    draws: TrainingDraws,
+    cycles: int,
+    dropout: float,
+    dtype: torch.dtype | None = None,
 ) -> Trunk:
     """Compute the representations (Algorithm 1, lines 1 to 14); only the last cycle has gradients.
 
@@ -98,24 +121,32 @@ def run_trunk(
         inputs: the crop.
         draws: random numbers.
         cycles: number of cycles.
-        dropout: scalar, 1 to apply dropout and 0 for none.
+        dropout: 1 to apply dropout and 0 for none.
+        dtype: dtype of the representations; by default that of the inputs.
     """
+    dtype = dtype or inputs.ref_pos.dtype
     relative = RelativePositions.of(inputs, network.config)
     features, initial_single, initial_pair = network.input_embedder(inputs, relative)
+    initial_single, initial_pair = initial_single.to(dtype), initial_pair.to(dtype)
     single, pair = torch.zeros_like(initial_single), torch.zeros_like(initial_pair)
-    recorded = torch.is_grad_enabled()
+    recorded, mask = torch.is_grad_enabled(), _token_mask(inputs)
     for cycle in range(cycles):
         with torch.set_grad_enabled(recorded and cycle == cycles - 1):
             rows = alignment_rows(inputs, draws, cycle, network.config.msa.rows)
             pair = initial_pair + network.linear_z(network.layer_norm_z(pair))
-            pair = pair + template_update(network.template_embedder, inputs, pair, dropout)
+            pair = pair + template_update(network.template_embedder, inputs, pair, mask, dropout)
             msa, msa_mask = network.msa_module_embedder(inputs, features, rows, pair.dtype)
-            for block in network.msa_module.blocks:
-                msa, pair = run_block(msa_block, block, msa, pair, msa_mask, inputs.token_mask, dropout)
+            for block in cast(Iterable[MsaBlock], network.msa_module.blocks):
+                msa, pair = msa_block(block, msa, pair, msa_mask, mask, dropout)
             single = initial_single + network.linear_s(network.layer_norm_s(single))
             blocks = network.pairformer_stack.blocks
-            single, pair = pairformer(blocks, single, pair, inputs.token_mask, dropout)
+            single, pair = pairformer(blocks, single, pair, mask, dropout)
     return Trunk(features, single, pair, relative)
+
+
+def _token_mask(inputs: AlphaFold3Inputs) -> Mask:
+    """Return the mask of the tokens, or None without padding."""
+    return None if bool(inputs.token_mask.all()) else inputs.token_mask
 
 
 def _detached(trunk: Trunk) -> Trunk:
@@ -124,11 +155,16 @@ def _detached(trunk: Trunk) -> Trunk:
     return replace(trunk, **parts)
 
 
+def _wide(trunk: Trunk) -> Trunk:
+    """Return a trunk with the single representation as inference has it, in the dtype of the inputs."""
+    return replace(trunk, single=trunk.single.to(trunk.features))
+
+
 def rollout(
     network: AlphaFold3, inputs: AlphaFold3Inputs, trunk: Trunk, draws: TrainingDraws, steps: int
 ) -> torch.Tensor:
     """Predict one structure [A, 3], Å, in few steps and without gradients (section 4.1)."""
-    return network.sample(inputs, _detached(trunk), draws, steps=steps, samples=1)[0]
+    return network.sample(inputs, _wide(_detached(trunk)), draws, steps=steps, samples=1)[0]
 
 
 def denoise(
@@ -140,6 +176,8 @@ def denoise(
 ) -> torch.Tensor:
     """Denoise copies [S, A, 3], Å, with noise levels [S], Å; the copies share all that noise leaves alone."""
     module = network.diffusion_module
+    if not torch.is_grad_enabled():
+        trunk = _wide(trunk)
     conditions = module.conditions(inputs, trunk.features, trunk.single, trunk.pair, trunk.relative)
     return module(inputs, conditions, noisy, sigmas)
 
@@ -149,7 +187,7 @@ def confidence(
     inputs: AlphaFold3Inputs,
     trunk: Trunk,
     positions: torch.Tensor,
-    dropout: torch.Tensor,
+    dropout: float,
 ) -> ConfidenceLogits:
     """Compute the confidence logits of a structure [A, 3], Å (Algorithm 31); the trunk gets no gradient."""
     trunk, heads = _detached(trunk), network.aux_heads
@@ -157,6 +195,6 @@ def confidence(
     places = positions[representative_atoms(inputs)]
     pair = embedding.embed(trunk.features, trunk.pair, places, trunk.pair.dtype)
     single, pair = pairformer(
-        embedding.pairformer_stack.blocks, trunk.single, pair, inputs.token_mask, dropout
+        embedding.pairformer_stack.blocks, trunk.single, pair, _token_mask(inputs), dropout
     )
-    return heads.logits(inputs, single, pair)
+    return heads.logits(inputs, single.to(trunk.features), pair)

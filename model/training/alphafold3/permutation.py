@@ -252,16 +252,39 @@ def _match_atoms(
     own_first = torch.searchsorted(ours.atom_token, torch.arange(len(tokens), device=tokens.device))
     rank = torch.arange(len(moved), device=tokens.device) - own_first[ours.atom_token]
     index = first[ours.atom_token] + rank
+    found: dict[torch.Size, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    our_atoms, their_atoms = _component_atoms(ours), _component_atoms(theirs)
+    matched_copies = theirs.copy[tokens].tolist()
     for (entity, copy, component), orders in crop.symmetries.items():
-        members = ours.tokens((entity, copy))
-        members = members[ours.component[members] == component]
-        atoms = torch.isin(ours.atom_token, members).nonzero()[:, 0]
-        partner = tokens[members[0]]
-        same = (theirs.entity == entity) & (theirs.copy == theirs.copy[partner])
-        whole = (same & (theirs.component == component))[theirs.atom_token].nonzero()[:, 0]
-        options = whole[orders]  # [P, n]
+        members, token = our_atoms[entity, copy, component]
+        whole, _ = their_atoms[entity, matched_copies[token], component]
+        found.setdefault(orders.shape, []).append((members, whole[orders]))
+    for group in found.values():
+        atoms, options = (torch.stack(x) for x in zip(*group, strict=True))  # [M, n] and [M, P, n]
         resolved = experiment.resolved[options]
-        squared = (moved[atoms] - experiment.positions[options]).square().sum(dim=-1) * resolved
+        squared = (moved[atoms][:, None] - experiment.positions[options]).square().sum(dim=-1) * resolved
         error = squared.sum(dim=-1) / resolved.sum(dim=-1)
-        index[atoms] = options[error.nan_to_num(nan=torch.inf).argmin()]
+        best = error.nan_to_num(nan=torch.inf).argmin(dim=-1)  # [M]
+        index[atoms] = options[torch.arange(len(best), device=best.device), best]
     return index
+
+
+def _component_atoms(molecules: Molecules) -> dict[tuple[int, int, int], tuple[torch.Tensor, int]]:
+    """Return the atoms of each entity, copy and component, int64 [n] ascending, and its first token."""
+    tokens: dict[tuple[int, int, int], list[int]] = {}
+    columns = (x.tolist() for x in (molecules.entity, molecules.copy, molecules.component))
+    for token, key in enumerate(zip(*columns, strict=True)):
+        tokens.setdefault(key, []).append(token)
+    count = torch.bincount(molecules.atom_token, minlength=len(molecules.entity))
+    ends = count.cumsum(0).tolist()
+    starts = [0, *ends[:-1]]
+    every = torch.arange(len(molecules.atom_token), device=molecules.atom_token.device)
+    return {
+        key: (
+            every[starts[x[0]] : ends[x[0]]]
+            if len(x) == 1
+            else torch.cat([every[starts[token] : ends[token]] for token in x]),
+            x[0],
+        )
+        for key, x in tokens.items()
+    }

@@ -1,4 +1,4 @@
-"""The training loop of an all-atom network on one device: steps, moving average, checkpoints.
+"""The training loop of an all-atom network: steps, moving average, checkpoints.
 
 Each step depends on the settings, the samples and its number alone, so that a run goes on from a checkpoint
 bit for bit on the same kind of device.
@@ -14,12 +14,15 @@ import torch
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import AlphaFold3
 from model.errors import ConfigError, TrainingDiverged
-from model.training.alphafold3.losses import LossWeights, total_loss
+from model.training.alphafold3.head_losses import atom_lddt
+from model.training.alphafold3.losses import LossWeights, TrainingOutput, total_loss
 from model.training.alphafold3.network import PassSettings, run_pass, trained_parameters
 from model.training.alphafold3.noise import SeededTrainingDraws
 from model.training.alphafold3.permutation import Crop, Experiment, best_targets
+from model.training.alphafold3.targets import Targets
 from model.training.runtime.checkpoint import FULL_NAME, Progress, load_full, save_full
 from model.training.runtime.parameters import MOMENTS, FlatParameters, adam_step
+from model.training.runtime.processes import TrainingProcesses
 
 # keeps the factor of a gradient of zeros finite
 _SMALLEST_NORM = 1e-12
@@ -73,8 +76,8 @@ class AllAtomSample:
 
     Args:
         inputs: the crop.
-        crop: its molecules.
-        experiment: the experimental structure with all copies of its molecules.
+        crop: its molecules, on the CPU.
+        experiment: the experimental structure with all copies of its molecules, on the CPU.
     """
 
     inputs: AlphaFold3Inputs
@@ -92,6 +95,7 @@ class AllAtomReport:
         gradient_norm: mean norm of the samples' gradients before clipping.
         learning_rate: learning rate of the step.
         skipped: True if nothing changed, because a gradient was not finite.
+        stop_requested: True if a process requested a stop before the step.
     """
 
     step: int
@@ -99,6 +103,7 @@ class AllAtomReport:
     gradient_norm: float
     learning_rate: float
     skipped: bool
+    stop_requested: bool
 
 
 class AllAtomTrainer:
@@ -106,11 +111,13 @@ class AllAtomTrainer:
 
     Args:
         network: the network, with its initial parameters.
-        draw: returns the sample of a number on the network's device.
+        draw: returns the sample of a number, its inputs on the network's device.
         settings: settings of the run.
+        processes: the processes that train together, by default this one alone.
 
     Raises:
-        ConfigError: a beginning in `frozen` fits no parameter, or no parameter is left to train.
+        ConfigError: a beginning in `frozen` fits no parameter, no parameter is left to train, or the batch is
+            not a multiple of the number of processes.
 
     Attributes:
         progress: the progress of the run.
@@ -118,10 +125,20 @@ class AllAtomTrainer:
     """
 
     def __init__(
-        self, network: AlphaFold3, draw: Callable[[int], AllAtomSample], settings: AllAtomSettings
+        self,
+        network: AlphaFold3,
+        draw: Callable[[int], AllAtomSample],
+        settings: AllAtomSettings,
+        processes: TrainingProcesses | None = None,
     ) -> None:
         self.network, self.settings, self._draw = network, settings, draw
-        self.flat = FlatParameters(network, network.linear_z.weight.device)
+        device = network.linear_z.weight.device
+        self._processes = processes or TrainingProcesses(0, 1, device)
+        if settings.batch % self._processes.count:
+            raise ConfigError(
+                f"batch: must be a multiple of {self._processes.count}, the number of processes"
+            )
+        self.flat = FlatParameters(network, device)
         names = [name for name, _ in network.named_parameters()]
         for prefix in settings.frozen:
             if not any(name.startswith(prefix) for name in names):
@@ -132,29 +149,49 @@ class AllAtomTrainer:
             parameter.requires_grad_(not name.startswith(settings.frozen))
         if not any(parameter.requires_grad for parameter in network.parameters()):
             raise ConfigError("frozen: no parameter is left to train")
+        # as for AlphaFold2: parameters, losses and the optimiser are float32
+        self._dtype = torch.bfloat16 if self.flat.values.is_cuda else torch.float32
+        if self.flat.values.is_cuda:
+            network.diffusion_module.use_half_precision()
+            # as for AlphaFold2, and in predictions with half-precision operands
+            torch.set_float32_matmul_precision("high")
         self.moments = {name: torch.zeros_like(self.flat.values) for name in MOMENTS}
         self.progress = Progress()
         self._skipped = 0
 
-    def step(self) -> AllAtomReport:
+    def step(self, stop: bool = False) -> AllAtomReport:
         """Make one step.
+
+        Args:
+            stop: True if this process requests a stop.
 
         Raises:
             TrainingDiverged: too many consecutive steps had a gradient that is not finite.
         """
-        settings, step = self.settings, self.progress.step
-        total = torch.zeros_like(self.flat.gradients)
+        settings, step, processes = self.settings, self.progress.step, self._processes
+        gradients = self.flat.gradients
+        total = torch.zeros_like(gradients) if settings.batch > processes.count else gradients
         sums: dict[str, float] = {}
         norms = 0.0
-        for number in range(step * settings.batch, (step + 1) * settings.batch):
-            self.flat.gradients.zero_()
+        first = step * settings.batch
+        for number in range(first + processes.rank, first + settings.batch, processes.count):
+            gradients.zero_()
             for name, value in self._backward(number).items():
                 sums[name] = sums.get(name, 0.0) + value / settings.batch
-            norm = float(torch.linalg.vector_norm(self.flat.gradients))
-            factor = min(1.0, settings.clip_norm / (norm + _SMALLEST_NORM))
-            total.add_(self.flat.gradients, alpha=factor / settings.batch)
+            norm = float(torch.linalg.vector_norm(gradients))
+            factor = min(1.0, settings.clip_norm / (norm + _SMALLEST_NORM)) / settings.batch
+            if total is gradients:
+                total.mul_(factor)
+            else:
+                total.add_(gradients, alpha=factor)
             norms += norm / settings.batch
-        self.flat.gradients.copy_(total)
+        gradients.copy_(total)
+        if processes.count > 1:
+            processes.add(gradients)
+            shared = torch.tensor([norms, float(stop), *sums.values()], device=gradients.device)
+            processes.add(shared)
+            norms, votes, *values = shared.tolist()
+            stop, sums = votes > 0, dict(zip(sums, values, strict=True))
         rate, skipped = settings.rate(step), not math.isfinite(norms)
         if skipped:
             self._skip(step)
@@ -164,11 +201,41 @@ class AllAtomTrainer:
             adam_step(self.flat, self.moments, rate, count, settings.beta1, settings.beta2, settings.epsilon)
             self.flat.update_average(settings.ema_decay, step + 1)
         self.progress = replace(self.progress, step=step + 1, samples=self.progress.samples + settings.batch)
-        return AllAtomReport(step + 1, sums, norms, rate, skipped)
+        return AllAtomReport(step + 1, sums, norms, rate, skipped, stop)
 
     def _backward(self, number: int) -> dict[str, float]:
         """Add the gradient of a sample; return its losses."""
-        sample, settings = self._draw(number), self.settings
+        loss, terms, *_ = self._losses(self._draw(number), number, self.settings.passes)
+        loss.backward()
+        return {"loss": loss.item()} | {name: term.item() for name, term in terms.items()}
+
+    @torch.no_grad()
+    def validate(self, draw: Callable[[int], AllAtomSample], samples: int) -> dict[str, float]:
+        """Score the averaged network on samples that do not change from call to call, without dropout.
+
+        Returns:
+            The mean of each loss, and as `lddt` that of the resolved atoms of the structures of the rollout.
+        """
+        passes, processes = replace(self.settings.passes, dropout=False), self._processes
+        sums: dict[str, float] = {}
+        with self.flat.using_average():
+            for number in range(processes.rank, samples, processes.count):
+                sample = draw(number)
+                _, terms, output, targets = self._losses(sample, number, passes)
+                lddt = atom_lddt(output.positions, sample.inputs, targets)[targets.resolved.bool()].mean()
+                for name, value in {**terms, "lddt": lddt}.items():
+                    sums[name] = sums.get(name, 0.0) + value.item() / samples
+        if processes.count > 1:
+            shared = torch.tensor([*sums.values()], device=self.flat.values.device)
+            processes.add(shared)
+            sums = dict(zip(sums, shared.tolist(), strict=True))
+        return sums
+
+    def _losses(
+        self, sample: AllAtomSample, number: int, passes: PassSettings
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor], TrainingOutput, Targets]:
+        """Return the loss of a sample, its terms, and what they compare."""
+        settings = self.settings
         seed = settings.seed * 1_000_003 + number
         torch.manual_seed(seed)  # of dropout
         output, targets = run_pass(
@@ -176,12 +243,12 @@ class AllAtomTrainer:
             sample.inputs,
             lambda positions: best_targets(sample.crop, sample.experiment, positions),
             SeededTrainingDraws(seed),
-            settings.passes,
+            passes,
+            self._dtype,
         )
         sigma_data = self.network.config.diffusion.sigma_data
         loss, terms = total_loss(output, sample.inputs, targets, settings.losses, sigma_data)
-        loss.backward()
-        return {"loss": loss.item()} | {name: term.item() for name, term in terms.items()}
+        return loss, terms, output, targets
 
     def _skip(self, step: int) -> None:
         self._skipped += 1
@@ -191,7 +258,9 @@ class AllAtomTrainer:
             )
 
     def save(self, run: Path) -> None:
-        """Write a checkpoint to a folder, atomically replacing the previous one."""
+        """Write a checkpoint to a folder, atomically replacing the previous one; the first process does."""
+        if self._processes.rank:
+            return
         run.mkdir(parents=True, exist_ok=True)
         save_full(run, self.flat, self.moments, self.network.config, self.progress)
 

@@ -109,6 +109,44 @@ def open_run(settings: AllAtomRunSettings, complexes: Path, run: Path, resume: b
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
+def test_two_processes_train_as_one(complexes: Path, tmp_path: Path) -> None:
+    settings = read(tmp_path, CONFIG.replace("steps: 8", "steps: 3\nbatch: 2"))
+    arguments = ["train", tmp_path / "config.yaml", "-o", tmp_path / "two", "--data", complexes]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run(
+        [*torchrun, "-m", "foldcli", *map(str, arguments), "--device", "cpu"],
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=200,
+    )
+    list(open_run(settings, complexes, tmp_path / "one").train())
+    entries = [
+        [json.loads(line) for line in (tmp_path / run / METRICS).read_text().splitlines()]
+        for run in ("one", "two")
+    ]
+    assert len(entries[0]) == len(entries[1]) == settings.steps
+    for one, two in zip(*entries, strict=True):
+        assert two["terms"] == pytest.approx(one["terms"], rel=1e-3)
+        assert two["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_held_out_complexes_are_scored(complexes: Path, tmp_path: Path) -> None:
+    text = f"validation: {complexes}\nvalidate_every: 2\nvalidation_samples: 2\n"
+    settings = read(tmp_path, CONFIG.replace("steps: 8", "steps: 4") + text)
+    runs = [open_run(settings, complexes, tmp_path / name) for name in "ab"]
+    first, _ = ([report.validation for report in run.train()] for run in runs)
+    assert [scores is None for scores in first] == [True, False, True, False]
+    entries = [(tmp_path / name / METRICS).read_text().splitlines() for name in "ab"]
+    scores, again = ([x for x in map(json.loads, y) if x["kind"] == "validation"] for y in entries)
+    assert [x["step"] for x in scores] == [2, 4] and scores == again
+    assert scores[0]["held_out"] != scores[1]["held_out"]
+    assert 0 <= scores[1]["held_out"]["lddt"] <= 1 and scores[1]["held_out"]["distogram"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
 def test_a_stopped_run_continues_bit_for_bit(complexes: Path, tmp_path: Path) -> None:
     settings, run, whole = read(tmp_path, CONFIG), tmp_path / "stopped", tmp_path / "whole"
     arguments = ["train", tmp_path / "config.yaml", "-o", run, "--data", complexes, "--device", "cpu"]

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from cuda.fused.window_attention import window_attention
+from cuda.fused.window_attention import differentiable, window_attention
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION
+from tests.cuda.fused.gradients import compare_gradients
 
 Draw = Callable[..., torch.Tensor]
 Compare = Callable[..., None]
@@ -37,6 +38,19 @@ def test_matches_float64(
     plain = window_attention(query, key, bias, starts, implementation="reference")
     result = window_attention(query, key, bias, starts, implementation=IMPLEMENTATION)
     compare(result, plain, exact)
+
+
+@pytest.mark.parametrize("samples, heads, width", [(1, 4, 32), (3, 2, 16)])
+@pytest.mark.parametrize("atoms", [31, 100, 129, 300])
+def test_gradients_match_float64(
+    samples: int, atoms: int, heads: int, width: int, draw: Draw, compare: Compare
+) -> None:
+    query, key, bias, starts = window_inputs(samples, atoms, heads, width, draw)
+
+    def attention(fused: bool) -> Callable[..., torch.Tensor]:
+        return lambda q, k, b: differentiable.window_attention(q, k, b, starts, fused=fused)
+
+    compare_gradients(compare, attention(True), attention(False), [query, key, bias])
 
 
 def test_masked_keys_have_no_influence(draw: Draw) -> None:

@@ -48,7 +48,7 @@ def recorded_pass(network: AlphaFold3) -> torch.Tensor:
     dtype = network.linear_z.weight.dtype
     case, noise = gradient_case()
     inputs, targets, given = load(case, dtype)
-    none = torch.zeros((), dtype=dtype)
+    none = 0.0
     trunk = run_trunk(network, inputs, SeededTrainingDraws(0), CYCLES, none)
     noisy = torch.as_tensor(noise, dtype=dtype)
     output = TrainingOutput(
@@ -116,7 +116,7 @@ def inference_network(name: str = "openbind") -> AlphaFold3:
 def test_without_dropout_a_pass_computes_what_inference_computes(name: str) -> None:
     network = inference_network(name)
     inputs, _, given = load(gradient_case()[0], torch.float32)
-    none = torch.zeros(())
+    none = 0.0
     draws = SeededTrainingDraws(0)
     with torch.no_grad():
         trained = run_trunk(network, inputs, draws, CYCLES, none)

@@ -13,10 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cuda.fused.smooth_lddt.reference import LIMITS
 from model.alphafold3.heads import ConfidenceLogits
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.layers.rigid import rotation_from_quaternion
-from model.training.alphafold3 import denoising_losses, head_losses
+from model.training.alphafold3 import head_losses
 from model.training.alphafold3.alignment import align
 from model.training.alphafold3.denoising_losses import bond_loss, position_loss, smooth_lddt_loss
 from model.training.alphafold3.head_losses import aligned_errors, atom_lddt
@@ -248,5 +249,5 @@ def test_bins_of_lddt_scores_agree_with_a_loop() -> None:
             )
             if true < 15:
                 counted += 4
-                kept += sum(abs(true - found) < limit for limit in denoising_losses.LDDT_LIMITS)
+                kept += sum(abs(true - found) < limit for limit in LIMITS)
         assert float(score[atom]) == pytest.approx(kept / counted if counted else 0.0)

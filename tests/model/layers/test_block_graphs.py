@@ -1,0 +1,66 @@
+"""Tests of replayed blocks with gradients; on a CPU, the block is called instead of replayed."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from model.layers import block_graphs
+from model.layers.block_graphs import run_graphed, run_module
+from model.training.runtime.parameters import FlatParameters
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(5)
+        self.linear = nn.Linear(5, 5)
+        self.unused = nn.Linear(2, 3)
+
+    def forward(
+        self, x: torch.Tensor, y: torch.Tensor, factor: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        update = F.silu(self.linear(self.norm(x)))
+        return x + update * (1 if factor is None else factor), y * update.mean()
+
+
+def gradients(graphed: bool, factor: torch.Tensor | None) -> list[torch.Tensor]:
+    """Return results of a stack of blocks, and the gradients of its arguments and parameters."""
+    torch.manual_seed(0)
+    stack = nn.ModuleList([Block() for _ in range(3)])
+    flat = FlatParameters(stack, torch.device("cpu"))
+    stack[0].linear.bias.requires_grad_(False)
+    x, y = (torch.randn(4, 5).requires_grad_() for _ in range(2))
+    results = (x * 2, y)
+    for block in stack:
+        span = block_graphs._span_of(block)
+        assert span is not None
+        if graphed:
+            results = run_graphed(span, Block.forward, block, results, (factor,))
+        else:
+            results = run_module(Block.forward, block, results, (factor,))
+    (results[0].square().sum() + results[1].sum()).backward()
+    assert x.grad is not None and y.grad is not None
+    return [*(z.detach() for z in results), x.grad, y.grad, flat.gradients.clone()]
+
+
+def test_replayed_blocks_equal_normal_ones() -> None:
+    for factor in (None, torch.linspace(0, 1, 5)):
+        for first, second in zip(gradients(True, factor), gradients(False, factor), strict=True):
+            assert torch.allclose(first, second, rtol=1e-6)
+            assert bool(first.any())
+
+
+def test_few_graphs_are_kept() -> None:
+    stack = nn.ModuleList([Block()])
+    FlatParameters(stack, torch.device("cpu"))
+    span = block_graphs._span_of(stack[0])
+    assert span is not None
+    for size in range(1, 2 * block_graphs.KEPT):
+        x = torch.ones(size, 5)
+        with torch.no_grad():
+            run_graphed(span, Block.forward, stack[0], (x, x), (None,))
+    assert len(block_graphs._graphs) == block_graphs.KEPT
+
+
+def test_parameters_apart_are_not_replayed() -> None:
+    assert block_graphs._span_of(Block()) is None
