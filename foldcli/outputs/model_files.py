@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _RESULT_SUFFIX = ".result.json"
 _MAX_RECYCLES = 10_000
 # values of a result that JSON leaves out if they are None
-_RARE = ("ranking_score", "file_kinds", "checks")
+_RARE = ("ranking_score", "file_kinds", "checks", "interface")
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ class ModelResult:
         ranking_score: the network's own score, by which "auto" ranks its models; None for networks without.
         file_kinds: kinds of the model's files; None for those of `model_kinds`.
         checks: result of the checks of the geometry in words; None for networks without.
+        interface: the best score of each kind among the pairs of protein chains, and the structure's flags;
+            None without such pairs.
     """
 
     tag: Annotated[str, msgspec.Meta(pattern=f"^{TAG}$")]
@@ -103,6 +105,7 @@ class ModelResult:
     ranking_score: float | None = None
     file_kinds: tuple[ModelKind, ...] | None = None
     checks: str | None = None
+    interface: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         worse = (self.relaxation or {}).get("worse", [])
@@ -179,6 +182,7 @@ class ResidueModels:
             copied_from=model.origin.copied_from,
             iptm=None if prediction.scores is None else prediction.scores.iptm,
             num_chains=prediction.num_chains,
+            interface=None if prediction.scores is None else prediction.scores.best() | model.flags,
         )
         if "pdb" not in result.kinds:
             reason = "more than the PDB format can name: mmCIF only"
@@ -223,6 +227,15 @@ class PredictedModel:
     seconds: float
     writer: ModelWriter = RESIDUE_MODELS
 
+    @cached_property
+    def flags(self) -> dict[str, Any]:
+        """`model.confidence.flags.structure_flags` of a complex of `Prediction`; empty for a single chain."""
+        if self.prediction.scores is None:
+            return {}
+        from model.output.residues import residue_flags  # imports gemmi, as in `_formatters`
+
+        return residue_flags(self.prediction)
+
 
 def write_model(model: PredictedModel) -> ModelResult:
     """Write the files of one prediction into the staging folder, then its result.
@@ -249,7 +262,7 @@ def _formatters(model: PredictedModel) -> dict[ModelKind, Callable[[], str]]:
     formatters: dict[ModelKind, Callable[[], str]] = {
         "pdb": partial(format_pdb, prediction, provenance),
         "cif": partial(format_mmcif, prediction, provenance),
-        "scores": partial(format_scores, prediction, model.origin.scores),
+        "scores": partial(format_scores, prediction, model.flags | model.origin.scores),
         "contacts": partial(format_contacts, prediction),
     }
     for index in range(len(prediction.passes)):

@@ -29,7 +29,10 @@ COLUMNS = (
     "hits", "recycles", "seconds", "untrained", "copied_from", "structure", "relaxed", "scores",
 )  # fmt: skip
 # further columns, if a model has such a value
-RARE_COLUMNS = ("ranking_score", "checks")
+RARE_COLUMNS = (
+    "ranking_score", "checks", "ipsae", "pdockq", "pdockq2", "lis", "ilis", "pae_min", "has_clash",
+    "fraction_disordered",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -162,8 +165,9 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
                 "relaxed": _relative_path(files, "relaxed_pdb", model, if_exists=True),
                 "scores": _relative_path(files, "scores", model),
             }
-            | {column: model[column] for column in RARE_COLUMNS if column in model}
+            | {column: values[column] for column in RARE_COLUMNS if column in values}
             for model in done["ranking"]
+            for values in ({**model, **(model.get("interface") or {})},)
         ]
     except (OSError, ValueError, LookupError, TypeError):
         # not finished, or written by a version with another format

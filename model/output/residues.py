@@ -1,9 +1,12 @@
 """Predictions of AlphaFold2's networks, whose atoms are those of the twenty amino acids, as PDB and mmCIF."""
 
+from typing import Any
+
 import gemmi
 import numpy as np
 
 from model.chains import MAX_PDB_CHAINS, chain_names, chain_slices
+from model.confidence.flags import structure_flags
 from model.output.cif import add
 from model.output.modelcif import add_metric_values
 from model.output.pdb import fit_pdb, make_structure
@@ -42,6 +45,13 @@ def residue_structure(prediction: Prediction) -> Structure:
         token_start=np.searchsorted(residue, np.arange(len(codes))),
         token_count=np.bincount(residue, minlength=len(codes)),
         token_is_atom=np.zeros(len(codes), bool),
+    )
+
+
+def residue_flags(prediction: Prediction) -> dict[str, Any]:
+    """Return the flags of a prediction; see `model.confidence.flags.structure_flags`."""
+    return structure_flags(
+        residue_structure(prediction), prediction.atom_positions[prediction.atom_mask > 0.5]
     )
 
 

@@ -67,6 +67,7 @@ class AllAtomModels:
             ranking_score=round(prediction.ranking_score, 4),
             file_kinds=tuple(kinds),
             checks=formatted.checks.summary,
+            interface=_interface(prediction),
         )
 
     def files(self, model: PredictedModel) -> dict[ModelKind, WriteFile]:
@@ -98,6 +99,19 @@ def _format(model: PredictedModel) -> "AllAtomFiles":
         content.templates,
         extra_scores=origin.scores,
     )
+
+
+def _interface(prediction: Any) -> dict[str, Any] | None:
+    """Return the best scores of pairs of protein chains, and the flags; None without such pairs."""
+    from model.confidence.all_atom import protein_pair_scores  # imports torch
+
+    if (pairs := protein_pair_scores(prediction)) is None:
+        return None
+    flags = {
+        "has_clash": prediction.has_clash,
+        "fraction_disordered": round(prediction.fraction_disordered, 4),
+    }
+    return pairs[1].best() | flags
 
 
 def _write(text: str, stream: IO[bytes]) -> None:
