@@ -20,6 +20,7 @@ from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetStat
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_prepared_targets
 from foldcli.inputs.queries import QuerySources
+from foldcli.inputs.screen import Background
 from foldcli.options.common import value_or_default
 from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
@@ -226,16 +227,23 @@ class AllAtom(Family):
         return [*find_prepared_targets(inputs, all_cached, cache, failures, identity, self.is_searched)]
 
     def read_screen(
-        self, files: Sequence[str], pairs: str | None, sources: QuerySources, failures: "Failures"
+        self,
+        files: Sequence[str],
+        pairs: str | None,
+        sources: QuerySources,
+        failures: "Failures",
+        background: Background | None = None,
     ) -> list[tuple[str, MoleculeJob]]:
         """Combine jobs of a file with ligands of another, or pairs of chains; see the base class."""
         from foldcli.inputs.molecules.ligands import is_ligand_file, read_ligands, screen_jobs
         from foldcli.inputs.molecules.read import job_of_query
 
         if pairs is None and len(files) == 2 and is_ligand_file(files[1]):
+            if background is not None:
+                raise InputError("--background draws pairs of protein chains, not of proteins and ligands")
             proteins = self.read_queries(replace(sources, inputs=files[:1]), failures)
             return screen_jobs(proteins, read_ligands(files[1], failures))
-        complexes = super().read_screen(files, pairs, sources, failures)
+        complexes = super().read_screen(files, pairs, sources, failures, background)
         return [(name, replace(job_of_query(target, target.path), name=name)) for name, target in complexes]
 
     def accepts(self, target: Any, source: AllAtomSource) -> str | None:

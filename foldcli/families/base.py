@@ -30,7 +30,7 @@ import click
 from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetState
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.queries import QuerySources, read_named_queries
-from foldcli.inputs.screen import find_screen_targets
+from foldcli.inputs.screen import Background, find_screen_targets
 from foldcli.inputs.targets import approximate_length, find_predict_targets
 from foldcli.outputs.model_files import RESIDUE_MODELS, ModelOrigin, ModelWriter
 from msa.io.fasta import FastaRecord
@@ -257,7 +257,12 @@ class Family(ABC):
         return [*find_predict_targets(inputs, all_cached, cache, failures)]
 
     def read_screen(
-        self, files: Sequence[str], pairs: str | None, sources: QuerySources, failures: "Failures"
+        self,
+        files: Sequence[str],
+        pairs: str | None,
+        sources: QuerySources,
+        failures: "Failures",
+        background: Background | None = None,
     ) -> list[tuple[str, Any]]:
         """Read the targets of `foldcli screen`; return names and targets.
 
@@ -266,11 +271,14 @@ class Family(ABC):
             pairs: a table of complexes; None for all pairs.
             sources: settings of reading; its inputs are `files`.
             failures: receives what cannot be read.
+            background: the pairs to draw in addition; None for none.
 
         Raises:
             InputError: see `foldcli.inputs.screen.find_screen_targets`.
         """
-        return [*find_screen_targets(files, pairs, sources.comp_bias_corr, sources.matrix, failures)]
+        return [
+            *find_screen_targets(files, pairs, sources.comp_bias_corr, sources.matrix, failures, background)
+        ]
 
     @abstractmethod
     def accepts(self, target: Any, source: Any) -> str | None:

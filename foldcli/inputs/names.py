@@ -124,3 +124,7 @@ def list_query_files(inputs: Sequence[str]) -> Iterator[str]:
             if not files:
                 raise
             yield from files
+
+
+# names of the pairs that `screen --background` draws begin with it
+BACKGROUND_PREFIX = "background--"
