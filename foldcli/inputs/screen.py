@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
 
 
+# of more chains, pairs are drawn from this number
+_MAX_DRAWN_FROM = 2000
+
+
 @dataclass(frozen=True)
 class Background:
     """Pairs of chains that a screen predicts in order to compare the requested ones with them.
@@ -81,15 +85,17 @@ def _draw_pairs(
         frozenset((a.sequence, b.sequence)) for target in requested for a, b in combinations(target.chains, 2)
     }
     distinct = list({chain.sequence: chain for chain in chains.values()}.values())
+    draw = random.Random(background.seed)
+    distinct = draw.sample(distinct, min(len(distinct), _MAX_DRAWN_FROM))
     candidates = [
         pair for pair in combinations(distinct, 2) if frozenset(chain.sequence for chain in pair) not in known
     ]
     if len(candidates) < background.count:
         raise InputError(
-            f"--background {background.count}: only {len(candidates)} pairs of these chains are not part of the "
-            "screen; add chains, or name the pairs to predict with --pairs"
+            f"--background {background.count}: only {len(candidates)} pairs of these chains are not part of "
+            "the screen; add chains, or name the pairs to predict with --pairs"
         )
-    drawn = random.Random(background.seed).sample(candidates, background.count)
+    drawn = draw.sample(candidates, background.count)
     return [pair_all([first], [second])[0] for first, second in drawn]
 
 
