@@ -70,6 +70,9 @@ _ABSENT_OPTIONS = {
     "refine": "--refine",
     "num_relax": "--num-relax",
     "amber": "--amber",
+    "initial_guess": "--initial-guess",
+    "cyclic": "--cyclic",
+    "msa_mask": "--msa-mask",
 }
 
 
@@ -160,7 +163,8 @@ class AllAtom(Family):
             MissingError: the libraries of chemistry are not installed.
         """
         if absent := next((option for name, option in _ABSENT_OPTIONS.items() if name in given), None):
-            raise click.UsageError(f"{absent}: all-atom networks have no such option")
+            hint = "; write `cyclic: true` into a job for Boltz" if absent == "--cyclic" else ""
+            raise click.UsageError(f"{absent}: all-atom networks have no such option{hint}")
         if missing := [name for name in _LIBRARIES if find_spec(name) is None]:
             raise MissingError(
                 f"all-atom networks need {' and '.join(missing)}",

@@ -88,6 +88,7 @@ class Native(SingleChainKind):
             inputs.templates,
             inputs.masked_fraction,
             inputs.resample,
+            settings.msa_mask,
         )
 
     def network_facts(

@@ -76,11 +76,14 @@ def feature_tensors(
     Masks of all ones are left out. Copies to a GPU are asynchronous.
 
     Args:
-        features: arrays of `msa.base.network_inputs.MONOMER` with a leading axis of iterations.
+        features: arrays of `msa.base.network_inputs.MONOMER` with a leading axis of iterations; optionally
+            cycle_length int64 [N], the length of the residue's chain if the chain is cyclic, else 0.
         iteration: 0-based index of the iteration.
         device: the device that the network runs on.
     """
     tensors = {}
+    if "cycle_length" in features:
+        tensors["cycle_length"] = torch.from_numpy(features["cycle_length"]).to(device)
     for name, (_, _, kind) in MONOMER.items():
         if name not in features or kind is None or (kind == "mask" and features[name][iteration].all()):
             continue
@@ -173,7 +176,9 @@ def start_prediction(
     Args:
         network: a network with parameters.
         features: inputs of `AlphaFold.forward`, each with a leading axis of at least num_recycles + 1
-            iterations; for multimer networks the features that `inputs.MultimerInputs` takes.
+            iterations; for multimer networks the features that `inputs.MultimerInputs` takes. Optionally
+            start_positions, float32 [N, 37, 3] in Å with NaN for unknown atoms, which the first pass takes as
+            those of a pass before it.
         settings: number of recycles, tolerance and seed; default three recycles.
         progress: called after each pass.
         chunk_elements: `MemoryPlan.chunk_elements`, or None for the device's default.
@@ -197,6 +202,8 @@ def start_prediction(
         current = inputs(0)
         mask = current.get("seq_mask")
         previous = network.initial_state(current)
+        if "start_positions" in features:
+            previous.positions = torch.from_numpy(features["start_positions"]).to(device)
         for iteration in range(passes):
             output = network.run_pass(current, previous)
             network.release_cached_memory(output)

@@ -1,0 +1,84 @@
+"""Tests of options of predictions for design and for other states, in processes."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.command_process import run_foldcli
+from tests.networks import tiny_parameters
+
+QUICK = (
+    "--models",
+    "3",
+    "--num-recycle",
+    "0",
+    "--threads",
+    "1",
+    "--no-report",
+    "--no-plots",
+    "--device",
+    "cpu",
+)
+A3M = ">query\nMKVLAAGIV\n>hit 1\nMKV-AAGiIV\n>hit 2\n--VLSAGIV\n"
+
+
+class Runs:
+    """Runs of `foldcli predict` on an alignment of nine residues."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = os.environ | {
+            "FOLDCLI_CACHE": str(folder / "cache"), "FOLDCLI_PARAMS": tiny_parameters(),
+        }  # fmt: skip
+        (folder / "t.a3m").write_text(A3M)
+
+    def __call__(self, out: str, *options: object, code: int = 0) -> str:
+        arguments = ["predict", self.folder / "t.a3m", *QUICK, "-o", self.folder / out, *options]
+        result = run_foldcli(arguments, env=self.environment)
+        assert result.returncode == code, result.stderr
+        assert "Traceback" not in result.stderr
+        return str(result.stderr)
+
+    def structure(self, out: str) -> str:
+        (path,) = (self.folder / out / "t").glob("*_unrelaxed_rank_001_*.pdb")
+        return "\n".join(line for line in path.read_text().splitlines() if line.startswith("ATOM"))
+
+    def settings(self, out: str) -> dict:
+        return json.loads((self.folder / out / "t/t.done.json").read_text())["settings"]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+def test_each_option_changes_the_structure_and_the_settings(runs: Runs) -> None:
+    runs("plain")
+    plain, settings = runs.structure("plain"), runs.settings("plain")
+    (model,) = (runs.folder / "plain/t").glob("*_unrelaxed_rank_001_*.pdb")
+    guesses = runs.folder / "guesses"
+    guesses.mkdir()
+    shutil.copy(model, guesses / "t.pdb")
+    runs("guess", "--initial-guess", guesses)
+    assert runs.structure("guess") != plain
+    assert runs.settings("guess").keys() - settings.keys() == {"initial_guess"}
+    runs("cyclic", "--cyclic", "A")
+    assert runs.structure("cyclic") != plain and runs.settings("cyclic")["predict"]["cyclic"] == ["A"]
+    runs("mask", "--msa-mask", "0.3")
+    assert runs.structure("mask") != plain and runs.settings("mask")["predict"]["msa_mask"] == 0.3
+    assert "made with other settings (initial_guess" in runs("plain", "--initial-guess", model, code=3)
+
+
+def test_wrong_values_are_refused_in_one_line(runs: Runs) -> None:
+    assert "--cyclic B: the chains of t are A" in runs("a", "--cyclic", "B", code=3)
+    assert "expected ids of chains such as A,C" in runs("a", "--cyclic", "A,", code=2)
+    assert "no structure of target t for --initial-guess" in runs("a", "--initial-guess", runs.folder, code=3)
+    assert "is not in the range" in runs("a", "--msa-mask", "1", code=2)
+    assert "does not exist" in runs("a", "--initial-guess", runs.folder / "x.pdb", code=2)
+    (runs.folder / "x.pdb").write_text("END\n")
+    assert "x.pdb: neither an mmCIF nor a PDB file" in runs("a", "--initial-guess", runs.folder / "x.pdb", code=3)
+    for option in (("--cyclic", "A"), ("--msa-mask", "0.2"), ("--initial-guess", runs.folder)):
+        assert f"{option[0]}: only networks have it" in runs("a", "--params", "template", *option, code=2)
