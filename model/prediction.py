@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 
 # additional results of a prediction: the structures after all passes, the single representation, the pair
-# representation, all results of the last pass
-Extra = Literal["recycles", "single", "pair", "all"]
-EXTRAS: tuple[Extra, ...] = ("recycles", "single", "pair", "all")
+# representation, all results of the last pass, the PAE of all pairs as ModelCIF
+Extra = Literal["recycles", "single", "pair", "all", "pairwise"]
+EXTRAS: tuple[Extra, ...] = ("recycles", "single", "pair", "all", "pairwise")
 
 # Å, between CB atoms (CA of glycine)
 CONTACT_DISTANCE = 8.0

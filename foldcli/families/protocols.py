@@ -16,6 +16,7 @@ from foldcli.progress import Progress
 class TargetState(Protocol):
     """The part of `foldcli.pipeline.targets.target.TargetRun` that families use.
 
+    `used_templates` are templates of its chains (`model.output.modelcif.UsedTemplate`).
     `facts` are values for done.json. Every family adds "residues", a number that stands for the size, and
     "alignment_rows". `warnings` are limitations that a reader of the results must know about.
     """
@@ -23,6 +24,7 @@ class TargetState(Protocol):
     input: Any
     facts: dict[str, Any]
     warnings: list[str]
+    used_templates: tuple[Any, ...]
 
     @property
     def name(self) -> str:

@@ -124,6 +124,12 @@ result_options = combine(
         "with all-atom networks, confidences of all pairs.",
     ),
     click.option(
+        "--save-pairwise",
+        is_flag=True,
+        help="Save the PAE of all pairs as ModelCIF, for depositions: NAME_pairwise_rank_*.cif, one line for "
+        "each pair.",
+    ),
+    click.option(
         "--zip",
         "archive",
         is_flag=True,

@@ -45,6 +45,7 @@ class ModelOrigin:
         is_untrained: whether the network was never trained.
         copied_from: the template of a copied model, in words; None for predictions.
         note: see `foldcli.outputs.network_note`; None for networks without a manifest.
+        templates: templates of the network's input (`model.output.modelcif.UsedTemplate`).
     """
 
     target: str
@@ -52,6 +53,7 @@ class ModelOrigin:
     is_untrained: bool
     copied_from: str | None = None
     note: str | None = None
+    templates: tuple[Any, ...] = ()
 
     @property
     def provenance(self) -> Provenance:
@@ -184,6 +186,10 @@ class ResidueModels:
             num_chains=prediction.num_chains,
             interface=None if prediction.scores is None else prediction.scores.best() | model.flags,
         )
+        if "pairwise" in result.kinds and prediction.pae is None:
+            logger.warning("%s: %s has no PAE, so no NAME_pairwise file", model.origin.target, model.tag)
+            kinds = tuple(kind for kind in result.kinds if kind != "pairwise")
+            result = replace(result, file_kinds=kinds)
         if "pdb" not in result.kinds:
             reason = "more than the PDB format can name: mmCIF only"
             name = model.origin.target
@@ -197,7 +203,7 @@ class ResidueModels:
             kind: partial(_write_text, format_file) for kind, format_file in _formatters(model).items()
         }
         for kind in prediction.extras:
-            if kind != "recycles":
+            if kind not in ("recycles", "pairwise"):
                 files[kind] = partial(_write_results, kind, prediction)
         return files
 
@@ -255,13 +261,14 @@ def write_model(model: PredictedModel) -> ModelResult:
 def _formatters(model: PredictedModel) -> dict[ModelKind, Callable[[], str]]:
     """Return a function for each kind of text file of a model, which returns the file's content."""
     # imports gemmi, which runs without predictions do not need
-    from model.output.residues import format_contacts, format_mmcif, format_pdb
+    from model.output.residues import format_contacts, format_mmcif, format_pairwise_errors, format_pdb
     from model.output.scores import format_scores
 
     prediction, provenance = model.prediction, model.origin.provenance
     formatters: dict[ModelKind, Callable[[], str]] = {
         "pdb": partial(format_pdb, prediction, provenance),
-        "cif": partial(format_mmcif, prediction, provenance),
+        "cif": partial(format_mmcif, prediction, provenance, model.origin.templates),
+        "pairwise": partial(format_pairwise_errors, prediction, provenance),
         "scores": partial(format_scores, prediction, model.flags | model.origin.scores),
         "contacts": partial(format_contacts, prediction),
     }

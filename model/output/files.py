@@ -65,5 +65,7 @@ def format_all_atom_files(
     if prediction.num_chains > 1:
         texts["contacts"] = format_all_atom_contacts(prediction)
     if pairwise_file is not None:
-        texts["pairwise"] = format_pairwise_scores(prediction, provenance)
+        texts["pairwise"] = format_pairwise_scores(
+            prediction.structure, prediction.pae, prediction.pde, provenance
+        )
     return AllAtomFiles(texts, pdb_missing, checks)

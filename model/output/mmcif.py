@@ -37,9 +37,36 @@ def format_all_atom_mmcif(
     Raises:
         ValueError: a coordinate is not finite.
     """
-    if not np.isfinite(prediction.positions).all():
+    document = model_document(
+        prediction.structure, prediction.positions, prediction.plddt, provenance, templates, pairwise_file
+    )
+    add_scores(document.sole_block(), prediction, provenance)
+    return str(document.as_string())
+
+
+def model_document(
+    structure: Structure,
+    positions: np.ndarray,
+    plddt: np.ndarray,
+    provenance: Provenance,
+    templates: Sequence[UsedTemplate] = (),
+    pairwise_file: str | None = None,
+) -> gemmi.cif.Document:
+    """Return a structure with its origin in the categories of ModelCIF, without scores.
+
+    Args:
+        structure: the molecules.
+        positions: float32 [A, 3], Å.
+        plddt: [A], the B-factors.
+        provenance: the origin.
+        templates: see `format_all_atom_mmcif`.
+        pairwise_file: see `format_all_atom_mmcif`.
+
+    Raises:
+        ValueError: a coordinate is not finite.
+    """
+    if not np.isfinite(positions).all():
         raise ValueError("coordinates are not finite")
-    structure = prediction.structure
     document = new_document(provenance.name, provenance.name)
     block = document.sole_block()
     conform = [("mmcif_ma.dic", "1.4.7", _DICTIONARY)]
@@ -50,9 +77,8 @@ def format_all_atom_mmcif(
     _add_chains(block, structure)
     _add_links(block, structure)
     add_protocol(block, provenance, structure, templates, pairwise_file)
-    add_scores(block, prediction, provenance)
-    _add_atoms(block, prediction)
-    return str(document.as_string())
+    _add_atoms(block, structure, positions, plddt)
+    return document
 
 
 def _add_components(block: gemmi.cif.Block, structure: Structure) -> None:
@@ -229,8 +255,9 @@ def _partner(structure: Structure, atom: int) -> tuple[Cell, ...]:
     return chain, code, label, str(structure.atom_name[atom]), chain, code, number, "1_555"
 
 
-def _add_atoms(block: gemmi.cif.Block, prediction: AllAtomPrediction) -> None:
-    structure = prediction.structure
+def _add_atoms(
+    block: gemmi.cif.Block, structure: Structure, positions: np.ndarray, plddt: np.ndarray
+) -> None:
     residue, chain = structure.atom_residue, structure.atom_chain
     polymer = structure.chain_is_polymer[chain]
     standard = {code: gemmi.find_tabulated_residue(code).is_standard() for code in structure.components}
@@ -239,7 +266,7 @@ def _add_atoms(block: gemmi.cif.Block, prediction: AllAtomPrediction) -> None:
     chain_of_atom = [structure.chain_names[index] for index in chain]
     names = [str(name) for name in structure.atom_name]
     # three decimals, so that PDB and mmCIF have the same numbers
-    x, y, z = ([f"{value:.3f}" for value in column] for column in prediction.positions.T.tolist())
+    x, y, z = ([f"{value:.3f}" for value in column] for column in positions.T.tolist())
     count = len(names)
     block.set_mmcif_category(
         "_atom_site",
@@ -263,7 +290,7 @@ def _add_atoms(block: gemmi.cif.Block, prediction: AllAtomPrediction) -> None:
             "Cartn_y": y,
             "Cartn_z": z,
             "occupancy": ["1.00"] * count,
-            "B_iso_or_equiv": [f"{value:.2f}" for value in prediction.plddt.tolist()],
+            "B_iso_or_equiv": [f"{value:.2f}" for value in plddt.tolist()],
             "pdbx_formal_charge": [str(charge) if charge else None for charge in structure.atom_charge],
             "auth_seq_id": numbers,
             "auth_comp_id": codes,

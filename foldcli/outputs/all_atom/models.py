@@ -52,6 +52,8 @@ class AllAtomModels:
         kinds = [kind for kind in _KINDS if kind in formatted.texts]
         if "all" in content.extras:
             kinds += _ALL_KINDS
+        elif "pairwise" in content.extras:
+            kinds.append("pairwise")
         if (reason := formatted.pdb_missing) is not None:
             logger.warning("%s: %s: mmCIF only, no PDB file: %s", model.origin.target, model.tag, reason)
         return ModelResult(
@@ -77,8 +79,9 @@ class AllAtomModels:
         files: dict[ModelKind, WriteFile] = {
             kind: partial(_write, text) for kind, text in _format(model).texts.items()
         }
+        prediction, provenance = model.prediction.prediction, model.origin.provenance
         files["pairwise"] = lambda stream: _write(
-            format_pairwise_scores(model.prediction.prediction, model.origin.provenance), stream
+            format_pairwise_scores(prediction.structure, prediction.pae, prediction.pde, provenance), stream
         )
         return files
 

@@ -79,6 +79,7 @@ def test_wrong_values_are_refused_in_one_line(runs: Runs) -> None:
     assert "is not in the range" in runs("a", "--msa-mask", "1", code=2)
     assert "does not exist" in runs("a", "--initial-guess", runs.folder / "x.pdb", code=2)
     (runs.folder / "x.pdb").write_text("END\n")
-    assert "x.pdb: neither an mmCIF nor a PDB file" in runs("a", "--initial-guess", runs.folder / "x.pdb", code=3)
+    unreadable = runs("a", "--initial-guess", runs.folder / "x.pdb", code=3)
+    assert "x.pdb: neither an mmCIF nor a PDB file" in unreadable
     for option in (("--cyclic", "A"), ("--msa-mask", "0.2"), ("--initial-guess", runs.folder)):
         assert f"{option[0]}: only networks have it" in runs("a", "--params", "template", *option, code=2)

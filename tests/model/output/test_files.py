@@ -103,7 +103,9 @@ def test_modelcif_categories_name_data_software_templates_and_files(block: gemmi
 
 
 def test_pairwise_file_has_the_pae_and_pde_of_all_tokens(prediction: AllAtomPrediction) -> None:
-    block = gemmi.cif.read_string(format_pairwise_scores(prediction, PROVENANCE)).sole_block()
+    block = gemmi.cif.read_string(
+        format_pairwise_scores(prediction.structure, prediction.pae, prediction.pde, PROVENANCE)
+    ).sole_block()
     table = block.find(
         "_ma_qa_metric_feature_pairwise.", ["feature_id_1", "feature_id_2", "metric_id", "metric_value"]
     )
