@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from msa.base.network_inputs import MONOMER, UNCHANGING
+from msa.base.network_inputs import GIVEN, MONOMER, UNCHANGING
 from msa.base.residues import MASK, NUM_MASKED_CODES, UNKNOWN
 
 # probabilities of replacing a masked position by a uniformly drawn residue, by one drawn from the profile, or
@@ -163,7 +163,7 @@ def sample_features(
 
     Returns:
         The features in `msa.base.network_inputs.MONOMER`, without those of templates if there are no template
-        slots, each [num_iterations, …].
+        slots, each [num_iterations, …], and those in `msa.base.network_inputs.GIVEN` as they are.
 
     Raises:
         ValueError: `num_iterations` or `seed` is out of range.
@@ -186,6 +186,9 @@ def sample_features(
     if not settings.resample:
         for value in stacked.values():
             value[1:] = value[0]
+    for name in GIVEN & features.keys():
+        stacked[name] = allocate(name, features[name].shape, features[name].dtype)
+        stacked[name][...] = features[name]
     return stacked
 
 

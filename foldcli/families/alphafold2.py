@@ -272,8 +272,8 @@ class SingleChainKind(AlphaFold2Kind):
         if inputs.templates is not None:
             features = features | self.template_features(inputs.templates, job.source)
         rows, seed = self.sampling(job, settings)
-        sample = (draw or sample_features)(features, rows, settings.num_passes, seed)
-        return {**sample, **inputs.given_features(settings)}
+        features = features | inputs.given_features(settings)
+        return (draw or sample_features)(features, rows, settings.num_passes, seed)
 
 
 class AlphaFold2(SingleChainKind):

@@ -116,7 +116,7 @@ class Family(ABC):
         samples_elsewhere: whether `sample` calls its argument `draw`, for which a run with GPUs starts
             processes.
         size_unit: what `size` counts; the name of its column in plans.
-        citations: content of cite.bibtex in ColabFold's layout.
+        citations: papers about the network, as BibTeX.
         rank_score: value of --rank that "auto" means.
         prepares_jobs: whether `cache-features` stores the inputs of its jobs (`prepare`); it stores
             AlphaFold2's features of alignments for other families.

@@ -27,7 +27,7 @@ _MAX_NAMED = 5
 
 # files and folders that belong to the whole run, and endings by which results are found
 _RUN_FILES = re.compile(
-    r"((?:summary|screen).*\.tsv|failures.*\.jsonl|index\.html|cite\.bibtex|log\.txt|foldcli|viewer|.*\.json)",
+    r"((?:summary|screen).*\.tsv|failures.*\.jsonl|index\.html|cite\.bibtex|methods\.txt|log\.txt|foldcli|viewer|.*\.json)",
     re.IGNORECASE,
 )
 _LETTER = re.compile(r"(?:GREEK|LATIN) (SMALL|CAPITAL) LETTER (?:FINAL )?([A-Z]+)(?: WITH .*)?")

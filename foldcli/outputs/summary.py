@@ -31,6 +31,7 @@ _RUN_FILE_PREFIXES = (
     "comparison",
     "config.json",
     "cite.bibtex",
+    "methods.txt",
 )
 # the columns of summary.tsv, and the keys of its JSON form
 COLUMNS = (

@@ -146,3 +146,8 @@ ALL_ATOM = MappingProxyType(
         "template_unit_vector": InputArray(np.float32, "T N N 3", "number"),
     }
 )
+
+# features that the user gives, without an axis of iterations: cycle_length int64 [N], the length of
+# the residue's chain if it is cyclic, else 0; start_positions float32 [N, 37, 3], Å, where recycling starts, NaN
+# if unknown
+GIVEN = frozenset({"cycle_length", "start_positions"})

@@ -28,6 +28,7 @@ from foldcli.outputs.model_files import (
     write_model,
 )
 from foldcli.outputs.network_note import plddt_warning
+from foldcli.outputs.viewer_scripts import write_viewer_scripts
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import RelaxStage, RelaxTask, relax_model
 from foldcli.pipeline.search.stores import SEARCH_FILES
@@ -43,6 +44,7 @@ _MODELS_PER_WORKER = 2
 # files made from the models, which no longer match once models are replaced
 _DERIVED_FILES: tuple[FileKind, ...] = (
     "finished_mark", "archive", "report", "coverage", "plddt", "pae", "thumbnail", "comparison",
+    "chimerax", "pymol",
 )  # fmt: skip
 
 
@@ -130,6 +132,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
         if warning := try_report(files, record.as_json(), task.report):
             record.warnings.append(warning)
     record.costs.extend(costs)
+    write_viewer_scripts(files, ranked)
     layout_of(files.layout).finish_target(files, ranked)
     if task.archive:
         write_archive(files, record.text())

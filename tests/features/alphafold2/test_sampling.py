@@ -264,3 +264,15 @@ def test_masked_columns_are_unknown_except_in_the_query() -> None:
     drawn = sample_features(features, settings, 1, seed=3)
     expected = sample_features(masked, SamplingSettings(8, 6, masked_fraction=0.0), 1, seed=3)
     assert all(np.array_equal(drawn[name], expected[name]) for name in expected)
+
+
+def test_given_features_are_passed_on_into_the_allocated_memory() -> None:
+    features = random_features(5, 8) | {"cycle_length": np.full(8, 8)}
+    names: list[str] = []
+
+    def allocate(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        names.append(name)
+        return np.empty(shape, dtype)
+
+    drawn = sample_features(features, SamplingSettings(4, 2), 2, 0, allocate)
+    assert (drawn["cycle_length"] == 8).all() and set(names) == drawn.keys()
