@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
@@ -27,7 +27,7 @@ from msa.base.json_files import read_json
 from msa.base.temporary_names import temporary_path
 
 if TYPE_CHECKING:
-    from model.prediction import Prediction
+    from model.prediction import PairScores, Prediction
 
 _RESULT_SUFFIX = ".result.json"
 _MAX_RECYCLES = 10_000
@@ -45,7 +45,9 @@ class ModelOrigin:
         is_untrained: whether the network was never trained.
         copied_from: the template of a copied model, in words; None for predictions.
         note: see `foldcli.outputs.network_note`; None for networks without a manifest.
-        templates: templates of the network's input (`model.output.modelcif.UsedTemplate`).
+        restraints: the geometry that the files' checks expect (`model.all_atom.checks.Restraints`); None for
+            models that are not checked.
+        templates: templates of the input (`model.output.modelcif.UsedTemplate`).
     """
 
     target: str
@@ -53,6 +55,7 @@ class ModelOrigin:
     is_untrained: bool
     copied_from: str | None = None
     note: str | None = None
+    restraints: Any = field(default=None, repr=False)
     templates: tuple[Any, ...] = ()
 
     @property
@@ -168,24 +171,11 @@ class ModelWriter(Protocol):
 
 
 class ResidueModels:
-    """The writer of models made of the twenty amino acids (`model.prediction.Prediction`)."""
+    """The writer of models made of the twenty amino acids."""
 
     def result(self, model: "PredictedModel") -> ModelResult:
         """Return the values of a model; log if the PDB format cannot name its chains."""
-        prediction = model.prediction
-        result = ModelResult(
-            tag=model.tag,
-            plddt=prediction.mean_plddt,
-            ptm=None if prediction.ptm is None else float(prediction.ptm),
-            num_recycles=prediction.num_recycles,
-            seconds=round(model.seconds, 3),
-            fingerprint=model.fingerprint,
-            extras=prediction.extras,
-            copied_from=model.origin.copied_from,
-            iptm=None if prediction.scores is None else prediction.scores.iptm,
-            num_chains=prediction.num_chains,
-            interface=None if prediction.scores is None else prediction.scores.best() | model.flags,
-        )
+        prediction, result = model.prediction, model.result()
         if "pairwise" in result.kinds and prediction.pae is None:
             logger.warning("%s: %s has no PAE, so no NAME_pairwise file", model.origin.target, model.tag)
             kinds = tuple(kind for kind in result.kinds if kind != "pairwise")
@@ -228,19 +218,55 @@ class PredictedModel:
     folder: Path
     tag: str
     fingerprint: str
-    prediction: Any
+    prediction: "Prediction"
     origin: ModelOrigin
     seconds: float
     writer: ModelWriter = RESIDUE_MODELS
 
     @cached_property
     def flags(self) -> dict[str, Any]:
-        """`model.confidence.flags.structure_flags` of a complex of `Prediction`; empty for a single chain."""
-        if self.prediction.scores is None:
+        """The flags of the structure (`model.confidence.flags`) of a complex; empty for a single chain."""
+        prediction = self.prediction
+        if (own := prediction.all_atom) is not None:
+            disordered = round(own.fraction_disordered, 4)
+            return {"has_clash": own.has_clash, "fraction_disordered": disordered}
+        if prediction.scores is None:
             return {}
-        from model.output.residues import residue_flags  # imports gemmi, as in `_formatters`
+        from model.confidence.flags import structure_flags  # imports torch
 
-        return residue_flags(self.prediction)
+        return structure_flags(prediction.structure, prediction.positions)
+
+    @property
+    def interface(self) -> dict[str, Any] | None:
+        """The best score of each kind among the pairs of proteins, and the flags; None without pairs."""
+        pairs: PairScores | None = self.prediction.scores
+        if self.prediction.all_atom is not None:
+            from model.confidence.all_atom import protein_pair_scores  # imports torch
+
+            named = protein_pair_scores(self.prediction)
+            pairs = None if named is None else named[1]
+        return None if pairs is None else pairs.best() | self.flags
+
+    def result(self, kinds: tuple[ModelKind, ...] | None = None, checks: str | None = None) -> ModelResult:
+        """Return the values of the model; see `ModelResult` for the kinds of its files, and its checks."""
+        prediction = self.prediction
+        score = prediction.ranking_score
+        return ModelResult(
+            tag=self.tag,
+            plddt=prediction.mean_plddt,
+            ptm=None if prediction.ptm is None else float(prediction.ptm),
+            num_recycles=prediction.num_recycles,
+            seconds=round(self.seconds, 3),
+            fingerprint=self.fingerprint,
+            extras=prediction.extras,
+            copied_from=self.origin.copied_from,
+            iptm=prediction.iptm,
+            num_chains=prediction.num_chains,
+            ranking_score=None if score is None else round(score, 4),
+            file_kinds=kinds,
+            checks=checks,
+            interface=self.interface,
+        )
 
 
 def write_model(model: PredictedModel) -> ModelResult:
@@ -261,14 +287,15 @@ def write_model(model: PredictedModel) -> ModelResult:
 def _formatters(model: PredictedModel) -> dict[ModelKind, Callable[[], str]]:
     """Return a function for each kind of text file of a model, which returns the file's content."""
     # imports gemmi, which runs without predictions do not need
-    from model.output.residues import format_contacts, format_mmcif, format_pairwise_errors, format_pdb
+    from model.output.modelcif import format_pairwise_scores
+    from model.output.residues import format_contacts, format_mmcif, format_pdb
     from model.output.scores import format_scores
 
     prediction, provenance = model.prediction, model.origin.provenance
     formatters: dict[ModelKind, Callable[[], str]] = {
         "pdb": partial(format_pdb, prediction, provenance),
         "cif": partial(format_mmcif, prediction, provenance, model.origin.templates),
-        "pairwise": partial(format_pairwise_errors, prediction, provenance),
+        "pairwise": partial(format_pairwise_scores, prediction, provenance),
         "scores": partial(format_scores, prediction, model.flags | model.origin.scores),
         "contacts": partial(format_contacts, prediction),
     }

@@ -8,7 +8,8 @@ import numpy as np
 from model.output.cif import Cell, add, new_document
 from model.output.modelcif import UsedTemplate, add_protocol, add_scores, entity_type
 from model.output.provenance import Provenance
-from model.structure import AllAtomPrediction, Chain, Entity, EntityKind, Structure
+from model.prediction import Prediction
+from model.structure import Chain, Entity, EntityKind, Structure
 
 _POLYMER_TYPES = {
     EntityKind.PROTEIN: "polypeptide(L)",
@@ -20,7 +21,7 @@ _DICTIONARY = "https://raw.githubusercontent.com/ihmwg/ModelCIF/master/dist/mmci
 
 
 def format_all_atom_mmcif(
-    prediction: AllAtomPrediction,
+    prediction: Prediction,
     provenance: Provenance,
     templates: Sequence[UsedTemplate] = (),
     pairwise_file: str | None = None,
@@ -37,35 +38,26 @@ def format_all_atom_mmcif(
     Raises:
         ValueError: a coordinate is not finite.
     """
-    document = model_document(
-        prediction.structure, prediction.positions, prediction.plddt, provenance, templates, pairwise_file
-    )
+    document = model_document(prediction, provenance, templates, pairwise_file)
     add_scores(document.sole_block(), prediction, provenance)
     return str(document.as_string())
 
 
 def model_document(
-    structure: Structure,
-    positions: np.ndarray,
-    plddt: np.ndarray,
+    prediction: Prediction,
     provenance: Provenance,
     templates: Sequence[UsedTemplate] = (),
     pairwise_file: str | None = None,
 ) -> gemmi.cif.Document:
     """Return a structure with its origin in the categories of ModelCIF, without scores.
 
-    Args:
-        structure: the molecules.
-        positions: float32 [A, 3], Å.
-        plddt: [A], the B-factors.
-        provenance: the origin.
-        templates: see `format_all_atom_mmcif`.
-        pairwise_file: see `format_all_atom_mmcif`.
+    Arguments are those of `format_all_atom_mmcif`.
 
     Raises:
         ValueError: a coordinate is not finite.
     """
-    if not np.isfinite(positions).all():
+    structure = prediction.structure
+    if not np.isfinite(prediction.positions).all():
         raise ValueError("coordinates are not finite")
     document = new_document(provenance.name, provenance.name)
     block = document.sole_block()
@@ -77,7 +69,7 @@ def model_document(
     _add_chains(block, structure)
     _add_links(block, structure)
     add_protocol(block, provenance, structure, templates, pairwise_file)
-    _add_atoms(block, structure, positions, plddt)
+    _add_atoms(block, prediction)
     return document
 
 
@@ -255,9 +247,8 @@ def _partner(structure: Structure, atom: int) -> tuple[Cell, ...]:
     return chain, code, label, str(structure.atom_name[atom]), chain, code, number, "1_555"
 
 
-def _add_atoms(
-    block: gemmi.cif.Block, structure: Structure, positions: np.ndarray, plddt: np.ndarray
-) -> None:
+def _add_atoms(block: gemmi.cif.Block, prediction: Prediction) -> None:
+    structure = prediction.structure
     residue, chain = structure.atom_residue, structure.atom_chain
     polymer = structure.chain_is_polymer[chain]
     standard = {code: gemmi.find_tabulated_residue(code).is_standard() for code in structure.components}
@@ -266,7 +257,7 @@ def _add_atoms(
     chain_of_atom = [structure.chain_names[index] for index in chain]
     names = [str(name) for name in structure.atom_name]
     # three decimals, so that PDB and mmCIF have the same numbers
-    x, y, z = ([f"{value:.3f}" for value in column] for column in positions.T.tolist())
+    x, y, z = ([f"{value:.3f}" for value in column] for column in prediction.positions.T.tolist())
     count = len(names)
     block.set_mmcif_category(
         "_atom_site",
@@ -290,7 +281,7 @@ def _add_atoms(
             "Cartn_y": y,
             "Cartn_z": z,
             "occupancy": ["1.00"] * count,
-            "B_iso_or_equiv": [f"{value:.2f}" for value in plddt.tolist()],
+            "B_iso_or_equiv": [f"{value:.2f}" for value in prediction.b_factors.tolist()],
             "pdbx_formal_charge": [str(charge) if charge else None for charge in structure.atom_charge],
             "auth_seq_id": numbers,
             "auth_comp_id": codes,

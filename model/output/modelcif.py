@@ -11,7 +11,8 @@ import numpy as np
 
 from model.output.cif import Cell, add, new_document
 from model.output.provenance import Provenance
-from model.structure import AllAtomPrediction, EntityKind, Structure
+from model.prediction import Prediction
+from model.structure import EntityKind, Structure
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,10 @@ def _add_alignments(
     add(block, "_ma_alignment", "ordinal_id alignment_id target_template_flag sequence", rows)
 
 
-def add_scores(block: gemmi.cif.Block, prediction: AllAtomPrediction, provenance: Provenance) -> None:
+def add_scores(block: gemmi.cif.Block, prediction: Prediction, provenance: Provenance) -> None:
     """Add the scores of the model, and pLDDT of its residues."""
-    structure = prediction.structure
+    structure, scores = prediction.structure, prediction.all_atom
+    assert scores is not None and prediction.ranking_score is not None
     note = provenance.with_warning("Predicted lDDT of atoms, 0 to 100")
     metrics: list[tuple[Cell, ...]] = [
         (1, "pLDDT", "pLDDT all-atom", "global", note, None),
@@ -196,11 +198,11 @@ def add_scores(block: gemmi.cif.Block, prediction: AllAtomPrediction, provenance
         (3, f"{prediction.ptm:.4f}"),
         (6, f"{prediction.ranking_score:.4f}"),
     ]
-    if prediction.iptm is not None:
+    if scores.iptm is not None:
         metrics.append((7, "ipTM", "ipTM", "global", "Predicted TM-score of the interfaces", None))
-        overall.append((7, f"{prediction.iptm:.4f}"))
+        overall.append((7, f"{scores.iptm:.4f}"))
     add(block, "_ma_qa_metric", "id name type mode description type_other_details", metrics)
-    means = structure.residue_means(prediction.plddt)
+    means = structure.residue_means(prediction.b_factors)
     local: list[tuple[Cell, ...]] = []
     for residue, chain in enumerate(structure.residue_chain):
         if np.isfinite(means[residue]):
@@ -228,17 +230,16 @@ def add_metric_values(
     add(block, "_ma_qa_metric_local", f"ordinal_id model_id {residue} metric_id metric_value", local)
 
 
-def format_pairwise_scores(
-    structure: Structure, pae: np.ndarray, pde: np.ndarray | None, provenance: Provenance
-) -> str:
+def format_pairwise_scores(prediction: Prediction, provenance: Provenance) -> str:
     """Format PAE and PDE of all pairs of tokens as the file that ModelCIF wants beside the structure.
 
-    Args:
-        structure: the molecules.
-        pae: [N, N], Å.
-        pde: [N, N], Å; None if the network predicts none.
-        provenance: the origin.
+    Raises:
+        ValueError: the network predicts no PAE.
     """
+    structure, pae = prediction.structure, prediction.pae
+    if pae is None:
+        raise ValueError("a network without a PAE head")
+    pde = None if prediction.all_atom is None else prediction.all_atom.pde
     document = new_document(f"{provenance.name}_pairwise", provenance.name)
     block = document.sole_block()
     metrics = [

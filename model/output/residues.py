@@ -1,56 +1,19 @@
 """Predictions of AlphaFold2's networks, whose atoms are those of the twenty amino acids, as PDB and mmCIF."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import gemmi
-import numpy as np
 
-from model.chains import MAX_PDB_CHAINS, chain_names, chain_slices
-from model.confidence.flags import structure_flags
+from model.chains import MAX_PDB_CHAINS
 from model.output.cif import Cell, add
 from model.output.mmcif import model_document
-from model.output.modelcif import UsedTemplate, add_metric_values, format_pairwise_scores
+from model.output.modelcif import UsedTemplate, add_metric_values
 from model.output.pdb import fit_pdb, make_structure
 from model.output.provenance import Provenance
 from model.prediction import Prediction
-from model.structure import Chain, ChemicalComponent, Entity, EntityKind, Structure
-from msa.base.residues import ATOM37, ELEMENTS, RESTYPE_NAMES, RESTYPES
-
-
-def residue_structure(prediction: Prediction) -> Structure:
-    """Return the tables of a prediction, without bonds and the atoms of components.
-
-    Copies of a chain are one entity. As in AlphaFold, unknown residues have no atoms.
-    """
-    codes = np.array([RESTYPE_NAMES[code] for code in prediction.aatype], object)
-    entities: dict[tuple[str, ...], int] = {}
-    chains = [
-        Chain(name, entities.setdefault(tuple(codes[residues]), len(entities)))
-        for name, residues in _chains(prediction)
-    ]
-    lengths = [residues.stop - residues.start for _, residues in _chains(prediction)]
-    residue, atom = np.nonzero(prediction.atom_mask > 0.5)
-    names = np.array(ATOM37, object)[atom]
-    return Structure(
-        entities=tuple(
-            Entity(EntityKind.PROTEIN, sequence, _letters(sequence), f"protein {number}")
-            for number, sequence in enumerate(entities, 1)
-        ),
-        chains=tuple(chains),
-        components={code: _component(code) for code in sorted(set(codes))},
-        residue_chain=np.repeat(np.arange(len(chains)), lengths),
-        residue_number=prediction.residue_index + 1,
-        residue_code=codes,
-        atom_residue=residue,
-        atom_name=names,
-        atom_element=np.array([ELEMENTS[name] for name in names], object),
-        atom_charge=np.zeros(len(names), np.int64),
-        bonds=np.zeros((0, 3), np.int64),
-        token_start=np.searchsorted(residue, np.arange(len(codes))),
-        token_count=np.bincount(residue, minlength=len(codes)),
-        token_is_atom=np.zeros(len(codes), bool),
-    )
+from model.structure import ChemicalComponent
+from msa.base.residues import RESTYPE_NAMES, RESTYPES
 
 
 def _letters(codes: Sequence[str]) -> str:
@@ -76,13 +39,6 @@ def _component(code: str) -> ChemicalComponent:
     return ChemicalComponent(code, kind, name, formula, (), (), (), ())
 
 
-def residue_flags(prediction: Prediction) -> dict[str, Any]:
-    """Return the flags of a prediction; see `model.confidence.flags.structure_flags`."""
-    return structure_flags(
-        residue_structure(prediction), prediction.atom_positions[prediction.atom_mask > 0.5]
-    )
-
-
 def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
     """Format a prediction as PDB.
 
@@ -95,7 +51,7 @@ def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
     """
     if prediction.num_chains > MAX_PDB_CHAINS:
         raise ValueError(f"more than {MAX_PDB_CHAINS} chains do not fit the PDB format; use the mmCIF file")
-    if not fit_pdb(prediction.atom_positions[prediction.atom_mask > 0.5]):
+    if not fit_pdb(prediction.positions):
         raise ValueError("coordinates are not finite or too large for the PDB format; use the mmCIF file")
     structure = _make_structure(prediction, provenance)
     confidence = provenance.confidence[0].lower() + provenance.confidence[1:]
@@ -118,10 +74,14 @@ def format_mmcif(
     Raises:
         ValueError: a coordinate is not finite.
     """
-    structure = residue_structure(prediction)
-    positions = prediction.atom_positions[prediction.atom_mask > 0.5]
-    plddt = prediction.plddt[structure.atom_residue]
-    document = model_document(structure, positions, plddt, provenance, templates)
+    tables = prediction.structure
+    entities = tuple(
+        replace(entity, sequence=_letters(entity.codes), description=f"protein {number}")
+        for number, entity in enumerate(tables.entities, 1)
+    )
+    components = {code: _component(code) for code in sorted(set(tables.residue_code))}
+    described = replace(prediction, structure=replace(tables, entities=entities, components=components))
+    document = model_document(described, provenance, templates)
     _add_scores(document.sole_block(), prediction, provenance)
     return str(document.as_string())
 
@@ -136,47 +96,26 @@ def _add_scores(block: gemmi.cif.Block, prediction: Prediction, provenance: Prov
         (number, name, kind, mode, note, other) for number, mode in ((1, "global"), (2, "local"))
     ]
     overall: list[tuple[Cell, ...]] = [(1, f"{prediction.mean_plddt:.2f}")]
-    scores = prediction.scores
-    for number, name, value in (
-        (3, "pTM", prediction.ptm), (7, "ipTM", None if scores is None else scores.iptm),
-    ):  # fmt: skip
+    for number, name, value in ((3, "pTM", prediction.ptm), (7, "ipTM", prediction.iptm)):
         if value is not None:
             metrics.append((number, name, name, "global", "Predicted TM-score", None))
             overall.append((number, f"{float(value):.4f}"))
     add(block, "_ma_qa_metric", "id name type mode description type_other_details", metrics)
-    present = np.any(prediction.atom_mask > 0.5, axis=1)
+    tables = prediction.structure
     local = [
-        (i + 1, 1, chain, i - residues.start + 1, RESTYPE_NAMES[code], 2, f"{prediction.plddt[i]:.2f}")
-        for chain, residues in _chains(prediction)
-        for i, code in enumerate(prediction.aatype[residues], residues.start)
-        if present[i] or not is_copy
+        (i + 1, 1, tables.chain_names[chain], number, code, 2, f"{prediction.plddt[i]:.2f}")
+        for i, (chain, number, code) in enumerate(
+            zip(tables.residue_chain, tables.residue_number.tolist(), tables.residue_code, strict=True)
+        )
+        if tables.token_count[i] or not is_copy
     ]
     add_metric_values(block, overall, local)
 
 
-def format_pairwise_errors(prediction: Prediction, provenance: Provenance) -> str:
-    """Format the PAE of all pairs of residues as ModelCIF; see `modelcif.format_pairwise_scores`.
-
-    Raises:
-        ValueError: the network predicts no PAE.
-    """
-    if prediction.pae is None:
-        raise ValueError("a network without a PAE head")
-    return format_pairwise_scores(residue_structure(prediction), prediction.pae, None, provenance)
-
-
 def _make_structure(prediction: Prediction, provenance: Provenance) -> gemmi.Structure:
-    tables, is_present = residue_structure(prediction), prediction.atom_mask > 0.5
-    plddt = prediction.plddt[tables.atom_residue]
-    return make_structure(tables, prediction.atom_positions[is_present], plddt, provenance.name, {})
-
-
-def _chains(prediction: Prediction) -> list[tuple[str, slice]]:
-    """Return the name and the residues of each chain."""
-    if prediction.asym_id is None:
-        return [("A", slice(0, len(prediction.aatype)))]
-    slices = chain_slices(prediction.asym_id)
-    return list(zip(chain_names(len(slices)), slices, strict=True))
+    return make_structure(
+        prediction.structure, prediction.positions, prediction.b_factors, provenance.name, {}
+    )
 
 
 CONTACT_COLUMNS = (
@@ -194,18 +133,14 @@ def format_contacts(prediction: Prediction) -> str:
     Raises:
         ValueError: the prediction has no scores of a complex.
     """
-    if prediction.scores is None or prediction.asym_id is None:
+    if prediction.scores is None:
         raise ValueError("a single chain has no contacts between chains")
-    contacts = prediction.scores.contacts
-    chain_of = np.repeat(
-        [name for name, _ in _chains(prediction)],
-        [residues.stop - residues.start for _, residues in _chains(prediction)],
-    )
+    contacts, tables = prediction.scores.contacts, prediction.structure
     letters = f"{RESTYPES}X"
 
     def residue(index: int) -> list[str]:
-        number, letter = prediction.residue_index[index] + 1, letters[prediction.aatype[index]]
-        return [str(chain_of[index]), str(number), letter, f"{prediction.plddt[index]:.2f}"]
+        chain, number = tables.chain_names[tables.residue_chain[index]], tables.residue_number[index]
+        return [chain, str(number), letters[tables.aatype[index]], f"{prediction.plddt[index]:.2f}"]
 
     lines = ["\t".join(CONTACT_COLUMNS)]
     for first, second, distance, pae in zip(

@@ -93,7 +93,8 @@ class NetworkStage:
             note = target.facts.get("network", {}).get("note")
             used = target.used_templates if family_of(job.source).uses_templates(job.source) else ()
             for model in result.models:
-                origin, key = replace(model.origin, note=note, templates=used), fingerprints[model.tag]
+                origin = replace(model.origin, note=note, templates=model.origin.templates or used)
+                key = fingerprints[model.tag]
                 self._results.add_model(
                     target,
                     PredictedModel(folder, model.tag, key, model.prediction, origin, seconds, writer),

@@ -18,9 +18,9 @@ BETA = ATOM37.index("CB")
 def test_positions_of_all_chains_with_ideal_cb(tmp_path: Path) -> None:
     prediction = complex_prediction(1)
     names = ["A", "B", "C", "D"][: prediction.num_chains]
-    assert prediction.asym_id is not None
-    lengths = [(name, int((prediction.asym_id == k).sum())) for k, name in enumerate(names, 1)]
-    present = prediction.atom_mask > 0.5
+    chain = prediction.structure.residue_chain
+    lengths = [(name, int((chain == k).sum())) for k, name in enumerate(names)]
+    present = prediction.atom_positions.any(axis=-1)
     # its NH1 and NH2 may be exchanged
     compared = present & (prediction.aatype != RESTYPES.index("R"))[:, None]
     for kind, text in (("pdb", format_pdb), ("cif", format_mmcif)):

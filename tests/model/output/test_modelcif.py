@@ -11,9 +11,9 @@ import gemmi
 import numpy as np
 import pytest
 
-from model.output.modelcif import UsedTemplate
+from model.output.modelcif import UsedTemplate, format_pairwise_scores
 from model.output.provenance import Provenance
-from model.output.residues import format_mmcif, format_pairwise_errors
+from model.output.residues import format_mmcif
 from model.prediction import Prediction
 from msa.base.residues import RESTYPES
 from tests.model.confidence.test_authors_scripts import complex_prediction
@@ -42,8 +42,7 @@ def prediction() -> Prediction:
 
 @pytest.fixture(scope="module")
 def templates(prediction: Prediction) -> tuple[UsedTemplate, ...]:
-    assert prediction.asym_id is not None
-    query = "".join(RESTYPES[code] for code in prediction.aatype[prediction.asym_id == 1])
+    query = "".join(RESTYPES[code] for code in prediction.aatype[prediction.structure.residue_chain == 0])
     # residues 4 to 8 and 10 to 20 of the query; two more residues in the template, residue 9 has no partner
     template = f"GG{query[3:8]}WW{query[9:20]}"
     pairs = (*((i, i - 1) for i in range(3, 8)), *((i, i) for i in range(9, 20)))
@@ -65,7 +64,7 @@ def test_templates_have_their_alignments(prediction: Prediction, templates: tupl
 
 
 def test_pairwise_file_has_the_pae(prediction: Prediction) -> None:
-    block = gemmi.cif.read_string(format_pairwise_errors(prediction, PROVENANCE)).sole_block()
+    block = gemmi.cif.read_string(format_pairwise_scores(prediction, PROVENANCE)).sole_block()
     values = np.array(block.find_values("_ma_qa_metric_feature_pairwise.metric_value"), float)
     assert prediction.pae is not None
     assert np.allclose(values.reshape(prediction.pae.shape), prediction.pae, atol=6e-3)
@@ -82,9 +81,9 @@ def test_python_modelcif_reads_and_writes_the_files(
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
     (tmp_path / "a.cif").write_text(format_mmcif(prediction, PROVENANCE, templates))
-    (tmp_path / "b.cif").write_text(format_pairwise_errors(prediction, PROVENANCE))
+    (tmp_path / "b.cif").write_text(format_pairwise_scores(prediction, PROVENANCE))
     first, *alignments, last = read("a.cif", "again.cif")
-    residues, atoms = len(prediction.aatype), int(prediction.atom_mask.sum())
+    residues, atoms = len(prediction.aatype), len(prediction.positions)
     assert first == f"{prediction.num_chains} {prediction.num_chains} {atoms} {residues + 2}"
     assert alignments[0] == " ".join((*templates[0].aligned_rows(), "1abc_B, 30% identity"))
     assert last == "['prediction of the structure'] ['foldcli']"
