@@ -73,6 +73,7 @@ _ABSENT_OPTIONS = {
     "initial_guess": "--initial-guess",
     "cyclic": "--cyclic",
     "msa_mask": "--msa-mask",
+    "msa_cluster": "--msa-cluster",
 }
 
 

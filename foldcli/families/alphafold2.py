@@ -3,12 +3,14 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
+from features.alphafold2.row_clusters import RowClusters, cluster_rows, select_rows
 from features.alphafold2.sampling import SamplingSettings, mask_columns, sample_features
 from features.cache.cache import read_entry
 from features.chemistry.residues import check_foldable
@@ -21,6 +23,7 @@ from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import is_complex
+from foldcli.logs import logger
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.manifest import read_manifest
 from foldcli.params.parameters import (
@@ -70,6 +73,17 @@ class AlignmentInputs:
     templates: Templates | None
     name: str = ""
     cyclic: tuple[str, ...] = ()
+
+    @cached_property
+    def row_clusters(self) -> RowClusters:
+        """The clusters of the alignment's rows."""
+        return cluster_rows(self.features["msa"])
+
+    def features_of(self, seed: int, settings: PredictSettings) -> dict[str, np.ndarray]:
+        """Return the features for a seed: with `msa_cluster`, seeds from 1 have the rows of one cluster."""
+        if settings.msa_cluster and 1 <= seed <= len(self.row_clusters.rows):
+            return select_rows(self.features, self.row_clusters.rows[seed - 1])
+        return self.features
 
     def given_features(self, settings: PredictSettings) -> dict[str, np.ndarray]:
         """Return the features of cyclic chains, and of the structure that recycling starts from, if any.
@@ -242,6 +256,15 @@ class SingleChainKind(AlphaFold2Kind):
     def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
         raise NotImplementedError
 
+    def input_facts(self, inputs: AlignmentInputs, settings: PredictSettings) -> dict[str, Any]:
+        """Return the sizes of the clusters of rows, if they are used; see `Family.input_facts`."""
+        if not settings.msa_cluster:
+            return {}
+        clusters = inputs.row_clusters
+        found = f"{len(clusters.rows)} clusters of rows within {clusters.epsilon:g}"
+        logger.info("%s: %s; seeds from 1 have one each, all others the whole alignment", inputs.name, found)
+        return {"row_clusters": {"rows": list(map(len, clusters.rows)), "epsilon": clusters.epsilon}}
+
     def template_features(self, templates: Templates, source: ParameterSource) -> dict[str, np.ndarray]:
         """Return the features of templates as a network takes them."""
         return templates.features
@@ -268,7 +291,7 @@ class SingleChainKind(AlphaFold2Kind):
         draw: Callable[..., Any] | None = None,
     ) -> Any:
         """Sample the random features of a job's passes; see `Family.sample`."""
-        features = inputs.features
+        features = inputs.features_of(job.seed, settings)
         if inputs.templates is not None:
             features = features | self.template_features(inputs.templates, job.source)
         rows, seed = self.sampling(job, settings)
@@ -347,7 +370,11 @@ class AlphaFold2(SingleChainKind):
     def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
         slots = TEMPLATE_SLOTS if self.uses_templates(source) else 0
         return SamplingSettings(
-            settings.max_seq, settings.max_extra_seq, slots, masked_columns=settings.msa_mask
+            settings.max_seq,
+            settings.max_extra_seq,
+            slots,
+            masked_columns=settings.msa_mask,
+            clustered=settings.msa_cluster,
         )
 
 
@@ -390,6 +417,8 @@ class Multimer(AlphaFold2Kind):
         draw: Callable[..., Any] | None = None,
     ) -> Any:
         """Return the features of a complex, as they are; see `Family.sample`."""
+        if settings.msa_cluster:
+            raise InputError("--msa-cluster is for single chains and networks for single chains")
         features = inputs.features
         if inputs.templates is not None:
             features = features | inputs.templates.features

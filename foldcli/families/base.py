@@ -337,6 +337,10 @@ class Family(ABC):
 
     # jobs
 
+    def input_facts(self, inputs: Any, settings: Any) -> dict[str, Any]:
+        """Return facts about the inputs of a target for done.json, beyond those that `inputs` adds."""
+        return {}
+
     @abstractmethod
     def uses_templates(self, source: Any) -> bool:
         """Return True if a model takes templates."""

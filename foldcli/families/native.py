@@ -89,6 +89,7 @@ class Native(SingleChainKind):
             inputs.masked_fraction,
             inputs.resample,
             settings.msa_mask,
+            settings.msa_cluster,
         )
 
     def network_facts(

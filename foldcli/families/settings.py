@@ -152,6 +152,7 @@ class PredictSettings(JobSettings):
         initial_guess: the structure that recycling starts from, or a folder of them; None without.
         cyclic: names of the chains of all targets that are cyclic.
         msa_mask: share of the alignment's columns that each seed masks.
+        msa_cluster: seeds from 1 predict from one cluster of the alignment's rows each.
     """
 
     num_recycles: int = 3
@@ -165,6 +166,7 @@ class PredictSettings(JobSettings):
     initial_guess: Path | None = None
     cyclic: tuple[str, ...] = ()
     msa_mask: float = 0.0
+    msa_cluster: bool = False
 
     @property
     def num_passes(self) -> int:
@@ -193,6 +195,7 @@ class PredictSettings(JobSettings):
         settings += ["--initial-guess"] if self.initial_guess is not None else []
         settings += ["--cyclic"] if self.cyclic else []
         settings += [f"--msa-mask {self.msa_mask:g}"] if self.msa_mask else []
+        settings += ["--msa-cluster"] if self.msa_cluster else []
         return [*settings, *([] if self.refine else ["--no-refine"])]
 
     def start_structure(self, name: str) -> Path | None:
@@ -231,6 +234,7 @@ class PredictSettings(JobSettings):
                 ("refine", self.refine),
                 ("cyclic", list(self.cyclic)),
                 ("msa_mask", self.msa_mask),
+                ("msa_cluster", self.msa_cluster),
             )
             if value
         }
@@ -320,6 +324,7 @@ class NetworkOptions:
                 initial_guess=options["initial_guess"],
                 cyclic=options["cyclic"],
                 msa_mask=options["msa_mask"],
+                msa_cluster=options["msa_cluster"],
                 multimer_num_recycles=value_or_default(num_recycles, multimer_recycles),
                 multimer_tolerance=value_or_default(tolerance, multimer_tolerance),
             ),

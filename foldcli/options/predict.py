@@ -206,6 +206,12 @@ design_options = combine(
         "Boltz name cyclic chains themselves.",
     ),
     click.option(
+        "--msa-cluster",
+        is_flag=True,
+        help="Cluster the alignment's rows, to find other states (AF_Cluster): seed 0 has all rows, seed 1 "
+        "those of the largest cluster, and so on; add --num-seeds. For networks of single chains.",
+    ),
+    click.option(
         "--msa-mask",
         type=click.FloatRange(0, 1, max_open=True),
         metavar="FRACTION",

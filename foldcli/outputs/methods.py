@@ -49,6 +49,18 @@ year = {2025},
 comment = {--msa-mask}
 }
 """,
+    "msa_cluster": """\
+@article{WaymentSteele2024,
+author = {Wayment-Steele, Hannah K. and Ojoawo, Adedolapo and Otten, Renee and others},
+doi = {10.1038/s41586-023-06832-9},
+journal = {Nature},
+pages = {832--839},
+title = {{Predicting multiple conformations via sequence clustering and AlphaFold2}},
+volume = {625},
+year = {2024},
+comment = {--msa-cluster}
+}
+""",
     "cyclic": """\
 @article{Rettie2025,
 author = {Rettie, Stephen A. and Campbell, Katelyn V. and Bera, Asim K. and others},
@@ -87,7 +99,10 @@ class RunMethods:
     def paragraph(self) -> str:
         """Return the methods as a paragraph."""
         settings = self.settings
-        options = {name: getattr(settings, name, None) for name in ("initial_guess", "cyclic", "msa_mask")}
+        options = {
+            name: getattr(settings, name, None)
+            for name in ("initial_guess", "cyclic", "msa_mask", "msa_cluster")
+        }
         seeds, first = getattr(settings, "num_seeds", 1), getattr(settings, "random_seed", 0)
         sentences = [
             f"Structures were predicted with foldcli {VERSION}, model {', '.join(self.networks)}",
@@ -103,6 +118,8 @@ class RunMethods:
         text += f" Templates were {'searched for by profile' if self.templates else 'not used'}."
         if options["msa_mask"]:
             text += f" Each seed masked {options['msa_mask']:.0%} of the alignment's columns."
+        if options["msa_cluster"]:
+            text += " Seeds from 1 were predicted from one cluster of the alignment's rows each."
         if options["cyclic"]:
             text += f" Chain {' and '.join(options['cyclic'])} was cyclic."
         if options["initial_guess"] is not None:

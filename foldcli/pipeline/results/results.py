@@ -117,6 +117,11 @@ def finish_target(task: FinishTask) -> DoneRecord:
     warnings = _result_warnings(ranked, task.facts)
     for result_warning in warnings:
         logger.warning("%s: %s", files.name, result_warning)
+    facts = task.facts
+    if task.settings.get("predict", {}).keys() & {"msa_mask", "msa_cluster"} and len(ranked) > 1:
+        from foldcli.comparison.states import group_models  # imports gemmi, which most targets do not need
+
+        facts = facts | {"states": group_models(files, ranked)}
     record = DoneRecord(
         files.name,
         task.fingerprint,
@@ -125,7 +130,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
         ranked,
         task.costs,
         [*task.warnings, *warnings],
-        task.facts,
+        facts,
     )
     with measured_stage("report") as costs:
         # the structures are kept even without a report; a system error fails the target until the next run

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,6 @@ QUICK = (
     "0",
     "--threads",
     "1",
-    "--no-report",
     "--no-plots",
     "--device",
     "cpu",
@@ -35,8 +35,9 @@ class Runs:
         }  # fmt: skip
         (folder / "t.a3m").write_text(A3M)
 
-    def __call__(self, out: str, *options: object, code: int = 0) -> str:
-        arguments = ["predict", self.folder / "t.a3m", *QUICK, "-o", self.folder / out, *options]
+    def __call__(self, out: str, *options: object, code: int = 0, report: bool = False) -> str:
+        quick = QUICK if report else (*QUICK, "--no-report")
+        arguments = ["predict", self.folder / "t.a3m", *quick, "-o", self.folder / out, *options]
         result = run_foldcli(arguments, env=self.environment)
         assert result.returncode == code, result.stderr
         assert "Traceback" not in result.stderr
@@ -72,6 +73,31 @@ def test_each_option_changes_the_structure_and_the_settings(runs: Runs) -> None:
     assert "made with other settings (initial_guess" in runs("plain", "--initial-guess", model, code=3)
 
 
+def test_states_come_from_clusters_of_rows(runs: Runs) -> None:
+    rng = random.Random(0)
+    rows = ["MKVLAAGIVWYRDE"]
+    for center in ("MKVLAAGIVWYRDE", "PQSTNHCCFFGGHH"):
+        for _ in range(12):
+            letters = list(center)
+            letters[rng.randrange(14)] = rng.choice("ACDEFGHIKLMNPQRSTVWY")
+            rows.append("".join(letters))
+    rows = list(dict.fromkeys(rows))
+    (runs.folder / "t.a3m").write_text("".join(f">{n}\n{row}\n" for n, row in enumerate(rows)))
+    error = runs("states", "--msa-cluster", "--num-seeds", "4", report=True)
+    assert "t: 2 clusters of rows within" in error
+    done = json.loads((runs.folder / "states/t/t.done.json").read_text())
+    sizes = done["facts"]["row_clusters"]["rows"]
+    assert len(sizes) == 2 and sizes[0] >= sizes[1] >= 8
+    tags = [tag for state in done["facts"]["states"] for tag in state["models"]]
+    assert sorted(tags) == sorted(model["tag"] for model in done["ranking"]) and len(tags) == 4
+    assert all(state["medoid"] in state["models"] for state in done["facts"]["states"])
+    plddt = {model["tag"][-3:]: model["plddt"] for model in done["ranking"]}
+    assert len({plddt[seed] for seed in ("000", "001", "002")}) == 3
+    page = (runs.folder / "states/t/t.html").read_text()
+    assert "Groups of models with a TM-score" in page and f"cluster 2 ({sizes[1]} rows)" in page
+    assert "already done" in runs("states", "--msa-cluster", "--num-seeds", "4", report=True)
+
+
 def test_wrong_values_are_refused_in_one_line(runs: Runs) -> None:
     assert "--cyclic B: the chains of t are A" in runs("a", "--cyclic", "B", code=3)
     assert "expected ids of chains such as A,C" in runs("a", "--cyclic", "A,", code=2)
@@ -81,5 +107,10 @@ def test_wrong_values_are_refused_in_one_line(runs: Runs) -> None:
     (runs.folder / "x.pdb").write_text("END\n")
     unreadable = runs("a", "--initial-guess", runs.folder / "x.pdb", code=3)
     assert "x.pdb: neither an mmCIF nor a PDB file" in unreadable
-    for option in (("--cyclic", "A"), ("--msa-mask", "0.2"), ("--initial-guess", runs.folder)):
+    for option in (
+        ("--msa-cluster",),
+        ("--cyclic", "A"),
+        ("--msa-mask", "0.2"),
+        ("--initial-guess", runs.folder),
+    ):
         assert f"{option[0]}: only networks have it" in runs("a", "--params", "template", *option, code=2)
