@@ -133,7 +133,9 @@ class RunMethods:
         """Return the papers to cite."""
         names = ["search"] if self.database is not None else []
         names += [
-            name for name in ("initial_guess", "msa_mask", "cyclic") if getattr(self.settings, name, None)
+            name
+            for name in ("initial_guess", "msa_mask", "msa_cluster", "cyclic")
+            if getattr(self.settings, name, None)
         ]
         return "\n".join(
             [self.network_citations.rstrip() + "\n", *(_PAPERS[name] for name in names), _FOLDCLI]

@@ -8,7 +8,7 @@ from msa.base.residues import GAP, UNKNOWN
 from tests.features.alphafold2.test_sampling import random_features
 
 
-def families(sizes: tuple[int, ...], length: int = 60, changes: int = 3) -> np.ndarray:
+def families(sizes: tuple[int, ...], length: int = 60, changes: int = 5) -> np.ndarray:
     """Return an alignment of families of rows that differ in a few positions from a random one."""
     rng = np.random.default_rng(0)
     rows = [rng.integers(0, 20, length)]
@@ -42,7 +42,8 @@ def naive_dbscan(points: np.ndarray, epsilon: float) -> list[set[int]]:
 def test_families_are_found_and_equal_a_slow_clustering() -> None:
     msa = families((20, 35, 12))
     found = cluster_rows(msa)
-    assert [len(rows) for rows in found.rows] == [35, 20, 12]
+    # one row of the last family is too far from the others
+    assert [len(rows) for rows in found.rows] == [35, 20, 11]
     assert [rows[0] for rows in found.rows] == [21, 1, 56]
     encoded = np.eye(22)[msa[1:-1]]
     encoded[..., UNKNOWN] = 0
