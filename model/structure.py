@@ -82,12 +82,7 @@ class Entity:
 
 @dataclass(frozen=True)
 class Chain:
-    """A copy of an entity.
-
-    Args:
-        name: chain id.
-        entity: index of its entity.
-    """
+    """A copy of an entity."""
 
     name: str
     entity: int

@@ -125,12 +125,7 @@ def _copy_to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Passes:
-    """The queued passes of a prediction, with the results of those that are finished.
-
-    Args:
-        total: largest number of passes.
-        progress: see `predict`.
-    """
+    """The queued passes of a prediction, with the results of those that are finished."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total, self._progress = total, progress

@@ -42,7 +42,6 @@ def complex_scores(
     atom_positions: torch.Tensor,
     atom_mask: torch.Tensor,
     plddt: np.ndarray,
-    budget: int | None = None,
 ) -> tuple[ComplexScores, torch.Tensor]:
     """Compute the confidence scores and the PAE of a complex.
 
@@ -55,16 +54,15 @@ def complex_scores(
         atom_positions: [N, 37, 3], Å.
         atom_mask: [N, 37].
         plddt: [N], 0 to 100.
-        budget: maximum number of intermediate elements in memory at once; does not affect the result.
 
     Returns:
         The scores, and the PAE, [N, N] float32, Å; rows are the residues that are aligned on.
     """
     chains = Chains.from_numbers(asym_id, atom_positions.device)
-    interface = _interface_residues(_row_function(distogram_logits), distogram_edges, chains, budget)
-    terms = _sum_tm_terms(_row_function(pae_logits), pae_edges, interface, chains, budget)
+    interface = _interface_residues(_row_function(distogram_logits), distogram_edges, chains)
+    terms = _sum_tm_terms(_row_function(pae_logits), pae_edges, interface, chains)
     residues = _residues(atom_positions, atom_mask, plddt)
-    pairs = pair_scores(terms.pae, residues, chains, IPSAE_MAX_PAE, budget)
+    pairs = pair_scores(terms.pae, residues, chains, IPSAE_MAX_PAE)
     other_chains = 1.0 - chains.membership
     by_chain = chains.maximum(terms.total / chains.size)
     active = terms.active_total / (1e-8 + terms.active_weight)
@@ -88,9 +86,7 @@ def _row_function(logits: torch.Tensor | LogitRows) -> LogitRows:
     return logits.__getitem__ if isinstance(logits, torch.Tensor) else logits
 
 
-def _interface_residues(
-    rows_of_logits: LogitRows, edges: torch.Tensor, chains: Chains, budget: int | None
-) -> torch.Tensor:
+def _interface_residues(rows_of_logits: LogitRows, edges: torch.Tensor, chains: Chains) -> torch.Tensor:
     """Return 1 where a residue has a confident contact with a chain, else 0: [N, C] float64.
 
     Bins count as contacts if their lower edge is below CONTACT_DISTANCE, as in ColabFold.
@@ -98,7 +94,7 @@ def _interface_residues(
     lower = torch.cat([edges.new_zeros(1), edges])
     close = (lower < CONTACT_DISTANCE).double()
     interface = torch.zeros_like(chains.membership)
-    for rows in row_slices(chains.membership, 8 * len(chains.index) * len(close), budget):
+    for rows in row_slices(chains.membership, 8 * len(chains.index) * len(close)):
         probability = torch.softmax(rows_of_logits(rows).double(), dim=-1) @ close  # [n, N]
         interface[rows] = ((probability >= _CONTACT_PROBABILITY).double() @ chains.membership).clamp_max(1)
     return interface
@@ -128,7 +124,6 @@ def _sum_tm_terms(
     edges: torch.Tensor,
     interface: torch.Tensor,
     chains: Chains,
-    budget: int | None,
 ) -> _TmTerms:
     length = len(chains.index)
     centers = bin_centers(edges)
@@ -138,7 +133,7 @@ def _sum_tm_terms(
     own_chain = total.new_zeros(length)
     pae = torch.empty(length, length, device=total.device)
     # factor 16: as for the PAE alone, see `model.alphafold2.modules.heads.expected_errors`
-    for rows in row_slices(chains.membership, 16 * length * len(centers), budget):
+    for rows in row_slices(chains.membership, 16 * length * len(centers)):
         probabilities = torch.softmax(rows_of_logits(rows).double(), dim=-1)  # [n, N, bins]
         pae[rows] = (probabilities @ centers).float()
         terms = probabilities @ complex_terms  # [n, N]

@@ -85,9 +85,7 @@ def pairs_of_chains(scores: torch.Tensor) -> np.ndarray:
     return scores.clone().fill_diagonal_(torch.nan).cpu().numpy()
 
 
-def pair_scores(
-    pae: torch.Tensor, residues: Residues, chains: Chains, max_pae: float, budget: int | None = None
-) -> PairScores:
+def pair_scores(pae: torch.Tensor, residues: Residues, chains: Chains, max_pae: float) -> PairScores:
     """Compute the scores of pairs of chains.
 
     Args:
@@ -95,9 +93,8 @@ def pair_scores(
         residues: the residues.
         chains: their chains.
         max_pae: PAE from which ipSAE ignores a pair of residues, Å.
-        budget: maximum number of intermediate elements in memory at once; does not affect the result.
     """
-    sums, contacts = _sum_pairs(pae, residues, chains, max_pae, budget)
+    sums, contacts = _sum_pairs(pae, residues, chains, max_pae)
     totals = {name: chains.membership.T @ values for name, values in sums.items()}  # [C, C]
     count = totals["contacts"]
     touching = sums["contacts"].clamp_max(1)
@@ -125,7 +122,7 @@ def pair_scores(
 
 
 def _sum_pairs(
-    pae: torch.Tensor, residues: Residues, chains: Chains, max_pae: float, budget: int | None
+    pae: torch.Tensor, residues: Residues, chains: Chains, max_pae: float
 ) -> tuple[dict[str, torch.Tensor], InterfaceContacts]:
     """Return sums over the residues of each chain, for each residue that is aligned on, and the contacts.
 
@@ -138,7 +135,7 @@ def _sum_pairs(
     sums = {name: torch.zeros_like(chains.membership) for name in (*names, "ipsae", "pae_min")}
     first, second = (torch.zeros(0, dtype=torch.int64, device=pae.device) for _ in range(2))
     distance = pae.new_zeros(0)
-    for rows in row_slices(pae, 32 * len(pae), budget):
+    for rows in row_slices(pae, 32 * len(pae)):
         errors, chain = pae[rows].double(), chains.index[rows][:, None]
         between = chain != chains.index  # [n, N]
         distances = _distances(residues.cb, rows)  # NaN is not close

@@ -217,13 +217,7 @@ def add_scores(block: gemmi.cif.Block, prediction: Prediction, provenance: Prove
 def add_metric_values(
     block: gemmi.cif.Block, overall: Sequence[tuple[Cell, ...]], local: Sequence[tuple[Cell, ...]]
 ) -> None:
-    """Add the values of the metrics in `_ma_qa_metric`.
-
-    Args:
-        block: the block.
-        overall: number and value of each metric of the model.
-        local: the columns of `_ma_qa_metric_local`.
-    """
+    """Add the values of the metrics in `_ma_qa_metric`."""
     rows = [(ordinal, 1, *row) for ordinal, row in enumerate(overall, 1)]
     add(block, "_ma_qa_metric_global", "ordinal_id model_id metric_id metric_value", rows)
     residue = "label_asym_id label_seq_id label_comp_id"

@@ -66,10 +66,6 @@ def format_all_atom_scores(prediction: Prediction, extra: Mapping[str, Any] | No
     chain has "-", because "A-B-C" could be two pairs. chain_pair_iptm and chain_pair_pae_min, AlphaFold 3's
     matrices in the order of chain_ids, are always there.
 
-    Args:
-        prediction: the prediction.
-        extra: further keys and values.
-
     Raises:
         ValueError: a score of a pair of tokens is not finite.
     """
