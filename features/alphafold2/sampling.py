@@ -36,7 +36,7 @@ class SamplingSettings:
         masked_fraction: fraction of the sampled rows' positions that are masked.
         resample: whether each iteration draws anew, as in AlphaFold2, instead of repeating the first.
         masked_columns: see `mask_columns`.
-        clustered: whether the seed chooses the rows of the alignment (`features.alphafold2.row_clusters`).
+        seeds_differ: whether the seed has other effects on a prediction.
 
     Raises:
         ValueError: a value is out of range.
@@ -48,7 +48,7 @@ class SamplingSettings:
     masked_fraction: float = 0.15
     resample: bool = True
     masked_columns: float = 0.0
-    clustered: bool = False
+    seeds_differ: bool = False
 
     def __post_init__(self) -> None:
         if self.max_seq <= self.template_slots:
@@ -67,7 +67,7 @@ class SamplingSettings:
 
     def is_random(self, rows: int) -> bool:
         """Return whether the seed changes more than the order of the rows of an alignment."""
-        varies = self.masked_fraction > 0 or self.masked_columns > 0 or self.clustered
+        varies = self.masked_fraction > 0 or self.masked_columns > 0 or self.seeds_differ
         return varies or rows > self.sampled_rows
 
 

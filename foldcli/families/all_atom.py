@@ -118,11 +118,13 @@ class AllAtomSettings(JobSettings):
         num_recycles: number of cycles of the trunk after the first one.
         num_steps: number of denoising steps.
         num_samples: number of structures for each seed.
+        dropout: the network drops updates as in its training.
     """
 
     num_recycles: int = 3
     num_steps: int = 200
     num_samples: int = 5
+    dropout: bool = False
 
     @property
     def num_passes(self) -> int:
@@ -136,7 +138,7 @@ class AllAtomSettings(JobSettings):
             "num_diffusion_steps": self.num_steps,
             "precision": self.precision,
             "kernels": self.kernels,
-        }
+        } | ({"dropout": True} if self.dropout else {})
 
 
 class AllAtom(Family):
@@ -183,6 +185,7 @@ class AllAtom(Family):
             rank=common.rank,
             num_recycles=value_or_default(options.num_recycles, default.num_recycles),
             num_steps=value_or_default(options.num_diffusion_steps, default.num_steps),
+            dropout=common.dropout,
             num_samples=value_or_default(options.num_diffusion_samples, default.num_samples),
         )
 

@@ -374,7 +374,7 @@ class AlphaFold2(SingleChainKind):
             settings.max_extra_seq,
             slots,
             masked_columns=settings.msa_mask,
-            clustered=settings.msa_cluster,
+            seeds_differ=settings.msa_cluster or settings.dropout,
         )
 
 

@@ -89,7 +89,7 @@ class Native(SingleChainKind):
             inputs.masked_fraction,
             inputs.resample,
             settings.msa_mask,
-            settings.msa_cluster,
+            settings.msa_cluster or settings.dropout,
         )
 
     def network_facts(

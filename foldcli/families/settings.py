@@ -152,6 +152,7 @@ class PredictSettings(JobSettings):
         initial_guess: the structure that recycling starts from, or a folder of them; None without.
         cyclic: names of the chains of all targets that are cyclic.
         msa_mask: share of the alignment's columns that each seed masks.
+        dropout: the network drops updates as in its training.
         msa_cluster: seeds from 1 predict from one cluster of the alignment's rows each.
     """
 
@@ -167,6 +168,7 @@ class PredictSettings(JobSettings):
     cyclic: tuple[str, ...] = ()
     msa_mask: float = 0.0
     msa_cluster: bool = False
+    dropout: bool = False
 
     @property
     def num_passes(self) -> int:
@@ -196,6 +198,7 @@ class PredictSettings(JobSettings):
         settings += ["--cyclic"] if self.cyclic else []
         settings += [f"--msa-mask {self.msa_mask:g}"] if self.msa_mask else []
         settings += ["--msa-cluster"] if self.msa_cluster else []
+        settings += ["--dropout"] if self.dropout else []
         return [*settings, *([] if self.refine else ["--no-refine"])]
 
     def start_structure(self, name: str) -> Path | None:
@@ -235,6 +238,7 @@ class PredictSettings(JobSettings):
                 ("cyclic", list(self.cyclic)),
                 ("msa_mask", self.msa_mask),
                 ("msa_cluster", self.msa_cluster),
+                ("dropout", self.dropout),
             )
             if value
         }
@@ -325,6 +329,7 @@ class NetworkOptions:
                 cyclic=options["cyclic"],
                 msa_mask=options["msa_mask"],
                 msa_cluster=options["msa_cluster"],
+                dropout=options["dropout"],
                 multimer_num_recycles=value_or_default(num_recycles, multimer_recycles),
                 multimer_tolerance=value_or_default(tolerance, multimer_tolerance),
             ),

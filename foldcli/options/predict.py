@@ -206,6 +206,12 @@ design_options = combine(
         "Boltz name cyclic chains themselves.",
     ),
     click.option(
+        "--dropout",
+        is_flag=True,
+        help="Drop updates of the network at random as in its training, others with each seed, to find other "
+        "states.",
+    ),
+    click.option(
         "--msa-cluster",
         is_flag=True,
         help="Cluster the alignment's rows, to find other states (AF_Cluster): seed 0 has all rows, seed 1 "

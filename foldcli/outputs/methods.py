@@ -118,6 +118,8 @@ class RunMethods:
         text += f" Templates were {'searched for by profile' if self.templates else 'not used'}."
         if options["msa_mask"]:
             text += f" Each seed masked {options['msa_mask']:.0%} of the alignment's columns."
+        if getattr(settings, "dropout", False):
+            text += " The networks dropped updates at random, as in training."
         if options["msa_cluster"]:
             text += " Seeds from 1 were predicted from one cluster of the alignment's rows each."
         if options["cyclic"]:

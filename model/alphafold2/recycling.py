@@ -15,6 +15,7 @@ from model.alphafold2.modules.heads import AlignedError
 from model.alphafold2.multimer.draws import PhiloxMsaDraws
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold, PassOutput
+from model.layers.dropout import dropout
 from model.layers.graphs import MAX_GRAPH_RESIDUES
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
 from model.structure import protein_structure
@@ -39,12 +40,14 @@ class RecyclingSettings:
         extras: additional results that predictions contain.
         seed: seed of the samples that multimer networks draw in each pass; see
             `model.alphafold2.multimer.draws.PhiloxMsaDraws`.
+        dropout: whether the network drops updates as in its training, drawn with the seed.
     """
 
     num_recycles: int = 3
     early_stop_tolerance: float = 0.0
     extras: frozenset[Extra] = frozenset()
     seed: int = 0
+    dropout: bool = False
 
 
 # DeepMind's settings for multimer networks
@@ -193,7 +196,8 @@ def start_prediction(
     queued = _QUEUED_SHORT_PASSES if features["aatype"].shape[-1] <= MAX_GRAPH_RESIDUES else _QUEUED_PASSES
     if device.type == "cpu" or settings.early_stop_tolerance > 0:
         queued = 0  # the host waits for each pass
-    with torch.inference_mode(), chunk_budget(chunk_elements), _current_device(device):
+    dropping = dropout(network, settings.seed) if settings.dropout else nullcontext()
+    with torch.inference_mode(), chunk_budget(chunk_elements), _current_device(device), dropping:
         inputs = _pass_inputs(network, features, settings, device)
         current = inputs(0)
         mask = current.get("seq_mask")

@@ -118,7 +118,7 @@ def finish_target(task: FinishTask) -> DoneRecord:
     for result_warning in warnings:
         logger.warning("%s: %s", files.name, result_warning)
     facts = task.facts
-    if task.settings.get("predict", {}).keys() & {"msa_mask", "msa_cluster"} and len(ranked) > 1:
+    if task.settings.get("predict", {}).keys() & {"msa_mask", "msa_cluster", "dropout"} and len(ranked) > 1:
         from foldcli.comparison.states import group_models  # imports gemmi, which most targets do not need
 
         facts = facts | {"states": group_models(files, ranked)}

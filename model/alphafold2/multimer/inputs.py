@@ -103,7 +103,7 @@ class MultimerInputs:
         constant["template_all_atom_masks"] = constant.pop("template_all_atom_mask")
         constant["target_feat"] = F.one_hot(constant["aatype"], TARGET_CODES).float()
         if "cycle_length" in features:
-            constant["cycle_length"] = self._tensor(features["cycle_length"])
+            constant["cycle_length"] = to_device(features["cycle_length"], self._device)
         if not (seq_mask := features.get("seq_mask", np.ones(1))).all():
             constant["seq_mask"] = to_device(seq_mask.astype(np.float32), self._device)
         has_atoms = features["template_all_atom_mask"][slots].any(axis=(1, 2))

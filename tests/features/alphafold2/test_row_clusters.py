@@ -64,4 +64,4 @@ def test_selected_rows_are_an_alignment_of_their_own() -> None:
     counts = (selected["msa"][..., None] == np.arange(22)).mean(axis=0)
     assert np.allclose(selected["hhblits_profile"], counts)
     assert sample_features(selected, SamplingSettings(8, 4), 1, 0)["msa_feat"].shape[:2] == (1, 4)
-    assert SamplingSettings(8, masked_fraction=0.0, clustered=True).is_random(2)
+    assert SamplingSettings(8, masked_fraction=0.0, seeds_differ=True).is_random(2)

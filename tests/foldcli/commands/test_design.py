@@ -68,6 +68,8 @@ def test_each_option_changes_the_structure_and_the_settings(runs: Runs) -> None:
     assert runs.settings("guess").keys() - settings.keys() == {"initial_guess"}
     runs("cyclic", "--cyclic", "A")
     assert runs.structure("cyclic") != plain and runs.settings("cyclic")["predict"]["cyclic"] == ["A"]
+    runs("dropout", "--dropout")
+    assert runs.structure("dropout") != plain and runs.settings("dropout")["predict"]["dropout"] is True
     runs("mask", "--msa-mask", "0.3")
     assert runs.structure("mask") != plain and runs.settings("mask")["predict"]["msa_mask"] == 0.3
     assert "made with other settings (initial_guess" in runs("plain", "--initial-guess", model, code=3)
@@ -109,6 +111,7 @@ def test_wrong_values_are_refused_in_one_line(runs: Runs) -> None:
     assert "x.pdb: neither an mmCIF nor a PDB file" in unreadable
     for option in (
         ("--msa-cluster",),
+        ("--dropout",),
         ("--cyclic", "A"),
         ("--msa-mask", "0.2"),
         ("--initial-guess", runs.folder),

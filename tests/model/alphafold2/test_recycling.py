@@ -263,3 +263,15 @@ def test_start_positions_are_those_of_a_pass_before_the_first(tiny: AlphaFold, m
     assert np.isfinite(unknown.tolerances).all()
     again = predict(tiny, features, RecyclingSettings(1))
     assert np.array_equal(unknown.atom_positions, again.atom_positions)
+
+
+def test_dropout_depends_on_the_seed_only_and_leaves_no_trace(tiny: AlphaFold, make_features: Any) -> None:
+    features = make_features(iterations=2)
+    plain = predict(tiny, features, RecyclingSettings(1))
+    drops = [predict(tiny, features, RecyclingSettings(1, seed=seed, dropout=True)) for seed in (0, 0, 1)]
+    positions = [drop.atom_positions for drop in drops]
+    assert np.array_equal(positions[0], positions[1])
+    assert not np.array_equal(positions[0], positions[2])
+    assert not np.array_equal(positions[0], plain.atom_positions)
+    again = predict(tiny, features, RecyclingSettings(1))
+    assert np.array_equal(again.atom_positions, plain.atom_positions)
