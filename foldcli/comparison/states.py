@@ -36,6 +36,8 @@ def group_models(files: TargetFiles, ranked: Sequence[ModelResult]) -> list[dict
     for rank, result in enumerate(ranked[:_MAX_MODELS], 1):
         paths = (files.model_path(kind, rank, result.tag) for kind in STRUCTURE_KINDS)
         traces.append(_trace(next(path for path in paths if path.is_file())))
+    if len(traces[0]) < 3:
+        return []
     scores = np.eye(len(traces))
     for i in range(len(traces)):
         for j in range(i):
@@ -59,7 +61,9 @@ def group_models(files: TargetFiles, ranked: Sequence[ModelResult]) -> list[dict
 
 
 def _trace(path: Path) -> np.ndarray:
-    """Return the positions of all CA, [N, 3]."""
+    """Return the positions of all CA and, of nucleotides, C3', [N, 3]."""
     (model, *_) = read_structure(path).structure
-    atoms = (residue.find_atom("CA", "*") for chain in model for residue in chain)
-    return np.array([atom.pos.tolist() for atom in atoms if atom is not None])
+    found = [
+        residue.find_atom("CA", "*") or residue.find_atom("C3'", "*") for chain in model for residue in chain
+    ]
+    return np.array([atom.pos.tolist() for atom in found if atom is not None]).reshape(-1, 3)

@@ -56,6 +56,7 @@ def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path)
 
 
+@pytest.mark.slow
 def test_each_option_changes_the_structure_and_the_settings(runs: Runs) -> None:
     runs("plain")
     plain, settings = runs.structure("plain"), runs.settings("plain")
@@ -75,6 +76,7 @@ def test_each_option_changes_the_structure_and_the_settings(runs: Runs) -> None:
     assert "made with other settings (initial_guess" in runs("plain", "--initial-guess", model, code=3)
 
 
+@pytest.mark.slow
 def test_states_come_from_clusters_of_rows(runs: Runs) -> None:
     rng = random.Random(0)
     rows = ["MKVLAAGIVWYRDE"]
