@@ -207,6 +207,8 @@ design_options = combine(
     ),
     click.option(
         "--dropout",
+        "--use-dropout",
+        "dropout",
         is_flag=True,
         help="Drop updates of the network at random as in its training, others with each seed, to find other "
         "states.",

@@ -221,7 +221,7 @@ def _config(
         "num_seeds": predict.num_seeds,
         "recompile_padding": 0,
         "commit": None,
-        "use_dropout": False,
+        "use_dropout": getattr(predict, "dropout", False),
         "use_cluster_profile": True,
         "use_fuse": predict.kernels == "fused",
         "use_bfloat16": predict.precision == "bf16",
