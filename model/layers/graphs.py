@@ -247,8 +247,8 @@ def _by_dtype(
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    """Return True if a module, or one that it contains, has hooks."""
-    return any(each._forward_hooks or each._forward_pre_hooks for each in module.modules())
+    """Return True if a module, or one that it directly contains, has hooks."""
+    return any(each._forward_hooks or each._forward_pre_hooks for each in (module, *module.children()))
 
 
 def _call_all(modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor | None]) -> Tensors:

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from model.layers.dropout import dropout
+from model.layers.graphs import _has_hooks
 
 
 class Adds(nn.Module):
@@ -48,3 +49,11 @@ def test_inputs_are_dropped_element_by_element() -> None:
     with dropout(module := Normed(), seed=1):
         result = module(torch.ones(100, 100))
     assert abs((result == 0).float().mean() - 0.1) < 0.02 and abs(result.mean() - 1) < 0.02
+
+
+def test_a_block_that_contains_such_modules_deeper_is_not_replayed_as_a_graph() -> None:
+    block = nn.Sequential(nn.Sequential(Adds(0)))
+    assert not _has_hooks(block)
+    with dropout(block, seed=0):
+        assert _has_hooks(block)
+    assert not _has_hooks(block)
