@@ -41,7 +41,7 @@ def group_models(files: TargetFiles, ranked: Sequence[ModelResult]) -> list[dict
     scores = np.eye(len(traces))
     for i in range(len(traces)):
         for j in range(i):
-            scores[i, j] = scores[j, i] = tm_score(traces[i], traces[j], len(traces[i]), starts=_STARTS)
+            scores[i, j] = scores[j, i] = tm_score(traces[i], traces[j], len(traces[i]), max_starts=_STARTS)
     groups: list[list[int]] = []
     for index in range(len(traces)):
         fitting = [group for group in groups if (scores[index, group] >= SAME_STATE).all()]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from model.comparison.superposition import MAX_STARTS, fitted_distances
+from model.comparison.superposition import fitted_distances
 
 THRESHOLDS = np.array([0.5, 1.0, 2.0, 4.0])  # Å, of lDDT
 RADIUS = 15.0  # Å
@@ -42,11 +42,7 @@ def distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def tm_score(
-    model: np.ndarray,
-    reference: np.ndarray,
-    length: int,
-    is_nucleic: bool = False,
-    starts: int = MAX_STARTS,
+    model: np.ndarray, reference: np.ndarray, length: int, is_nucleic: bool = False, max_starts: int = 256
 ) -> float:
     """Return the TM-score (Zhang & Skolnick 2004; of nucleic acids Gong et al. 2019) of paired atoms.
 
@@ -55,18 +51,19 @@ def tm_score(
         reference: (N, 3), Å.
         length: residues of the whole reference, by which the sum is divided.
         is_nucleic: whether most residues are nucleotides.
-        starts: see `fitted_distances`.
+        max_starts: see `fitted_distances`.
     """
-    d0 = _nucleic_scale(length) if is_nucleic else _protein_scale(length)
+    d0 = _nucleic_scale(length) if is_nucleic else protein_scale(length)
     cutoff = min(max(d0, 4.5), 8.0)
     sums = [
         (1 / (1 + squared / d0**2)).sum(1).max()
-        for squared in fitted_distances(model, reference, cutoff + 1, cutoff - 1, starts)
+        for squared in fitted_distances(model, reference, cutoff + 1, cutoff - 1, max_starts)
     ]
     return float(max(sums, default=0.0)) / length
 
 
-def _protein_scale(length: int) -> float:
+def protein_scale(length: int) -> float:
+    """Return d0 of the TM-score of a protein, Å."""
     return max(0.5, 1.24 * (length - 15) ** (1 / 3) - 1.8) if length > 21 else 0.5
 
 
