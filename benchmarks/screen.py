@@ -1,11 +1,14 @@
 """Seconds of `foldcli screen` for 200 pairs of real proteins, and the GPU's load.
 
     python benchmarks/screen.py SEQUENCES.fasta.gz [--baits 10] [--preys 20] [--options "..."]
+    python benchmarks/screen.py SEQUENCES.fasta.gz --baits 1 --designs 1000 [--design-length 64]
 
 SEQUENCES is the database; baits and preys are sequences from it with 100 to 300 residues, drawn at random.
 Each bait is predicted with each prey. The network is model_1_multimer_v3 with random parameters, 3 recycles.
 A screen of one pair, with an empty cache, compiles the kernels before. The GPU's load is measured as in
-fold.py.
+fold.py. With --designs, the preys are random sequences, such as designed binders, without relatives in the
+database, so that all complexes share the bait's alignment; structures per hour are printed, to compare with
+the passes of ColabFold's engine that colabfold_pass.py times.
 """
 
 import argparse
@@ -30,9 +33,15 @@ def draw_chains(records: list[FastaRecord], baits: int, preys: int) -> list[Fast
     return [suitable[k] for k in random.choice(len(suitable), baits + preys, replace=False)]
 
 
+def draw_designs(count: int, length: int) -> list[FastaRecord]:
+    """Return random sequences of one length."""
+    letters = np.random.default_rng(5).choice(list("ADEGHIKLMNPQRSTVWY"), (count, length))
+    return [FastaRecord("", "".join(row)) for row in letters]
+
+
 def write_chains(path: Path, letter: str, records: list[FastaRecord]) -> None:
     """Write a FASTA file with short names."""
-    path.write_text("".join(f">{letter}{k:02}\n{record.sequence}\n" for k, record in enumerate(records)))
+    path.write_text("".join(f">{letter}{k:04}\n{record.sequence}\n" for k, record in enumerate(records)))
 
 
 def screen(folder: Path, name: str, files: list[str], options: str) -> None:
@@ -43,7 +52,9 @@ def screen(folder: Path, name: str, files: list[str], options: str) -> None:
     arguments += ["--num-recycle", "3", *options.split()]
     run = run_foldcli(arguments, folder, name, folder / "cache")
     complexes = (folder / name / "summary.tsv").read_text().count("\n") - 1
+    per_hour = 3600 * complexes / (run.seconds - run.first_block)
     print(f"{name}: {complexes} complexes in {run.seconds:.1f} s, first block after {run.first_block:.1f} s")
+    print(f"    {per_hour:,.0f} structures per hour after the first block")
     print(f"    GPU: {run.load}")
     print(f"    {run.compiled} kernels compiled in mid-run; s after the start: {run.phases}", flush=True)
 
@@ -54,6 +65,8 @@ def main() -> None:
     parser.add_argument("sequences", type=Path)
     parser.add_argument("--baits", type=int, default=10)
     parser.add_argument("--preys", type=int, default=20)
+    parser.add_argument("--designs", type=int, default=0, help="random preys instead of drawn ones")
+    parser.add_argument("--design-length", type=int, default=64)
     parser.add_argument("--max-records", type=int, default=None, help="sequences of the database")
     parser.add_argument("--options", default="", help="further options of screen")
     arguments = parser.parse_args()
@@ -62,8 +75,10 @@ def main() -> None:
         records = list(itertools.islice(read_fasta(arguments.sequences), arguments.max_records))
         write_database(folder, records)
         write_random_parameters(folder / "params", model_config("model_1_multimer_v3"))
-        chains = draw_chains(records, arguments.baits, arguments.preys)
+        chains = draw_chains(records, arguments.baits, 0 if arguments.designs else arguments.preys)
         baits, preys = chains[: arguments.baits], chains[arguments.baits :]
+        if arguments.designs:
+            preys = draw_designs(arguments.designs, arguments.design_length)
         write_chains(folder / "baits.fasta", "b", baits)
         write_chains(folder / "preys.fasta", "p", preys)
         write_chains(folder / "bait.fasta", "b", baits[:1])

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from model.structure import Structure
 
 # additional results of a prediction: the structures after all passes, the single representation, the pair
-# representation, all results of the last pass
-Extra = Literal["recycles", "single", "pair", "all"]
-EXTRAS: tuple[Extra, ...] = ("recycles", "single", "pair", "all")
+# representation, all results of the last pass, the PAE of all pairs as ModelCIF
+Extra = Literal["recycles", "single", "pair", "all", "pairwise"]
+EXTRAS: tuple[Extra, ...] = ("recycles", "single", "pair", "all", "pairwise")
 
 # Å, between CB atoms (CA of glycine)
 CONTACT_DISTANCE = 8.0
@@ -51,8 +51,41 @@ class InterfaceContacts:
     total: int
 
 
-@dataclass(frozen=True)
-class ComplexScores:
+@dataclass(frozen=True, kw_only=True)
+class PairScores:
+    """The scores of C chains, and of pairs of them, that depend on PAE, pLDDT and contacts.
+
+    Pairs of chains are rows and columns, [C, C] float64, with NaN on the diagonal.
+
+    Args:
+        ipsae: the row is the chain that is aligned on.
+        pdockq: symmetric, 0 without a contact.
+        pdockq2: the row is the chain that is aligned on; 0 without a contact.
+        lis: mean of LIS in both directions; 0 without a PAE below 12 Å.
+        ilis: symmetric, 0 without a contact of such a PAE.
+        pae_min: the smallest PAE, Å; the row is the chain that is aligned on.
+        per_chain_pdockq2: [C] float64, pDockQ2 of each chain with all others.
+        contacts: contacts between chains.
+    """
+
+    ipsae: np.ndarray
+    pdockq: np.ndarray
+    pdockq2: np.ndarray
+    lis: np.ndarray
+    ilis: np.ndarray
+    pae_min: np.ndarray
+    per_chain_pdockq2: np.ndarray
+    contacts: InterfaceContacts
+
+    def best(self) -> dict[str, float]:
+        """Return the best value among the pairs of chains of each score by which people filter."""
+        digits = {"ipsae": 4, "pdockq": 4, "pdockq2": 4, "lis": 4, "ilis": 4}
+        highest = {name: round(float(np.nanmax(getattr(self, name))), n) for name, n in digits.items()}
+        return highest | {"pae_min": round(float(np.nanmin(self.pae_min)), 2)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComplexScores(PairScores):
     """The confidence scores of a complex of C chains, in the order of the chains.
 
     Pairs of chains are rows and columns, with NaN on the diagonal.
@@ -64,10 +97,6 @@ class ComplexScores:
         pairwise_iptm: [C, C] float64, ipTM of two chains; symmetric.
         actifptm: actifpTM of the whole complex.
         pairwise_actifptm: [C, C] float64, actifpTM of two chains; symmetric, 0 without a confident contact.
-        ipsae: [C, C] float64; the row is the chain that is aligned on.
-        pdockq: [C, C] float64; symmetric, 0 without a contact.
-        pdockq2: [C, C] float64; the row is the chain that is aligned on; 0 without a contact.
-        contacts: contacts between chains.
     """
 
     ptm: float
@@ -76,10 +105,6 @@ class ComplexScores:
     pairwise_iptm: np.ndarray
     actifptm: float
     pairwise_actifptm: np.ndarray
-    ipsae: np.ndarray
-    pdockq: np.ndarray
-    pdockq2: np.ndarray
-    contacts: InterfaceContacts
 
     @property
     def ranking_confidence(self) -> float:

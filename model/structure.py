@@ -132,6 +132,9 @@ class Structure:
     @cached_property
     def token_residue(self) -> np.ndarray:
         """Index of each token's residue, int [N]."""
+        if not self.token_is_atom.any():
+            # every residue is a token, even without atoms
+            return np.arange(len(self.token_start))
         return self.atom_residue[self.token_start]
 
     @cached_property

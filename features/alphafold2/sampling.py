@@ -9,14 +9,17 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from msa.base.network_inputs import MONOMER, UNCHANGING
-from msa.base.residues import MASK, NUM_MASKED_CODES
+from msa.base.network_inputs import GIVEN, MONOMER, UNCHANGING
+from msa.base.residues import MASK, NUM_MASKED_CODES, UNKNOWN
 
 # probabilities of replacing a masked position by a uniformly drawn residue, by one drawn from the profile, or
 # by itself; otherwise it gets the mask code
 _UNIFORM, _PROFILE, _SAME = 0.1, 0.1, 0.1
 _MSA_CHANNELS = MONOMER["msa_feat"].channels
 _TEMPLATES = tuple(name for name in UNCHANGING if name.startswith("template_"))
+
+# the "iteration" whose numbers draw the masked columns of a seed
+_COLUMNS = 2**64 - 1
 
 # returns memory for an array, given its name, shape and dtype
 Allocate: TypeAlias = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
@@ -32,6 +35,8 @@ class SamplingSettings:
         template_slots: number of templates that the network takes; 0 for networks without templates.
         masked_fraction: fraction of the sampled rows' positions that are masked.
         resample: whether each iteration draws anew, as in AlphaFold2, instead of repeating the first.
+        masked_columns: see `mask_columns`.
+        seeds_differ: whether the seed has other effects on a prediction.
 
     Raises:
         ValueError: a value is out of range.
@@ -42,6 +47,8 @@ class SamplingSettings:
     template_slots: int = 0
     masked_fraction: float = 0.15
     resample: bool = True
+    masked_columns: float = 0.0
+    seeds_differ: bool = False
 
     def __post_init__(self) -> None:
         if self.max_seq <= self.template_slots:
@@ -60,7 +67,8 @@ class SamplingSettings:
 
     def is_random(self, rows: int) -> bool:
         """Return whether the seed changes more than the order of the rows of an alignment."""
-        return self.masked_fraction > 0 or rows > self.sampled_rows
+        varies = self.masked_fraction > 0 or self.masked_columns > 0 or self.seeds_differ
+        return varies or rows > self.sampled_rows
 
 
 class Draws(Protocol):
@@ -158,13 +166,14 @@ def sample_features(
 
     Returns:
         The features in `msa.base.network_inputs.MONOMER`, without those of templates if there are no template
-        slots, each [num_iterations, …].
+        slots, each [num_iterations, …], and those in `msa.base.network_inputs.GIVEN` as they are.
 
     Raises:
         ValueError: `num_iterations` or `seed` is out of range.
     """
     if num_iterations < 1:
         raise ValueError(f"num_iterations must be at least 1, got {num_iterations}")
+    features = mask_columns(features, settings.masked_columns, seed)
     rows, length = features["msa"].shape
     # most of the memory, which is slow to touch for the first time, so each iteration writes to it directly
     shape = num_iterations, min(rows, settings.sampled_rows), length, _MSA_CHANNELS
@@ -180,7 +189,34 @@ def sample_features(
     if not settings.resample:
         for value in stacked.values():
             value[1:] = value[0]
+    for name in GIVEN & features.keys():
+        stacked[name] = allocate(name, features[name].shape, features[name].dtype)
+        stacked[name][...] = features[name]
     return stacked
+
+
+def mask_columns(features: Mapping[str, np.ndarray], fraction: float, seed: int) -> Mapping[str, np.ndarray]:
+    """Return features whose alignment has X instead of residues in some columns, except for the query.
+
+    Source: AFsample2 (Kalakoti and Wallner, Commun. Biol. 8, 373, 2025).
+
+    Args:
+        features: those of a chain or of a complex.
+        fraction: share of the columns, 0 to 1.
+        seed: seed of the draw of the columns.
+    """
+    rows, length = features["msa"].shape
+    if not (count := round(fraction * length)):
+        return features
+    columns = PhiloxDraws(seed, _COLUMNS).sample_order(length)[:count]
+    masked = {"msa": features["msa"].copy()}
+    masked["msa"][1:, columns] = UNKNOWN
+    if "hhblits_profile" in features:
+        masked["hhblits_profile"] = features["hhblits_profile"].copy()
+        masked["hhblits_profile"][columns] = 0
+        masked["hhblits_profile"][columns, UNKNOWN] = (rows - 1) / rows
+        masked["hhblits_profile"][columns, features["msa"][0, columns]] += 1 / rows
+    return {**features, **masked}
 
 
 def sample_iteration(

@@ -23,8 +23,17 @@ if TYPE_CHECKING:
     help="Predict the complexes in this table. A line has the ids of two or more chains, separated by tabs "
     "or commas; a repeated id is a copy.",
 )
+@click.option(
+    "--background",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Also predict N pairs of these chains that are not part of the screen, drawn at random with "
+    "--random-seed, and write OUT/screen.tsv with the p-value of each score of the requested complexes.",
+)
 @fold_options
-def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> int | None:
+def command(
+    files: tuple[str, ...], pairs: str | None, background: int | None, **option_values: Any
+) -> int | None:
     """Predict many complexes of the same chains, and rank them.
 
     CHAINS are files of sequences, as for `fold`. With two files, each chain of the first is predicted with
@@ -48,6 +57,7 @@ def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> 
         raise click.UsageError("expected one or two files; --pairs takes chains of any number of files")
     from foldcli.families.registry import find_family
     from foldcli.inputs.queries import QuerySources
+    from foldcli.inputs.screen import Background
     from foldcli.pipeline.runs.prediction import SearchOptions, run_predictions
 
     search = SearchOptions.from_options(option_values)
@@ -55,6 +65,7 @@ def command(files: tuple[str, ...], pairs: str | None, **option_values: Any) -> 
     def find_targets(cache: Path, failures: "Failures") -> "list[tuple[str, FoldInput]]":
         settings = search.alignment.search
         sources = QuerySources(files, settings.comp_bias_corr, settings.matrix)
-        return find_family(option_values["params"]).read_screen(files, pairs, sources, failures)
+        drawn = None if background is None else Background(background, option_values["random_seed"])
+        return find_family(option_values["params"]).read_screen(files, pairs, sources, failures, drawn)
 
     return run_predictions(find_targets, search, **option_values)

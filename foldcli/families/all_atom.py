@@ -20,6 +20,7 @@ from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetStat
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.molecules.prepared import Preparation, PreparedJob, find_prepared_targets
 from foldcli.inputs.queries import QuerySources
+from foldcli.inputs.screen import Background
 from foldcli.options.common import value_or_default
 from foldcli.outputs.all_atom.models import ALL_ATOM_MODELS
 from foldcli.outputs.model_files import ModelOrigin, ModelWriter
@@ -69,6 +70,10 @@ _ABSENT_OPTIONS = {
     "refine": "--refine",
     "num_relax": "--num-relax",
     "amber": "--amber",
+    "initial_guess": "--initial-guess",
+    "cyclic": "--cyclic",
+    "msa_mask": "--msa-mask",
+    "msa_cluster": "--msa-cluster",
 }
 
 
@@ -108,11 +113,13 @@ class AllAtomSettings(JobSettings):
         num_recycles: number of cycles of the trunk after the first one.
         num_steps: number of denoising steps.
         num_samples: number of structures for each seed.
+        dropout: the network drops updates as in its training.
     """
 
     num_recycles: int = 3
     num_steps: int = 200
     num_samples: int = 5
+    dropout: bool = False
 
     @property
     def num_passes(self) -> int:
@@ -126,7 +133,7 @@ class AllAtomSettings(JobSettings):
             "num_diffusion_steps": self.num_steps,
             "precision": self.precision,
             "kernels": self.kernels,
-        }
+        } | ({"dropout": True} if self.dropout else {})
 
 
 class AllAtom(Family):
@@ -154,7 +161,8 @@ class AllAtom(Family):
             MissingError: the libraries of chemistry are not installed.
         """
         if absent := next((option for name, option in _ABSENT_OPTIONS.items() if name in given), None):
-            raise click.UsageError(f"{absent}: all-atom networks have no such option")
+            hint = "; write `cyclic: true` into a job for Boltz" if absent == "--cyclic" else ""
+            raise click.UsageError(f"{absent}: all-atom networks have no such option{hint}")
         if missing := [name for name in _LIBRARIES if find_spec(name) is None]:
             raise MissingError(
                 f"all-atom networks need {' and '.join(missing)}",
@@ -172,6 +180,7 @@ class AllAtom(Family):
             rank=common.rank,
             num_recycles=value_or_default(options.num_recycles, default.num_recycles),
             num_steps=value_or_default(options.num_diffusion_steps, default.num_steps),
+            dropout=common.dropout,
             num_samples=value_or_default(options.num_diffusion_samples, default.num_samples),
         )
 
@@ -221,16 +230,23 @@ class AllAtom(Family):
         return [*find_prepared_targets(inputs, all_cached, cache, failures, identity, self.is_searched)]
 
     def read_screen(
-        self, files: Sequence[str], pairs: str | None, sources: QuerySources, failures: "Failures"
+        self,
+        files: Sequence[str],
+        pairs: str | None,
+        sources: QuerySources,
+        failures: "Failures",
+        background: Background | None = None,
     ) -> list[tuple[str, MoleculeJob]]:
         """Combine jobs of a file with ligands of another, or pairs of chains; see the base class."""
         from foldcli.inputs.molecules.ligands import is_ligand_file, read_ligands, screen_jobs
         from foldcli.inputs.molecules.read import job_of_query
 
         if pairs is None and len(files) == 2 and is_ligand_file(files[1]):
+            if background is not None:
+                raise InputError("--background draws pairs of protein chains, not of proteins and ligands")
             proteins = self.read_queries(replace(sources, inputs=files[:1]), failures)
             return screen_jobs(proteins, read_ligands(files[1], failures))
-        complexes = super().read_screen(files, pairs, sources, failures)
+        complexes = super().read_screen(files, pairs, sources, failures, background)
         return [(name, replace(job_of_query(target, target.path), name=name)) for name, target in complexes]
 
     def accepts(self, target: Any, source: AllAtomSource) -> str | None:

@@ -1,6 +1,5 @@
 """The inputs of jobs of any molecules: alignments and templates of their proteins, and cached samples."""
 
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
@@ -26,7 +25,7 @@ from foldcli.inputs.molecules.prepared import Preparation, PreparedJob
 from foldcli.logs import logger
 from foldcli.outputs.all_atom.restraints import build_restraints
 from foldcli.outputs.all_atom.structure import build_structure
-from foldcli.outputs.templates import record_templates
+from foldcli.outputs.templates import record_templates, used_templates
 from model.all_atom.checks import Restraints
 from model.output.modelcif import UsedTemplate
 from model.structure import Structure
@@ -34,8 +33,6 @@ from msa.alignments.files import parse_alignment
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
-
-_PDB_CODE = re.compile(r"[0-9][A-Za-z0-9]{3}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,16 +294,5 @@ def _find_templates(
     named = list(found.values())
     record_templates(target, named)
     templates = {sequence: templates_of_hits(each.hits) for sequence, (_, each) in found.items()}
-    used = tuple(
-        _used_template(name, candidate.id, candidate.identity)
-        for name, each in named
-        for candidate in each.hits.templates[:4]
-    )
+    used = tuple(used for name, each in named for used in used_templates(name, each.hits)[:4])
     return templates, used
-
-
-def _used_template(chain: str, name: str, identity: float) -> UsedTemplate:
-    """Describe a template; names of chains of the Protein Data Bank are like 1FCC_A."""
-    entry, _, template_chain = name.rpartition("_")
-    code = entry.upper() if _PDB_CODE.fullmatch(entry) else None
-    return UsedTemplate(chain, code, template_chain, f"{name}, identity {identity:.2f}")

@@ -20,6 +20,7 @@ from model.alphafold3.network import AlphaFold3, Samples
 from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.openfold3 import read_checkpoint
 from model.errors import OutOfMemory
+from model.layers.dropout import dropout
 from model.planning.alphafold3 import estimate_memory
 from model.prediction import Prediction
 
@@ -82,7 +83,8 @@ class AllAtomNetwork:
         inputs = AlphaFold3Inputs.from_arrays(work.sample.features, self.device)
         cycles, total = settings.num_recycles + 1, settings.num_passes
         # kernels are launched on the current device
-        with nullcontext() if self.device == "cpu" else torch.cuda.device(self.device):
+        dropping = dropout(self.model, work.job.seed) if settings.dropout else nullcontext()
+        with nullcontext() if self.device == "cpu" else torch.cuda.device(self.device), dropping:
             return self.model.predict(
                 inputs,
                 SeededDraws(work.job.seed),

@@ -2,14 +2,16 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
-from features.alphafold2.sampling import SamplingSettings, sample_features
+from features.alphafold2.row_clusters import RowClusters, cluster_rows, select_rows
+from features.alphafold2.sampling import SamplingSettings, mask_columns, sample_features
 from features.cache.cache import read_entry
 from features.chemistry.residues import check_foldable
 from features.complexes.features import complex_features
@@ -21,6 +23,7 @@ from foldcli.inputs.cached_targets import CachedTarget, read_complex_entry
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import is_complex
+from foldcli.logs import logger
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.manifest import read_manifest
 from foldcli.params.parameters import (
@@ -32,8 +35,10 @@ from foldcli.params.parameters import (
     network_kinds,
 )
 from model.alphafold2.modules.config import model_config
+from model.chains import chain_names, chain_slices
 from model.checkpoints.deepmind import read_arrays
 from msa.base.digests import file_sha256
+from msa.base.errors import InputError
 from msa.io.fasta import FastaRecord
 from msa.search.search import check_query
 
@@ -60,10 +65,50 @@ class AlignmentInputs:
     Args:
         features: deterministic features of a chain, or those of a complex, which contain its templates.
         templates: templates of a chain; None if none were searched.
+        name: the target's name.
+        cyclic: names of its chains that are cyclic.
     """
 
     features: dict[str, np.ndarray]
     templates: Templates | None
+    name: str = ""
+    cyclic: tuple[str, ...] = ()
+
+    @cached_property
+    def row_clusters(self) -> RowClusters:
+        """The clusters of the alignment's rows."""
+        return cluster_rows(self.features["msa"])
+
+    def features_of(self, seed: int, settings: PredictSettings) -> dict[str, np.ndarray]:
+        """Return the features for a seed: with `msa_cluster`, seeds from 1 have the rows of one cluster."""
+        if settings.msa_cluster and 1 <= seed <= len(self.row_clusters.rows):
+            return select_rows(self.features, self.row_clusters.rows[seed - 1])
+        return self.features
+
+    def given_features(self, settings: PredictSettings) -> dict[str, np.ndarray]:
+        """Return the features of cyclic chains, and of the structure that recycling starts from, if any.
+
+        Raises:
+            InputError: a chain does not exist, or the structure does not fit.
+            OSError: the structure cannot be read.
+        """
+        asym_id = self.features.get("asym_id", np.ones(self.features["msa"].shape[1]))
+        slices = chain_slices(asym_id)
+        names = chain_names(len(slices))
+        lengths = [(name, part.stop - part.start) for name, part in zip(names, slices, strict=True)]
+        given: dict[str, np.ndarray] = {}
+        if cyclic := {*settings.cyclic, *self.cyclic}:
+            if unknown := sorted(cyclic - set(names)):
+                raise InputError(
+                    f"--cyclic {','.join(unknown)}: the chains of {self.name} are {', '.join(names)}"
+                )
+            cycles = [np.full(length, length if name in cyclic else 0) for name, length in lengths]
+            given["cycle_length"] = np.concatenate(cycles)
+        if (path := settings.start_structure(self.name)) is not None:
+            from features.templates.start_structure import read_start  # imports gemmi
+
+            given["start_positions"] = read_start(path, lengths)
+        return given
 
 
 class AlignmentFamily(Family):
@@ -104,12 +149,13 @@ class AlignmentFamily(Family):
         if isinstance(target, FastaRecord | Complex):
             assert request is not None
             identity: dict[str, Any] = request.identity(target)
-            return identity
+            return identity | ({"cyclic": list(target.cyclic)} if target.cyclic else {})
         return {"input": _content_hash(target)}
 
     def inputs(self, target: TargetState, features: FeatureServices, with_templates: bool) -> AlignmentInputs:
         """Return features and templates; see `Family.inputs`."""
-        return AlignmentInputs(*features.load(target, with_templates))
+        cyclic = getattr(target.input, "cyclic", ())
+        return AlignmentInputs(*features.load(target, with_templates), target.name, cyclic)
 
     def colabfold_config(self, settings: PredictSettings) -> dict[str, Any]:
         """Return recycling and rows; see `Family.colabfold_config`."""
@@ -206,6 +252,15 @@ class SingleChainKind(AlphaFold2Kind):
     def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
         raise NotImplementedError
 
+    def input_facts(self, inputs: AlignmentInputs, settings: PredictSettings) -> dict[str, Any]:
+        """Return the sizes of the clusters of rows, if they are used; see `Family.input_facts`."""
+        if not settings.msa_cluster:
+            return {}
+        clusters = inputs.row_clusters
+        found = f"{len(clusters.rows)} clusters of rows within {clusters.epsilon:g}"
+        logger.info("%s: %s; seeds from 1 have one each, all others the whole alignment", inputs.name, found)
+        return {"row_clusters": {"rows": list(map(len, clusters.rows)), "epsilon": clusters.epsilon}}
+
     def template_features(self, templates: Templates, source: ParameterSource) -> dict[str, np.ndarray]:
         """Return the features of templates as a network takes them."""
         return templates.features
@@ -232,10 +287,11 @@ class SingleChainKind(AlphaFold2Kind):
         draw: Callable[..., Any] | None = None,
     ) -> Any:
         """Sample the random features of a job's passes; see `Family.sample`."""
-        features = inputs.features
+        features = inputs.features_of(job.seed, settings)
         if inputs.templates is not None:
             features = features | self.template_features(inputs.templates, job.source)
         rows, seed = self.sampling(job, settings)
+        features = features | inputs.given_features(settings)
         return (draw or sample_features)(features, rows, settings.num_passes, seed)
 
 
@@ -309,7 +365,13 @@ class AlphaFold2(SingleChainKind):
 
     def _sampling_settings(self, source: ParameterSource, settings: PredictSettings) -> Any:
         slots = TEMPLATE_SLOTS if self.uses_templates(source) else 0
-        return SamplingSettings(settings.max_seq, settings.max_extra_seq, slots)
+        return SamplingSettings(
+            settings.max_seq,
+            settings.max_extra_seq,
+            slots,
+            masked_columns=settings.msa_mask,
+            seeds_differ=settings.msa_cluster or settings.dropout,
+        )
 
 
 class Multimer(AlphaFold2Kind):
@@ -339,8 +401,9 @@ class Multimer(AlphaFold2Kind):
         """Return True: all of these networks take templates."""
         return True
 
-    def sampling(self, job: Job, settings: PredictSettings) -> None:
-        """Return None: the network samples the rows of each pass itself."""
+    def sampling(self, job: Job, settings: PredictSettings) -> int | None:
+        """Return the seed of the masked columns; the network samples the rows of each pass itself."""
+        return job.seed if settings.msa_mask else None
 
     def sample(
         self,
@@ -350,10 +413,14 @@ class Multimer(AlphaFold2Kind):
         draw: Callable[..., Any] | None = None,
     ) -> Any:
         """Return the features of a complex, as they are; see `Family.sample`."""
+        if settings.msa_cluster:
+            raise InputError("--msa-cluster is for single chains and networks for single chains")
         features = inputs.features
         if inputs.templates is not None:
             features = features | inputs.templates.features
-        return features if "asym_id" in features else complex_features([features])
+        features = features if "asym_id" in features else complex_features([features])
+        features = {**mask_columns(features, settings.msa_mask, job.seed)}
+        return features | replace(inputs, features=features).given_features(settings)
 
 
 def _residues_of_file(target: AlignmentTarget) -> int:

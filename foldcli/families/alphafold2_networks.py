@@ -105,7 +105,11 @@ def recycling_settings(settings: PredictSettings, seed: int) -> RecyclingSetting
         seed: seed of the job.
     """
     return RecyclingSettings(
-        settings.num_recycles, settings.recycle_early_stop_tolerance, frozenset(settings.extras), seed
+        settings.num_recycles,
+        settings.recycle_early_stop_tolerance,
+        frozenset(settings.extras),
+        seed,
+        settings.dropout,
     )
 
 

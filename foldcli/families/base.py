@@ -30,7 +30,7 @@ import click
 from foldcli.families.protocols import DeviceMemory, FeatureServices, TargetState
 from foldcli.families.settings import Job, JobSettings, NetworkOptions
 from foldcli.inputs.queries import QuerySources, read_named_queries
-from foldcli.inputs.screen import find_screen_targets
+from foldcli.inputs.screen import Background, find_screen_targets
 from foldcli.inputs.targets import approximate_length, find_predict_targets
 from foldcli.outputs.model_files import RESIDUE_MODELS, ModelOrigin, ModelWriter
 from msa.io.fasta import FastaRecord
@@ -110,7 +110,7 @@ class Family(ABC):
         samples_elsewhere: whether `sample` calls its argument `draw`, for which a run with GPUs starts
             processes.
         size_unit: what `size` counts; the name of its column in plans.
-        citations: content of cite.bibtex in ColabFold's layout.
+        citations: papers about the network, as BibTeX.
         rank_score: value of --rank that "auto" means.
         prepares_jobs: whether `cache-features` stores the inputs of its jobs (`prepare`); it stores
             AlphaFold2's features of alignments for other families.
@@ -251,7 +251,12 @@ class Family(ABC):
         return [*find_predict_targets(inputs, all_cached, cache, failures)]
 
     def read_screen(
-        self, files: Sequence[str], pairs: str | None, sources: QuerySources, failures: "Failures"
+        self,
+        files: Sequence[str],
+        pairs: str | None,
+        sources: QuerySources,
+        failures: "Failures",
+        background: Background | None = None,
     ) -> list[tuple[str, Any]]:
         """Read the targets of `foldcli screen`; return names and targets.
 
@@ -260,11 +265,14 @@ class Family(ABC):
             pairs: a table of complexes; None for all pairs.
             sources: settings of reading; its inputs are `files`.
             failures: receives what cannot be read.
+            background: the pairs to draw in addition; None for none.
 
         Raises:
             InputError: see `foldcli.inputs.screen.find_screen_targets`.
         """
-        return [*find_screen_targets(files, pairs, sources.comp_bias_corr, sources.matrix, failures)]
+        return [
+            *find_screen_targets(files, pairs, sources.comp_bias_corr, sources.matrix, failures, background)
+        ]
 
     @abstractmethod
     def accepts(self, target: Any, source: Any) -> str | None:
@@ -322,6 +330,10 @@ class Family(ABC):
         return {"predict": self.own_settings(settings).identity()}
 
     # jobs
+
+    def input_facts(self, inputs: Any, settings: Any) -> dict[str, Any]:
+        """Return facts about the inputs of a target for done.json, beyond those that `inputs` adds."""
+        return {}
 
     @abstractmethod
     def uses_templates(self, source: Any) -> bool:

@@ -88,6 +88,8 @@ class Native(SingleChainKind):
             inputs.templates,
             inputs.masked_fraction,
             inputs.resample,
+            settings.msa_mask,
+            settings.msa_cluster or settings.dropout,
         )
 
     def network_facts(

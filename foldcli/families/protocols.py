@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class TargetState(Protocol):
     """The part of `foldcli.pipeline.targets.target.TargetRun` that families use.
 
+    `used_templates` are templates of its chains (`model.output.modelcif.UsedTemplate`).
     `facts` are values for done.json. Every family adds "residues", a number that stands for the size, and
     "alignment_rows". `warnings` are limitations that a reader of the results must know about.
     """
@@ -26,6 +27,7 @@ class TargetState(Protocol):
     input: Any
     facts: dict[str, Any]
     warnings: list[str]
+    used_templates: tuple[Any, ...]
 
     @property
     def name(self) -> str:

@@ -13,6 +13,8 @@ from foldcli.params.parameters import OLD_MULTIMER_TYPES, ModelType
 from model.alphafold2.modules.config import MultimerConfig
 from model.checkpoints.network_folder import InputSizes
 from model.prediction import EXTRAS, Extra
+from msa.base.digests import file_sha256
+from msa.base.errors import InputError
 
 
 class Source(Protocol):
@@ -117,6 +119,15 @@ class JobSettings:
             return list(dict.fromkeys(requested))
         return list(range(self.random_seed, self.random_seed + self.num_seeds))
 
+    def identity_of(self, name: str) -> dict[str, Any]:
+        """Return what the predictions of one target depend on in addition, given the target's name.
+
+        Raises:
+            InputError: a file for the target is missing.
+            OSError: it cannot be read.
+        """
+        return {}
+
     def identity(self) -> dict[str, Any]:
         """Return the values that every prediction depends on: not the choice of jobs, extras or ranking."""
         choices = ("num_seeds", "random_seed", "extras", "stop_at_score", "rank")
@@ -138,6 +149,11 @@ class PredictSettings(JobSettings):
         refine: make peptide bonds regular and remove clashes; see `model.refinement.refine`.
         multimer_num_recycles: `num_recycles` of multimer networks.
         multimer_tolerance: `recycle_early_stop_tolerance` of multimer networks.
+        initial_guess: the structure that recycling starts from, or a folder of them; None without.
+        cyclic: names of the chains of all targets that are cyclic.
+        msa_mask: share of the alignment's columns that each seed masks.
+        dropout: the network drops updates as in its training.
+        msa_cluster: seeds from 1 predict from one cluster of the alignment's rows each.
     """
 
     num_recycles: int = 3
@@ -148,6 +164,11 @@ class PredictSettings(JobSettings):
     # the values of `model.alphafold2.recycling.MULTIMER_RECYCLING`, whose module imports torch
     multimer_num_recycles: int = 20
     multimer_tolerance: float = 0.5
+    initial_guess: Path | None = None
+    cyclic: tuple[str, ...] = ()
+    msa_mask: float = 0.0
+    msa_cluster: bool = False
+    dropout: bool = False
 
     @property
     def num_passes(self) -> int:
@@ -173,7 +194,32 @@ class PredictSettings(JobSettings):
             settings.append(f"--recycle-early-stop-tolerance {self.recycle_early_stop_tolerance:g}")
         if (self.max_seq, self.max_extra_seq) != (inputs.msa_rows, inputs.extra_rows):
             settings.append(f"--max-msa {self.max_seq}:{self.max_extra_seq}")
+        settings += ["--initial-guess"] if self.initial_guess is not None else []
+        settings += ["--cyclic"] if self.cyclic else []
+        settings += [f"--msa-mask {self.msa_mask:g}"] if self.msa_mask else []
+        settings += ["--msa-cluster"] if self.msa_cluster else []
+        settings += ["--dropout"] if self.dropout else []
         return [*settings, *([] if self.refine else ["--no-refine"])]
+
+    def start_structure(self, name: str) -> Path | None:
+        """Return the structure that recycling starts from for a target; None to start from nothing.
+
+        Raises:
+            InputError: the folder has no structure of the target, or several.
+        """
+        path = self.initial_guess
+        if path is None or not path.is_dir():
+            return path
+        from foldcli.comparison.references import find_reference  # imports gemmi
+
+        if (found := find_reference(path, name)) is None:
+            raise InputError(f"no structure of target {name} for --initial-guess: {name}.cif or .pdb", path)
+        return found
+
+    def identity_of(self, name: str) -> dict[str, Any]:
+        """Return the content of the structure that recycling starts from; see `JobSettings.identity_of`."""
+        path = self.start_structure(name)
+        return {} if path is None else {"initial_guess": file_sha256(path)}
 
     def identity(self) -> dict[str, Any]:
         """Return the values that every prediction depends on: not the choice of jobs, extras or ranking."""
@@ -185,7 +231,17 @@ class PredictSettings(JobSettings):
             "max_extra_seq": self.max_extra_seq,
             "precision": self.precision,
             "kernels": self.kernels,
-        } | ({"refine": True} if self.refine else {})
+        } | {
+            name: value
+            for name, value in (
+                ("refine", self.refine),
+                ("cyclic", list(self.cyclic)),
+                ("msa_mask", self.msa_mask),
+                ("msa_cluster", self.msa_cluster),
+                ("dropout", self.dropout),
+            )
+            if value
+        }
 
 
 @dataclass(frozen=True)
@@ -269,6 +325,11 @@ class NetworkOptions:
                 stop_at_score=options["stop_at_score"],
                 rank=options["rank"],
                 refine=bool(options["refine"]),
+                initial_guess=options["initial_guess"],
+                cyclic=options["cyclic"],
+                msa_mask=options["msa_mask"],
+                msa_cluster=options["msa_cluster"],
+                dropout=options["dropout"],
                 multimer_num_recycles=value_or_default(num_recycles, multimer_recycles),
                 multimer_tolerance=value_or_default(tolerance, multimer_tolerance),
             ),

@@ -36,6 +36,10 @@ class TemplateCopy(AlignmentFamily):
     def check_options(self, values: Mapping[str, Any], given: Collection[str]) -> None:
         """Check that templates are searched; see `Family.check_options`."""
         super().check_options(values, given)
+        for name in ("initial_guess", "cyclic", "msa_mask", "msa_cluster", "dropout"):
+            if name in given:
+                option = f"--{name.replace('_', '-')}"
+                raise click.UsageError(f"{option}: only networks have it, and --params template copies")
         if values["no_templates"]:
             raise click.UsageError("--params template and --no-templates exclude each other")
 

@@ -25,6 +25,7 @@ class Complex:
         chains: the chains in the order of the input; copies are repeated.
         stop_codons: see FastaRecord; the sum over all distinct chains.
         seeds: see FastaRecord.
+        cyclic: names of the chains that are cyclic, such as "A".
         path, line: location in the input.
     """
 
@@ -32,6 +33,7 @@ class Complex:
     chains: tuple[FastaRecord, ...]
     stop_codons: int = field(default=0, kw_only=True, compare=False)
     seeds: tuple[int, ...] = field(default=(), kw_only=True, compare=False)
+    cyclic: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
     path: str = field(default="", kw_only=True, compare=False)
     line: int | None = field(default=None, kw_only=True, compare=False)
 
@@ -174,4 +176,7 @@ def _read_pair(content: str, chains: Mapping[str, FastaRecord], path: str, line:
 def _join_chains(chains: Sequence[FastaRecord], path: str = "", line: int | None = None) -> Complex:
     stop_codons = sum(chain.stop_codons for chain in dict.fromkeys(chains))
     name = "_and_".join(chain.id for chain in chains)
-    return Complex(name, tuple(chains), stop_codons=stop_codons, path=path, line=line)
+    cyclic = tuple(
+        chain_name for chain_name, chain in zip(chain_names(len(chains)), chains, strict=True) if chain.cyclic
+    )
+    return Complex(name, tuple(chains), stop_codons=stop_codons, cyclic=cyclic, path=path, line=line)

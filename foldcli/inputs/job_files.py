@@ -14,6 +14,7 @@ from typing import Any
 from foldcli.inputs.complexes import Complex, name_chains
 from foldcli.inputs.json_with_lines import MappingWithLines, parse_json_with_lines, parse_yaml_with_lines
 from foldcli.inputs.tables import make_identifier
+from model.chains import chain_names
 from msa.alignments.files import Alignment, parse_alignment, read_alignment
 from msa.base.errors import InputError
 from msa.io.fasta import (
@@ -216,9 +217,10 @@ def _add_boltz_protein(job: "_JobBuilder", entity: MappingWithLines) -> None:
     identifiers = entity.get("id")
     if entity.get("modifications"):
         job.add_unsupported("modified residues")
-    if entity.get("cyclic", "false") in _YAML_TRUE:
-        job.add_unsupported("a cyclic chain")
     copies = len(identifiers) if isinstance(identifiers, list) else 1
+    if entity.get("cyclic", "false") in _YAML_TRUE:
+        first = len(job.chains)
+        job.cyclic.update(range(first, first + copies))
     job.add_chain(entity, copies, _boltz_alignment(job, entity))
 
 
@@ -248,6 +250,7 @@ class _JobBuilder:
         has_paired_alignment: whether a chain has a paired alignment.
         stop_codons: see Complex.
         seeds: see FastaRecord.
+        cyclic: indices of the chains that are cyclic.
         unsupported: descriptions of unsupported content, such as "a ligand".
         ids: ids of its chains of all kinds.
     """
@@ -259,6 +262,7 @@ class _JobBuilder:
     has_paired_alignment: bool = False
     stop_codons: int = 0
     seeds: tuple[int, ...] = ()
+    cyclic: set[int] = field(default_factory=set)
     unsupported: list[str] = field(default_factory=list)
     ids: set[str] = field(default_factory=set)
 
@@ -325,13 +329,16 @@ class _JobBuilder:
         if unsupported:
             sequence = ":".join(chain.sequence for chain in dict.fromkeys(self.chains))
             return UnsupportedRecord(self.header, sequence, ", ".join(unsupported), self.path, self.line)
+        names = chain_names(len(self.chains))
+        cyclic = tuple(names[index] for index in sorted(self.cyclic))
         if len(self.chains) == 1:
-            return replace(self.chains[0], seeds=self.seeds)
+            return replace(self.chains[0], seeds=self.seeds, cyclic=cyclic)
         return Complex(
             self.header,
             name_chains(self.header, self.chains),
             stop_codons=self.stop_codons,
             seeds=self.seeds,
+            cyclic=cyclic,
             path=self.path,
             line=self.line,
         )

@@ -19,13 +19,15 @@ ENTRY_SUFFIX = ".safetensors"
 _OTHER_QUERY_SUFFIXES = (*ALIGNMENT_SUFFIXES, *PROFILE_SUFFIXES, *JOB_SUFFIXES)
 # JSON files that foldcli writes next to its results
 _RECORD_SUFFIXES = (".a3m.json", ".sto.json", ".done.json")
+# names of the pairs that `screen --background` draws begin with it
+BACKGROUND_PREFIX = "background--"
 # maximum number of names that a message lists
 _MAX_NAMED = 5
 
 
 # files and folders that belong to the whole run, and endings by which results are found
 _RUN_FILES = re.compile(
-    r"(summary.*\.tsv|failures.*\.jsonl|index\.html|cite\.bibtex|log\.txt|foldcli|viewer|.*\.json)",
+    r"((?:summary|screen).*\.tsv|failures.*\.jsonl|index\.html|cite\.bibtex|methods\.txt|log\.txt|foldcli|viewer|.*\.json)",
     re.IGNORECASE,
 )
 _LETTER = re.compile(r"(?:GREEK|LATIN) (SMALL|CAPITAL) LETTER (?:FINAL )?([A-Z]+)(?: WITH .*)?")

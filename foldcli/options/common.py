@@ -103,28 +103,31 @@ def is_structure_library(path: str) -> bool:
 
 
 class NumbersType(click.ParamType):
-    """The click type of a list of integers such as 128,256; repeated ones are dropped.
+    """The click type of a list such as 128,256, by default of integers; repeated ones are dropped.
 
     Args:
         expected: description of valid values, for the error message.
         is_valid: returns True if the text between two commas is a valid number.
+        parse: converts it.
     """
 
     name = "N,N,…"
 
-    def __init__(self, expected: str, is_valid: Callable[[str], bool]) -> None:
-        self._expected, self._is_valid = expected, is_valid
+    def __init__(
+        self, expected: str, is_valid: Callable[[str], object], parse: Callable[[str], Any] = int
+    ) -> None:
+        self._expected, self._is_valid, self._parse = expected, is_valid, parse
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
+    ) -> tuple[Any, ...]:
         """Return the numbers."""
         if isinstance(value, tuple):
             return value
         numbers = value.split(",")
         if not all(map(self._is_valid, numbers)):
             self.fail(f"expected {self._expected}, got {value!r}", param, ctx)
-        return tuple(dict.fromkeys(map(int, numbers)))
+        return tuple(dict.fromkeys(map(self._parse, numbers)))
 
 
 class SizeType(click.ParamType):

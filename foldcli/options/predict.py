@@ -1,5 +1,7 @@
 """Options of predictions."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -122,6 +124,12 @@ result_options = combine(
         "with all-atom networks, confidences of all pairs.",
     ),
     click.option(
+        "--save-pairwise",
+        is_flag=True,
+        help="Save the PAE of all pairs as ModelCIF, for depositions: NAME_pairwise_rank_*.cif, one line for "
+        "each pair.",
+    ),
+    click.option(
         "--zip",
         "archive",
         is_flag=True,
@@ -176,6 +184,49 @@ seed_options = combine(
         default=0,
         show_default=True,
         help="The first seed.",
+    ),
+)
+chains_type = NumbersType("ids of chains such as A,C", re.compile("[A-Za-z0-9]+").fullmatch, str)
+"""The click type of `--cyclic A,C`."""
+
+design_options = combine(
+    click.option(
+        "--initial-guess",
+        type=click.Path(exists=True, path_type=Path),
+        metavar="STRUCTURE",
+        help="Start recycling from this structure's positions; in a folder, NAME.cif or NAME.pdb is that "
+        "of target NAME. Chains correspond in order. Not with all-atom networks.",
+    ),
+    click.option(
+        "--cyclic",
+        type=chains_type,
+        default=(),
+        metavar="CHAINS",
+        help="These chains are cyclic, such as A,C: their first and last residues are neighbours. Jobs for "
+        "Boltz name cyclic chains themselves.",
+    ),
+    click.option(
+        "--dropout",
+        "--use-dropout",
+        "dropout",
+        is_flag=True,
+        help="Drop updates of the network at random as in its training, others with each seed, to find other "
+        "states.",
+    ),
+    click.option(
+        "--msa-cluster",
+        is_flag=True,
+        help="Cluster the alignment's rows, to find other states (AF_Cluster): seed 0 has all rows, seed 1 "
+        "those of the largest cluster, and so on; add --num-seeds. For networks of single chains.",
+    ),
+    click.option(
+        "--msa-mask",
+        type=click.FloatRange(0, 1, max_open=True),
+        metavar="FRACTION",
+        default=0.0,
+        show_default="0: none",
+        help="Mask this share of the alignment's columns, others with each seed, to find other states "
+        "(AFsample2: 0.15 to 0.3, many seeds). Not with all-atom networks.",
     ),
 )
 prediction_options = combine(
@@ -235,6 +286,7 @@ prediction_options = combine(
         help="Denoising steps of each structure, with all-atom networks.",
     ),
     seed_options,
+    design_options,
     click.option(
         "--stop-at-score",
         type=click.FloatRange(0, 100),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from foldcli.outputs.layout import LAYOUTS, TargetFiles, find_done_files
+from foldcli.outputs.screen_table import write_screen_table
 from foldcli.outputs.summary import finished_models, order_models, write_table
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
@@ -42,6 +43,7 @@ def merge_summaries(out: Path) -> MergedTable | None:
         return None
     path = out / "summary.tsv"
     write_table(path, models)
+    write_screen_table(out / "screen.tsv", models)
     return MergedTable(path, sum(map(bool, models_by_target)), len(models))
 
 

@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
 
@@ -27,12 +27,12 @@ from msa.base.json_files import read_json
 from msa.base.temporary_names import temporary_path
 
 if TYPE_CHECKING:
-    from model.prediction import Prediction
+    from model.prediction import PairScores, Prediction
 
 _RESULT_SUFFIX = ".result.json"
 _MAX_RECYCLES = 10_000
 # values of a result that JSON leaves out if they are None
-_RARE = ("ranking_score", "file_kinds", "checks")
+_RARE = ("ranking_score", "file_kinds", "checks", "interface")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ModelOrigin:
         note: see `foldcli.outputs.network_note`; None for networks without a manifest.
         restraints: the geometry that the files' checks expect (`model.all_atom.checks.Restraints`); None for
             models that are not checked.
-        templates: templates of the input (`model.output.modelcif.UsedTemplate`), if the files name them.
+        templates: templates of the input (`model.output.modelcif.UsedTemplate`).
     """
 
     target: str
@@ -92,6 +92,8 @@ class ModelResult:
         ranking_score: the network's own score, by which "auto" ranks its models; None for networks without.
         file_kinds: kinds of the model's files; None for those of `model_kinds`.
         checks: result of the checks of the geometry in words; None for networks without.
+        interface: the best score of each kind among the pairs of protein chains, and the structure's flags;
+            None without such pairs.
     """
 
     tag: Annotated[str, msgspec.Meta(pattern=f"^{TAG}$")]
@@ -108,6 +110,7 @@ class ModelResult:
     ranking_score: float | None = None
     file_kinds: tuple[ModelKind, ...] | None = None
     checks: str | None = None
+    interface: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         worse = (self.relaxation or {}).get("worse", [])
@@ -172,7 +175,11 @@ class ResidueModels:
 
     def result(self, model: "PredictedModel") -> ModelResult:
         """Return the values of a model; log if the PDB format cannot name its chains."""
-        result = model.result()
+        prediction, result = model.prediction, model.result()
+        if "pairwise" in result.kinds and prediction.pae is None:
+            logger.warning("%s: %s has no PAE, so no NAME_pairwise file", model.origin.target, model.tag)
+            kinds = tuple(kind for kind in result.kinds if kind != "pairwise")
+            result = replace(result, file_kinds=kinds)
         if "pdb" not in result.kinds:
             reason = "more than the PDB format can name: mmCIF only"
             name = model.origin.target
@@ -186,7 +193,7 @@ class ResidueModels:
             kind: partial(_write_text, format_file) for kind, format_file in _formatters(model).items()
         }
         for kind in prediction.extras:
-            if kind != "recycles":
+            if kind not in ("recycles", "pairwise"):
                 files[kind] = partial(_write_results, kind, prediction)
         return files
 
@@ -216,6 +223,30 @@ class PredictedModel:
     seconds: float
     writer: ModelWriter = RESIDUE_MODELS
 
+    @cached_property
+    def flags(self) -> dict[str, Any]:
+        """The flags of the structure (`model.confidence.flags`) of a complex; empty for a single chain."""
+        prediction = self.prediction
+        if (own := prediction.all_atom) is not None:
+            disordered = round(own.fraction_disordered, 4)
+            return {"has_clash": own.has_clash, "fraction_disordered": disordered}
+        if prediction.scores is None:
+            return {}
+        from model.confidence.flags import structure_flags  # imports torch
+
+        return structure_flags(prediction.structure, prediction.positions)
+
+    @property
+    def interface(self) -> dict[str, Any] | None:
+        """The best score of each kind among the pairs of proteins, and the flags; None without pairs."""
+        pairs: PairScores | None = self.prediction.scores
+        if self.prediction.all_atom is not None:
+            from model.confidence.all_atom import protein_pair_scores  # imports torch
+
+            named = protein_pair_scores(self.prediction)
+            pairs = None if named is None else named[1]
+        return None if pairs is None else pairs.best() | self.flags
+
     def result(self, kinds: tuple[ModelKind, ...] | None = None, checks: str | None = None) -> ModelResult:
         """Return the values of the model; see `ModelResult` for the kinds of its files, and its checks."""
         prediction = self.prediction
@@ -234,6 +265,7 @@ class PredictedModel:
             ranking_score=None if score is None else round(score, 4),
             file_kinds=kinds,
             checks=checks,
+            interface=self.interface,
         )
 
 
@@ -255,14 +287,16 @@ def write_model(model: PredictedModel) -> ModelResult:
 def _formatters(model: PredictedModel) -> dict[ModelKind, Callable[[], str]]:
     """Return a function for each kind of text file of a model, which returns the file's content."""
     # imports gemmi, which runs without predictions do not need
+    from model.output.modelcif import format_pairwise_scores
     from model.output.residues import format_contacts, format_mmcif, format_pdb
     from model.output.scores import format_scores
 
     prediction, provenance = model.prediction, model.origin.provenance
     formatters: dict[ModelKind, Callable[[], str]] = {
         "pdb": partial(format_pdb, prediction, provenance),
-        "cif": partial(format_mmcif, prediction, provenance),
-        "scores": partial(format_scores, prediction, model.origin.scores),
+        "cif": partial(format_mmcif, prediction, provenance, model.origin.templates),
+        "pairwise": partial(format_pairwise_scores, prediction, provenance),
+        "scores": partial(format_scores, prediction, model.flags | model.origin.scores),
         "contacts": partial(format_contacts, prediction),
     }
     for index in range(len(prediction.passes)):

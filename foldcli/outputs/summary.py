@@ -10,6 +10,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.logs import logger, seconds_since_start
 from foldcli.outputs.done import read_done_record
 from foldcli.outputs.layout import LayoutName, ModelKind, TargetFiles
+from foldcli.outputs.screen_table import write_screen_table
 from foldcli.params.parameters import UNTRAINED
 from foldcli.units import format_duration
 from model.prediction import complex_confidence
@@ -22,14 +23,26 @@ NUM_BEST, NUM_WORST = 8, 5
 MAX_FAILED = 5
 MAX_NAME_WIDTH = 32
 # prefixes of the names of files that belong to the whole run
-_RUN_FILE_PREFIXES = ("summary", "failures", "index.html", "comparison", "config.json", "cite.bibtex")
+_RUN_FILE_PREFIXES = (
+    "summary",
+    "screen",
+    "failures",
+    "index.html",
+    "comparison",
+    "config.json",
+    "cite.bibtex",
+    "methods.txt",
+)
 # the columns of summary.tsv, and the keys of its JSON form
 COLUMNS = (
     "target", "rank", "model", "plddt", "ptm", "iptm", "ranking_confidence", "residues", "alignment_rows",
     "hits", "recycles", "seconds", "untrained", "copied_from", "structure", "relaxed", "scores",
 )  # fmt: skip
 # further columns, if a model has such a value
-RARE_COLUMNS = ("ranking_score", "checks")
+RARE_COLUMNS = (
+    "ranking_score", "checks", "ipsae", "pdockq", "pdockq2", "lis", "ilis", "pae_min", "has_clash",
+    "fraction_disordered",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,6 +110,7 @@ class RunSummary:
         if not (models := self.models(failed)):
             return
         write_table(self._path, models)
+        write_screen_table(self._path.with_name(self._path.name.replace("summary", "screen", 1)), models)
 
     def log(self, failed: Sequence[str], failures_path: Path) -> None:
         """Log a table for people, and the counts as one object under --log-json."""
@@ -157,8 +171,9 @@ def finished_models(files: TargetFiles) -> list[dict[str, Any]]:
                 "relaxed": _relative_path(files, "relaxed_pdb", model, if_exists=True),
                 "scores": _relative_path(files, "scores", model),
             }
-            | {column: model[column] for column in RARE_COLUMNS if column in model}
+            | {column: values[column] for column in RARE_COLUMNS if column in values}
             for model in done["ranking"]
+            for values in ({**model, **(model.get("interface") or {})},)
         ]
     except (OSError, ValueError, LookupError, TypeError):
         # not finished, or written by a version with another format

@@ -1,11 +1,40 @@
 """The templates of a target's chains: the staged table, facts for done.json, and warnings."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from features.templates.table import write_complex_template_table
 from foldcli.logs import logger
+from model.output.modelcif import UsedTemplate
 from msa.base.atomic import atomic_write
+
+_PDB_CODE = re.compile(r"[0-9][A-Za-z0-9]{3}")
+
+
+def used_templates(chain: str, hits: Any) -> tuple[UsedTemplate, ...]:
+    """Return the templates of a chain as ModelCIF describes them.
+
+    Args:
+        chain: name of the chain.
+        hits: result of its template search (`features.templates.candidates.TemplateHits`).
+    """
+    used = []
+    for candidate, template in zip(hits.templates, hits.chains, strict=True):
+        entry, _, template_chain = candidate.id.rpartition("_")
+        pairs = tuple((int(i), int(j)) for i, j in candidate.pairs)
+        used.append(
+            UsedTemplate(
+                chain,
+                entry.upper() if _PDB_CODE.fullmatch(entry) else None,
+                template_chain or "A",
+                f"{candidate.id}, {candidate.identity:.0%} identity, from {candidate.source}",
+                (hits.query, template.sequence),
+                pairs,
+                candidate.identity,
+            )
+        )
+    return tuple(used)
 
 
 def record_templates(target: Any, named_templates: Sequence[tuple[str, Any]]) -> None:
@@ -23,6 +52,9 @@ def record_templates(target: Any, named_templates: Sequence[tuple[str, Any]]) ->
     target.facts["templates"] = [
         {"chain": name} | fact for name, templates in named_templates for fact in templates.facts()
     ]
+    target.used_templates = tuple(
+        used for name, templates in named_templates for used in used_templates(name, templates.hits)
+    )
     for name, templates in named_templates:
         for template, reason in templates.unusable:
             logger.warning("%s: template %s of chain %s not used: %s", target.name, template, name, reason)

@@ -18,6 +18,7 @@ from foldcli.report.data.page_data import (
     superpositions,
 )
 from foldcli.report.data.result import PAE_STEP
+from foldcli.report.data.states import state_values
 from foldcli.report.rendering import render_page, viewer_values
 from foldcli.report.viewer import Viewer
 from model.all_atom.checks import CHECKS
@@ -48,6 +49,7 @@ def molecules_page(
         SCRIPTS,
         **viewer_values(viewer, viewer_script),
         comparison=comparison,
+        states=state_values(result.done),
         similar=similar,
         name=result.files.name,
         tiles=_tiles(result),

@@ -12,6 +12,7 @@ from foldcli.report.data.file_rows import file_rows, file_type
 from foldcli.report.data.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
 from foldcli.report.data.page_data import CONFIDENCE_CLASSES, confidence_class, pae_values, page_data
 from foldcli.report.data.result import RankedModel, TargetResult
+from foldcli.report.data.states import state_values
 from foldcli.report.data.template_rows import MAX_TEMPLATE_ROWS, read_template_rows
 from foldcli.report.rendering import render_page, viewer_values
 from foldcli.report.viewer import Viewer
@@ -73,6 +74,7 @@ def target_page(
         SCRIPTS,
         **viewer_values(viewer, viewer_script),
         comparison=comparison,
+        states=state_values(done),
         similar=similar,
         name=result.name,
         header=header if header != result.name else None,

@@ -15,6 +15,7 @@ from model.alphafold2.modules.heads import AlignedError
 from model.alphafold2.multimer.draws import PhiloxMsaDraws
 from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold, PassOutput
+from model.layers.dropout import dropout
 from model.layers.graphs import MAX_GRAPH_RESIDUES
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
 from model.structure import protein_structure
@@ -39,12 +40,14 @@ class RecyclingSettings:
         extras: additional results that predictions contain.
         seed: seed of the samples that multimer networks draw in each pass; see
             `model.alphafold2.multimer.draws.PhiloxMsaDraws`.
+        dropout: whether the network drops updates as in its training, drawn with the seed.
     """
 
     num_recycles: int = 3
     early_stop_tolerance: float = 0.0
     extras: frozenset[Extra] = frozenset()
     seed: int = 0
+    dropout: bool = False
 
 
 # DeepMind's settings for multimer networks
@@ -77,11 +80,14 @@ def feature_tensors(
     Masks of all ones are left out. Copies to a GPU are asynchronous.
 
     Args:
-        features: arrays of `msa.base.network_inputs.MONOMER` with a leading axis of iterations.
+        features: arrays of `msa.base.network_inputs.MONOMER` with a leading axis of iterations; optionally
+            cycle_length int64 [N], the length of the residue's chain if the chain is cyclic, else 0.
         iteration: 0-based index of the iteration.
         device: the device that the network runs on.
     """
     tensors = {}
+    if "cycle_length" in features:
+        tensors["cycle_length"] = torch.from_numpy(features["cycle_length"]).to(device)
     for name, (_, _, kind) in MONOMER.items():
         if name not in features or kind is None or (kind == "mask" and features[name][iteration].all()):
             continue
@@ -169,7 +175,9 @@ def start_prediction(
     Args:
         network: a network with parameters.
         features: inputs of `AlphaFold.forward`, each with a leading axis of at least num_recycles + 1
-            iterations; for multimer networks the features that `inputs.MultimerInputs` takes.
+            iterations; for multimer networks the features that `inputs.MultimerInputs` takes. Optionally
+            start_positions, float32 [N, 37, 3] in Å with NaN for unknown atoms, which the first pass takes as
+            those of a pass before it.
         settings: number of recycles, tolerance and seed; default three recycles.
         progress: called after each pass.
         chunk_elements: `MemoryPlan.chunk_elements`, or None for the device's default.
@@ -188,11 +196,14 @@ def start_prediction(
     queued = _QUEUED_SHORT_PASSES if features["aatype"].shape[-1] <= MAX_GRAPH_RESIDUES else _QUEUED_PASSES
     if device.type == "cpu" or settings.early_stop_tolerance > 0:
         queued = 0  # the host waits for each pass
-    with torch.inference_mode(), chunk_budget(chunk_elements), _current_device(device):
+    dropping = dropout(network, settings.seed) if settings.dropout else nullcontext()
+    with torch.inference_mode(), chunk_budget(chunk_elements), _current_device(device), dropping:
         inputs = _pass_inputs(network, features, settings, device)
         current = inputs(0)
         mask = current.get("seq_mask")
         previous = network.initial_state(current)
+        if "start_positions" in features:
+            previous.positions = torch.from_numpy(features["start_positions"]).to(device)
         for iteration in range(passes):
             output = network.run_pass(current, previous)
             network.release_cached_memory(output)

@@ -69,6 +69,8 @@ class BiasProjection(nn.Module):
 class PairWeightedAveraging(BiasProjection):
     """Averages of an alignment row over its tokens, weighted by the pair representation (Algorithm 10)."""
 
+    update_dropout = (0.15, 0)  # see `model.layers.dropout`
+
     def __init__(self, config: AlphaFold3Config, kernels: Kernels) -> None:
         super().__init__()
         msa = config.msa

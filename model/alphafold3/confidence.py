@@ -14,12 +14,11 @@ import torch
 from model.alphafold3.heads import ConfidenceLogits, by_residue_type
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.surface import disorder
+from model.confidence.flags import chains_clash
 
 LARGEST_ERROR = 32.0
 DISTOGRAM_RANGE = (2.0, 22.0)
 CONTACT_DISTANCE = 8.0
-CLASH_DISTANCE = 1.1
-CLASHES, CLASHING_SHARE = 100, 0.5
 # frames by residue type: N, CA, C of amino acids; C3', C1', C4' of ribonucleotides and deoxyribonucleotides
 _FRAMES = (*[(0, 1, 2)] * 21, *[(7, 11, 5)] * 5, *[(7, 10, 5)] * 5, (0, 0, 0))
 SMALLEST_ANGLE = math.radians(25)
@@ -193,11 +192,7 @@ def _has_clash(inputs: AlphaFold3Inputs, positions: torch.Tensor) -> torch.Tenso
     chain, real = inputs.asym_id[token], inputs.atom_mask.bool()
     members = [(chain == number) for number in chain[real].unique()]
     atoms = [positions[member & real] for member in members if bool(polymer[member].all())]
-    for first, second in combinations(atoms, 2):
-        clashes = int((torch.cdist(first, second) < CLASH_DISTANCE).sum())
-        if clashes > CLASHES or clashes > CLASHING_SHARE * min(len(first), len(second)):
-            return positions.new_ones(())
-    return positions.new_zeros(())
+    return positions.new_tensor(float(chains_clash(atoms)))
 
 
 class TokenFrames(NamedTuple):

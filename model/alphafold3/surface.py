@@ -1,47 +1,11 @@
-"""Solvent-accessible surface of protein residues, and the share of them that is exposed.
-
-The surface is that of Shrake and Rupley, J. Mol. Biol. 79, 351 (1973), with the radii of Tsai et al., J. Mol.
-Biol. 290, 253 (1999), the maximum areas of Rost and Sander, Proteins 20, 216 (1994), and OpenFold3's window
-and threshold.
-"""
-
-from functools import partial
+"""The share of a network's protein residues that are exposed; see `model.confidence.surface`."""
 
 import numpy as np
 import torch
 
 from model.alphafold3.inputs import AlphaFold3Inputs
-from msa.base.jit import kernel
+from model.confidence.surface import exposed_share, largest_area, van_der_waals_radius
 from msa.base.residues import RESTYPES
-from msa.base.threads import run_in_threads
-
-PROBE = 1.4
-POINTS = 1000
-WINDOW = 25
-EXPOSED = 0.581
-# of a chunk of a thread
-_ATOMS = 128
-
-# Å², by residue in the order of RESTYPES; other residues have OTHER_AREA
-_AREAS = (106, 248, 157, 163, 135, 198, 194, 84, 184, 169, 164, 205, 188, 197, 136, 130, 142, 227, 222, 142)
-OTHER_AREA = 113.0
-# Å, by element; carbons are those with hydrogens and four bonds, oxygens those with two bonds
-_ELEMENT_RADII = {6: 1.88, 7: 1.64, 8: 1.46, 16: 1.77, 34: 1.77}
-_OTHER_RADIUS = 1.8
-_CARBONYL, _AROMATIC, _BARE = 1.42, 1.76, 1.61
-_SPECIAL_RADII = {
-    "": {"C": _BARE, "O": _CARBONYL},
-    "R": {"CZ": _BARE},
-    "N": {"CG": _BARE, "OD1": _CARBONYL},
-    "D": {"CG": _BARE, "OD1": _CARBONYL},
-    "Q": {"CD": _BARE, "OE1": _CARBONYL},
-    "E": {"CD": _BARE, "OE1": _CARBONYL},
-    "H": {"CG": _BARE, "CD2": _AROMATIC, "CE1": _AROMATIC},
-    "F": {"CG": _BARE} | dict.fromkeys(("CD1", "CD2", "CE1", "CE2", "CZ"), _AROMATIC),
-    "Y": {"CG": _BARE, "CZ": _BARE} | dict.fromkeys(("CD1", "CD2", "CE1", "CE2"), _AROMATIC),
-    "W": dict.fromkeys(("CG", "CD2", "CE2"), _BARE)
-    | dict.fromkeys(("CD1", "CE3", "CZ2", "CZ3", "CH2"), _AROMATIC),
-}
 
 
 def disorder(
@@ -63,15 +27,10 @@ def disorder(
     coordinates = positions.float().cpu().numpy()
     all_radii = (atom_radii(inputs) if radii is None else radii).float().cpu().numpy()
     chain, residue = (x.cpu().numpy()[token] for x in (inputs.asym_id, inputs.residue_index))
-    areas = _largest_areas(inputs)[token]
-    exposed: list[np.ndarray] = []
-    for number in np.unique(chain[selected]):
-        atoms = np.flatnonzero(selected & (chain == number))
-        atom_areas = accessible_areas(coordinates[atoms], all_radii[atoms])
-        first = np.flatnonzero(np.diff(residue[atoms], prepend=residue[atoms[0]] - 1))
-        relative = np.add.reduceat(atom_areas, first) / areas[atoms[first]]
-        exposed.append(_smooth(np.clip(relative, 0, 1)) > EXPOSED)
-    return positions.new_tensor(np.concatenate(exposed).mean() if exposed else 0.0)
+    areas = largest_area(_residue_types(inputs))[token]
+    atoms = np.flatnonzero(selected)
+    share = exposed_share(coordinates[atoms], all_radii[atoms], chain[atoms], residue[atoms], areas[atoms])
+    return positions.new_tensor(share)
 
 
 def atom_radii(inputs: AlphaFold3Inputs) -> torch.Tensor:
@@ -80,66 +39,8 @@ def atom_radii(inputs: AlphaFold3Inputs) -> torch.Tensor:
     codes = inputs.ref_atom_name_chars.argmax(dim=-1).cpu().numpy() + 32
     names = ["".join(map(chr, row)).strip() for row in codes]
     types = _residue_types(inputs)[inputs.atom_to_token_index.cpu().numpy()]
-    radii = [_ELEMENT_RADII.get(element, _OTHER_RADIUS) for element in elements.tolist()]
-    for index, (name, residue_type) in enumerate(zip(names, types.tolist(), strict=True)):
-        special = _SPECIAL_RADII.get(RESTYPES[residue_type], {}) if residue_type >= 0 else {}
-        radii[index] = special.get(name, _SPECIAL_RADII[""].get(name, radii[index]))
-    return torch.tensor(radii)
-
-
-def accessible_areas(positions: np.ndarray, radii: np.ndarray) -> np.ndarray:
-    """Return the solvent-accessible area of each atom, Å², float32 [n].
-
-    Args:
-        positions: float32 [n, 3], Å.
-        radii: float32 [n], Å, van der Waals radii.
-    """
-    reach = radii + np.float32(PROBE)
-    free = np.empty(len(positions), np.int64)
-    count = partial(_count_free_points, positions, reach, _sphere(), free)
-    chunks = [(begin, min(begin + _ATOMS, len(positions))) for begin in range(0, len(positions), _ATOMS)]
-    run_in_threads(count, chunks, torch.get_num_threads())
-    return np.float32(4 * np.pi / POINTS) * free.astype(np.float32) * (reach * reach)
-
-
-@kernel
-def _count_free_points(
-    positions: np.ndarray, reach: np.ndarray, points: np.ndarray, free: np.ndarray, begin: int, end: int
-) -> None:
-    """Count the points of the spheres of some atoms that are in no other sphere."""
-    near = np.empty(len(positions), np.int64)
-    for i in range(begin, end):
-        count = 0
-        for j in range(len(positions)):
-            squared = np.float32(0)
-            for axis in range(3):
-                squared += (positions[j, axis] - positions[i, axis]) ** 2
-            if squared != 0 and squared < (reach[i] + reach[j]) ** 2:
-                near[count] = j
-                count += 1
-        free[i] = 0
-        for point in range(len(points)):
-            is_free = True
-            for k in range(count):
-                j = near[k]
-                squared = np.float32(0)
-                for axis in range(3):
-                    place = points[point, axis] * reach[i] + positions[i, axis]
-                    squared += (place - positions[j, axis]) ** 2
-                if squared < reach[j] * reach[j]:
-                    is_free = False
-                    # the same atom probably covers the next point, too
-                    near[0], near[k] = j, near[0]
-                    break
-            free[i] += is_free
-
-
-def _sphere() -> np.ndarray:
-    """Return points that are evenly distributed on the unit sphere along a golden spiral, float32 [P, 3]."""
-    angle = (3 - np.sqrt(5)) * np.pi * np.arange(POINTS)
-    height = np.linspace(1 - 1 / POINTS, 1 / POINTS - 1, POINTS)
-    width = np.sqrt(1 - height * height)
-    return np.stack([width * np.cos(angle), width * np.sin(angle), height], axis=-1).astype(np.float32)
+    letters = [RESTYPES[kind] if kind >= 0 else "" for kind in types.tolist()]
+    return torch.tensor(list(map(van_der_waals_radius, elements.tolist(), names, letters)))
 
 
 def _residue_types(inputs: AlphaFold3Inputs) -> np.ndarray:
@@ -147,14 +48,3 @@ def _residue_types(inputs: AlphaFold3Inputs) -> np.ndarray:
     types = inputs.restype.argmax(dim=-1)
     standard = inputs.is_protein & ~inputs.is_atomized & (types < len(RESTYPES))
     return torch.where(standard, types, -1).cpu().numpy()
-
-
-def _largest_areas(inputs: AlphaFold3Inputs) -> np.ndarray:
-    """Return the largest accessible area of each token's residue, Å², [N]."""
-    return np.array([*_AREAS, OTHER_AREA], np.float64)[_residue_types(inputs)]
-
-
-def _smooth(values: np.ndarray) -> np.ndarray:
-    """Average values [n] in a window around each, reflected at the ends."""
-    padded = np.pad(values, WINDOW // 2, mode="reflect")
-    return np.convolve(padded, np.ones(WINDOW), mode="valid") / WINDOW

@@ -41,7 +41,9 @@ def distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum(squared, 0))
 
 
-def tm_score(model: np.ndarray, reference: np.ndarray, length: int, is_nucleic: bool = False) -> float:
+def tm_score(
+    model: np.ndarray, reference: np.ndarray, length: int, is_nucleic: bool = False, max_starts: int = 256
+) -> float:
     """Return the TM-score (Zhang & Skolnick 2004; of nucleic acids Gong et al. 2019) of paired atoms.
 
     Args:
@@ -49,12 +51,13 @@ def tm_score(model: np.ndarray, reference: np.ndarray, length: int, is_nucleic: 
         reference: (N, 3), Å.
         length: residues of the whole reference, by which the sum is divided.
         is_nucleic: whether most residues are nucleotides.
+        max_starts: see `fitted_distances`.
     """
     d0 = _nucleic_scale(length) if is_nucleic else protein_scale(length)
     cutoff = min(max(d0, 4.5), 8.0)
     sums = [
         (1 / (1 + squared / d0**2)).sum(1).max()
-        for squared in fitted_distances(model, reference, cutoff + 1, cutoff - 1)
+        for squared in fitted_distances(model, reference, cutoff + 1, cutoff - 1, max_starts)
     ]
     return float(max(sums, default=0.0)) / length
 

@@ -38,9 +38,27 @@ def format_all_atom_mmcif(
     Raises:
         ValueError: a coordinate is not finite.
     """
+    document = model_document(prediction, provenance, templates, pairwise_file)
+    add_scores(document.sole_block(), prediction, provenance)
+    return str(document.as_string())
+
+
+def model_document(
+    prediction: Prediction,
+    provenance: Provenance,
+    templates: Sequence[UsedTemplate] = (),
+    pairwise_file: str | None = None,
+) -> gemmi.cif.Document:
+    """Return a structure with its origin in the categories of ModelCIF, without scores.
+
+    Arguments are those of `format_all_atom_mmcif`.
+
+    Raises:
+        ValueError: a coordinate is not finite.
+    """
+    structure = prediction.structure
     if not np.isfinite(prediction.positions).all():
         raise ValueError("coordinates are not finite")
-    structure = prediction.structure
     document = new_document(provenance.name, provenance.name)
     block = document.sole_block()
     conform = [("mmcif_ma.dic", "1.4.7", _DICTIONARY)]
@@ -51,9 +69,8 @@ def format_all_atom_mmcif(
     _add_chains(block, structure)
     _add_links(block, structure)
     add_protocol(block, provenance, structure, templates, pairwise_file)
-    add_scores(block, prediction, provenance)
     _add_atoms(block, prediction)
-    return str(document.as_string())
+    return document
 
 
 def _add_components(block: gemmi.cif.Block, structure: Structure) -> None:

@@ -24,12 +24,31 @@ class UsedTemplate:
         entry: PDB code, or None for a structure that the user gave.
         template_chain: chain of the template.
         description: a line for people.
+        sequences: the sequences of chain and template; None if the alignment is not known.
+        pairs: aligned residues of chain and template, from 0, ascending.
+        identity: share of identical pairs.
     """
 
     chain: str
     entry: str | None
     template_chain: str
     description: str
+    sequences: tuple[str, str] | None = None
+    pairs: tuple[tuple[int, int], ...] = ()
+    identity: float = 0.0
+
+    def aligned_rows(self) -> tuple[str, str]:
+        """Return the aligned parts of chain and template, with gaps."""
+        assert self.sequences is not None
+        query, template = self.sequences
+        rows: tuple[list[str], list[str]] = ([], [])
+        last = (self.pairs[0][0] - 1, self.pairs[0][1] - 1)
+        for i, j in self.pairs:
+            skipped = query[last[0] + 1 : i], template[last[1] + 1 : j]
+            rows[0].append(skipped[0] + "-" * len(skipped[1]) + query[i])
+            rows[1].append("-" * len(skipped[0]) + skipped[1] + template[j])
+            last = (i, j)
+        return "".join(rows[0]), "".join(rows[1])
 
 
 def entity_type(kind: EntityKind) -> str:
@@ -56,6 +75,11 @@ def add_protocol(
     data += [(entity.description, "target") for entity in structure.entities]
     first_template = len(data) + 1
     data += [(template.description, "template structure") for template in templates]
+    aligned = [
+        number for number, template in enumerate(templates, 1) if template.sequences and template.pairs
+    ]
+    first_alignment = len(data) + 1
+    data += [(f"alignment with template {number}", "target-template alignment") for number in aligned]
     numbered = [(number, *row, None) for number, row in enumerate(data, 1)]
     add(block, "_ma_data", "id name content_type content_type_other_details", numbered)
     groups = [*((1, number) for number, *_ in numbered[1:]), (2, 1)]
@@ -70,12 +94,14 @@ def add_protocol(
         "output_data_group_id",
         [(1, 1, 1, "modeling", "prediction of the structure", description, 1, 1, 2)],
     )
-    model = (1, provenance.title, 1, "Ab initio model", None)
+    kind = "Ab initio model" if provenance.copied_from is None else "Homology model"
+    model = (1, provenance.title, 1, kind, None)
     columns = "ordinal_id model_name data_id model_type model_type_other_details"
     add(block, "_ma_model_list", columns, [model])
     add(block, "_ma_model_group", "id name details", [(1, "models", None)])
     add(block, "_ma_model_group_link", "group_id model_id", [(1, 1)])
     _add_templates(block, templates, first_template)
+    _add_alignments(block, [(number, templates[number - 1]) for number in aligned], first_alignment)
     if pairwise_file is not None:
         details = "PAE and PDE of all pairs of tokens"
         add(
@@ -114,6 +140,46 @@ def _add_templates(block: gemmi.cif.Block, templates: Sequence[UsedTemplate], fi
     )
     given = [(number, item.description) for number, item in numbered if item.entry is None]
     add(block, "_ma_template_customized", "template_id details", given)
+
+
+_DENOMINATOR = "Number of aligned residue pairs (not including the gaps)"
+
+
+def _add_alignments(
+    block: gemmi.cif.Block, templates: Sequence[tuple[int, UsedTemplate]], first_data: int
+) -> None:
+    """Add the alignments of numbered templates whose sequences are known."""
+    polymers: list[Sequence[Cell]] = []
+    segments: list[Sequence[Cell]] = []
+    mapping: list[Sequence[Cell]] = []
+    infos: list[Sequence[Cell]] = []
+    details: list[Sequence[Cell]] = []
+    rows: list[Sequence[Cell]] = []
+    for index, (number, template) in enumerate(templates, 1):
+        assert template.sequences is not None
+        query, aligned = template.aligned_rows()
+        polymers.append((number, template.sequences[1], template.sequences[1]))
+        segments.append((index, number, template.pairs[0][1] + 1, template.pairs[-1][1] + 1))
+        mapping.append((index, index, template.chain, template.pairs[0][0] + 1, template.pairs[-1][0] + 1))
+        kinds = "target-template pairwise alignment", "local"
+        infos.append((index, first_data + index - 1, 1, len(query), *kinds))
+        identity = (
+            f"{100 * template.identity:.1f}",
+            "Number of aligned residue pairs (not including the gaps)",
+        )
+        details.append((index, index, index, template.chain, None, None, *identity))
+        rows += [(2 * index - 1, index, 1, query), (2 * index, index, 2, aligned)]
+    add(block, "_ma_template_poly", "template_id seq_one_letter_code seq_one_letter_code_can", polymers)
+    columns = "id template_id residue_number_begin residue_number_end"
+    add(block, "_ma_template_poly_segment", columns, segments)
+    columns = "id template_segment_id target_asym_id target_seq_id_begin target_seq_id_end"
+    add(block, "_ma_target_template_poly_mapping", columns, mapping)
+    columns = "alignment_id data_id software_group_id alignment_length alignment_type alignment_mode"
+    add(block, "_ma_alignment_info", columns, infos)
+    columns = "score_type score_value percent_sequence_identity sequence_identity_denominator"
+    ids = "ordinal_id alignment_id template_segment_id target_asym_id"
+    add(block, "_ma_alignment_details", f"{ids} {columns}", details)
+    add(block, "_ma_alignment", "ordinal_id alignment_id target_template_flag sequence", rows)
 
 
 def add_scores(block: gemmi.cif.Block, prediction: Prediction, provenance: Provenance) -> None:
@@ -159,14 +225,21 @@ def add_metric_values(
 
 
 def format_pairwise_scores(prediction: Prediction, provenance: Provenance) -> str:
-    """Format PAE and PDE of all pairs of tokens as the file that ModelCIF wants beside the structure."""
-    structure = prediction.structure
+    """Format PAE and PDE of all pairs of tokens as the file that ModelCIF wants beside the structure.
+
+    Raises:
+        ValueError: the network predicts no PAE.
+    """
+    structure, pae = prediction.structure, prediction.pae
+    if pae is None:
+        raise ValueError("a network without a PAE head")
+    pde = None if prediction.all_atom is None else prediction.all_atom.pde
     document = new_document(f"{provenance.name}_pairwise", provenance.name)
     block = document.sole_block()
     metrics = [
         (4, "PAE", "PAE", "per-feature-pair", "Predicted aligned error in Å"),
         (5, "PDE", "distance", "per-feature-pair", "Predicted error of the distance in Å"),
-    ]
+    ][: 1 if pde is None else 2]
     add(block, "_ma_qa_metric", "id name type mode description", metrics)
     features: list[Sequence[Cell]] = []
     residues: list[Sequence[Cell]] = []
@@ -185,21 +258,19 @@ def format_pairwise_scores(prediction: Prediction, provenance: Provenance) -> st
     label = "label_asym_id label_seq_id label_comp_id"
     add(block, "_ma_poly_residue_feature", f"ordinal_id feature_id {label}", residues)
     add(block, "_ma_atom_feature", "ordinal_id feature_id atom_id", atoms)
-    return str(document.as_string()) + _pair_rows(prediction)
+    return str(document.as_string()) + _pair_rows([(4, pae), *([] if pde is None else [(5, pde)])])
 
 
-def _pair_rows(prediction: Prediction) -> str:
-    """Return the loop of the values of all pairs of tokens."""
+def _pair_rows(metrics: Sequence[tuple[int, np.ndarray]]) -> str:
+    """Return the loop of the values [N, N] of all pairs of tokens, given the metrics' numbers."""
     columns = ("ordinal_id", "model_id", "feature_id_1", "feature_id_2", "metric_id", "metric_value")
     lines = ["", "loop_", *(f"_ma_qa_metric_feature_pairwise.{column}" for column in columns)]
-    assert prediction.pae is not None and prediction.all_atom is not None
-    count = len(prediction.pae)
     ordinal = 1
-    for metric, values in ((4, prediction.pae), (5, prediction.all_atom.pde)):
+    for metric, values in metrics:
         for first, row in enumerate(values.tolist(), 1):
             lines += [
                 f"{ordinal + second} 1 {first} {second + 1} {metric} {value:.2f}"
                 for second, value in enumerate(row)
             ]
-            ordinal += count
+            ordinal += len(values)
     return "\n".join([*lines, ""])

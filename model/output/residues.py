@@ -1,14 +1,42 @@
 """Predictions of AlphaFold2's networks, whose atoms are those of the twenty amino acids, as PDB and mmCIF."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import gemmi
 
 from model.chains import MAX_PDB_CHAINS
-from model.output.cif import add
-from model.output.modelcif import add_metric_values
+from model.output.cif import Cell, add
+from model.output.mmcif import model_document
+from model.output.modelcif import UsedTemplate, add_metric_values
 from model.output.pdb import fit_pdb, make_structure
 from model.output.provenance import Provenance
 from model.prediction import Prediction
-from msa.base.residues import RESTYPES
+from model.structure import ChemicalComponent
+from msa.base.residues import RESTYPE_NAMES, RESTYPES
+
+
+def _letters(codes: Sequence[str]) -> str:
+    return "".join(f"{RESTYPES}X"[RESTYPE_NAMES.index(code)] for code in codes)
+
+
+# name and formula of each residue in the order of RESTYPE_NAMES
+_RESIDUES = (
+    ("ALANINE", "C3 H7 N O2"), ("ARGININE", "C6 H15 N4 O2 1"), ("ASPARAGINE", "C4 H8 N2 O3"),
+    ("ASPARTIC ACID", "C4 H7 N O4"), ("CYSTEINE", "C3 H7 N O2 S"), ("GLUTAMINE", "C5 H10 N2 O3"),
+    ("GLUTAMIC ACID", "C5 H9 N O4"), ("GLYCINE", "C2 H5 N O2"), ("HISTIDINE", "C6 H10 N3 O2 1"),
+    ("ISOLEUCINE", "C6 H13 N O2"), ("LEUCINE", "C6 H13 N O2"), ("LYSINE", "C6 H15 N2 O2 1"),
+    ("METHIONINE", "C5 H11 N O2 S"), ("PHENYLALANINE", "C9 H11 N O2"), ("PROLINE", "C5 H9 N O2"),
+    ("SERINE", "C3 H7 N O3"), ("THREONINE", "C4 H9 N O3"), ("TRYPTOPHAN", "C11 H12 N2 O2"),
+    ("TYROSINE", "C9 H11 N O3"), ("VALINE", "C5 H11 N O2"), ("UNKNOWN", ""),
+)  # fmt: skip
+
+
+def _component(code: str) -> ChemicalComponent:
+    """Return a residue without its atoms, which the Chemical Component Dictionary has."""
+    name, formula = _RESIDUES[RESTYPE_NAMES.index(code)]
+    kind = "PEPTIDE LINKING" if code == "GLY" else "L-PEPTIDE LINKING"
+    return ChemicalComponent(code, kind, name, formula, (), (), (), ())
 
 
 def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
@@ -33,21 +61,46 @@ def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
     return str(structure.make_pdb_string(options))
 
 
-def format_mmcif(prediction: Prediction, provenance: Provenance) -> str:
-    """Format a prediction as mmCIF, with pLDDT in B-factors and in ModelCIF's `_ma_qa_metric` categories."""
-    groups = gemmi.MmcifOutputGroups(True)
-    groups.cell = groups.symmetry = groups.origx = False
-    document = _make_structure(prediction, provenance).make_mmcif_document(groups)
-    block = document.sole_block()
-    block.set_pair("_struct.entry_id", gemmi.cif.quote(provenance.name))
-    block.set_pair("_struct.title", gemmi.cif.quote(provenance.title))
-    software = (1, provenance.program, "model building", provenance.description)
-    add(block, "_software", "pdbx_ordinal name classification description", [software])
+def format_mmcif(
+    prediction: Prediction, provenance: Provenance, templates: Sequence[UsedTemplate] = ()
+) -> str:
+    """Format a prediction as mmCIF with the categories of ModelCIF, and pLDDT in B-factors.
+
+    Args:
+        prediction: the prediction.
+        provenance: its origin.
+        templates: the templates of the network's input.
+
+    Raises:
+        ValueError: a coordinate is not finite.
+    """
+    tables = prediction.structure
+    entities = tuple(
+        replace(entity, sequence=_letters(entity.codes), description=f"protein {number}")
+        for number, entity in enumerate(tables.entities, 1)
+    )
+    components = {code: _component(code) for code in sorted(set(tables.residue_code))}
+    described = replace(prediction, structure=replace(tables, entities=entities, components=components))
+    document = model_document(described, provenance, templates)
+    _add_scores(document.sole_block(), prediction, provenance)
+    return str(document.as_string())
+
+
+def _add_scores(block: gemmi.cif.Block, prediction: Prediction, provenance: Provenance) -> None:
+    """Add the scores of the model, and pLDDT of its residues."""
     is_copy = provenance.copied_from is not None
     note = provenance.with_warning(provenance.confidence)
     name, kind = ("expected lDDT-CA", "other") if is_copy else ("pLDDT", "pLDDT")
-    metrics = [(number, name, kind, mode, note) for number, mode in ((1, "global"), (2, "local"))]
-    add(block, "_ma_qa_metric", "id name type mode description", metrics)
+    other = name if is_copy else None
+    metrics: list[tuple[Cell, ...]] = [
+        (number, name, kind, mode, note, other) for number, mode in ((1, "global"), (2, "local"))
+    ]
+    overall: list[tuple[Cell, ...]] = [(1, f"{prediction.mean_plddt:.2f}")]
+    for number, name, value in ((3, "pTM", prediction.ptm), (7, "ipTM", prediction.iptm)):
+        if value is not None:
+            metrics.append((number, name, name, "global", "Predicted TM-score", None))
+            overall.append((number, f"{float(value):.4f}"))
+    add(block, "_ma_qa_metric", "id name type mode description type_other_details", metrics)
     tables = prediction.structure
     local = [
         (i + 1, 1, tables.chain_names[chain], number, code, 2, f"{prediction.plddt[i]:.2f}")
@@ -56,8 +109,7 @@ def format_mmcif(prediction: Prediction, provenance: Provenance) -> str:
         )
         if tables.token_count[i] or not is_copy
     ]
-    add_metric_values(block, [(1, f"{prediction.mean_plddt:.2f}")], local)
-    return str(document.as_string())
+    add_metric_values(block, overall, local)
 
 
 def _make_structure(prediction: Prediction, provenance: Provenance) -> gemmi.Structure:

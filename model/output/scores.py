@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from model.chains import chain_names
-from model.prediction import AllAtomScores, Prediction
+from model.confidence.all_atom import protein_pair_scores
+from model.prediction import AllAtomScores, PairScores, Prediction
 from model.structure import Structure
 
 
@@ -15,8 +16,8 @@ def format_scores(prediction: Prediction, extra: dict[str, Any] | None = None) -
     """Format the scores of a prediction as JSON, with ColabFold's keys, order and rounding.
 
     Keys: plddt [N]; for networks with a PAE head max_pae, pae [N, N] (Å) and ptm; for complexes also iptm,
-    actifptm, per_chain_ptm by name of the chain ("A"), pairwise_iptm, pairwise_actifptm and pdockq by pairs
-    of names ("A-B"), and ipsae and pdockq2 in both directions.
+    actifptm, per_chain_ptm by name of the chain ("A"), pairwise_iptm and pairwise_actifptm by pairs of names
+    ("A-B"), and those of `_pair_scores`.
 
     Args:
         prediction: one network's prediction.
@@ -36,10 +37,21 @@ def format_scores(prediction: Prediction, extra: dict[str, Any] | None = None) -
         scores["ptm"] = round(float(prediction.ptm), 2)
     if pairs is not None:
         scores["iptm"] = round(pairs.iptm, 2)
-        scores["ipsae"] = _by_pair(names, pairs.ipsae, 6, both_directions=True)
-        scores["pdockq"] = _by_pair(names, pairs.pdockq, 4)
-        scores["pdockq2"] = _by_pair(names, pairs.pdockq2, 4, both_directions=True)
+        scores |= _pair_scores(names, pairs)
+        scores["pairwise_pae_min"] = _by_pair(names, pairs.pae_min, 2, both_directions=True)
     return json.dumps(scores | (extra or {}))
+
+
+def _pair_scores(names: Sequence[str], pairs: PairScores) -> dict[str, Any]:
+    """Return pdockq, lis and ilis by pairs of names, ipsae and pdockq2 in both directions, and by chain."""
+    return {
+        "ipsae": _by_pair(names, pairs.ipsae, 6, both_directions=True),
+        "pdockq": _by_pair(names, pairs.pdockq, 4),
+        "pdockq2": _by_pair(names, pairs.pdockq2, 4, both_directions=True),
+        "per_chain_pdockq2": _by_chain(names, pairs.per_chain_pdockq2, 4),
+        "lis": _by_pair(names, pairs.lis, 4),
+        "ilis": _by_pair(names, pairs.ilis, 4),
+    }
 
 
 def format_all_atom_scores(prediction: Prediction, extra: Mapping[str, Any] | None = None) -> str:
@@ -47,10 +59,10 @@ def format_all_atom_scores(prediction: Prediction, extra: Mapping[str, Any] | No
 
     Keys of ColabFold, of tokens instead of residues: plddt, max_pae, pae, ptm, iptm, per_chain_ptm and
     pairwise_iptm. Further keys: ranking_score, pde, has_clash, fraction_disordered, atom_plddt,
-    per_chain_plddt, pairwise_pae_min in both directions, the kinds of chains, and tokens with chain, residue,
-    component and atom ("" for whole residues).
+    per_chain_plddt, pairwise_pae_min in both directions, those of `_pair_scores` for protein chains, the
+    kinds of chains, and tokens with chain, residue, component and atom ("" for whole residues).
 
-    The pairs of pairwise_iptm and pairwise_pae_min are named like "A-B"; they are left out if the name of a
+    Pairs are named like "A-B"; they are left out if the name of a
     chain has "-", because "A-B-C" could be two pairs. chain_pair_iptm and chain_pair_pae_min, AlphaFold 3's
     matrices in the order of chain_ids, are always there.
 
@@ -80,6 +92,8 @@ def format_all_atom_scores(prediction: Prediction, extra: Mapping[str, Any] | No
             pae_min = prediction.chain_pair_pae_min
             scores["pairwise_iptm"] = _by_pair(names, own.chain_pair_iptm, 3)
             scores["pairwise_pae_min"] = _by_pair(names, pae_min, 2, both_directions=True)
+            if (pairs := protein_pair_scores(prediction)) is not None:
+                scores |= _pair_scores(*pairs)
     scores |= {
         "ranking_score": round(prediction.ranking_score, 4),
         "has_clash": own.has_clash,

@@ -146,3 +146,7 @@ ALL_ATOM = MappingProxyType(
         "template_unit_vector": InputArray(np.float32, "T N N 3", "number"),
     }
 )
+
+# given by the user, without an axis of iterations: cycle_length int64 [N], length of a residue's chain if it
+# is cyclic, else 0; start_positions float32 [N, 37, 3] in Å, where recycling starts, NaN if unknown
+GIVEN = frozenset({"cycle_length", "start_positions"})

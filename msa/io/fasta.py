@@ -35,12 +35,14 @@ class FastaRecord:
         sequence: residues, upper-case letters A-Z.
         stop_codons: number of X in the sequence that were a stop codon (`*`) in the file.
         seeds: seeds that a job file requests; empty without a request.
+        cyclic: ("A",) if a job file says that the chain is cyclic, else empty.
     """
 
     header: str
     sequence: str
     stop_codons: int = field(default=0, kw_only=True, compare=False)
     seeds: tuple[int, ...] = field(default=(), kw_only=True, compare=False)
+    cyclic: tuple[str, ...] = field(default=(), kw_only=True, compare=False)
 
     @property
     def id(self) -> str:

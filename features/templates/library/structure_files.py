@@ -92,7 +92,10 @@ def _with_suffix(name: str, path: Path, common: str) -> str:
 
 
 def read_chains(
-    path: str | os.PathLike[str], entry: str | None = None, remarks: list[str] | None = None
+    path: str | os.PathLike[str],
+    entry: str | None = None,
+    remarks: list[str] | None = None,
+    min_residues: int = MIN_RESIDUES,
 ) -> list[TemplateChain]:
     """Read the protein chains of the first model of an mmCIF or PDB file, compressed or not.
 
@@ -105,9 +108,10 @@ def read_chains(
         path: the file.
         entry: first part of the chains' names; None for that of the file name.
         remarks: list to which lines about what was renamed, divided or left out are added.
+        min_residues: number of residues with coordinates that a chain needs.
 
     Returns:
-        The chains with at least 10 residues with coordinates, in the file's order, without duplicate names.
+        The chains with enough residues with coordinates, in the file's order, without duplicate names.
 
     Raises:
         InputError: the file is not a structure, is damaged, or has no such chain.
@@ -133,12 +137,12 @@ def read_chains(
         # negated, so that NaN counts too
         if not np.all(np.abs(template.positions) < MAX_COORDINATE):
             raise InputError(f"chain {chain.name}: coordinates that are missing or too large", path)
-        if template.resolved >= MIN_RESIDUES:
+        if template.resolved >= min_residues:
             chains.setdefault(name, template)
         else:
-            remarks.append(f"chain {chain.name} left out: {template.resolved} residues of {MIN_RESIDUES}")
+            remarks.append(f"chain {chain.name} left out: {template.resolved} residues of {min_residues}")
     if not chains:
-        raise InputError(f"no protein chain with at least {MIN_RESIDUES} residues", path)
+        raise InputError(f"no protein chain with at least {min_residues} residues", path)
     return list(chains.values())
 
 

@@ -182,6 +182,8 @@ def _jobs_of_queries(queries: Sequence[Query], path: str, refuse: Refuse) -> lis
 def job_of_query(query: FastaRecord | Complex, path: str) -> Job:
     """Return the job of a protein or a complex of proteins; equal chains are copies."""
     chains = [query.sequence] if isinstance(query, FastaRecord) else [c.sequence for c in query.chains]
+    if query.cyclic:
+        raise InputError(f"chain {query.cyclic[0]} is cyclic: predict the job itself, not in a screen", path)
     line = query.line if isinstance(query, Complex) else None
     return Job(query.id or "query", _copies(chains), seeds=query.seeds, path=path, line=line)
 

@@ -24,6 +24,8 @@ class AllAtomModels:
         kinds = [kind for kind in _KINDS if kind in formatted.texts]
         if "all" in model.prediction.extras:
             kinds += _ALL_KINDS
+        elif "pairwise" in model.prediction.extras:
+            kinds.append("pairwise")
         if (reason := formatted.pdb_missing) is not None:
             logger.warning("%s: %s: mmCIF only, no PDB file: %s", model.origin.target, model.tag, reason)
         return model.result(tuple(kinds), formatted.checks.summary)

@@ -16,6 +16,7 @@ from foldcli.inputs.complexes import Complex
 from foldcli.inputs.names import ENTRY_SUFFIX
 from foldcli.inputs.targets import is_complex
 from foldcli.logs import logger
+from foldcli.outputs.templates import used_templates
 from foldcli.pipeline.prepare.complexes import ComplexStage
 from foldcli.pipeline.prepare.features import load_or_make_features, record_size
 from foldcli.pipeline.prepare.template_stage import TargetTemplates, TemplateStage
@@ -123,6 +124,7 @@ class FeatureStage:
             with atomic_write(target.files.staged_path("templates")) as stream:
                 write_template_table(stream, templates.hits, templates.unusable)
         target.facts["templates"] = templates.facts()
+        target.used_templates = used_templates("A", templates.hits)
         for name, reason in templates.unusable:
             logger.warning("%s: template %s not used: %s", target.name, name, reason)
         return templates

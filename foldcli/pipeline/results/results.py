@@ -28,6 +28,7 @@ from foldcli.outputs.model_files import (
     write_model,
 )
 from foldcli.outputs.network_note import plddt_warning
+from foldcli.outputs.viewer_scripts import write_viewer_scripts
 from foldcli.pipeline.processes.worker_pool import WorkerPool
 from foldcli.pipeline.results.relaxation import RelaxStage, RelaxTask, relax_model
 from foldcli.pipeline.search.stores import SEARCH_FILES
@@ -43,6 +44,7 @@ _MODELS_PER_WORKER = 2
 # files made from the models, which no longer match once models are replaced
 _DERIVED_FILES: tuple[FileKind, ...] = (
     "finished_mark", "archive", "report", "coverage", "plddt", "pae", "thumbnail", "comparison",
+    "chimerax", "pymol",
     "similar", "similar_structure",
 )  # fmt: skip
 
@@ -116,6 +118,11 @@ def finish_target(task: FinishTask) -> DoneRecord:
     warnings = _result_warnings(ranked, task.facts)
     for result_warning in warnings:
         logger.warning("%s: %s", files.name, result_warning)
+    facts = task.facts
+    if task.settings.get("predict", {}).keys() & {"msa_mask", "msa_cluster", "dropout"} and len(ranked) > 1:
+        from foldcli.comparison.states import group_models  # imports gemmi, which most targets do not need
+
+        facts = facts | {"states": group_models(files, ranked)}
     record = DoneRecord(
         files.name,
         task.fingerprint,
@@ -124,13 +131,14 @@ def finish_target(task: FinishTask) -> DoneRecord:
         ranked,
         task.costs,
         [*task.warnings, *warnings],
-        task.facts,
+        facts,
     )
     with measured_stage("report") as costs:
         # the structures are kept even without a report; a system error fails the target until the next run
         if warning := try_report(files, record.as_json(), task.report):
             record.warnings.append(warning)
     record.costs.extend(costs)
+    write_viewer_scripts(files, ranked)
     layout_of(files.layout).finish_target(files, ranked)
     if task.archive:
         write_archive(files, record.text())

@@ -166,6 +166,11 @@ class CacheRun:
         unsearched: list[tuple[str, FastaRecord]] = []
         complexes: list[tuple[str, Complex]] = []
         for name, query in valid:
+            for chain_name in query.cyclic:
+                logger.warning(
+                    "%s: chain %s is cyclic, which the cache does not keep: add --cyclic %s to `predict`",
+                    name, chain_name, chain_name,
+                )  # fmt: skip
             if store.is_finished(name, query):
                 logger.debug("%s: searched before", name)
                 yield _alignment_target(store, name, query)

@@ -188,6 +188,7 @@ class JobPreparation:
             if self._settings.predictor.is_untrained and UNTRAINED not in target.warnings:
                 target.warnings.append(UNTRAINED)
             self._add_network_facts(target, family, plan, inputs, with_templates)
+            target.facts |= family.input_facts(inputs, self._settings.predictor.settings)
             if not jobs:
                 yield TargetStep(target, plan, None, None, False, True)
                 return

@@ -85,8 +85,10 @@ class NetworkStage:
             fingerprints, writer = job.fingerprints(plan.fingerprint), family_of(job.source).writer
             folder, seconds = target.files.staging_folder, result.cost.seconds / len(result.models)
             note = target.facts.get("network", {}).get("note")
+            used = target.used_templates if family_of(job.source).uses_templates(job.source) else ()
             for model in result.models:
-                origin, key = replace(model.origin, note=note), fingerprints[model.tag]
+                origin = replace(model.origin, note=note, templates=model.origin.templates or used)
+                key = fingerprints[model.tag]
                 self._results.add_model(
                     target,
                     PredictedModel(folder, model.tag, key, model.prediction, origin, seconds, writer),

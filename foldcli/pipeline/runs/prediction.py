@@ -213,6 +213,8 @@ def _network_options(options: dict[str, Any], assignment: RankAssignment | None)
     """
     params = options["params"]
     ranks = rank_options.number_of_ranks(options["gpus_per_target"], assignment, find_family(params).unshared)
+    if ranks > 1 and options["dropout"]:
+        raise click.UsageError("--dropout: several GPUs cannot predict a target together with it")
     return with_params(NetworkOptions.from_options(options | {"gpus_per_target": ranks}), params)
 
 

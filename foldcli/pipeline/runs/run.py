@@ -88,7 +88,7 @@ def run_targets(
     failures.expect(len(named_inputs))
     layout_of(output.layout).begin_run(
         output, predictor.settings, predictor.sources, len(named_inputs), settings.templates is not None,
-        DEFAULT_PAIRING if settings.search is None else settings.search.settings.pairing,
+        DEFAULT_PAIRING if settings.search is None else settings.search.settings.pairing, settings.database,
     )  # fmt: skip
     log_time_since_start("the run begins")
     logger.info("%s", settings.opening_line(len(named_inputs)))

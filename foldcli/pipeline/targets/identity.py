@@ -40,17 +40,17 @@ class TargetIdentities:
         """Return the family that predicts a target; raises the exceptions of `sources_of`."""
         return family_of(self.sources_of(target_input)[0])
 
-    def identity(self, target_input: Any) -> dict[str, Any]:
+    def identity(self, name: str, target_input: Any) -> dict[str, Any]:
         """Return everything that all predictions of a target depend on; models and seeds are not part of it.
 
         Raises:
-            InputError: see `sources_of`.
+            InputError: see `sources_of` and `JobSettings.identity_of`.
             OSError: a file cannot be read.
         """
         family = self.family_of(target_input)
         templates = {} if self.templates is None else {"templates": self.templates}
         input_identity = family.target_identity(target_input, self.request)
-        return input_identity | family.identity(self.settings) | templates
+        return input_identity | family.identity(self.settings) | templates | self.settings.identity_of(name)
 
     def jobs(self, target_input: Any) -> list[Job]:
         """Return the jobs of a target: all models with the first seed, then all with the next seed.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from foldcli.families.registry import family_of
 from foldcli.logs import logger
 from foldcli.outputs.layout import LayoutName, TargetFiles
+from foldcli.outputs.methods import RunMethods
 from foldcli.version import VERSION
 from msa.base.atomic import atomic_write
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class Layout:
-    """The default layout: everything that ColabFold's layout adds to a run does nothing here."""
+    """The default layout: what ColabFold's layout adds to a run does nothing here."""
+
+    # in the run's folder
+    methods_folder = ""
 
     def begin_run(
         self,
@@ -30,8 +34,9 @@ class Layout:
         num_targets: int,
         use_templates: bool,
         pairing: "PairingSettings",
+        database: str | None,
     ) -> None:
-        """Write the files of a run.
+        """Write the files of a run: methods.txt and cite.bibtex.
 
         Args:
             output: the run's folder, and whether finished targets are predicted again.
@@ -40,7 +45,26 @@ class Layout:
             num_targets: number of targets in this run.
             use_templates: whether targets are searched for templates.
             pairing: settings of the pairing of chains in complexes.
+            database: the searched database in words; None without a search.
         """
+        family = family_of(sources[0])
+        methods = RunMethods(
+            networks=tuple(source.label for source in sources),
+            settings=family.own_settings(predict),
+            rank=family.rank_score if predict.rank == "auto" else predict.rank,
+            database=database,
+            templates=use_templates,
+            num_relax=output.relaxation.num_models,
+            network_citations=family.citations,
+        )
+        folder = output.folder / self.methods_folder
+        folder.mkdir(exist_ok=True)
+        for path, text in (
+            (folder / "methods.txt", methods.paragraph()),
+            (output.folder / "cite.bibtex", methods.bibtex()),
+        ):
+            with atomic_write(path) as stream:
+                stream.write(text)
 
     def log_query(self, name: str, number: int, count: int, residues: int) -> None:
         """Log the beginning of target `number` of `count`."""
@@ -84,7 +108,9 @@ class Layout:
 
 
 class ColabFoldLayout(Layout):
-    """ColabFold's layout: config.json, cite.bibtex, log.txt, its messages, and its files of targets."""
+    """ColabFold's layout: config.json, log.txt, its messages, and its files of targets."""
+
+    methods_folder = "foldcli"
 
     def begin_run(
         self,
@@ -94,14 +120,14 @@ class ColabFoldLayout(Layout):
         num_targets: int,
         use_templates: bool,
         pairing: "PairingSettings",
+        database: str | None,
     ) -> None:
-        """Write config.json and cite.bibtex, and append the run's messages to log.txt."""
+        """Write the files of all layouts and config.json, and append the run's messages to log.txt."""
+        super().begin_run(output, predict, sources, num_targets, use_templates, pairing, database)
         with atomic_write(output.folder / "config.json") as stream:
             json.dump(
                 _config(output, predict, sources, num_targets, use_templates, pairing), stream, indent=4
             )
-        with atomic_write(output.folder / "cite.bibtex") as stream:
-            stream.write(family_of(sources[0]).citations)
         # appended, because runs of other shards may write to the same file
         handler = logging.FileHandler(output.folder / "log.txt", mode="a", encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
@@ -195,7 +221,7 @@ def _config(
         "num_seeds": predict.num_seeds,
         "recompile_padding": 0,
         "commit": None,
-        "use_dropout": False,
+        "use_dropout": getattr(predict, "dropout", False),
         "use_cluster_profile": True,
         "use_fuse": predict.kernels == "fused",
         "use_bfloat16": predict.precision == "bf16",

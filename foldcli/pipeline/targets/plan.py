@@ -117,7 +117,7 @@ def plan_target(
         InputError: the run would replace finished results of other settings.
         OSError: a file of the input cannot be read.
     """
-    identity = identities.identity(target_input)
+    identity = identities.identity(files.name, target_input)
     key = fingerprint(identity)
     jobs = identities.jobs(target_input)
     stop_at_score, extras = identities.settings.stop_at_score, identities.settings.extras

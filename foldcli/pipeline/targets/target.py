@@ -41,6 +41,7 @@ class TargetRun:
             together at the end.
         interrupted: whether a job of it was lost with a worker that ended because of another target.
         relax_failures: one message for each model that could not be relaxed.
+        used_templates: templates of its chains (`model.output.modelcif.UsedTemplate`).
     """
 
     files: TargetFiles
@@ -54,6 +55,7 @@ class TargetRun:
     postponed: bool = False
     interrupted: bool = False
     relax_failures: list[str] = field(default_factory=list)
+    used_templates: tuple[Any, ...] = ()
 
     @property
     def name(self) -> str:

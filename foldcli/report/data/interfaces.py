@@ -18,6 +18,8 @@ SCORE_COLUMNS = {
     "ipsae": "ipSAE",
     "pdockq": "pDockQ",
     "pdockq2": "pDockQ2",
+    "lis": "LIS",
+    "ilis": "iLIS",
 }
 
 

@@ -118,6 +118,20 @@ def recycling_elements(channels: int) -> int:
     return channels + 5 * RECYCLED_BINS[2]
 
 
+def position_differences(features: Features, rows: slice = ALL) -> torch.Tensor:
+    """Return the differences of the positions of residues, [n, N]; in a cyclic chain by the shorter way.
+
+    The sign is that of the shorter way, too, as in AfCycDesign (Rettie et al., Nat. Commun. 16, 4730, 2025).
+    """
+    index, cycle = features["residue_index"], features.get("cycle_length")
+    offset = index[rows, None] - index[None]
+    if cycle is None:
+        return offset
+    length = cycle[rows, None].clamp_min(1)
+    turns = torch.where(cycle[rows, None] > 0, torch.round(offset / length), 0.0)
+    return offset - turns.to(offset.dtype) * length
+
+
 class InputEmbedding(nn.Module):
     """The embedding of sequence, clustered MSA and relative positions (Algorithms 3 to 5)."""
 
@@ -137,7 +151,7 @@ class InputEmbedding(nn.Module):
         target = features["target_feat"].to(self.preprocess_1d.bias.dtype)  # [N, 22]
         msa = self.preprocess_msa(features["msa_feat"][sequences].to(target.dtype))  # [s, N, C]
         msa += self.preprocess_1d(target)
-        offset = features["residue_index"][rows, None] - features["residue_index"][None]  # [n, N]
+        offset = position_differences(features, rows)  # [n, N]
         offset = offset.clip(-MAX_RELATIVE_POSITION, MAX_RELATIVE_POSITION) + MAX_RELATIVE_POSITION
         pair = self.relative_position(offset.long())  # [n, N, Z]
         pair += self.left_single(target[rows])[:, None]

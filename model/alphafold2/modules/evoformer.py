@@ -42,6 +42,8 @@ class SelfAttention(nn.Module):
 class MsaRowAttention(SelfAttention):
     """Gated self-attention along each MSA row, biased by the pair representation (Algorithm 7)."""
 
+    update_dropout = (0.15, 0)  # see `model.layers.dropout`
+
     def __init__(self, msa: MsaConfig, pair: PairConfig, kernels: Kernels) -> None:
         super().__init__()
         self.kernels = kernels
@@ -116,6 +118,8 @@ class OuterProductMean(nn.Module):
 class TriangleMultiplication(nn.Module):
     """The triangle multiplicative update with outgoing or incoming edges (Algorithms 11 and 12)."""
 
+    update_dropout = (0.25, 0)
+
     def __init__(self, config: PairConfig, kernels: Kernels, *, outgoing: bool) -> None:
         super().__init__()
         self.kernels = kernels
@@ -165,6 +169,7 @@ class TriangleAttention(SelfAttention):
         super().__init__()
         self.kernels = kernels
         self.starting = starting
+        self.update_dropout = (0.25, 0 if starting else 1)
         self.query_norm = LayerNorm(config.channels, kernels)
         self.pair_bias = parameter(config.channels, config.attention_heads)
         self.attention = Attention(config.channels, config.attention_heads, config.attention_channels)

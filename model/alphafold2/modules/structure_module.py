@@ -1,6 +1,7 @@
 """The structure module: backbone updates, torsion angles, atom positions (Algorithms 20, 21, 23 and 24)."""
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
@@ -99,6 +100,8 @@ class TorsionAngleNetwork(nn.Module):
 
 class FoldIteration(nn.Module):
     """One iteration of Algorithm 20. All iterations share its weights."""
+
+    input_dropout = MappingProxyType({"attention_layer_norm": 0.1, "transition_layer_norm": 0.1})
 
     def __init__(self, config: StructureConfig, pair_channels: int, kernels: Kernels) -> None:
         super().__init__()

@@ -5,7 +5,13 @@ from torch import nn
 
 from cuda.fused.chunking import residue_slices
 from model.alphafold2.modules.config import ModelConfig
-from model.alphafold2.modules.embedders import ALL, MAX_RELATIVE_POSITION, MSA_FEATURES, Features
+from model.alphafold2.modules.embedders import (
+    ALL,
+    MAX_RELATIVE_POSITION,
+    MSA_FEATURES,
+    Features,
+    position_differences,
+)
 from model.alphafold2.multimer.inputs import TARGET_CODES
 from model.layers.common import Linear
 
@@ -32,9 +38,9 @@ class RelativeEncoding(nn.Module):
         weights, bias = self.position_activations.weights, self.position_activations.bias
         same_chain = _equal(features["asym_id"], rows)  # [n, N]
         same_sequence = _equal(features["entity_id"], rows)
-        position = _clip_differences(features["residue_index"], MAX_RELATIVE_POSITION, rows)
+        position = _clip(position_differences(features, rows), MAX_RELATIVE_POSITION)
         position = torch.where(same_chain, position, _POSITION_BINS - 1)
-        copy = _clip_differences(features["sym_id"], MAX_RELATIVE_COPY, rows)
+        copy = _clip(features["sym_id"][rows, None] - features["sym_id"][None], MAX_RELATIVE_COPY)
         copy = torch.where(same_sequence, copy, _COPY_BINS - 1)
         by_position, by_sequence, by_copy = weights.split([_POSITION_BINS, 1, _COPY_BINS])
         # rows of the matrix instead of products with one-hot inputs
@@ -48,9 +54,9 @@ def _equal(ids: torch.Tensor, rows: slice) -> torch.Tensor:
     return ids[rows, None] == ids[None]
 
 
-def _clip_differences(index: torch.Tensor, limit: int, rows: slice) -> torch.Tensor:
-    """Return the clipped differences of an index between residues, shifted to start at 0, [n, N]."""
-    return (index[rows, None] - index[None]).clip(-limit, limit) + limit
+def _clip(differences: torch.Tensor, limit: int) -> torch.Tensor:
+    """Return clipped differences, shifted to start at 0."""
+    return differences.clip(-limit, limit) + limit
 
 
 class MultimerInputEmbedding(nn.Module):

@@ -33,7 +33,8 @@ class MultimerInputs:
             (restarting at 0 in each chain), asym_id, entity_id and sym_id [N]; msa [M, N], codes 0 to 21;
             deletion_matrix [M, N]; optionally msa_mask [M, N], seq_mask [N] and cluster_bias_mask [M], by
             default 1 for the first row; template_aatype [T, N], template_all_atom_positions [T, N, 37, 3] in
-            Å and template_all_atom_mask [T, N, 37] with at least one slot. Other features are ignored.
+            Å and template_all_atom_mask [T, N, 37] with at least one slot; optionally cycle_length [N] as
+            `recycling.feature_tensors` takes it. Other features are ignored.
         config: sizes of the samples.
         draws: returns the random numbers of a pass, given its 0-based index.
         device: the device that the network runs on.
@@ -101,6 +102,8 @@ class MultimerInputs:
                 constant[name] = to_device(values.astype(dtype), self._device)
         constant["template_all_atom_masks"] = constant.pop("template_all_atom_mask")
         constant["target_feat"] = F.one_hot(constant["aatype"], TARGET_CODES).float()
+        if "cycle_length" in features:
+            constant["cycle_length"] = to_device(features["cycle_length"], self._device)
         if not (seq_mask := features.get("seq_mask", np.ones(1))).all():
             constant["seq_mask"] = to_device(seq_mask.astype(np.float32), self._device)
         has_atoms = features["template_all_atom_mask"][slots].any(axis=(1, 2))

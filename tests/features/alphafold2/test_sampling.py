@@ -12,12 +12,13 @@ from features.alphafold2.sampling import (
     PhiloxDraws,
     SamplingSettings,
     assign_to_clusters,
+    mask_columns,
     sample_features,
     sample_iteration,
     summarize_clusters,
 )
 from msa.alignments.files import Alignment
-from msa.base.residues import GAP, MASK
+from msa.base.residues import GAP, MASK, UNKNOWN
 from tests.msa.alignments.alignment_builders import single_sequence
 
 
@@ -243,3 +244,35 @@ def test_cluster_assignment_of_rows_longer_than_a_byte_counter(length: int) -> N
     whole = np.zeros((3, length), np.int8)
     whole[1:, -1] = GAP
     assert assign_to_clusters(whole[::-1], np.zeros((1, length), np.int8)).tolist() == [2]
+
+
+def test_masked_columns_are_unknown_except_in_the_query() -> None:
+    features = random_features(40, 30)
+    masked = mask_columns(features, 0.2, seed=3)
+    changed = (masked["msa"] != features["msa"]).any(axis=0)
+    columns = np.flatnonzero((masked["msa"][1:] == UNKNOWN).all(axis=0))
+    assert len(columns) == round(0.2 * features["msa"].shape[1])
+    assert set(np.flatnonzero(changed)) <= set(columns)
+    assert (masked["msa"][0] == features["msa"][0]).all()
+    counts = (masked["msa"][..., None] == np.arange(22)).mean(axis=0)
+    assert np.allclose(masked["hhblits_profile"][columns], counts[columns])
+    other = mask_columns(features, 0.2, seed=4)["msa"]
+    assert (other != masked["msa"]).any()
+    assert mask_columns(features, 0.0, seed=3) is features
+    settings = SamplingSettings(8, 6, masked_fraction=0.0, masked_columns=0.2)
+    assert settings.is_random(2)
+    drawn = sample_features(features, settings, 1, seed=3)
+    expected = sample_features(masked, SamplingSettings(8, 6, masked_fraction=0.0), 1, seed=3)
+    assert all(np.array_equal(drawn[name], expected[name]) for name in expected)
+
+
+def test_given_features_are_passed_on_into_the_allocated_memory() -> None:
+    features = random_features(5, 8) | {"cycle_length": np.full(8, 8)}
+    names: list[str] = []
+
+    def allocate(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        names.append(name)
+        return np.empty(shape, dtype)
+
+    drawn = sample_features(features, SamplingSettings(4, 2), 2, 0, allocate)
+    assert (drawn["cycle_length"] == 8).all() and set(names) == drawn.keys()

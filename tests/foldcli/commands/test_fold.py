@@ -57,7 +57,7 @@ def finished(root: Path, environment: dict[str, str], tmp_path_factory: pytest.T
 
 def test_every_documented_file_is_written(finished: Path) -> None:
     name = finished.name
-    expected = {f"{name}.a3m", f"{name}.m8", f"{name}.done.json", f"{name}.html"}
+    expected = {f"{name}{ending}" for ending in (".a3m", ".m8", ".done.json", ".html", ".cxc", ".pml")}
     expected |= {f"{name}_{plot}.png" for plot in ("coverage", "plddt", "pae", "thumbnail")}
     ranks = json.loads((finished / f"{name}.done.json").read_text())["ranking"]
     assert [entry["rank"] for entry in ranks] == [1, 2]

@@ -104,6 +104,19 @@ def test_plain_proteins_and_their_complexes_are_jobs(run: Run, tmp_path: Path) -
     assert chains == {"one": 1, "two": 2}
 
 
+@pytest.mark.slow
+def test_dropout_gives_other_structures_and_protein_pairs_have_scores(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "two.fasta").write_text(">two\nMKVS:MKVS\n")
+    assert run("fold", tmp_path / "two.fasta", "--dropout", "--num-seeds", "2", samples=1).exit_code == 0
+    done = json.loads((tmp_path / "out/two/two.done.json").read_text())
+    assert done["settings"]["predict"]["dropout"] is True and done["facts"]["states"]
+    assert {"ipsae", "pdockq2", "ilis", "pae_min", "has_clash"} <= done["ranking"][0]["interface"].keys()
+    (path,) = (tmp_path / "out/two").glob("two_scores_rank_001_*.json")
+    scores = json.loads(path.read_text())
+    assert list(scores["lis"]) == ["A-B"] and list(scores["ipsae"]) == ["A-B", "B-A"]
+    assert "dropped updates at random" in (tmp_path / "out/methods.txt").read_text()
+
+
 def test_worker_counts_cycles_and_steps(parameters: Path, tmp_path: Path) -> None:
     molecules = job_of_query(FastaRecord("p", "MKVS"), "p.fasta")
     settings = AllAtomSettings(num_recycles=1, num_steps=3, num_samples=2)

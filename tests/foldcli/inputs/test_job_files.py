@@ -254,12 +254,18 @@ def test_boltz_job_is_named_after_its_file(tmp_path: Path) -> None:
     ]
 
 
+def test_boltz_names_cyclic_chains(tmp_path: Path) -> None:
+    ring = f"  - protein: {{id: [B, C], sequence: {GB1}, cyclic: true}}\n"
+    (single,) = read(tmp_path / "a.yaml", BOLTZ_START + ring.replace("[B, C]", "B"))
+    (several,) = read(tmp_path / "b.yaml", f"{BOLTZ_START}  - protein: {{id: A, sequence: {GB1}}}\n{ring}")
+    assert single.cyclic == ("A",) and several.cyclic == ("B", "C")
+
+
 @pytest.mark.parametrize(
     ("rest", "content"),
     [
         (f"  - protein: {{id: A, sequence: {GB1}}}\n  - ligand: {{id: B, smiles: C}}\n", "a ligand"),
         (f"  - protein: {{id: A, sequence: {GB1}}}\n  - rna: {{id: B, sequence: ACGU}}\n", "RNA"),
-        (f"  - protein: {{id: A, sequence: {GB1}, cyclic: true}}\n", "a cyclic chain"),
         (f"  - protein: {{id: A, sequence: {GB1}, msa: empty}}\n", "msa: empty"),
         (f"  - protein: {{id: A, sequence: {GB1}, msa: x.csv}}\n", "an alignment as a table"),
         (f"  - protein:\n      sequence: {GB1}\n      modifications: [{{ccd: SEP}}]\n", "modified residues"),

@@ -6,7 +6,7 @@ import pytest
 
 from foldcli.inputs.complexes import Complex
 from foldcli.inputs.failures import Failures
-from foldcli.inputs.screen import find_screen_targets
+from foldcli.inputs.screen import Background, find_screen_targets
 from foldcli.inputs.shard import Shard
 from msa.base.errors import InputError
 
@@ -71,3 +71,22 @@ def test_a_table_needs_distinct_ids(screen: Screen) -> None:
     files = screen.file("a.fasta", ">a\nMKV\n"), screen.file("b.fasta", ">a\nGHT\n")
     with pytest.raises(InputError, match="different sequences with the id 'a'"):
         screen.find(*files, pairs=screen.file("pairs.tsv", "a,a\n"))
+
+
+def test_background_draws_pairs_that_are_not_part_of_the_screen(screen: Screen) -> None:
+    baits = screen.file("b.fasta", ">a\nMKV\n")
+    preys = screen.file("p.fasta", ">b\nGHT\n>c\nWWW\n>d\nAAA\n>copy\nAAA\n")
+
+    def names(count: int, seed: int) -> list[str]:
+        background = Background(count, seed)
+        found = find_screen_targets((baits, preys), None, True, "BLOSUM62", screen.failures, background)
+        assert [name for name, _ in found[:4]] == ["a_and_b", "a_and_c", "a_and_d", "a_and_copy"]
+        return [name for name, _ in found[4:]]
+
+    assert {name.replace("copy", "d") for name in names(3, 0)} <= {
+        f"background--{a}_and_{b}" for a in "bcd" for b in "bcd" if a != b
+    }
+    assert len(set(names(3, 0))) == 3 and names(2, 7) == names(2, 7)
+    assert len({tuple(names(1, seed)) for seed in range(9)}) > 1
+    with pytest.raises(InputError, match="--background 4: only 3 pairs"):
+        names(4, 0)

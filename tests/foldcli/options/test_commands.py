@@ -84,9 +84,7 @@ def test_replaced_options_are_refused_with_the_replacement(name: str) -> None:
             assert result.output.splitlines()[-1] == f"Error: {option}: {replacement}"
 
 
-@pytest.mark.parametrize(
-    "option", ["--initial-guess", "--skip-output", "--max-template-hits", "--relax-tolerance"]
-)
+@pytest.mark.parametrize("option", ["--skip-output", "--max-template-hits", "--relax-tolerance"])
 def test_options_of_colabfold_without_a_counterpart_get_a_hint(option: str) -> None:
     for name in ("fold", "screen", "predict"):
         result = CliRunner().invoke(cli, [name, "x", option, "1"])

@@ -11,8 +11,9 @@ from model import residue_constants
 from model.output.provenance import Provenance
 from model.output.residues import format_contacts, format_mmcif, format_pdb
 from model.output.scores import format_scores
-from model.prediction import ComplexScores, InterfaceContacts
+from model.prediction import InterfaceContacts
 from msa.base.residues import ATOM_ORDER
+from tests.complex_scores import made_up_scores
 from tests.predictions import protein_prediction
 
 SEQUENCE = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQ"
@@ -157,7 +158,7 @@ def write_complex(folder: Path, name: str = "target") -> Path:
         num_recycles=3,
         tolerances=(1.0, 0.5, 0.2),
         asym_id=asym_id,
-        scores=ComplexScores(0.7, 0.64, pairs[0], pairs, 0.5, pairs, pairs, pairs, pairs, contacts),
+        scores=made_up_scores(pairs, contacts, 0.7, 0.64, 0.5),
     )
     provenance = Provenance(name, "foldcli 0", "a network")
     files, tag = target_files(folder, name), COMPLEX_TAG

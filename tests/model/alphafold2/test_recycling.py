@@ -242,3 +242,36 @@ def test_network_reads_what_the_contract_declares() -> None:
     }
     features["seq_mask"][0, -1] = 0
     assert feature_tensors(features, 0, torch.device("cpu"))["seq_mask"].tolist() == [1, 1, 1, 1, 1, 0]
+
+
+def test_start_positions_are_those_of_a_pass_before_the_first(tiny: AlphaFold, make_features: Any) -> None:
+    features = make_features(iterations=2)
+    length = features["aatype"].shape[1]
+    guess = np.random.default_rng(0).uniform(0, 20, (length, 37, 3)).astype(np.float32)
+    started = predict(tiny, features | {"start_positions": guess}, RecyclingSettings(0))
+    with torch.inference_mode():
+        inputs = feature_tensors(features, 0, torch.device("cpu"))
+        state = tiny.initial_state(inputs)
+        state.positions = torch.from_numpy(guess)
+        expected = tiny.run_pass(inputs, state).positions
+    assert np.array_equal(started.atom_positions, expected.numpy())
+    without = predict(tiny, features, RecyclingSettings(0))
+    assert not np.array_equal(started.atom_positions, without.atom_positions)
+    # atoms without coordinates are as far as nothing is known of them
+    nothing = np.full_like(guess, np.nan)
+    unknown = predict(tiny, features | {"start_positions": nothing}, RecyclingSettings(1))
+    assert np.isfinite(unknown.tolerances).all()
+    again = predict(tiny, features, RecyclingSettings(1))
+    assert np.array_equal(unknown.atom_positions, again.atom_positions)
+
+
+def test_dropout_depends_on_the_seed_only_and_leaves_no_trace(tiny: AlphaFold, make_features: Any) -> None:
+    features = make_features(iterations=2)
+    plain = predict(tiny, features, RecyclingSettings(1))
+    drops = [predict(tiny, features, RecyclingSettings(1, seed=seed, dropout=True)) for seed in (0, 0, 1)]
+    positions = [drop.atom_positions for drop in drops]
+    assert np.array_equal(positions[0], positions[1])
+    assert not np.array_equal(positions[0], positions[2])
+    assert not np.array_equal(positions[0], plain.atom_positions)
+    again = predict(tiny, features, RecyclingSettings(1))
+    assert np.array_equal(again.atom_positions, plain.atom_positions)

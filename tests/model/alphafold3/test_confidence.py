@@ -14,7 +14,8 @@ from model.alphafold3.heads import ConfidenceLogits, distance_bins, representati
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.network import alignment_rows
 from model.alphafold3.sampling import SeededDraws
-from model.alphafold3.surface import accessible_areas, atom_radii, disorder
+from model.alphafold3.surface import atom_radii, disorder
+from model.confidence.surface import accessible_areas
 
 SURFACE = dict(np.load(Path(__file__).parent / "data" / "surface.npz"))
 

@@ -14,7 +14,8 @@ from model.alphafold2.modules.heads import (
     expected_errors,
 )
 from model.chains import chain_names, chain_slices
-from model.confidence.complex_scores import MAX_CONTACTS, complex_scores
+from model.confidence.complex_scores import complex_scores
+from model.confidence.pair_scores import MAX_CONTACTS
 from model.prediction import ComplexScores
 from msa.base.residues import ATOM_ORDER
 
@@ -165,10 +166,50 @@ def test_ipsae_and_contact_scores(example: Example, ours: ComplexScores) -> None
     assert np.allclose(contacts.pae, np.stack(both, 1), atol=1e-5)
 
 
+def test_lis_ilis_smallest_pae_and_pdockq2_of_chains(example: Example, ours: ComplexScores) -> None:
+    # loops over pairs as in `lis.py` of Kim et al. and the script `pDockQ2.py` of Zhu et al.
+    chain = example.asym_id - 1
+    pae = softmax(example.pae_logits) @ CENTERS
+    ca, cb = example.positions[:, 1].copy(), example.positions[:, 1].copy()
+    has_cb = example.mask[:, 3] > 0
+    cb[has_cb] = example.positions[has_cb, 3]
+    ca[5] = cb[5] = np.nan
+    with_contact = set()
+    for a, b in pairs(len(LENGTHS)):
+        means: dict[str, list[float]] = {"lis": [], "clis": []}
+        for first, second in ((a, b), (b, a)):
+            terms: dict[str, list[float]] = {"lis": [], "clis": []}
+            for i in np.flatnonzero(chain == first):
+                for j in np.flatnonzero(chain == second):
+                    if pae[i, j] < 12:
+                        terms["lis"].append(1 - pae[i, j] / 12)
+                        if np.linalg.norm(cb[i] - cb[j]) < 8:
+                            terms["clis"].append(1 - pae[i, j] / 12)
+            for name, values in terms.items():
+                means[name].append(float(np.mean(values)) if values else 0.0)
+        lis, clis = (sum(values) / 2 for values in means.values())
+        assert ours.lis[a, b] == pytest.approx(lis)
+        assert ours.ilis[a, b] == pytest.approx(np.sqrt(lis * clis))
+        with_contact |= {(a, b)} if clis else set()
+        assert ours.pae_min[a, b] == pytest.approx(pae[np.ix_(chain == a, chain == b)].min(), rel=1e-6)
+    assert len(with_contact) > 4
+    for a in range(len(LENGTHS)):
+        values = [
+            (example.plddt[i], 1 / (1 + (pae[i, j] / 10) ** 2))
+            for i in np.flatnonzero(chain == a)
+            for j in np.flatnonzero(chain != a)
+            if np.linalg.norm(ca[i] - ca[j]) <= 8
+        ]
+        x = np.prod(np.mean(values, axis=0)) if values else 0.0
+        expected = 1.31034849 / (1 + np.exp(-7.47157696e-02 * (x - 8.47326239e01))) + 5.01886443e-03
+        assert ours.per_chain_pdockq2[a] == pytest.approx(expected)
+    assert ours.best()["ilis"] == round(np.nanmax(ours.ilis), 4)
+
+
 def test_chunks_do_not_change_the_result(example: Example, ours: ComplexScores) -> None:
     with chunk_budget(1):
         chunked = example.scores()
-    for name in ("per_chain_ptm", "pairwise_iptm", "pairwise_actifptm", "ipsae", "pdockq", "pdockq2"):
+    for name in ("per_chain_ptm", "pairwise_iptm", "pairwise_actifptm", "ipsae", "pdockq", "pdockq2", "ilis"):
         assert np.allclose(getattr(chunked, name), getattr(ours, name), rtol=1e-12, equal_nan=True), name
     assert chunked.iptm == pytest.approx(ours.iptm, rel=1e-12)
     assert (chunked.contacts.first == ours.contacts.first).all()
@@ -177,7 +218,7 @@ def test_chunks_do_not_change_the_result(example: Example, ours: ComplexScores) 
 def test_only_the_closest_contacts_are_kept(
     example: Example, ours: ComplexScores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("model.confidence.complex_scores.MAX_CONTACTS", 10)
+    monkeypatch.setattr("model.confidence.pair_scores.MAX_CONTACTS", 10)
     assert MAX_CONTACTS > 10
     with chunk_budget(1):
         few = example.scores().contacts

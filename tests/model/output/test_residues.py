@@ -14,8 +14,9 @@ from model import residue_constants
 from model.output.provenance import Provenance
 from model.output.residues import CONTACT_COLUMNS, format_contacts, format_mmcif, format_pdb
 from model.output.scores import format_scores
-from model.prediction import ComplexScores, InterfaceContacts, Prediction
+from model.prediction import InterfaceContacts, Prediction
 from msa.base.residues import ATOM37, RESTYPE_NAMES
+from tests.complex_scores import made_up_scores
 from tests.predictions import protein_prediction
 
 NAMES = ("MET", "GLY", "TRP", "SER")
@@ -150,9 +151,7 @@ def complex_of(lengths: tuple[int, ...], aatype: list[int] | None = None) -> Pre
         np.array([0, 1]), np.array([lengths[0], total - 1]), np.array([3.456, 7.9], np.float32),
         np.array([[1.234, 2.0], [30.0, 4.0]], np.float32), total=2,
     )  # fmt: skip
-    scores = ComplexScores(
-        0.5, 0.456, rng.uniform(0, 1, count), pairs, 0.1234, pairs, pairs, pairs, pairs, contacts
-    )
+    scores = made_up_scores(pairs, contacts, iptm=0.456, actifptm=0.1234)
     prediction = prediction_of(
         aatype or [i % 20 for i in range(total)],
         asym_id=np.repeat(np.arange(1, count + 1), lengths),
@@ -211,7 +210,7 @@ def test_scores_of_complexes_have_colabfolds_keys() -> None:
     # the order of ColabFold 1.6.3 with --calc-extra-ptm
     assert list(scores) == [
         "plddt", "max_pae", "pae", "pairwise_actifptm", "pairwise_iptm", "per_chain_ptm", "actifptm", "ptm",
-        "iptm", "ipsae", "pdockq", "pdockq2",
+        "iptm", "ipsae", "pdockq", "pdockq2", "per_chain_pdockq2", "lis", "ilis", "pairwise_pae_min",
     ]  # fmt: skip
     assert (scores["iptm"], scores["actifptm"]) == (0.46, 0.123)
     assert list(scores["per_chain_ptm"]) == ["A", "B", "C"]

@@ -45,9 +45,10 @@ from foldcli.pipeline.targets.plan import TargetPlan, plan_target
 from foldcli.pipeline.targets.settings import OutputSettings, RelaxOptions
 from foldcli.pipeline.targets.target import TargetRun
 from foldcli.report import ReportSettings
-from model.prediction import ComplexScores, InterfaceContacts, Prediction
+from model.prediction import InterfaceContacts, Prediction
 from msa.base.errors import MissingError
 from msa.base.json_files import to_record
+from tests.complex_scores import made_up_scores
 from tests.predictions import protein_prediction
 
 REPORT = ReportSettings(False, False)
@@ -150,7 +151,7 @@ def test_chains_of_a_complex_keep_names_and_numbers(peptide: Prediction, tmp_pat
         plddt=np.append(peptide.plddt, peptide.plddt[:7]),
         residue_index=np.r_[np.arange(12), np.arange(7)],
         asym_id=np.repeat([1, 2], [12, 7]),
-        scores=ComplexScores(0.5, 0.4, nothing[0], nothing, 0.3, *(nothing,) * 4, no_contacts),
+        scores=made_up_scores(nothing, no_contacts),
     )
     files = TargetFiles("q", tmp_path)
     target = run(files, dimer, (GOOD,), num_relax=1)

@@ -409,7 +409,8 @@ def test_intermediate_files_of_another_input_are_not_published(finished_two: Run
     runs.files.staged_path("templates").touch()
     (tmp_path / "q.a3m").write_text(f">q\n{QUERY.sequence}\n")
     runs.run(AlignmentTarget("q", (str(tmp_path / "q.a3m"),)))
-    assert not [name for name in runs.contents() if not name.startswith(("q_scores", "q_unrelaxed"))]
+    expected = ("q_scores", "q_unrelaxed", "q.cxc", "q.pml")
+    assert not [name for name in runs.contents() if not name.startswith(expected)]
 
 
 @pytest.mark.parametrize("in_output_folder", [False, True])
@@ -424,7 +425,9 @@ def test_overwrite_with_another_input_removes_the_alignment_of_the_earlier_searc
         else Path(shutil.copy(runs.files.path("alignment"), tmp_path))
     )
     runs.run(AlignmentTarget("q", (str(path),)), overwrite=True)
-    left = {name for name in runs.contents() if not name.startswith(("q_scores", "q_unrelaxed"))}
+    left = {
+        name for name in runs.contents() if not name.startswith(("q_scores", "q_unrelaxed", "q.cxc", "q.pml"))
+    }
     assert left == ({"q.a3m", "q.m8"} if in_output_folder else set())
 
 
