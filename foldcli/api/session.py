@@ -1,4 +1,4 @@
-"""Searches and predictions from Python: the machinery of `foldcli search` and `fold`, with the same results."""
+"""Searches and predictions from Python, by the machinery of `foldcli search` and `fold`."""
 
 import logging
 import os
@@ -111,7 +111,7 @@ class Session:
             run = SearchRun(
                 sources,
                 settings,
-                lambda: self._kept.open(search, options["device"])[0].searcher,  # type: ignore[arg-type]
+                lambda: self._kept.open(search, options["device"])[0].searcher,  # type: ignore[return-value]
                 shard,
                 None,
                 options["overwrite"],
@@ -243,7 +243,7 @@ def _arguments(name: str, value: Any) -> list[str]:
 
 @contextmanager
 def _inputs(queries: Queries) -> "Iterator[list[str]]":
-    """Yield the files of queries; sequences are written to a temporary one.
+    """Yield the files of queries; sequences are written to temporary ones, so that each can fail alone.
 
     Raises:
         ValueError: a name has white space, or is empty.
@@ -252,13 +252,14 @@ def _inputs(queries: Queries) -> "Iterator[list[str]]":
         for name in queries:
             if name.split() != [name]:
                 raise ValueError(f"not the name of a target: {name!r}")
-        with tempfile.NamedTemporaryFile("w", prefix="foldcli-", suffix=".fasta") as stream:
-            stream.writelines(f">{name}\n{sequence}\n" for name, sequence in queries.items())
-            stream.flush()
-            yield [stream.name]
+        with tempfile.TemporaryDirectory(prefix="foldcli-") as folder:
+            paths = [Path(folder, f"{name.replace('/', '_')}.fasta") for name in queries]
+            for path, (name, sequence) in zip(paths, queries.items(), strict=True):
+                path.write_text(f">{name}\n{sequence}\n")
+            yield list(map(str, paths))
     else:
-        paths = [queries] if isinstance(queries, str | os.PathLike) else queries
-        yield [os.fspath(path) for path in paths]
+        files = [queries] if isinstance(queries, str | os.PathLike) else queries
+        yield [os.fspath(path) for path in files]
 
 
 def _run(call: Callable[[], object], names: list[str], read: Callable[[str], list[T]]) -> list[T]:

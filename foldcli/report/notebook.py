@@ -34,7 +34,7 @@ def notebook_view(text: str, kind: str, caption: str, untrained: bool) -> str:
         f"<script type='application/json' id=data>{content}</script>"
         f"<script>{page_script(('viewer.js', 'notebook.js'))}</script>"
     )
-    frame = f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" title="{caption}"'
+    frame = f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" allow="xr-spatial-tracking *" title="{caption}"'
     return f'{frame} style="width:100%;height:400px;border:1px solid #ccc"></iframe><p>{caption}</p>'
 
 

@@ -53,9 +53,7 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
     memory, settings = set_up_device(options, device, options.gpus_per_target)
     if any(source.is_untrained for source in startup.sources):
         logger.warning("%s", UNTRAINED)
-    return Predictor(
-        startup.sources, settings, memory, startup.arrays, startup.compilation, startup.networks
-    )
+    return Predictor(startup.sources, settings, memory, startup.arrays, startup.compilation, startup.networks)
 
 
 @dataclass(frozen=True)
