@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import click
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from foldcli.api.results import Prediction
     from foldcli.inputs.failures import Failures
+    from foldcli.pipeline.search.stage import Searcher
     from foldcli.progress import Report
     from msa.alignments.files import Alignment
 
@@ -111,7 +112,8 @@ class Session:
             run = SearchRun(
                 sources,
                 settings,
-                lambda: self._kept.open(search, options["device"])[0].searcher,  # type: ignore[return-value]
+                # a session searches in this process
+                lambda: cast("Searcher", self._kept.open(search, options["device"])[0].searcher),
                 shard,
                 None,
                 options["overwrite"],

@@ -34,8 +34,9 @@ def notebook_view(text: str, kind: str, caption: str, untrained: bool) -> str:
         f"<script type='application/json' id=data>{content}</script>"
         f"<script>{page_script(('viewer.js', 'notebook.js'))}</script>"
     )
-    frame = f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" allow="xr-spatial-tracking *" title="{caption}"'
-    return f'{frame} style="width:100%;height:400px;border:1px solid #ccc"></iframe><p>{caption}</p>'
+    frame = f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" title="{caption}"'
+    style = 'allow="xr-spatial-tracking *" style="width:100%;height:400px;border:1px solid #ccc"'
+    return f"{frame} {style}></iframe><p>{caption}</p>"
 
 
 @cache

@@ -123,6 +123,6 @@ def test_errors_are_typed(session: foldcli.Session, capfd: pytest.CaptureFixture
         session.fold({"bad": "MK?LV", "gb1": GB1})
     assert [prediction.target for prediction in failure.value.results] == ["gb1"]
     assert [Path(name).stem for name in failure.value.failed] == ["bad"]
-    with pytest.raises(InputError, match=r"nowhere\.fasta"):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.fasta"):
         session.fold("nowhere.fasta")
     assert capfd.readouterr() == ("", "")
