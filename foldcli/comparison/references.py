@@ -72,7 +72,7 @@ def compare_target(
 
 
 def _superposed_trace(model: Molecules, reference: Molecules) -> dict[str, Any]:
-    """Return names and CA or C3' atoms of the reference by chain, on a model; {} if they cannot be superposed."""
+    """Return names and CA or C3' atoms of the reference by chain, superposed on a model; {} if impossible."""
     pairs = map_chains(model.chains, reference.chains)[0]
     traces = [np.concatenate(side) for side in zip(*(pair.trace() for pair in pairs), strict=True)]
     if len(traces[0]) < 3:
