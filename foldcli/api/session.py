@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import click
 
 from foldcli.commands.fold import command
-from foldcli.commands.prediction import KeptState, SearchOptions, run_predictions
 from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
 from foldcli.logs import logger
 from foldcli.process_state import keep_bytecode, make_cpu_products_reproducible, set_numba_cache_folder
@@ -53,7 +52,7 @@ class Session:
     def __init__(
         self, db: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None, **options: Any
     ) -> None:
-        # read when torch and numba are imported, as in the command
+        # as in the command, before torch and numba are imported, which read the variables
         make_cpu_products_reproducible()
         keep_bytecode()
         set_numba_cache_folder()
@@ -63,8 +62,8 @@ class Session:
         self._arguments = [f"--db={os.fspath(path)}" for path in databases]
         for name, value in options.items():
             self._arguments += _arguments(name, value)
-        self._kept = KeptState()
         self._context(["-"], Path())
+        self.close()
 
     def __enter__(self) -> "Session":
         return self
@@ -74,6 +73,8 @@ class Session:
 
     def close(self) -> None:
         """Free the memory of the database and the networks; the next call loads them again."""
+        from foldcli.pipeline.runs.prediction import KeptState
+
         self._kept = KeptState()
 
     def search(
@@ -98,6 +99,7 @@ class Session:
         from foldcli.inputs.failures import Failures
         from foldcli.inputs.queries import QuerySources, read_named_queries
         from foldcli.paths import default_feature_cache
+        from foldcli.pipeline.runs.prediction import SearchOptions
         from foldcli.search_runs.folder import write_alignments
         from foldcli.search_runs.settings import SearchRun
         from msa.alignments.files import read_alignment
@@ -156,6 +158,7 @@ class Session:
         from foldcli.api.results import predictions_of
         from foldcli.families.registry import find_family
         from foldcli.inputs.targets import find_fold_targets
+        from foldcli.pipeline.runs.prediction import SearchOptions, run_predictions
         from foldcli.pipeline.targets.settings import OutputSettings
 
         names: list[str] = []

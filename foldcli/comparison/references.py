@@ -59,7 +59,7 @@ def compare_target(
         InputError: the reference cannot be used, or has no sequence of the target.
     """
     expected = read_molecules(reference)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for rank, tag in models:
         paths = [files.model_path(kind, rank, tag) for kind in STRUCTURE_KINDS]
         path = next(path for path in paths if path.is_file())
