@@ -1,7 +1,6 @@
 """Predictions of proteins of known structure with the installed networks, for `foldcli doctor --predict`."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -118,21 +117,11 @@ def check_predictions(network: str, device: str) -> list[PredictionCheck]:
 
 def _fold(inputs: list[Path], out: Path, network: str, device: str) -> int:
     """Run `foldcli fold`, whose messages are shown; return its exit code."""
-    command = [sys.executable, "-m", "foldcli", "fold", *map(str, inputs), "-o", str(out)]
-    options = [
-        "--params",
-        network,
-        "--num-models",
-        "1",
-        "--device",
-        device,
-        "--no-plots",
-        "--no-report",
-        "--quiet",
-    ]
+    arguments = [*map(str, inputs), "-o", str(out), "--params", network, "--device", device]
+    arguments += ["--num-models", "1", "--no-plots", "--no-report", "--quiet"]
     # the same installation, wherever this process was started
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
-    return subprocess.run([*command, *options], env=os.environ | {"PYTHONPATH": path}).returncode
+    start = f"import sys; sys.path[:] = {sys.path!r}; from foldcli.__main__ import main; main()"
+    return subprocess.run([sys.executable, "-c", start, "fold", *arguments]).returncode
 
 
 def _complex_job() -> dict[str, Any]:

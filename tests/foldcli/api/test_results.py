@@ -1,4 +1,4 @@
-"""Tests of `foldcli.load` and `foldcli.Prediction` on folders of foldcli and ColabFold."""
+"""Tests of reading finished folders of foldcli and ColabFold, and of their predictions."""
 
 import json
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Tests of `foldcli.Session`: the results of the commands, progress, and errors."""
+"""Tests of sessions: the results of the commands, progress, and errors."""
 
 import subprocess
 import sys
