@@ -9,6 +9,7 @@ import pytest
 
 import foldcli
 from foldcli.errors import SomeTargetsFailed
+from foldcli.logs import logger
 from msa.base.errors import InputError
 from tests.command_process import run_foldcli
 from tests.networks import tiny_parameters
@@ -26,8 +27,10 @@ TINY = {
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def clean_process(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path_factory.mktemp("cache")))
+    # as in a process of its own: commands that other tests run in this one have set up logging
+    monkeypatch.setattr(logger, "handlers", [])
 
 
 @pytest.fixture
