@@ -121,7 +121,9 @@ def check_predictions(network: str, device: str) -> list[PredictionCheck]:
 def _fold(inputs: list[Path], out: Path, network: str, device: str) -> int:
     """Run `foldcli fold`, whose messages are shown; return its exit code."""
     arguments = [*map(str, inputs), "-o", str(out), "--params", network, "--device", device]
-    arguments += ["--num-models", "1", "--no-plots", "--no-report", "--quiet"]
+    arguments += ["--no-plots", "--no-report", "--quiet"]
+    if not find_family(network).prepares_jobs:
+        arguments += ["--num-models", "1"]
     # the same installation, wherever this process was started
     start = f"import sys; sys.path[:] = {sys.path!r}; from foldcli.__main__ import main; main()"
     return subprocess.run([sys.executable, "-c", start, "fold", *arguments]).returncode
