@@ -1,12 +1,17 @@
 """`foldcli doctor`: check this machine."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from foldcli.doctor.result import CheckContext, CheckStatus
 from foldcli.errors import ExitCode
+from foldcli.logs import logger
 from foldcli.options import common as options
+from foldcli.params.parameters import default_folder
+from foldcli.version import VERSION
 
 if TYPE_CHECKING:
     from foldcli.doctor.result import CheckResult
@@ -53,17 +58,11 @@ def command(
     --predict answers whether this installation predicts as it should, in minutes. A network with random or
     damaged parameters is broken.
     """
-    import json
-
     if predict:
         if _check_predictions(params, device, as_json):
             context.exit(ExitCode.MISSING)
         return
-    from foldcli.doctor.result import CheckContext, CheckStatus
     from foldcli.doctor.runner import check_names, run_checks
-    from foldcli.logs import logger
-    from foldcli.params.parameters import default_folder
-    from foldcli.version import VERSION
 
     results = []
     check_context = CheckContext(device, params or default_folder())
@@ -94,7 +93,6 @@ def _show(result: "CheckResult") -> None:
 
 def _check_predictions(params: Path | None, device: str, as_json: bool) -> bool:
     """Predict proteins of known structure, and print the table; return True if a network is broken."""
-    import json
     from dataclasses import asdict
 
     from foldcli.doctor.predictions import COLUMNS, PUBLISHED, check_predictions, installed_networks

@@ -59,6 +59,7 @@ def target_page(
     viewer: Viewer,
     viewer_script: str = "",
     comparison: dict[str, Any] | None = None,
+    similar: dict[str, Any] | None = None,
 ) -> str:
     """Return the HTML of one target.
 
@@ -69,16 +70,18 @@ def target_page(
         viewer: the structure viewer, or the reason why there is none.
         viewer_script: path of the viewer's script relative to the page; "" if there is none.
         comparison: see `comparison_values`.
+        similar: see `similar_values`.
     """
     best, done = result.models[0], result.done
     data = page_data(result, alignment.coverage if alignment else None)
-    data["reference"] = reference_text(comparison, superpositions([best.atoms.ca])[0])
+    data["reference"] = reference_text(comparison, superpositions([best.atoms.atom("CA")])[0])
     header = done.get("settings", {}).get("header")
     return render_page(
         "target.html",
         SCRIPTS,
         **viewer_values(viewer, viewer_script),
         comparison=comparison,
+        similar=similar,
         name=result.name,
         header=header if header != result.name else None,
         length=len(result.sequence),
