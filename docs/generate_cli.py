@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from foldcli.cli import COMMANDS, cli
+from foldcli.options.command import GroupedCommand
 
 PAGE = Path(__file__).with_name("cli.md")
 INTRODUCTION = """# Command line reference
@@ -44,7 +45,8 @@ def page() -> str:
 def _section(command: click.Command, path: str) -> str:
     # a fixed width and name, so that the page does not depend on the environment
     context = click.Context(command, info_name=path, max_content_width=100, terminal_width=100)
-    return f"## {path}\n\n```text\n{command.get_help(context)}\n```\n"
+    shown = command.get_full_help if isinstance(command, GroupedCommand) else command.get_help
+    return f"## {path}\n\n```text\n{shown(context)}\n```\n"
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ import os
 import resource
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -66,7 +68,15 @@ class StdoutClosed(Exception):
 
 
 class SomeTargetsFailed(Exception):
-    """The failure of some targets of a run, raised when its other targets are finished."""
+    """The failure of some targets of a run, raised when its other targets are finished.
+
+    Attributes:
+        failed: the error of each target that failed, by name.
+        results: in Python, the predictions or alignments of the other targets.
+    """
+
+    failed: Mapping[str, BaseException] = {}
+    results: Sequence[Any] = ()
 
 
 class NotRelaxed(SomeTargetsFailed):

@@ -3,17 +3,21 @@
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
-from foldcli.logs import logger, logs_json
+from foldcli.logs import StderrHandler, logger, logs_json
 from msa.base.progress import Progress
+
+Report: TypeAlias = Callable[[int, int, str], None]
+"""A callback that gets the steps done so far, the number of all steps, and what is done now, in words."""
 
 
 def shows_progress() -> bool:
-    """Return True if stderr is a terminal and neither --quiet nor --log-json was given."""
-    return sys.stderr.isatty() and logger.isEnabledFor(logging.INFO) and not logs_json()
+    """Return True for a command whose stderr is a terminal, without --quiet and --log-json."""
+    is_command = any(isinstance(handler, StderrHandler) for handler in logger.handlers)
+    return is_command and sys.stderr.isatty() and logger.isEnabledFor(logging.INFO) and not logs_json()
 
 
 def _bar(**options: Any) -> Any:
@@ -52,14 +56,15 @@ class RunProgress:
     Args:
         targets: number of targets.
         passes: passes of each target, if recycling does not stop early.
+        report: called with each change, by any thread; may raise.
     """
 
-    def __init__(self, targets: int, passes: int) -> None:
-        self._passes = passes
+    def __init__(self, targets: int, passes: int, report: Report = lambda done, total, text: None) -> None:
+        self._passes, self._total, self._report = passes, targets * passes, report
         self._passes_done: dict[str, int] = {}
         self._lock = Lock()
         self._bar = _bar(
-            total=targets * passes,
+            total=self._total,
             unit="pass",
             bar_format="{percentage:3.0f}% |{bar:20}| {n_fmt}/{total_fmt} passes, {remaining} left{postfix}",
         )
@@ -75,6 +80,7 @@ class RunProgress:
         """Show the current step as text."""
         with self._lock:
             self._bar.set_postfix_str(text)
+        self._tell(text)
 
     def begin_job(self, name: str, size: str, tag: str, detail: str = "first pass") -> Progress:
         """Show the job that the network begins; return the callback that counts its passes.
@@ -96,6 +102,7 @@ class RunProgress:
                 if total is not None and done < total:
                     self._bar.set_postfix_str(f"{text}, recycle {done}/{total - 1}", refresh=False)
                 self._bar.update(new_passes)
+            self._tell(text)
 
         return pass_done
 
@@ -105,6 +112,10 @@ class RunProgress:
             remaining = self._passes - self._passes_done.get(name, 0)
             self._passes_done[name] = self._passes
             self._bar.update(max(0, remaining))
+        self._tell(f"{name}: done")
+
+    def _tell(self, text: str) -> None:
+        self._report(sum(self._passes_done.values()), self._total, text)
 
 
 class CompilationProgress:

@@ -28,6 +28,12 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     show_default="$FOLDCLI_PARAMS, else $FOLDCLI_CACHE/params",
     help="Folder with DeepMind's params_model_*.npz.",
 )
+@click.option(
+    "--predict",
+    is_flag=True,
+    help="Instead of the checks, predict small proteins of known structure with the networks that are "
+    "installed, or that of --params, and compare them with experiment.",
+)
 @options.json_option
 @click.option(
     "--time-limit",
@@ -40,7 +46,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 @options.logging_options
 @click.pass_context
 def command(
-    context: click.Context, device: str, params: Path | None, as_json: bool, time_limit: float
+    context: click.Context, device: str, params: Path | None, predict: bool, as_json: bool, time_limit: float
 ) -> None:
     """Check what works on this machine and suggest how to fix the rest.
 
@@ -48,7 +54,14 @@ def command(
     (predictions run, but slower or with limits) or broken (predictions do not run). The exit code is 4 if
     anything is broken. Missing parameters are a warning, because `--params compact` needs none. Checks run in
     a child process; a check that crashes it is reported as broken.
+
+    --predict answers whether this installation predicts as it should, in minutes. A network with random or
+    damaged parameters is broken.
     """
+    if predict:
+        if _check_predictions(params, device, as_json):
+            context.exit(ExitCode.MISSING)
+        return
     from foldcli.doctor.runner import check_names, run_checks
 
     results = []
@@ -76,3 +89,27 @@ def _show(result: "CheckResult") -> None:
     click.echo(f"{status} {result.name}: {result.finding}")
     for line in result.remedy.splitlines():
         click.echo(f"{'':8} {line}")
+
+
+def _check_predictions(params: Path | None, device: str, as_json: bool) -> bool:
+    """Predict proteins of known structure, and print the table; return True if a network is broken."""
+    from dataclasses import asdict
+
+    from foldcli.doctor.predictions import COLUMNS, PUBLISHED, check_predictions, installed_networks
+
+    networks = installed_networks() if params is None else [str(params)]
+    checks = [check for network in networks for check in check_predictions(network, device)]
+    broken = {check.network for check in checks if check.status == "broken"}
+    if as_json:
+        click.echo(json.dumps({"checks": [asdict(c) for c in checks], "published": PUBLISHED}, indent=2))
+        return bool(broken)
+    rows = [list(COLUMNS), *(check.cells() for check in checks)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS) - 1)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        click.echo("  ".join([*cells, row[-1]]))
+    for line in PUBLISHED:
+        click.echo(f"published: {line}")
+    for network in networks:
+        click.echo(f"{network}: predicts {'NOT ' if network in broken else ''}as it should")
+    return bool(broken)

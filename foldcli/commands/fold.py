@@ -11,6 +11,7 @@ from foldcli.options import ranks as rank_options
 from foldcli.options import search as search_options
 from foldcli.options import templates as template_options
 from foldcli.options.command import (
+    COMMON_OPTIONS,
     PREDICTION_REPLACEMENTS,
     SEARCH_REPLACEMENTS,
     GroupedCommand,
@@ -48,7 +49,7 @@ def fold_options(function: options.Command) -> options.Command:
     return function
 
 
-@click.command("fold", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS)
+@click.command("fold", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS, common=COMMON_OPTIONS)
 @click.argument("queries", nargs=-1, type=options.InputType(), required=True, metavar="QUERY...")
 @fold_options
 def command(queries: tuple[str, ...], **option_values: Any) -> int | None:

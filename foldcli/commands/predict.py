@@ -10,6 +10,7 @@ from foldcli.options import predict as predict_options
 from foldcli.options import ranks as rank_options
 from foldcli.options import templates as template_options
 from foldcli.options.command import (
+    COMMON_OPTIONS,
     PAIRING_REPLACEMENTS,
     PREDICTION_REPLACEMENTS,
     GroupedCommand,
@@ -17,7 +18,12 @@ from foldcli.options.command import (
 )
 
 
-@click.command("predict", cls=GroupedCommand, replacements=PREDICTION_REPLACEMENTS | PAIRING_REPLACEMENTS)
+@click.command(
+    "predict",
+    cls=GroupedCommand,
+    replacements=PREDICTION_REPLACEMENTS | PAIRING_REPLACEMENTS,
+    common=("--all", *COMMON_OPTIONS),
+)
 @click.argument(
     "targets",
     nargs=-1,

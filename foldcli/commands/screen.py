@@ -7,14 +7,16 @@ import click
 
 from foldcli.commands.fold import FOLD_REPLACEMENTS, fold_options
 from foldcli.options import common as options
-from foldcli.options.command import GroupedCommand
+from foldcli.options.command import COMMON_OPTIONS, GroupedCommand
 
 if TYPE_CHECKING:
     from foldcli.inputs.failures import Failures
     from foldcli.inputs.targets import FoldInput
 
 
-@click.command("screen", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS)
+@click.command(
+    "screen", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS, common=("--pairs", *COMMON_OPTIONS)
+)
 @click.argument("files", nargs=-1, type=options.InputType(), required=True, metavar="CHAINS...")
 @click.option(
     "--pairs",

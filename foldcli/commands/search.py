@@ -9,7 +9,7 @@ import click
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
-from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
+from foldcli.options.command import COMMON_OPTIONS, SEARCH_REPLACEMENTS, GroupedCommand, grouped
 from foldcli.options.templates import LibraryType
 from msa.gpu.device.process_state import without_collection
 
@@ -121,7 +121,7 @@ _input_and_result_options = options.combine(
 )
 
 
-@click.command("search", cls=GroupedCommand, replacements=SEARCH_REPLACEMENTS)
+@click.command("search", cls=GroupedCommand, replacements=SEARCH_REPLACEMENTS, common=COMMON_OPTIONS)
 @click.argument("queries", nargs=-1, type=options.PathType(), metavar="[QUERY...] [DB]")
 @grouped("Input and results", _input_and_result_options)
 @grouped("Search", search_options.search_options)

@@ -6,10 +6,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from foldcli.comparison.read import read_molecules
 from foldcli.comparison.table import compare_file, format_rows
 from foldcli.inputs.names import file_endings, file_safe_name
 from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles
+from model.comparison.chains import Molecules, map_chains
+from model.comparison.superposition import superpose
 from msa.base.atomic import atomic_write
 from msa.base.errors import InputError
 from msa.base.json_files import read_json
@@ -55,15 +59,36 @@ def compare_target(
         InputError: the reference cannot be used, or has no sequence of the target.
     """
     expected = read_molecules(reference)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for rank, tag in models:
         paths = [files.model_path(kind, rank, tag) for kind in STRUCTURE_KINDS]
         path = next(path for path in paths if path.is_file())
-        row = compare_file(str(path), expected)
-        rows.append({"target": files.name, "rank": rank} | row | {"model": path.name})
+        row = {"target": files.name, "rank": rank} | compare_file(str(path), expected) | {"model": path.name}
+        # the page shows the reference on the best model
+        rows.append(row if rows else row | {"trace": _superposed_trace(read_molecules(path), expected)})
     with atomic_write(files.path("comparison")) as stream:
         json.dump(rows, stream, indent=1)
     return rows
+
+
+def _superposed_trace(model: Molecules, reference: Molecules) -> dict[str, Any]:
+    """Return names and CA or C3' atoms of the reference by chain, superposed on a model; {} if impossible."""
+    pairs = map_chains(model.chains, reference.chains)[0]
+    traces = [np.concatenate(side) for side in zip(*(pair.trace() for pair in pairs), strict=True)]
+    if len(traces[0]) < 3:
+        return {}
+    rotation, shift = superpose(traces[1], traces[0])
+    return {
+        chain.name: {
+            "names": chain.names,
+            "atom": chain.trace,
+            "positions": [
+                (atoms[chain.trace] @ rotation + shift).round(2).tolist() if chain.trace in atoms else None
+                for atoms in chain.residues
+            ],
+        }
+        for chain in reference.chains
+    }  # fmt: skip
 
 
 def write_run_table(out: Path, targets: Iterable[TargetFiles]) -> None:

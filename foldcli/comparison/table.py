@@ -12,7 +12,7 @@ from msa.base.errors import InputError
 
 _DIGITS = 4
 # keys of a row that only JSON has
-_DETAILS = ("interfaces", "ligands", "residues_lddt")
+_DETAILS = ("interfaces", "ligands", "residues_lddt", "trace")
 
 
 def compare_file(path: str, reference: Molecules) -> dict[str, Any]:

@@ -107,9 +107,11 @@ class Failures:
         if not self.failed:
             return
         if self._num_targets == 1:
-            raise TargetFailed(exit_code_of(self.failed[0][1]))
+            raise TargetFailed(exit_code_of(self.failed[0][1])) from self.failed[0][1]
         location = f"; see {self.path}" if written else ""
-        raise SomeTargetsFailed(f"{len(self.failed)} of {self._num_targets} targets failed{location}")
+        error = SomeTargetsFailed(f"{len(self.failed)} of {self._num_targets} targets failed{location}")
+        error.failed = dict(self.failed)
+        raise error
 
 
 def _no_progress(done: int, total: int | None) -> None:

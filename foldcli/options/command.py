@@ -1,6 +1,6 @@
 """A click command that shows its options in groups, and names replacements of options it does not have."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -8,6 +8,8 @@ import click
 from foldcli.options.common import Command
 
 _GROUP = "help_group"
+# key of the context of a command whose help lists all options
+_HELP_ALL = "foldcli.help_all"
 
 _RELAX_SETTINGS = "relaxation has AlphaFold2's settings; `foldcli relax --max-rounds` limits its rounds."
 _PAIRED_IN_FILE = "the A3M file of a complex has its paired rows; `foldcli fold` pairs rows."
@@ -37,6 +39,12 @@ PREDICTION_REPLACEMENTS = {
     "--user-agent": "no server is used: give a database with `foldcli fold --db`.",
     "--jobname-prefix": "names come from the headers or file names of the input.",
 }
+# the options of predictions that most people use
+COMMON_OPTIONS = (
+    "--out", "--db", "--params", "--num-models", "--num-recycle", "--num-seeds", "--random-seed",
+    "--templates", "--no-templates", "--fast", "--evalue", "--max-seqs", "--format", "--device", "--threads",
+    "--num-relax", "--reference", "--overwrite", "--dry-run", "--shard", "--quiet",
+)  # fmt: skip
 PAIRING_REPLACEMENTS = {"--pair-mode": _PAIRED_IN_FILE, "--pair-strategy": _PAIRED_IN_FILE}
 SEARCH_REPLACEMENTS = {
     "--coverage": "use --min-coverage.",
@@ -70,22 +78,58 @@ def grouped(title: str, *decorators: Callable[[Command], Command]) -> Callable[[
     return decorate
 
 
+def _help_all_option() -> click.Option:
+    """Return the option that shows the help with all options."""
+
+    def show(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            assert isinstance(ctx.command, GroupedCommand)
+            click.echo(ctx.command.get_full_help(ctx), color=ctx.color)
+            ctx.exit()
+
+    return click.Option(
+        ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=show,
+        help="Show this message with all options.",
+    )  # fmt: skip
+
+
 class GroupedCommand(click.Command):
     """A command whose options are in groups, made by `grouped`.
 
     Args:
         replacements: advice for options that the command does not have, by option.
+        common: the options that --help lists; empty for all. Then --help-all lists the others too.
     """
 
-    def __init__(self, *args: Any, replacements: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        replacements: Mapping[str, str] | None = None,
+        common: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self._replacements = replacements or {}
+        self._replacements, self._common = replacements or {}, common
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, --help-all among them."""
+        own = super().get_params(ctx)
+        return [*own[:-1], _help_all_option(), *own[-1:]] if self._common else own
+
+    def get_full_help(self, ctx: click.Context) -> str:
+        """Return the help with all options."""
+        ctx.meta[_HELP_ALL] = True
+        return self.get_help(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in groups, in the order of their declaration; --help is in the last group."""
         groups: dict[str, list[tuple[str, str]]] = {}
         title = "Options"
+        shown = {*self._common, "--help", "--help-all"}
+        everything = not self._common or _HELP_ALL in ctx.meta
         for parameter in self.get_params(ctx):
+            if not everything and shown.isdisjoint(parameter.opts):
+                continue
             record = parameter.get_help_record(ctx)
             if record is not None and isinstance(parameter, click.Option):
                 # --help has no group, and stays in the last one

@@ -156,16 +156,30 @@ class TargetFiles:
         ending, colabfold_writes = _FILES[kind]
         return self._folder_of(colabfold_writes) / f"{self.name}{ending}"
 
-    def model_path(self, kind: ModelKind, rank: int, tag: str) -> Path:
+    def model_path(self, kind: ModelKind, rank: int, tag: str, digits: int = 3) -> Path:
         """Return the path of a file of a ranked model, whether or not the file exists.
 
         Args:
             kind: one of `model_kinds` or STRUCTURE_KINDS.
             rank: 1 is the best.
             tag: the model and its seed, such as alphafold2_ptm_model_3_seed_000.
+            digits: least number of digits of the rank.
         """
         middle, ending, colabfold_writes = _model_file(kind)
-        return self._folder_of(colabfold_writes) / f"{self.name}_{middle}_rank_{rank:03d}_{tag}{ending}"
+        name = f"{self.name}_{middle}_rank_{rank:0{digits}d}_{tag}{ending}"
+        return self._folder_of(colabfold_writes) / name
+
+    def existing_structures(self, rank: int, tag: str, scores: Path) -> list[Path]:
+        """Return the existing structure files of a model, the preferred one first.
+
+        Args:
+            rank: see `model_path`.
+            tag: see `model_path`.
+            scores: its score file, which has as many digits: earlier versions of ColabFold write one.
+        """
+        digits = len(scores.name[: -len(f"_{tag}.json")].rpartition("_")[2])
+        paths = [self.model_path(kind, rank, tag, digits) for kind in STRUCTURE_KINDS]
+        return [path for path in paths if path.is_file()]
 
     def structure_path(self, rank: int, tag: str) -> Path:
         """Return the path of a ranked model's unrelaxed structure: PDB, or mmCIF if there is no PDB file."""

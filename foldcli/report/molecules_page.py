@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from foldcli.report.data.comparison import reference_text
 from foldcli.report.data.file_rows import file_rows, file_type
 from foldcli.report.data.molecules import MoleculeModel, MoleculeResult, chain_kinds, token_chains
 from foldcli.report.data.page_data import (
@@ -44,6 +45,7 @@ def molecules_page(
         similar: see `similar_values`.
     """
     best, kinds = result.models[0], chain_kinds(result)
+    transform = superpositions([best.positions])[0]
     return render_page(
         "molecules.html",
         SCRIPTS,
@@ -67,7 +69,7 @@ def molecules_page(
         contact_count=len(best.scores.get("ligand_contacts", [])),
         max_rows=MAX_ROWS,
         files=file_rows(result.files, result.models, bool(result.done)),
-        data=_page_data(result),
+        data=_page_data(result) | {"reference": reference_text(comparison, transform)},
     )
 
 

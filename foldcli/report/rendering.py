@@ -35,7 +35,7 @@ def render_page(
             loaded: it calls `new Function`, and reads its WebAssembly from a data URL.
         values: variables of the template.
     """
-    style, script = _style(), _script(tuple(scripts))
+    style, script = _style(), page_script(tuple(scripts))
     viewer_scripts, connections = "", "'none'"
     if loads_viewer:
         viewer_scripts, connections = " 'strict-dynamic' 'unsafe-eval'", "data:"
@@ -86,7 +86,8 @@ def _style() -> str:
 
 
 @cache
-def _script(names: tuple[str, ...]) -> str:
+def page_script(names: tuple[str, ...]) -> str:
+    """Return the named JavaScript assets as one script."""
     # a function around all scripts keeps their names apart from the viewer's
     body = "\n".join(map(_read_asset, names))
     return _check_inlinable(f"(() => {{\n'use strict';\n{body}}})();\n")

@@ -8,9 +8,16 @@ from typing import Any
 from urllib.parse import quote
 
 from foldcli.report.data.alignment import AlignmentSummary, HitRow
+from foldcli.report.data.comparison import reference_text
 from foldcli.report.data.file_rows import file_rows, file_type
 from foldcli.report.data.interfaces import MAX_CONTACTS, MAX_INTERFACES, SCORE_COLUMNS
-from foldcli.report.data.page_data import CONFIDENCE_CLASSES, confidence_class, pae_values, page_data
+from foldcli.report.data.page_data import (
+    CONFIDENCE_CLASSES,
+    confidence_class,
+    pae_values,
+    page_data,
+    superpositions,
+)
 from foldcli.report.data.result import RankedModel, TargetResult
 from foldcli.report.data.states import state_values
 from foldcli.report.data.template_rows import MAX_TEMPLATE_ROWS, read_template_rows
@@ -68,6 +75,7 @@ def target_page(
     """
     best, done = result.models[0], result.done
     data = page_data(result, alignment.coverage if alignment else None)
+    data["reference"] = reference_text(comparison, superpositions([best.atoms.atom("CA")])[0])
     header = done.get("settings", {}).get("header")
     return render_page(
         "target.html",

@@ -12,6 +12,7 @@ from foldcli.inputs.shard import Shard
 from foldcli.pipeline.search.stage import Searcher, SearchStage
 from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from msa.base.atomic import atomic_write
+from msa.base.progress import Progress
 from msa.engines.engine import ProfileCallback
 from msa.engines.saved_profiles import ProfileWriter
 from msa.search.search import check_query
@@ -30,6 +31,7 @@ class SearchRun:
         overwrite: replace existing results.
         cache: folder of the feature cache, which keeps the alignments of the chains of complexes; None if
             there are none.
+        progress: see `SearchStage`.
     """
 
     sources: QueryReaders
@@ -39,10 +41,12 @@ class SearchRun:
     save_profile: str | None
     overwrite: bool
     cache: Path | None = None
+    progress: Progress | None = None
 
     def stage(self) -> SearchStage:
         """Open the database, and return the stage that searches it."""
-        return SearchStage(self.open_searcher(), self.settings, log_level=logging.INFO)
+        searcher = self.open_searcher()
+        return SearchStage(searcher, self.settings, log_level=logging.INFO, progress=self.progress)
 
     def queries(self) -> list[tuple[str, Query]]:
         """Return the ids and queries of this shard in input order.

@@ -69,18 +69,22 @@ def check_protein(header: str, sequence: str, source: str | None) -> None:
         raise InputError(f"the query {header[:60]!r} is {molecule}: {SUPPORTED}", source)
 
 
-def read_alignment(path: str | os.PathLike[str]) -> Alignment:
+def read_alignment(path: str | os.PathLike[str], of_complex: bool = False) -> Alignment:
     """Read one alignment file; compression and format are recognised by content, `-` is standard input.
+
+    Args:
+        path: the file.
+        of_complex: accept ColabFold's A3M of a complex, whose rows join those of all distinct chains.
 
     Raises:
         InputError: not an alignment, rows of different length, a character that is not a letter, or an
             alignment of several chains; names file, line and column where known.
         OSError: the file cannot be read.
     """
-    return parse_alignment(read_bytes(path), source=os.fspath(path))
+    return parse_alignment(read_bytes(path), os.fspath(path), of_complex)
 
 
-def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
+def parse_alignment(data: bytes, source: str | None = None, of_complex: bool = False) -> Alignment:
     """Parse the decompressed content of an alignment file; see `read_alignment`."""
     data = without_separator(data, source)
     start = data[:4096].lstrip()
@@ -90,7 +94,7 @@ def parse_alignment(data: bytes, source: str | None = None) -> Alignment:
     if start.startswith(stockholm.START):
         names, letters, deletions = stockholm.parse_rows(data, source)
     elif start.startswith((b">", b"#")):
-        declared = _declared_length(data, source)
+        declared = None if of_complex else _declared_length(data, source)
         names, letters, deletions = a3m.parse_rows(data, source)
     else:
         raise InputError("not an alignment: neither A3M or aligned FASTA (`>`) nor Stockholm", source, 1)

@@ -53,9 +53,7 @@ def create_predictor(options: NetworkOptions, startup: Startup, threads: int) ->
     memory, settings = set_up_device(options, device, options.gpus_per_target)
     if any(source.is_untrained for source in startup.sources):
         logger.warning("%s", UNTRAINED)
-    return Predictor(
-        startup.sources, settings, memory, arrays=startup.arrays, compilation=startup.compilation
-    )
+    return Predictor(startup.sources, settings, memory, startup.arrays, startup.compilation, startup.networks)
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,7 @@ class Predictor:
         memory: the device, and the memory that may be used there.
         arrays: future arrays of the first source's file, if it is being read already.
         compilation: future compilation of the kernels, which predictions wait for.
+        networks: see `Startup`.
     """
 
     warm_up_residues = 256
@@ -89,11 +88,12 @@ class Predictor:
         memory: NetworkMemory,
         arrays: "Future[Any] | None" = None,
         compilation: "Future[KernelCompilation | None] | None" = None,
+        networks: dict[Any, Any] | None = None,
     ) -> None:
         self._compilation = compilation
         self.sources, self.settings, self.memory = list(sources), settings, memory
         self._arrays = {} if arrays is None else {sources[0]: arrays}
-        self._networks: dict[Any, Any] = {}
+        self._networks: dict[Any, Any] = {} if networks is None else networks
         self._warm_up: Future[None] | None = None
         self._first_job_is_ready = Event()
 

@@ -15,7 +15,7 @@ The search process has been started before (`search.process`), and the GPU is wa
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,7 @@ class Startup:
         worker_services: processes in which workers will predict, in the order of the devices.
         rank_processes: the other ranks of this host; None if there are none.
         sampling: processes that sample the features of all predictions; None to sample in this process.
+        networks: loaded networks by their sources, to which the predictor adds those that it loads.
     """
 
     sources: list[Source]
@@ -56,6 +57,7 @@ class Startup:
     worker_services: tuple[Service, ...] = ()
     rank_processes: RankProcesses | None = None
     sampling: SamplingProcesses | None = None
+    networks: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Modules that import torch are imported once `start` has started the processes an
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -31,6 +31,7 @@ from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
 from foldcli.pipeline.targets.defaults import library_database, with_default_method
 from foldcli.pipeline.targets.identity import TargetIdentities
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings, TemplateOptions
+from foldcli.progress import Report
 from model.parallel.rank_assignment import RankAssignment
 
 if TYPE_CHECKING:
@@ -109,6 +110,26 @@ class SearchOptions:
         return SearchStage(searcher, self.alignment, show_progress=False), description
 
 
+@dataclass
+class KeptState:
+    """What a Python session keeps for its next run, and how it follows a run.
+
+    Args:
+        networks: loaded networks by their sources.
+        search: the search stage, in this process, and the description of its database.
+        report: see `RunSettings`.
+    """
+
+    networks: dict[Any, Any] = field(default_factory=dict)
+    search: "tuple[SearchStage, str] | None" = None
+    report: Report | None = None
+
+    def open(self, search: SearchOptions, device: str) -> "tuple[SearchStage, str]":
+        """Return the search stage, opening the database at the first call; see `SearchOptions.open`."""
+        self.search = self.search or search.open(device, None)
+        return self.search
+
+
 @dataclass(frozen=True)
 class _Request:
     """A run of predictions as its command line requests it.
@@ -123,6 +144,7 @@ class _Request:
         threads: value of `--threads`.
         dry_run: print the plan of the run, and predict nothing.
         as_json: value of `--json`.
+        kept: what a session keeps; None in a command.
     """
 
     search: SearchOptions | None
@@ -134,6 +156,7 @@ class _Request:
     threads: int
     dry_run: bool
     as_json: bool
+    kept: KeptState | None
 
     @classmethod
     def from_options(
@@ -141,6 +164,7 @@ class _Request:
         search: SearchOptions | None,
         network: NetworkOptions,
         assignment: RankAssignment | None,
+        kept: KeptState | None,
         options: dict[str, Any],
     ) -> "_Request":
         """Create the request from the values of all options; see the class for the other arguments.
@@ -160,11 +184,15 @@ class _Request:
             threads=options["threads"],
             dry_run=options["dry_run"],
             as_json=options["as_json"],
+            kept=kept,
         )
 
 
 def run_predictions(
-    find_targets: FindTargets, search: SearchOptions | None, **option_values: Any
+    find_targets: FindTargets,
+    search: SearchOptions | None,
+    kept: KeptState | None = None,
+    **option_values: Any,
 ) -> int | None:
     """Find the targets and the parameters, and run the stages, or print what they would do.
 
@@ -174,6 +202,7 @@ def run_predictions(
     Args:
         find_targets: returns names and targets.
         search: database and settings of the searches; None if no target needs a search.
+        kept: what a session keeps; None in a command.
         option_values: values of the options that the commands share; others are ignored.
     """
     assignment = RankAssignment.from_environment()
@@ -183,7 +212,7 @@ def run_predictions(
 
         is_dry = option_values["dry_run"]
         return None if is_dry else serve_rank(network, option_values["threads"], assignment)
-    request = _Request.from_options(search, network, assignment, option_values)
+    request = _Request.from_options(search, network, assignment, kept, option_values)
     output = request.output
     if output.relaxation.num_models:
         check_relaxation(output.relaxation)
@@ -239,13 +268,15 @@ def _predict(
     search = None if request.search is None else request.search.with_database()
     request = replace(request, network=network, search=search)
     search_process = _start_search(request, processes.in_workers) if has_work else None
-    startup = start(network, not request.dry_run, kinds, processes)
+    loaded = {} if request.kept is None else request.kept.networks
+    startup = start(network, not (request.dry_run or loaded), kinds, processes)
+    startup = replace(startup, networks=loaded)
     # this imports torch, which `start` has just imported
     from foldcli.pipeline.network.ranks import open_predictor
 
     runs_elsewhere = request.dry_run or processes.in_workers
     with open_predictor(network, startup, request.threads, request.assignment, runs_elsewhere) as predictor:
-        if has_work and not processes.in_workers:
+        if has_work and not (processes.in_workers or loaded):
             predictor.warm_up(predictor.sources[0])
         # imports more while the GPU is warmed up
         templates, identities = _identities(request, predictor)
@@ -262,7 +293,7 @@ def _predict(
 def _start_search(request: _Request, in_workers: bool) -> SearchProcess | None:
     """Start a process for the searches if they would delay the predictions of this process."""
     search, network = request.search, request.network
-    if search is None:
+    if search is None or request.kept is not None:
         return None
     has_network = find_family(network.params).has_network
     predicts_here = not in_workers and network.gpus_per_target == 1 and has_network
@@ -319,9 +350,10 @@ def _run_settings(
     from foldcli.pipeline.network.device_workers import worker_settings
     from foldcli.pipeline.runs.state import RunSettings
 
-    network, stage, description = request.network, None, None
+    network, kept, stage, description = request.network, request.kept, None, None
     if request.search is not None:
-        stage, description = request.search.open(network.device, search_process)
+        search, device = request.search, network.device
+        stage, description = kept.open(search, device) if kept else search.open(device, search_process)
         identities = replace(identities, request=stage.request)
     ranks, devices = network.gpus_per_target, len(network.devices)
     in_workers = rank_options.predicts_in_workers(devices, ranks, request.assignment)
@@ -338,6 +370,7 @@ def _run_settings(
         devices_per_target=ranks,
         worker_services=startup.worker_services,
         sampling=startup.sampling,
+        report=None if kept is None else kept.report,
     )
 
 

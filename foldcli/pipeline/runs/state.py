@@ -20,7 +20,7 @@ from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.plan import TargetPlan, plan_target
 from foldcli.pipeline.targets.settings import FeatureSettings, OutputSettings
 from foldcli.pipeline.targets.target import TargetRun
-from foldcli.progress import RunProgress
+from foldcli.progress import Report, RunProgress
 from msa.base.services.service import Service
 
 
@@ -41,6 +41,7 @@ class RunSettings:
         worker_services: processes of the first workers, started ahead.
         devices_per_target: number of devices that predict a target together.
         sampling: processes that sample features; None to sample in this process.
+        report: see `RunProgress`; an exception that it raises ends the run.
     """
 
     output: OutputSettings
@@ -54,6 +55,7 @@ class RunSettings:
     devices_per_target: int = 1
     worker_services: tuple[Service, ...] = ()
     sampling: SamplingProcesses | None = None
+    report: Report | None = None
 
     def device_groups(self) -> list[tuple[WorkerSettings, ...]]:
         """Return groups of devices that predict targets together; devices left over are not used."""
@@ -119,7 +121,18 @@ class RunState:
         self.stop = Event()
         self.ended_by: BaseException | None = None
         self.locks = TargetLocks(self.stop)
-        self.progress = RunProgress(len(targets), _most_passes(settings, targets))
+        report = {} if settings.report is None else {"report": self._report}
+        self.progress = RunProgress(len(targets), _most_passes(settings, targets), **report)
+
+    def _report(self, done: int, total: int, text: str) -> None:
+        """Call the report of the settings; its exception ends the run, whichever thread calls."""
+        assert self.settings.report is not None
+        try:
+            self.settings.report(done, total, text)
+        except BaseException as error:
+            self.ended_by = self.ended_by or error
+            self.stop.set()
+            raise
 
     def plan(self, target: TargetRun) -> TargetPlan:
         """Return the plan of a target; see `plan_target`, whose exceptions it raises."""

@@ -82,12 +82,14 @@ class SearchStage:
         settings: settings of the searches and alignments.
         log_level: level of the log line with each query's number of hits.
         show_progress: draw a progress bar.
+        progress: called instead of drawing a bar.
     """
 
     searcher: Searcher | ProcessSearcher
     settings: AlignmentSettings
     log_level: int = logging.DEBUG
     show_progress: bool = True
+    progress: Progress | None = None
 
     @property
     def request(self) -> AlignmentRequest:
@@ -123,6 +125,7 @@ class SearchStage:
         on_profile: ProfileCallback | None,
         progress: Progress | None,
     ) -> Iterator[tuple[str, FastaRecord, FoundHits]]:
+        progress = progress or self.progress
         if progress is None and self.show_progress:
             with progress_bar("search", "targets") as bar:
                 yield from self._search(queries, on_profile, bar)

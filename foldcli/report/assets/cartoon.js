@@ -19,8 +19,10 @@ class Cartoon extends MolstarView {
     click.subscribe(({ current, button }) => { if (button === 1) onPick(this.firstAtom(current.loci, residueIndex)); });
   }
 
+  file(model) { return ['pdb', pdbText(model)]; }
+
   show(model) {
-    return this.load(model, 'pdb', pdbText(model), async (builder) => {
+    return this.load(model, ...this.file(model), async (builder) => {
       const polymer = await builder.tryCreateComponentStatic(this.structure, 'polymer');
       this.cartoon = polymer && await builder.representation.addRepresentation(polymer, {
         type: 'cartoon', typeParams: { quality: size > 1500 ? 'medium' : 'high', visuals: ['polymer-trace'] }, color: 'page',

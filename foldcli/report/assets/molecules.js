@@ -127,8 +127,10 @@ class Molecules extends MolstarView {
     plugin.behaviors.interaction.hover.subscribe(({ current }) => hoverAtom(this.firstAtom(current.loci, rowOf)));
   }
 
+  file(model) { return ['mmcif', cifText(model)]; }
+
   show(model) {
-    return this.load(model, 'mmcif', cifText(model), async (builder) => {
+    return this.load(model, ...this.file(model), async (builder) => {
       Object.assign(this, { parts: [], around: null });
       const sticks = { type: 'ball-and-stick', typeParams: { sizeFactor: 0.22 } };
       for (const [kind, shown] of [['polymer', { type: 'cartoon' }], ['non-standard', sticks], ['ligand', sticks], ['branched', sticks], ['ion', { type: 'ball-and-stick', typeParams: { sizeFactor: 0.6 } }], ['lipid', sticks]]) {

@@ -2,6 +2,8 @@
 
 const toHex = ([r, g, b]) => (r << 16) | (g << 8) | b;
 let colourMode = 'confidence', view = null;
+// [format, text, colour] of the structures that are superposed on the model shown
+let superposed = () => [];
 
 class MolstarView {
   static async create(container, ...settings) {
@@ -43,7 +45,7 @@ class MolstarView {
 
   // `indexOf(unit, element)` of the first atom of what the pointer is on; null if there is none
   firstAtom(loci, indexOf) {
-    if (loci.kind !== 'element-loci' || !loci.elements.length) return null;
+    if (loci.kind !== 'element-loci' || !loci.elements.length || loci.structure.model !== this.structure?.obj.data.model) return null;
     const { unit, element } = molstar.lib.structure.StructureElement.Loci.getFirstLocation(loci);
     return indexOf(unit, element);
   }
@@ -64,9 +66,25 @@ class MolstarView {
       const trajectory = await builders.structure.parseTrajectory(raw, format);
       this.structure = await builders.structure.createStructure(await builders.structure.createModel(trajectory));
       await build(builders.structure);
+      await this.superpose();
       if (snapshot) canvas3d.requestCameraReset({ durationMs: 0, snapshot });
       else this.frame(0);
     });
+  }
+
+  // draw the superposed structures instead of those drawn before
+  async superpose() {
+    const { builders } = this.plugin;
+    for (const data of this.others ?? []) if (data.cell?.obj) await this.remove(data);
+    this.others = [];
+    for (const [format, text, colour] of superposed(this)) {
+      const raw = await builders.data.rawData({ data: text, label: 'superposed' });
+      this.others.push(raw);
+      const trajectory = await builders.structure.parseTrajectory(raw, format);
+      const structure = await builders.structure.createStructure(await builders.structure.createModel(trajectory));
+      const polymer = await builders.structure.tryCreateComponentStatic(structure, 'polymer');
+      if (polymer) await builders.structure.representation.addRepresentation(polymer, { type: 'cartoon', typeParams: { visuals: ['polymer-trace'], alpha: 0.7 }, color: 'uniform', colorParams: { value: colour } });
+    }
   }
 
   async recolourParts(name, parts) {
@@ -172,10 +190,23 @@ function startViewer(drawing, [drawingName, name], create, onStart = () => {}) {
     onStart();
     view = started;
     dataset.drawn = name;
+    offerSuperposition();
     view.recolour();
   }).catch((error) => {
     byId('structure-problem').textContent = `A simple drawing is shown instead: ${error.message}.`;
   }).finally(() => { dataset.ready = ''; });
+}
+
+// Mol* alone draws several structures
+function offerSuperposition() {
+  const others = byId('show-others'), reference = byId('show-reference');
+  others.parentNode.hidden = data.models.length < 2;
+  reference.parentNode.hidden = !data.reference;
+  superposed = (viewer) => [
+    ...(others.checked ? data.models.filter((model) => model !== viewer.model).map((model) => [...viewer.file(model), 0xa0a0a0]) : []),
+    ...(reference.checked ? [['pdb', data.reference, 0xe07000]] : []),
+  ];
+  for (const box of [others, reference]) box.addEventListener('change', () => view.change(() => view.superpose()));
 }
 
 // Buttons, keys and the menu of colours; `onTouch` is called when the structure is touched.

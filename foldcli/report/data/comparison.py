@@ -1,7 +1,13 @@
 """The comparison of a target's models with a reference, as its page shows it."""
 
+import string
 from typing import Any
 
+import numpy as np
+
+from foldcli.report.data.page_data import RigidTransform
+
+_CHAIN_LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
 # score → heading, of the table
 _COLUMNS = {
     "lddt": "lDDT", "tm_score": "TM-score", "gdt_ts": "GDT-TS", "rmsd_ca": "RMSD of CA, Å", "dockq": "DockQ",
@@ -38,4 +44,24 @@ def comparison_values(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         "width": WIDTH,
         "height": HEIGHT,
         "residues": len(values),
+        "trace": rows[0].get("trace", {}),
     }
+
+
+def reference_text(comparison: dict[str, Any] | None, transform: RigidTransform) -> str:
+    """Return one atom of each residue of the reference as PDB text; "" without a reference.
+
+    Args:
+        comparison: from `comparison_values`.
+        transform: from the coordinates of the best model's file to those of the page.
+    """
+    lines: list[str] = []
+    for number, chain in enumerate((comparison or {}).get("trace", {}).values()):
+        letter = _CHAIN_LETTERS[number % len(_CHAIN_LETTERS)]
+        for index, (name, position) in enumerate(zip(chain["names"], chain["positions"], strict=True), 1):
+            if position is not None:
+                xyz = "".join(f"{value:8.3f}" for value in transform.apply(np.array(position)))
+                atom = f"{len(lines) % 99999 + 1:5d}  {chain['atom']:<3} {name:>3} {letter}{index % 9999:4d}"
+                lines.append(f"ATOM  {atom}    {xyz}  1.00  0.00           C\n")
+        lines.append("TER\n")
+    return "".join(lines)

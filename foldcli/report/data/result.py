@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from foldcli.outputs.done import read_done_record
-from foldcli.outputs.layout import STRUCTURE_KINDS, TargetFiles, find_targets
+from foldcli.outputs.layout import TargetFiles, find_targets
 from foldcli.report.data.interfaces import Interface, read_interfaces
 from foldcli.report.data.model_atoms import ModelAtoms, read_mmcif_atoms, read_model_atoms
 from msa.base.errors import InputError
@@ -200,7 +200,7 @@ def link_from_page(files: TargetFiles, path: Path) -> str:
 
 def _find_structure(files: TargetFiles, rank: int, tag: str, scores: Path) -> tuple[Path, tuple[str, ...]]:
     """Return the structure to show, in PDB format if possible, and links to all files of the model."""
-    existing = [path for kind in STRUCTURE_KINDS if (path := files.model_path(kind, rank, tag)).is_file()]
+    existing = files.existing_structures(rank, tag, scores)
     if not existing:
         raise InputError(f"its structure {files.model_path('pdb', rank, tag).name} is missing", scores)
     contacts = files.model_path("contacts", rank, tag)

@@ -7,12 +7,14 @@ representation start at zero: a deep network starts as a shallow one.
 import math
 import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from model.alphafold2.modules.config import ModelConfig
 from model.alphafold2.network import AlphaFold
-from model.checkpoints.alphafold2 import build_network, load_folder
+from model.checkpoints.alphafold2 import build_network, expected_shapes, load_folder, load_npz
+from model.checkpoints.deepmind import parameter_errors, read_headers
 from model.checkpoints.network_folder import folder_of, read_manifest
 from model.errors import ConfigError
 
@@ -75,21 +77,36 @@ def copy_trained(network: AlphaFold, config: ModelConfig, trained: str) -> None:
     Args:
         network: a network on the CPU, float32.
         config: its architecture.
-        trained: folder that `foldcli train --package` wrote, or "compact" for the one in the package.
+        trained: folder that `foldcli train --package` wrote, "compact" for the one in the package, or one of
+            DeepMind's files, params_model_*.npz, of a monomer network.
 
     Raises:
         ConfigError: the trained network has another shape.
-        ParametersMissing, ParametersError: see `model.checkpoints.alphafold2.load_folder`.
+        ParametersMissing, ParametersError: see `model.checkpoints.alphafold2.load_folder` and `load_npz`.
     """
-    folder = folder_of(trained)
-    manifest = read_manifest(folder)
-    if _without_error_head(manifest.config) != _without_error_head(config):
-        raise ConfigError(f"initial_network: {trained} has another shape than `network`")
-    source = build_network(manifest.config, load_folder(folder, manifest))
+    if trained.endswith(".npz"):
+        source = _read_npz(Path(trained), config)
+    else:
+        folder = folder_of(trained)
+        manifest = read_manifest(folder)
+        if _without_error_head(manifest.config) != _without_error_head(config):
+            raise ConfigError(f"initial_network: {trained} has another shape than `network`")
+        source = build_network(manifest.config, load_folder(folder, manifest))
     parameters = dict(network.named_parameters())
     for name, values in source.named_parameters():
         if name in parameters:
             parameters[name].copy_(values)
+
+
+def _read_npz(path: Path, config: ModelConfig) -> AlphaFold:
+    """Return the network of one of DeepMind's files, with the shape of a configuration."""
+    with parameter_errors(path, config.name):
+        headers, _ = read_headers(path)
+    has_error_head = any("/predicted_aligned_error_head/" in key for key in headers)
+    source = replace(config, predicted_aligned_error=has_error_head)
+    if {key: shape for key, (shape, _) in headers.items()} != dict(expected_shapes(source)):
+        raise ConfigError(f"initial_network: {path} has another shape than `network`")
+    return build_network(source, load_npz(path, source))
 
 
 def _without_error_head(config: ModelConfig) -> ModelConfig:

@@ -119,7 +119,8 @@ class TrainingSettings:
         network: the shape of the network.
         data: folder of the packed training data, or empty.
         initial_network: folder of a packaged network of the same shape whose parameters the run starts from,
-            or "compact" for the one in the package; empty to draw them.
+            "compact" for the one in the package, or DeepMind's params_model_*.npz of a monomer network; empty
+            to draw them.
         seed: seed of parameters, samples and dropout.
         batch: samples per step, over all GPUs.
         max_recycles: largest number of passes before the one that is trained; the number is drawn uniformly.

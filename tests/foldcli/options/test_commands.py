@@ -14,6 +14,7 @@ from foldcli.families.registry import with_params
 from foldcli.families.settings import NetworkOptions
 from foldcli.options.command import (
     CACHE_REPLACEMENTS,
+    COMMON_OPTIONS,
     PAIRING_REPLACEMENTS,
     PREDICTION_REPLACEMENTS,
     SEARCH_REPLACEMENTS,
@@ -138,7 +139,8 @@ def test_replacements_name_existing_options(name: str) -> None:
 
 @pytest.mark.parametrize("name", GROUPED)
 def test_help_has_groups_and_two_examples_within_80_columns(name: str) -> None:
-    result = CliRunner().invoke(cli, [name, "--help"], max_content_width=80)
+    has_all = "--help-all" in CliRunner().invoke(cli, [name, "--help"]).output
+    result = CliRunner().invoke(cli, [name, "--help-all" if has_all else "--help"], max_content_width=80)
     lines = result.output.splitlines()
     assert max(map(len, lines)) <= 80
     headings = [line for line in lines if re.fullmatch(r"[A-Z].*:", line)]
@@ -154,6 +156,16 @@ def test_help_has_groups_and_two_examples_within_80_columns(name: str) -> None:
     for parameter in command(name).params:
         if isinstance(parameter, click.Option):
             assert all(listed.count(spelling) == 1 for spelling in parameter.opts)
+
+
+@pytest.mark.parametrize("name", ["fold", "screen", "predict", "search"])
+def test_help_lists_the_common_options_that_exist(name: str) -> None:
+    output = CliRunner().invoke(cli, [name, "--help"]).output.partition("Examples:")[2]
+    every = {spelling for parameter in command(name).params for spelling in parameter.opts}
+    listed = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", output, re.MULTILINE))
+    assert listed == every & {*COMMON_OPTIONS, "--all", "--pairs"} | {"--help", "--help-all"}
+    assert 10 <= len(listed) <= 23
+    assert "--max-msa" not in output
 
 
 @pytest.mark.parametrize("name", GROUPED)

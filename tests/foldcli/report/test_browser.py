@@ -515,3 +515,49 @@ def test_chains_of_a_complex_are_coloured_named_and_selected(tmp_path: Path, ope
         "A  12", "B   1", "B   2",
     ]  # fmt: skip
     assert saved.count("TER") == 3
+
+
+@pytest.fixture(scope="module")
+def compared(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of three models that are compared with a reference."""
+    folder, references = tmp_path_factory.mktemp("compared"), tmp_path_factory.mktemp("references")
+    write_result(folder / "target", models=3)
+    shifted = helix(N, 0) + np.array([30.0, -8.0, 4.0])
+    (references / "target.pdb").write_text(pdb(SEQUENCE, shifted, np.zeros(N)))
+    make_report(TargetFiles("target", folder), {}, ReportSettings(plots=False, references=references))
+    return folder / "target/target.html"
+
+
+def test_models_and_reference_are_superposed_by_keyboard(compared: Path, open_page: OpenPage) -> None:
+    page = open_page(compared)
+    trajectories = "() => viewer.structure.plugin.managers.structure.hierarchy.current.models.length"
+    assert page.evaluate(trajectories) == 1
+    for box, count in (("#show-others", 3), ("#show-reference", 4), ("#show-others", 2)):
+        page.focus(box)
+        page.keyboard.press("Space")
+        page.wait_for_function(f"({trajectories})() === {count}")
+    # the reference is where the best model is
+    first = page.evaluate(
+        "() => JSON.parse(document.getElementById('data').textContent).reference.split('\\n')[0]"
+    )
+    assert abs(float(first[30:38])) < 40
+    page.focus("input[name=model][value='1']")
+    page.keyboard.press("Space")
+    page.wait_for_function(f"({trajectories})() === 2")
+
+
+def test_everything_is_reached_by_tab(compared: Path, open_page: OpenPage) -> None:
+    page = open_page(compared)
+    # arrow keys move within a group of radio buttons
+    describe = "(e) => e.type === 'radio' ? e.name : e.id || e.href || e.textContent.trim().slice(0, 40)"
+    selector = "button, a[href], input, select, summary, [tabindex=\\'0\\']"
+    found = f"() => [...document.querySelectorAll('{selector}')]"
+    wanted = set(page.evaluate(f"{found}.filter((e) => !e.disabled && e.checkVisibility()).map({describe})"))
+    reached = set()
+    page.evaluate("() => document.body.focus()")
+    for _ in range(2 * len(wanted)):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate(f"() => ({describe})(document.activeElement)"))
+        # and the focus can be seen
+        assert page.evaluate("() => document.activeElement.matches('body, :focus-visible')")
+    assert wanted <= reached, wanted - reached

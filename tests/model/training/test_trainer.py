@@ -8,17 +8,32 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from model.alphafold2.modules.config import ModelConfig
-from model.checkpoints.alphafold2 import build_network, load_folder
+from model.alphafold2.modules.config import ModelConfig, TemplateConfig, model_config
+from model.alphafold2.network import AlphaFold
+from model.checkpoints.alphafold2 import (
+    build_network,
+    expected_shapes,
+    load_folder,
+    parameter_arrays,
+    random_parameters,
+)
 from model.errors import ConfigError, DataError, TrainingDiverged
 from model.training.data.data import ChainSet, Split
 from model.training.data.sampling import TrainingSampleSettings
 from model.training.runtime.checkpoint import FULL_NAME, PORTABLE_FOLDER, averaged_arrays
+from model.training.runtime.initialization import copy_trained
 from model.training.runtime.processes import TrainingProcesses
-from model.training.runtime.settings import RESTART_WARMUP, Phase, TrainingSettings, learning_rate
+from model.training.runtime.settings import (
+    RESTART_WARMUP,
+    Phase,
+    TrainingSettings,
+    learning_rate,
+    read_settings,
+)
 from model.training.trainer import METRICS, Trainer
 from tests.networks import write_packaged_network
 
@@ -126,6 +141,45 @@ def test_initial_network_of_another_shape_is_refused(
         Trainer(replace(settings, initial_network=str(tmp_path / "network")), chains, split, None, CPU)
 
 
+@pytest.mark.parametrize("with_error_head", [True, False])
+def test_run_starts_from_parameters_with_deepminds_names(
+    settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path, with_error_head: bool
+) -> None:
+    trained = replace(settings.network, predicted_aligned_error=with_error_head)
+    path, arrays = tmp_path / "params_model_3.npz", random_parameters(trained, 7)
+    np.savez(path, **arrays)
+    settings = replace(settings, initial_network=str(path))
+    trainer = Trainer(settings, chains, split, None, CPU)
+    drawn = Trainer(replace(settings, initial_network=""), chains, split, None, CPU)
+    expected = dict(drawn.network.named_parameters())
+    expected |= dict(build_network(trained, arrays).named_parameters())
+    for name, parameter in trainer.network.named_parameters():
+        assert torch.equal(parameter, expected[name]), name
+    assert [report.step for report in trainer.train(max_steps=1)] == [1]
+    np.savez(path, **random_parameters(trained.with_blocks(1, 1)))
+    with pytest.raises(ConfigError, match=r"initial_network: .* has another shape than `network`"):
+        Trainer(settings, chains, split, None, CPU)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_configurations_have_the_shapes_of_deepminds_files(root: Path, number: int) -> None:
+    settings = read_settings(root / "examples/train/finetune_alphafold2.yaml")
+    network = settings.network if number == 3 else replace(settings.network, template=TemplateConfig())
+    assert expected_shapes(network) == expected_shapes(model_config(f"model_{number}_ptm"))
+
+
+@pytest.mark.slow
+def test_network_of_deepminds_size_starts_from_its_parameters(root: Path, tmp_path: Path) -> None:
+    config = read_settings(root / "examples/train/finetune_alphafold2.yaml").network
+    arrays = random_parameters(config, 7)
+    np.savez(tmp_path / "params_model_3_ptm.npz", **arrays)
+    network = AlphaFold(config)
+    copy_trained(network, config, str(tmp_path / "params_model_3_ptm.npz"))
+    copied = parameter_arrays(network)
+    assert copied.keys() == arrays.keys()
+    assert all(np.array_equal(copied[key], values) for key, values in arrays.items())
+
+
 def test_each_phase_clamps_its_share_of_the_samples(
     settings: TrainingSettings, chains: ChainSet, split: Split
 ) -> None:
@@ -195,6 +249,7 @@ def test_learning_rate_rises_falls_and_rises_again_after_a_restart(settings: Tra
 TWO_PROCESSES = """
 import pickle, sys
 import torch
+from model.training.runtime.initialization import copy_trained
 from model.training.runtime.processes import TrainingProcesses
 from model.training.trainer import Trainer
 with open(sys.argv[1], "rb") as stream:

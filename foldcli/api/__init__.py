@@ -1,0 +1,1 @@
+"""The Python interface: sessions, and finished predictions; see docs/python.md."""

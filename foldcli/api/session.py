@@ -1,0 +1,295 @@
+"""Searches and predictions from Python, by the machinery of `foldcli search` and `fold`."""
+
+import logging
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+
+import click
+
+from foldcli.commands.fold import command
+from foldcli.errors import NotRelaxed, NotReported, SomeTargetsFailed, TargetFailed
+from foldcli.logs import logger
+from foldcli.process_state import keep_bytecode, make_cpu_products_reproducible, set_numba_cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from foldcli.api.results import Prediction
+    from foldcli.inputs.failures import Failures
+    from foldcli.pipeline.search.stage import Searcher
+    from foldcli.progress import Report
+    from msa.alignments.files import Alignment
+
+T = TypeVar("T")
+Queries: TypeAlias = "Mapping[str, str] | str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
+"""Sequences by name, with ":" between the chains of a complex; or a file or files as for `foldcli fold`."""
+
+# options of the command that have no meaning here, or are arguments of the methods
+_NO_OPTIONS = {"queries", "out", "databases", "quiet", "verbose", "log_json", "dry_run", "as_json"}
+
+
+class Session:
+    """A database and networks that stay loaded, on a GPU if there is one, between searches and predictions.
+
+    Nothing is printed: messages go to the logger "foldcli" of Python's `logging`.
+
+    Args:
+        db: path of the target database, or several; None is the small library that comes with foldcli.
+        options: options of `foldcli fold` without their dashes, such as num_models=1 or fast=True.
+
+    Raises:
+        TypeError: there is no such option.
+        ValueError: an option has no such value, or excludes another.
+    """
+
+    def __init__(
+        self, db: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None, **options: Any
+    ) -> None:
+        # as in the command, before torch and numba are imported, which read the variables
+        make_cpu_products_reproducible()
+        keep_bytecode()
+        set_numba_cache_folder()
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+        databases = [] if db is None else [db] if isinstance(db, str | os.PathLike) else list(db)
+        self._arguments = [f"--db={os.fspath(path)}" for path in databases]
+        for name, value in options.items():
+            self._arguments += _arguments(name, value)
+        self._context(["-"], Path())
+        self.close()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the memory of the database and the networks; the next call loads them again."""
+        from foldcli.pipeline.runs.prediction import KeptState
+
+        self._kept = KeptState()
+
+    def search(
+        self,
+        queries: Queries,
+        out: str | os.PathLike[str] | None = None,
+        progress: "Report | None" = None,
+    ) -> "list[Alignment]":
+        """Search with sequences; return one alignment for each, as `foldcli search --format a3m` writes it.
+
+        Args:
+            queries: see `Queries`.
+            out: folder for the A3M files; finished ones are not searched again. None writes none.
+            progress: see `fold`.
+
+        Returns:
+            The alignments, in the order of the queries.
+
+        Raises:
+            Exception: see `fold`.
+        """
+        from foldcli.inputs.failures import Failures
+        from foldcli.inputs.queries import QuerySources, read_named_queries
+        from foldcli.paths import default_feature_cache
+        from foldcli.pipeline.runs.prediction import SearchOptions
+        from foldcli.search_runs.folder import write_alignments
+        from foldcli.search_runs.settings import SearchRun
+        from msa.alignments.files import read_alignment
+
+        owner = None if out is not None else _TemporaryFolder()
+        folder = owner.path if owner else Path(out or "")
+        with _inputs(queries) as paths:
+            options = self._context(paths, folder).params
+            search = SearchOptions.from_options(options).with_database()
+            settings, shard = search.alignment, options["shard"]
+            sources = QuerySources(paths, settings.search.comp_bias_corr, settings.search.matrix)
+            run = SearchRun(
+                sources,
+                settings,
+                # a session searches in this process
+                lambda: cast("Searcher", self._kept.open(search, options["device"])[0].searcher),
+                shard,
+                None,
+                options["overwrite"],
+                options["cache"] or default_feature_cache(),
+                None if progress is None else lambda done, total: progress(done, total or 0, "search"),
+            )
+            names = [name for name, _ in read_named_queries(sources, Failures(folder, shard))]
+
+            def read(name: str) -> "list[Alignment]":
+                alignment = read_alignment(folder / f"{name}.a3m", of_complex=True)
+                return [replace(alignment, source=None) if owner else alignment]
+
+            return _run(lambda: write_alignments(run, folder, "a3m"), names, read)
+
+    def fold(
+        self,
+        queries: Queries,
+        out: str | os.PathLike[str] | None = None,
+        progress: "Report | None" = None,
+    ) -> "list[Prediction]":
+        """Predict structures, as `foldcli fold` does.
+
+        Args:
+            queries: see `Queries`.
+            out: folder for the results, in which finished targets are not predicted again; None is a
+                temporary folder, which lasts as long as its predictions.
+            progress: called with the steps done, the number of all steps, and a description, by any thread.
+                An exception that it raises ends the run, and is raised here. So is a KeyboardInterrupt. The
+                next call with the same `out` continues.
+
+        Returns:
+            All models, by target in the order of the queries, best first.
+
+        Raises:
+            ValueError: an option excludes another; InputError, a subclass, an input cannot be used.
+            MissingError: parameters, a database or a device are missing.
+            SomeTargetsFailed: some of several targets failed; `failed` has their errors, `results` the other
+                predictions. The error of a single target is raised itself.
+        """
+        from foldcli.api.results import predictions_of
+        from foldcli.families.registry import find_family
+        from foldcli.inputs.targets import find_fold_targets
+        from foldcli.pipeline.runs.prediction import SearchOptions, run_predictions
+        from foldcli.pipeline.targets.settings import OutputSettings
+
+        names: list[str] = []
+        owner = None if out is not None else _TemporaryFolder()
+        folder = owner.path if owner else Path(out or "")
+        with _inputs(queries) as paths:
+            context = self._context(paths, folder)
+            options = dict(context.params)
+            search = SearchOptions.from_options(options)
+
+            def find_targets(cache: Path, failures: "Failures") -> Any:
+                settings, read = search.alignment.search, find_family(options["params"]).read_queries
+                arguments = paths, settings.comp_bias_corr, settings.matrix, cache, failures, read
+                targets = find_fold_targets(*arguments)
+                names.extend(name for name, _ in targets)
+                return targets
+
+            def run() -> None:
+                self._kept.report = progress
+                with context.scope(cleanup=False):
+                    run_predictions(find_targets, search, self._kept, **options)
+
+            files = OutputSettings.from_options(options).files
+            return _run(run, names, lambda name: predictions_of(files(name), owner))
+
+    def _context(self, paths: list[str], folder: Path) -> click.Context:
+        """Return the command's context with its options, for inputs and a folder of results.
+
+        Raises:
+            ValueError: see the class.
+        """
+        try:
+            return command.make_context("fold", [*self._arguments, f"--out={folder}", "--", *paths])
+        except click.UsageError as error:
+            raise ValueError(error.format_message()) from error
+
+
+def search(
+    queries: Queries,
+    db: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: "Report | None" = None,
+    **options: Any,
+) -> "list[Alignment]":
+    """Search a database in a session of its own; see `Session` and its method `search`."""
+    with Session(db, **options) as session:
+        return session.search(queries, out, progress)
+
+
+def fold(
+    queries: Queries,
+    db: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: "Report | None" = None,
+    **options: Any,
+) -> "list[Prediction]":
+    """Predict structures in a session of its own; see `Session` and its method `fold`."""
+    with Session(db, **options) as session:
+        return session.fold(queries, out, progress)
+
+
+class _TemporaryFolder:
+    """A folder that is removed with the last object that refers to this one."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="foldcli-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+def _arguments(name: str, value: Any) -> list[str]:
+    """Return the arguments of an option on the command line.
+
+    Raises:
+        TypeError: there is no such option.
+    """
+    option = f"--{name.replace('_', '-')}"
+    known = (each for each in command.params if option in each.opts and each.name not in _NO_OPTIONS)
+    if (parameter := next(known, None)) is None:
+        raise TypeError(f"no option {name!r}; `foldcli fold --help-all` lists them")
+    if value is None or value is False:
+        return [] if value is None else parameter.secondary_opts[:1]
+    if value is True:
+        return [option]
+    values = [str(each) for each in (value if isinstance(value, list | tuple) else [value])]
+    return [f"{option}={each}" for each in (values if parameter.multiple else [",".join(values)])]
+
+
+@contextmanager
+def _inputs(queries: Queries) -> "Iterator[list[str]]":
+    """Yield the files of queries; sequences are written to temporary ones, so that each can fail alone.
+
+    Raises:
+        ValueError: a name has white space, or is empty.
+    """
+    if isinstance(queries, Mapping):
+        for name in queries:
+            if name.split() != [name]:
+                raise ValueError(f"not the name of a target: {name!r}")
+        with tempfile.TemporaryDirectory(prefix="foldcli-") as folder:
+            paths = [Path(folder, f"{name.replace('/', '_')}.fasta") for name in queries]
+            for path, (name, sequence) in zip(paths, queries.items(), strict=True):
+                path.write_text(f">{name}\n{sequence}\n")
+            yield list(map(str, paths))
+    else:
+        files = [queries] if isinstance(queries, str | os.PathLike) else queries
+        yield [os.fspath(path) for path in files]
+
+
+def _run(call: Callable[[], object], names: list[str], read: Callable[[str], list[T]]) -> list[T]:
+    """Run a command's function, and return the results of all targets.
+
+    Args:
+        call: runs it.
+        names: names of the targets; known after the run.
+        read: returns the results of a target.
+
+    Raises:
+        Exception: see `Session.fold`.
+    """
+    try:
+        call()
+    except click.UsageError as error:
+        raise ValueError(error.format_message()) from error
+    except TargetFailed as error:
+        raise error.__cause__ or error from None
+    except SomeTargetsFailed as error:
+        finished = [name for name in names if not _has_failed(error.failed.get(name))]
+        error.results = [result for name in finished for result in read(name)]
+        raise
+    return [result for name in names for result in read(name)]
+
+
+def _has_failed(error: BaseException | None) -> bool:
+    return error is not None and not isinstance(error, NotRelaxed | NotReported)

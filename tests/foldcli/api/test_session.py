@@ -1,0 +1,132 @@
+"""Tests of sessions: the results of the commands, progress, and errors."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import foldcli
+from foldcli.errors import SomeTargetsFailed
+from foldcli.logs import logger
+from msa.base.errors import InputError
+from tests.command_process import run_foldcli
+from tests.networks import tiny_parameters
+
+GB1 = "MTYKLILNGKTLKGETTTEAVDAATAEKVFKQYANDNGVDGEWTYDDATKTFTVTE"
+UBIQUITIN = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQQRLIFAGKQLEDGRTLSDYNIQKESTLHLVLRLRGG"
+TINY = {
+    "device": "cpu",
+    "models": (3,),
+    "num_recycle": 0,
+    "max_msa": "512:64",
+    "no_plots": True,
+    "threads": 2,
+}
+
+
+@pytest.fixture(autouse=True)
+def clean_process(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOLDCLI_CACHE", str(tmp_path_factory.mktemp("cache")))
+    # as in a process of its own: commands that other tests run in this one have set up logging
+    monkeypatch.setattr(logger, "handlers", [])
+
+
+@pytest.fixture
+def session(root: Path) -> Iterator[foldcli.Session]:
+    options = TINY | {"params": tiny_parameters(), "no_report": True, "no_plots": True}
+    with foldcli.Session(root / "examples/demo.fasta", **options) as opened:
+        yield opened
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, foldcli; dir(foldcli); print({'click', 'numpy', 'torch', 'gemmi'} & sys.modules.keys())"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "set()\n"
+
+
+def test_public_names_exist() -> None:
+    assert [name for name in foldcli.__all__ if getattr(foldcli, name, None) is None] == []
+    with pytest.raises(AttributeError, match="no attribute 'foldd'"):
+        foldcli.foldd  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"num_model": 1}, TypeError, "no option 'num_model'"),
+        ({"out": "x"}, TypeError, "no option 'out'"),
+        ({"num_models": 6}, ValueError, "6 is not in the range"),
+        ({"device": "tpu"}, ValueError, "expected auto, cpu"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, object], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        foldcli.Session(**options)  # type: ignore[arg-type]
+
+
+def test_names_with_white_space_are_refused() -> None:
+    with pytest.raises(ValueError, match="not the name of a target: 'a b'"):
+        foldcli.Session().fold({"a b": GB1})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("params", ["tiny", pytest.param("compact", marks=pytest.mark.long)])
+def test_results_are_those_of_the_commands(root: Path, tmp_path: Path, params: str) -> None:
+    db, query = root / "examples/demo.fasta", root / "examples/gb1.fasta"
+    options = ["--device", "cpu", "--threads", "2", "--db", str(db)]
+    params = tiny_parameters() if params == "tiny" else params
+    network = ["--params", params, "--num-models", "1", "--num-recycle", "1"]
+    network += ["--no-plots", "--no-report"]
+    arguments = [query, *options, *network, "-o", tmp_path / "command"]
+    assert run_foldcli(["fold", *arguments]).returncode == 0
+    searched = ["search", query, *options, "-o", tmp_path / "searched", "--format", "a3m"]
+    assert run_foldcli(searched).returncode == 0
+    settings = {"params": params, "num_models": 1, "num_recycle": 1, "no_plots": True, "no_report": True}
+    with foldcli.Session(db, **settings, device="cpu", threads=2) as session:
+        (alignment,) = session.search(query, tmp_path / "api_searched")
+        (prediction,) = session.fold([query], tmp_path / "api")
+        again = session.fold({"gb1": GB1}, tmp_path / "again")
+    for command, api in (("command", "api"), ("searched", "api_searched")):
+        paths = [path for path in (tmp_path / command).rglob("*") if path.is_file()]
+        compared = [path for path in paths if path.suffix in (".a3m", ".m8", ".pdb", ".cif", ".tsv")]
+        compared += [path for path in paths if "_scores_" in path.name]
+        compared = [path for path in compared if path.name != "summary.tsv"]  # has times
+        assert compared
+        for path in compared:
+            assert path.read_bytes() == (tmp_path / api / path.relative_to(tmp_path / command)).read_bytes()
+    assert alignment.query == GB1
+    assert len(alignment) > 1
+    # the second prediction used the networks of the first
+    assert again[0].path.read_bytes() == prediction.path.read_bytes()
+
+
+@pytest.mark.slow
+def test_progress_can_cancel_and_the_next_call_continues(session: foldcli.Session, tmp_path: Path) -> None:
+    def cancel(done: int, total: int, text: str) -> None:
+        if done == 1:
+            raise TimeoutError(text)
+
+    targets = {"gb1": GB1, "ubiquitin": UBIQUITIN}
+    with pytest.raises(TimeoutError, match="model_3"):
+        session.fold(targets, tmp_path, cancel)
+    steps: list[tuple[int, int]] = []
+    predictions = session.fold(targets, tmp_path, lambda done, total, text: steps.append((done, total)))
+    assert [prediction.target for prediction in predictions] == ["gb1", "ubiquitin"]
+    assert steps[-1] == (2, 2)
+
+
+@pytest.mark.slow
+def test_errors_are_typed(session: foldcli.Session, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InputError, match=r"bad\.fasta:2:3: .* is not a residue letter"):
+        session.fold({"bad": "MK?LV"})
+    with pytest.raises(SomeTargetsFailed) as failure:
+        session.fold({"bad": "MK?LV", "gb1": GB1})
+    assert [prediction.target for prediction in failure.value.results] == ["gb1"]
+    assert [Path(name).stem for name in failure.value.failed] == ["bad"]
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.fasta"):
+        session.fold("nowhere.fasta")
+    assert capfd.readouterr() == ("", "")
