@@ -321,10 +321,10 @@ def run_sizes(options: argparse.Namespace, folder: Path) -> None:
     if len(measured) > 1:
         (few, short, small), (many, long, large) = measured[-2:]
         factor = (PLANNED - many) / (many - few)
-        seconds, size = long + factor * (long - short), large + factor * (large - small)
+        planned, size = long + factor * (long - short), large + factor * (large - small)
         print(
             f"{PLANNED:,} sequences: {long:.1f} s + {factor:.1f} · ({long:.1f} − {short:.1f}) s = "
-            f"{seconds:.0f} s, {seconds / count:.1f} s a query, {size / 1e9:.0f} GB"
+            f"{planned:.0f} s, {planned / count:.1f} s a query, {size / 1e9:.0f} GB"
         )
 
 

@@ -3,7 +3,7 @@
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--from-mmseqs", metavar="MMSEQSDB", help="Convert an MMseqs2 sequence database, plain or padded."
 )
+@options.molecule_option
 @click.option("--no-mask", is_flag=True, help="Do not mask low-complexity regions and short tandem repeats.")
 @click.option(
     "--clusters",
@@ -72,6 +73,7 @@ def command(
     fasta: tuple[str, ...],
     output: Path | None,
     from_mmseqs: str | None,
+    molecule: Literal["protein", "rna"],
     no_mask: bool,
     clusters: Path | None,
     parts: int | None,
@@ -86,7 +88,8 @@ def command(
 ) -> None:
     """Build a target database from FASTA files, or a structure library.
 
-    FASTA files may be compressed; - is standard input. Unusual content that is changed or left out is
+    FASTA files may be compressed; - is standard input. With --molecule rna they have the letters of nucleic
+    acids, T counts as U, and IUPAC's other letters as N. Unusual content that is changed or left out is
     counted, reported, and recorded in the database (--info).
 
     \b
@@ -110,6 +113,8 @@ def command(
         raise click.UsageError("--clusters needs FASTA files to build a database from")
     if parts is not None and not has_sources:
         raise click.UsageError("--split needs FASTA files or --from-mmseqs to build a database from")
+    if molecule == "rna" and (structures or from_mmseqs is not None):
+        raise click.UsageError("--molecule rna needs FASTA files")
     if structures and (from_mmseqs is not None or clusters is not None or no_mask or parts is not None):
         raise click.UsageError(
             "--structures cannot be combined with --from-mmseqs, --clusters, --split or --no-mask"
@@ -133,8 +138,9 @@ def command(
         from msa.database.build import BuildSettings
 
         settings = BuildSettings(
-            mask=not no_mask, clusters=clusters, parts=parts, threads=threads, overwrite=overwrite
-        )
+            mask=not no_mask, clusters=clusters, parts=parts, molecule=molecule, threads=threads,
+            overwrite=overwrite,
+        )  # fmt: skip
         _build(from_mmseqs or fasta, output, settings)
 
 
@@ -207,6 +213,7 @@ def _print_info(path: Path, as_json: bool) -> None:
     rows = [
         ("database", str(path)),
         ("format version", str(content["format_version"])),
+        ("molecule", manifest.molecule),
         ("sequences", f"{manifest.sequences:,}"),
         ("residues", f"{manifest.residues:,}"),
         ("length", f"mean {manifest.residues / manifest.sequences:.1f}; quantiles: {quantiles}"),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -53,6 +53,7 @@ _input_and_result_options = options.combine(
         help="Target database; all arguments are then queries. Repeat the option to search further databases "
         "with the profiles of the first.",
     ),
+    options.molecule_option,
     click.option(
         "--msa-files",
         is_flag=True,
@@ -135,6 +136,7 @@ def command(
     out: str,
     kind: str,
     databases: tuple[str, ...],
+    molecule: Literal["protein", "rna"],
     msa_files: bool,
     templates: Path | None,
     format_output: str | None,
@@ -152,7 +154,7 @@ def command(
     device: str,
     **option_values: Any,
 ) -> None:
-    """Search a target database with protein queries.
+    """Search a target database with protein queries, or with --molecule rna with RNA.
 
     QUERY is a FASTA file (each record is a query), an A3M or Stockholm alignment (searched with the profile
     of its rows), a ColabFold table `id,sequence`, an AlphaFold 3 JSON or Boltz YAML file of protein
@@ -202,6 +204,8 @@ def command(
     columns = _table_columns(kind, format_output)
     if exact:
         option_values = _exact_options(context.params, option_values)
+    if molecule == "rna":
+        option_values = _rna_options(context, option_values)
     settings = _alignment_settings(kind, option_values, threads)
     sources = QuerySources(inputs, settings.search.comp_bias_corr, settings.search.matrix, profiles)
     _check_partial(partial, previous, server, out, save_profile)
@@ -230,7 +234,9 @@ def command(
         from foldcli.inputs.molecules.searches import JobSources  # imports the dictionary of components
 
         readers = JobSources(inputs)
-    open_searcher = _exact_opener(db) if exact else _searcher_opener(server, db, device, further, started)
+    open_searcher = (
+        _exact_opener(db) if exact else _searcher_opener(server, db, device, further, started, molecule)
+    )
     folder = cache or default_feature_cache()
     search = SearchRun(readers, settings, open_searcher, shard, save_profile, overwrite, folder)
     if kind in _JOB_FORMATS:
@@ -317,6 +323,20 @@ def _exact_options(values: Mapping[str, Any], option_values: dict[str, Any]) -> 
     return _without_limits(option_values)
 
 
+def _rna_options(context: click.Context, option_values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a search for RNA.
+
+    Raises:
+        click.UsageError: names the first option that is for proteins only.
+    """
+    for_proteins = {"matrix", "exact", "server", "params", "qsc"} & _given(context)
+    if context.params["kind"] in _JOB_FORMATS:
+        raise click.UsageError(f"--format {context.params['kind']} takes databases of RNA with --rna-db.")
+    if for_proteins:
+        raise click.UsageError(f"--molecule rna cannot be combined with --{min(for_proteins)}.")
+    return option_values | {"matrix": "RNA"}
+
+
 def _alignment_settings(kind: str, option_values: dict[str, Any], threads: int) -> "AlignmentSettings":
     """Return the settings of searches and alignments.
 
@@ -351,7 +371,7 @@ def _part_run(
     from foldcli.pipeline.search.searcher import DatabaseSource
     from foldcli.search_runs.split import PartSearchRun, ResultFormat
 
-    open_searcher = DatabaseSource(db, device, started=started).open_searcher
+    open_searcher = DatabaseSource(db, device, (), started, settings.search.molecule).open_searcher
     result_format = ResultFormat(kind, columns)
     return PartSearchRun(sources, settings, result_format, open_searcher, previous, shard, overwrite)
 
@@ -451,7 +471,12 @@ def _exact_opener(db: str) -> "Callable[[], Searcher]":
 
 
 def _searcher_opener(
-    server: Path | None, db: str, device: str, further: tuple[str, ...], started: "GpuProcess | None"
+    server: Path | None,
+    db: str,
+    device: str,
+    further: tuple[str, ...],
+    started: "GpuProcess | None",
+    molecule: Literal["protein", "rna"],
 ) -> "Callable[[], Searcher]":
     """Return a function that opens the database, or connects to a server."""
 
@@ -469,7 +494,7 @@ def _searcher_opener(
             from foldcli.pipeline.search.joined import open_joined
             from foldcli.pipeline.search.searcher import DatabaseSource
 
-        return open_joined(DatabaseSource(db, device, further, started))
+        return open_joined(DatabaseSource(db, device, further, started, molecule))
 
     return open_database if server is None else connect
 

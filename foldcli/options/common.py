@@ -164,6 +164,13 @@ def combine(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return lambda function: functools.reduce(lambda f, d: d(f), reversed(decorators), function)
 
 
+molecule_option = click.option(
+    "--molecule",
+    type=click.Choice(["protein", "rna"]),
+    default="protein",
+    show_default=True,
+    help="Kind of the sequences; see docs/search.md for RNA.",
+)
 threads_option = click.option(
     "--threads",
     type=click.IntRange(1),

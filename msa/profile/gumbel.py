@@ -12,7 +12,7 @@ BLOSUM62's table is used.
 
 from dataclasses import dataclass
 
-from msa.profile.matrices import BLOSUM62, CONTEXT
+from msa.profile.matrices import BLOSUM62, CONTEXT, RNA
 
 
 @dataclass(frozen=True)
@@ -203,6 +203,18 @@ GUMBEL_TABLES = {
             (11, 1): (0.302, 0.093, 0.78, 7.14325, 7.61919),
             (10, 1): (0.290, 0.075, 1.04, 11.4839, 12.2698),
             (9, 1): (0.265, 0.044, 1.3, 21.4083, 22.8409),
+        },
+    ),
+    RNA: GumbelTable(
+        ungapped_lambda=0.1484,
+        ungapped_a=0.4878,
+        ungapped_alpha=3.0004,
+        default_gap_costs=(16, 2),
+        gapped={
+            (16, 2): (0.135, 0.06, 0.8, 9.0, 9.0),
+            (15, 2): (0.135, 0.06, 0.8, 9.0, 9.0),
+            (18, 2): (0.139, 0.07, 0.8, 9.0, 9.0),
+            (20, 2): (0.142, 0.08, 0.8, 9.0, 9.0),
         },
     ),
     "PAM30": GumbelTable(
