@@ -5,7 +5,7 @@ costs are named as in blastp: existence and extension. The table of VTML80 was c
 benchmarks/gumbel_parameters.py. Default gap costs are those that NCBI recommends for each matrix, and for
 VTML80 those of Pearson (Curr. Protoc. Bioinformatics 43:3.5.1, 2013).
 
-The table of CONTEXT was computed by the same script, for sequences and the search's own gap costs, where the
+The tables of CONTEXT and RNA were computed by the same script, for sequences and the search's own gap costs, where the
 first residue of a gap costs `gap open`. For family profiles, whose scores are on BLOSUM62's scale,
 BLOSUM62's table is used.
 """
@@ -209,12 +209,10 @@ GUMBEL_TABLES = {
         ungapped_lambda=0.1484,
         ungapped_a=0.4878,
         ungapped_alpha=3.0004,
-        default_gap_costs=(16, 2),
+        default_gap_costs=(24, 4),
         gapped={
-            (16, 2): (0.135, 0.06, 0.8, 9.0, 9.0),
-            (15, 2): (0.135, 0.06, 0.8, 9.0, 9.0),
-            (18, 2): (0.139, 0.07, 0.8, 9.0, 9.0),
-            (20, 2): (0.142, 0.08, 0.8, 9.0, 9.0),
+            (24, 4): (0.1256, 0.0548, 0.929, 18.442, 18.296),
+            (23, 4): (0.1214, 0.0465, 1.144, 35.941, 35.718),
         },
     ),
     "PAM30": GumbelTable(
