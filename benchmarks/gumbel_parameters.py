@@ -3,8 +3,9 @@
     python benchmarks/gumbel_parameters.py MATRIX OPEN EXTEND [--pairs 40000] [--threads 2]
 
 Gap costs follow NCBI's convention: the first residue of a gap costs OPEN + EXTEND. With the matrices CONTEXT
-and RNA, for which nothing is published, it costs OPEN, as in searches. Residues are drawn with the frequencies
-of Robinson & Robinson (PNAS 88:8880, 1991), as for the published parameters; nucleotides with equal ones.
+and RNA, for which nothing is published, it costs OPEN, as in searches. Residues are drawn with the
+frequencies of Robinson & Robinson (PNAS 88:8880, 1991), as for the published parameters; nucleotides with
+equal ones.
 
 Without gaps, λ is the root of Karlin and Altschul's equation, and a and α follow from the mean and the
 variance of the scores of aligned pairs. With gaps, a, α and σ are the slopes of mean, variance and

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # the keys of foldcli.exports.run.FORMATS
 _JOB_FORMATS = ("af3", "boltz", "openfold3", "protenix", "chai")
+# those with a place for alignments of RNA
+_RNA_FORMATS = ("af3", "openfold3", "protenix")
 
 _input_and_result_options = options.combine(
     click.option(
@@ -54,6 +57,12 @@ _input_and_result_options = options.combine(
         "with the profiles of the first.",
     ),
     options.molecule_option,
+    click.option(
+        "--rna-db",
+        type=options.PathType(),
+        metavar="DB",
+        help="af3, openfold3, protenix: also search this database of RNA with the RNA chains of the jobs.",
+    ),
     click.option(
         "--msa-files",
         is_flag=True,
@@ -137,6 +146,7 @@ def command(
     kind: str,
     databases: tuple[str, ...],
     molecule: Literal["protein", "rna"],
+    rna_db: str | None,
     msa_files: bool,
     templates: Path | None,
     format_output: str | None,
@@ -244,7 +254,11 @@ def command(
 
         has_templates = "templates" in _given(context)
         find_templates = template_stage(templates, threads) if has_templates else None
-        export_jobs(ExportRun(inputs, kind, search, msa_files, find_templates), Path(out))
+        rna = None
+        if rna_db is not None:
+            open_rna = _searcher_opener(None, rna_db, device, (), None, "rna")
+            rna = replace(search, settings=settings.for_rna(), open_searcher=open_rna)
+        export_jobs(ExportRun(inputs, kind, search, msa_files, find_templates, rna), Path(out))
         return
     write_results(search, out, kind, columns)
 
@@ -439,6 +453,8 @@ def _check_jobs(context: click.Context) -> None:
     for name in {"msa_files", "templates"} & _given(context):
         if kind != "af3":
             raise click.UsageError(f"--{name.replace('_', '-')} is for --format af3.")
+    if values["rna_db"] is not None and kind not in _RNA_FORMATS:
+        raise click.UsageError(f"--rna-db is for --format {', '.join(_RNA_FORMATS)}.")
     if kind not in _JOB_FORMATS:
         return
     unsupported = {

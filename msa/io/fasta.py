@@ -129,7 +129,8 @@ def read_nucleotides(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
     Raises:
         InputError: see `read_fasta`; also a letter that no nucleic acid has, or another declared molecule.
     """
-    header, pieces, first = "", [], 0
+    header, first = "", 0
+    pieces: list[str] = []
 
     def record() -> FastaRecord:
         if not pieces:

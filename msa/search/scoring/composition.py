@@ -120,8 +120,8 @@ def _odds_sums(
         residue_count: residues, by their codes.
 
     Returns:
-        float64 [positions + profiles, residue_count], of each profile a row of zeros, then the sums up to each
-        of its positions; and int64 [profiles], the row of zeros of each.
+        float64 [positions + profiles, residue_count], of each profile a row of zeros, then the sums up to
+        each of its positions; and int64 [profiles], the row of zeros of each.
     """
     scores = np.concatenate(profiles)[:, :residue_count].astype(np.int64)
     lowest, highest = int(scores.min()), int(scores.max())
