@@ -57,12 +57,7 @@ _input_and_result_options = options.combine(
         "with the profiles of the first.",
     ),
     options.molecule_option,
-    click.option(
-        "--rna-db",
-        type=options.PathType(),
-        metavar="DB",
-        help="af3, openfold3, protenix: also search this database of RNA with the RNA chains of the jobs.",
-    ),
+    options.rna_db_option,
     click.option(
         "--msa-files",
         is_flag=True,

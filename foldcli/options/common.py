@@ -171,6 +171,12 @@ molecule_option = click.option(
     show_default=True,
     help="Kind of the sequences; see docs/search.md for RNA.",
 )
+rna_db_option = click.option(
+    "--rna-db",
+    type=PathType(),
+    metavar="DB",
+    help="Database of RNA (`createdb --molecule rna`), searched with the RNA chains of jobs.",
+)
 threads_option = click.option(
     "--threads",
     type=click.IntRange(1),

@@ -82,9 +82,10 @@ class AlignmentSettings:
 
     def for_rna(self) -> "AlignmentSettings":
         """Return the same settings for RNA, with its scores and gap costs."""
-        gap_open, gap_extend, profile_gap = default_gap_costs(RNA)
-        costs = {"gap_open": gap_open, "gap_extend": gap_extend, "profile_gap_open": profile_gap}
-        search = replace(self.search, matrix=RNA, **costs)
+        costs = default_gap_costs(RNA)
+        search = replace(
+            self.search, matrix=RNA, gap_open=costs[0], gap_extend=costs[1], profile_gap_open=costs[2]
+        )
         return replace(self, search=search)
 
     def identity(self) -> dict[str, Any]:
