@@ -22,7 +22,7 @@ MAX_MEMBER_IDENTITY = 0.95
 PSEUDOCOUNTS, PSEUDOCOUNT_DECAY = 1.4, 6.0
 """Share of pseudocounts at a position with n effective residues: PSEUDOCOUNTS / (1 + (n − 1) /
 PSEUDOCOUNT_DECAY), at most 1. docs/sensitivity.md compares other values."""
-RNA_PSEUDOCOUNT_DECAY = 1.0
+RNA_PSEUDOCOUNT_DECAY = 0.3
 """The same for RNA, whose positions have at most four different residues."""
 
 _AVERAGED_NEIGHBOURS = 10
