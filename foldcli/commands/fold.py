@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from foldcli.commands.prediction import SearchOptions, run_predictions
 from foldcli.options import common as options
 from foldcli.options import predict as predict_options
 from foldcli.options import ranks as rank_options
@@ -94,6 +93,7 @@ def command(queries: tuple[str, ...], rna_db: str | None, **option_values: Any) 
     """
     from foldcli.families.registry import find_family
     from foldcli.inputs.targets import find_fold_targets
+    from foldcli.pipeline.runs.prediction import SearchOptions, run_predictions
 
     search = SearchOptions.from_options(option_values)
     if rna_db is not None and not find_family(option_values["params"]).prepares_jobs:

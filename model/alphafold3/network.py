@@ -54,7 +54,7 @@ class Trunk:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Samples:
     """Structures of one target.
 
     Args:
@@ -137,7 +137,7 @@ class AlphaFold3(nn.Module):
         samples: int = 5,
         progress: Callable[[int], None] | None = None,
         chunk_elements: int | None = None,
-    ) -> Prediction:
+    ) -> Samples:
         """Predict structures of a target and score them.
 
         Args:
@@ -160,7 +160,7 @@ class AlphaFold3(nn.Module):
         steps: int,
         samples: int,
         progress: Callable[[int], None] | None,
-    ) -> Prediction:
+    ) -> Samples:
         trunk = self.trunk(inputs, draws, cycles=cycles)
         positions = self.sample(inputs, trunk, draws, steps=steps, samples=samples, progress=progress)
         distogram = self.aux_heads.distogram(trunk.pair)
@@ -169,7 +169,7 @@ class AlphaFold3(nn.Module):
             score_sample(inputs, sample, self.heads(inputs, trunk, sample), distogram, radii)
             for sample in positions
         )
-        return Prediction(positions, confidences, distogram)
+        return Samples(positions, confidences, distogram)
 
     @torch.inference_mode()
     def trunk(self, inputs: AlphaFold3Inputs, draws: Draws, *, cycles: int) -> Trunk:

@@ -120,12 +120,6 @@ def build_from_mmseqs(
 
     The result equals that of `build_database` for the FASTA file that `mmseqs convert2fasta` writes.
 
-    Args:
-        path: name of the MMseqs2 database.
-        output: see `build_database`.
-        settings: see `build_database`.
-        progress: see `build_database`; counts bytes of entries.
-
     Raises:
         InputError: not a sequence database, files missing, truncated or damaged, or the output exists.
         OSError: see `build_database`.

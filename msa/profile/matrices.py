@@ -117,9 +117,6 @@ transitions, with equal frequencies of the four nucleotides.
 def substitution_matrix(name: str = BLOSUM62) -> np.ndarray:
     """Return a substitution matrix over the residue alphabet.
 
-    Args:
-        name: one of `MATRICES`.
-
     Returns:
         int16 [26, 32], read-only, in the matrix's unit. Rows and columns are letter codes; the six columns
         without a letter score as X.

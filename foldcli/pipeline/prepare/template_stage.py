@@ -22,6 +22,7 @@ from features.templates.user_templates import (
     select_from_mirror,
 )
 from foldcli.logs import logger, warn_unusable_files
+from foldcli.paths import cache_dir
 from foldcli.pipeline.targets.settings import TemplateOptions
 from foldcli.progress import progress_bar
 from msa.base.digests import file_sha256
@@ -173,3 +174,9 @@ class TemplateStage:
     ) -> TargetTemplates:
         hits = search_templates(query, library, self.settings)
         return TargetTemplates(hits, hit_features(hits), unusable)
+
+
+def open_library(library: Path | None, threads: int) -> TemplateStage:
+    """Open a structure library; None is the one that comes with foldcli."""
+    search = TemplateSettings(threads=threads)
+    return TemplateStage.open(TemplateOptions(library, None, None, None, search), cache_dir())

@@ -22,6 +22,7 @@ from msa.gpu.worker import kernel_compiler, local_worker
 from msa.gpu.worker.interface import GpuSettings
 from msa.gpu.worker.kernel_compiler import KernelCompiler, _Job, _run_job, alignment_kernels, filter_kernels
 from msa.gpu.worker.local_worker import LocalWorker
+from tests.conftest import simulate_gpus
 
 H200 = Device.of_architecture("NVIDIA H200", (9, 0))
 
@@ -31,10 +32,11 @@ def job(folder: Path, device: Device = H200) -> _Job:
 
 
 def test_processes_report_each_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    simulate_gpus(monkeypatch)
     assert list(_run_job(job(tmp_path), [0, 2, 1], 2)) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_processes_that_fail_leave_their_kernels(tmp_path: Path) -> None:
     assert list(_run_job(job(tmp_path), [99], 1)) == []
 
@@ -61,7 +63,7 @@ def test_kernels_of_all_stages_are_compiled_together(tmp_path: Path) -> None:
 def test_few_kernels_are_compiled_in_another_process_only_if_no_search_waits_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    simulate_gpus(monkeypatch)
     compiler = KernelCompiler(tmp_path, lambda done, needed: None, device=H200)
     for stage in ("filter", "all"):
         assert list(compiler._compile_in_processes(stage, [200], [0])) == []
