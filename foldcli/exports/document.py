@@ -159,12 +159,17 @@ def _named_sequences(polymers: Iterable[Protein]) -> dict[str, str]:
     return dict(zip(first, distinct_names(first.values()), strict=True))
 
 
-def read_rna(entity: MappingWithLines, key: str, chain: str, place: int, path: str) -> Protein | None:
-    """Return an RNA chain of a job, or None if it has an alignment (`key`) or cannot be searched."""
+def read_rna(
+    entity: MappingWithLines, keys: Sequence[str], chain: str, place: int, path: str
+) -> Protein | None:
+    """Return an RNA chain of a job; None if it has an alignment (one of `keys`) or cannot be searched."""
     sequence, line = str(entity.get("sequence", "")).upper(), entity.line_of("sequence")
-    if entity.get(key) is None and len(sequence) > 1 and set(sequence) <= set("ACGUN"):
+    if own := next((key for key in keys if entity.get(key) is not None), None):
+        logger.info("%s:%d: chain %s keeps its alignment (%s)", path, line, chain, own)
+    elif len(sequence) < 2 or not set(sequence) <= set("ACGUN"):
+        logger.info("%s:%d: chain %s is not searched: expected A, C, G, U and N", path, line, chain)
+    else:
         return Protein(sequence, chain, place, line)
-    logger.info("%s:%d: chain %s is not searched: it has %s or unusual letters", path, line, chain, key)
     return None
 
 

@@ -167,10 +167,9 @@ class AlphaFold3Document(JsonDocument):
             protein = read_protein(text, chain, place, self.path, line, own)
             proteins.append(replace(protein, kept=kept))
         rnas = (
-            read_rna(entity, next((key for key in _ALIGNMENT_KEYS if key in entity), "unpairedMsa"),
-                     read_chains(entity, "id", self.path)[0], place, self.path)
+            read_rna(entity, _ALIGNMENT_KEYS, read_chains(entity, "id", self.path)[0], place, self.path)
             for entity, place in self._proteins(job, start, "rna")
-        )  # fmt: skip
+        )
         name = required_text(job, "name", self.path)
         return ExportJob(name, tuple(proteins), job.line, tuple(filter(None, rnas)))
 
@@ -244,7 +243,7 @@ class ProtenixDocument(JsonDocument):
             text, line = required_text(entity, "sequence", self.path), entity.line_of("sequence")
             proteins.append(read_protein(text, str(number), place, self.path, line, own))
         rnas = (
-            read_rna(entity, "unpairedMsaPath", str(number), place, self.path)
+            read_rna(entity, _ALIGNMENT_KEYS, str(number), place, self.path)
             for number, (entity, place) in enumerate(self._proteins(job, start, "rnaSequence"), 1)
         )
         name = required_text(job, "name", self.path)
@@ -292,7 +291,7 @@ class OpenFold3Document(JsonDocument):
                 proteins.append(self._protein(entity, place, without))
             elif kind == "RNA" and not without:
                 chain = read_chains(entity, "chain_ids", self.path)[0]
-                rnas.append(read_rna(entity, "main_msa_file_paths", chain, place, self.path))
+                rnas.append(read_rna(entity, ("main_msa_file_paths",), chain, place, self.path))
         return ExportJob(name, tuple(proteins), job.line, tuple(filter(None, rnas)))
 
     def _protein(self, entity: MappingWithLines, place: int, without: str | None) -> Protein:
