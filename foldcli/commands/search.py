@@ -125,14 +125,15 @@ _input_and_result_options = options.combine(
 @grouped("Run", options.shard_option, options.logging_options)
 @click.pass_context
 def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> None:
-    """Search a target database with protein queries, or with --molecule rna with RNA.
+    """Search a target database with protein queries.
 
     QUERY is a FASTA file (each record is a query), an A3M or Stockholm alignment (searched with the profile
     of its rows), a ColabFold table `id,sequence`, an AlphaFold 3 JSON or Boltz YAML file of protein
     chains, profiles that --save-profile wrote, an MMseqs2 database of sequences or profiles, a folder of such
     files, or - for standard input; see docs/inputs.md. DB is a database from `foldcli createdb`, or a FASTA
     file or MMseqs2 database, converted once into $FOLDCLI_CACHE. With --server there is no DB, and the
-    server decides on device and threads; everything else works the same.
+    server decides on device and threads; everything else works the same. With --molecule rna, queries and
+    database are RNA, as FASTA.
 
     With --format m8, OUT is one table with the hits of all queries. Complexes (`A:B`, docs/complexes.md) are
     searched chain by chain: in the table, each distinct chain is a query such as NAME_A, and --format a3m
@@ -149,7 +150,7 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     searched as complexes are, and `fold` and `cache-features` find the alignments in the feature cache.
 
     With the formats of other programs, QUERY is a job file of that program, and OUT a folder with the same
-    job and alignments of its proteins; see docs/search.md.
+    job and alignments of its proteins, and with --rna-db of its RNA; see docs/search.md.
 
     \b
     Examples:

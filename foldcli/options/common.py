@@ -169,7 +169,7 @@ molecule_option = click.option(
     type=click.Choice(["protein", "rna"]),
     default="protein",
     show_default=True,
-    help="Kind of the sequences; see docs/search.md for RNA.",
+    help="Kind of the sequences; see docs/sensitivity.md for RNA.",
 )
 rna_db_option = click.option(
     "--rna-db",
