@@ -276,10 +276,12 @@ TOOLS: dict[str, tuple[str, Callable[[Benchmark], tuple[Times, HitTable]]]] = {
     "jackhmmer-3": ("jackhmmer", hmmer("jackhmmer", "-N", "3")),
 }
 """The required program and the search function, by name; -3 means three iterations."""
+_NHMMER = ("--watson", "--dna", "--qformat", "fasta", "--qsingle_seqs")
 RNA_TOOLS = {
     "foldcli": TOOLS["foldcli"],
     "foldcli-3": TOOLS["foldcli-3"],
-    "nhmmer": ("nhmmer", hmmer("nhmmer", "--watson", "--dna", "--qformat", "fasta", "--qsingle_seqs")),
+    "nhmmer": ("nhmmer", hmmer("nhmmer", *_NHMMER)),
+    "nhmmer-max": ("nhmmer", hmmer("nhmmer", *_NHMMER, "--max")),
 }
 
 
