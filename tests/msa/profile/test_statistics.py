@@ -13,7 +13,7 @@ from msa.alphabet import STANDARD
 from msa.engines.settings import default_gap_costs
 from msa.profile import statistics
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters, family_matrix, gumbel_parameters
-from msa.profile.matrices import substitution_matrix
+from msa.profile.matrices import background, substitution_matrix
 from msa.profile.statistics import (
     CHANCE_FRACTION,
     MAX_TABULATED_SCORE,
