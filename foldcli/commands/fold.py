@@ -73,6 +73,7 @@ def command(queries: tuple[str, ...], rna_db: str | None, **option_values: Any) 
       NAME.html                        the report, for a browser
       NAME_coverage, _plddt, _pae.png  plots
       NAME_comparison.json             scores of the models, with --reference
+      NAME_similar.tsv                 similar structures, with --find-similar
       NAME.done.json                   settings, versions, time, memory
 
     OUT/summary.tsv has one line per model, and OUT/index.html lists the targets. Finished targets are

@@ -11,6 +11,7 @@ from foldcli.options import predict as predict_options
 from foldcli.options import search as search_options
 from foldcli.options.command import SEARCH_REPLACEMENTS, GroupedCommand, grouped
 from foldcli.options.templates import LibraryType
+from msa.gpu.device.process_state import without_collection
 
 if TYPE_CHECKING:
     from foldcli.search_runs.settings import SearchRun
@@ -93,6 +94,18 @@ _input_and_result_options = options.combine(
         "sequences; all are listed unless -e or --max-seqs is given.",
     ),
     click.option(
+        "--structure",
+        is_flag=True,
+        help="QUERY are models, as mmCIF or PDB; find chains of similar structure in the structure library "
+        "--db, or in the one that comes with foldcli.",
+    ),
+    click.option(
+        "--superposed",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="FOLDER",
+        help="With --structure: write each hit, moved onto its query, to FOLDER/QUERY/.",
+    ),
+    click.option(
         "--partial",
         is_flag=True,
         help="Search one part of a split database (`createdb --split`). OUT is a file from which, together "
@@ -158,9 +171,15 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
       foldcli search proteins.fasta uniref50 -o alignments --format a3m --fast
       foldcli search job.json uniref50 -o out --format a3m --params openfold3
       foldcli search jobs/ uniref50 -o filled --format boltz
+      foldcli search --structure model.cif --db library -o similar.m8
     """
-    from msa.gpu.device.process_state import without_collection
+    if values["structure"]:
+        from foldcli.search_runs.structures import run_structure_search
 
+        run_structure_search(queries, values, _given(context))
+        return
+    if values["superposed"] is not None:
+        raise click.UsageError("--superposed is for --structure.")
     inputs, db = _split_arguments(context, queries)
     started = None
     if values["server"] is None and not values["exact"] and not values["databases"][1:]:

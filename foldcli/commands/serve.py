@@ -8,6 +8,7 @@ import click
 from foldcli.options import common as options
 from foldcli.options.command import GroupedCommand, grouped
 from foldcli.options.templates import LibraryType
+from foldcli.paths import cache_dir, default_feature_cache
 
 if TYPE_CHECKING:
     from foldcli.msa_server.service import HttpService
@@ -184,7 +185,6 @@ def _http_service(
     import python_multipart  # noqa: F401 - starlette reads forms with it
 
     from foldcli.msa_server.service import HttpService
-    from foldcli.paths import cache_dir, default_feature_cache
     from foldcli.pipeline.prepare.template_stage import open_library
     from foldcli.pipeline.search.searcher import DatabaseSource
 

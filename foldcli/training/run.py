@@ -182,9 +182,6 @@ def _run(
 class _StopSignals:
     """The reaction to signals that stop a run.
 
-    Args:
-        trainer: the run.
-
     Attributes:
         exit_code: exit code of a run that a signal has stopped; None before.
     """
