@@ -2,9 +2,10 @@
 
     python benchmarks/gumbel_parameters.py MATRIX OPEN EXTEND [--pairs 40000] [--threads 2]
 
-Gap costs follow NCBI's convention: the first residue of a gap costs OPEN + EXTEND. With the matrix CONTEXT,
-for which nothing is published, it costs OPEN, as in searches. Residues are drawn with the frequencies of
-Robinson & Robinson (PNAS 88:8880, 1991), as for the published parameters.
+Gap costs follow NCBI's convention: the first residue of a gap costs OPEN + EXTEND. With the matrices CONTEXT
+and RNA, for which nothing is published, it costs OPEN, as in searches. Residues are drawn with the
+frequencies of Robinson & Robinson (PNAS 88:8880, 1991), as for the published parameters; nucleotides with
+equal ones.
 
 Without gaps, λ is the root of Karlin and Altschul's equation, and a and α follow from the mean and the
 variance of the scores of aligned pairs. With gaps, a, α and σ are the slopes of mean, variance and
@@ -19,12 +20,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from msa.alphabet import STANDARD
+from msa.alphabet import NUCLEOTIDES, STANDARD, encode
 from msa.cpu.smith_waterman import align
 from msa.cpu.smith_waterman_scores import alignment_scores
 from msa.database.sequence_arrays import SequenceArrays
 from msa.profile.gumbel import GUMBEL_TABLES, GumbelParameters
-from msa.profile.matrices import CONTEXT
+from msa.profile.matrices import CONTEXT, RNA
 from msa.profile.pssm import query_profile
 from msa.profile.statistics import evalues
 
@@ -54,9 +55,9 @@ def ungapped_parameters(profile: np.ndarray, frequencies: np.ndarray) -> tuple[f
 
 
 def random_targets(
-    rng: np.random.Generator, frequencies: np.ndarray, length: int, count: int
+    rng: np.random.Generator, codes: np.ndarray, frequencies: np.ndarray, length: int, count: int
 ) -> SequenceArrays:
-    residues = rng.choice(20, length * count, p=frequencies).astype(np.uint8)
+    residues = rng.choice(codes, length * count, p=frequencies)
     return SequenceArrays(residues, np.arange(count) * length, np.full(count, length))
 
 
@@ -68,14 +69,16 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=40000, help="pairs of sequences of each length")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    frequencies = np.array([ROBINSON[letter] for letter in STANDARD])
+    is_rna = options.matrix == RNA
+    letters = NUCLEOTIDES if is_rna else STANDARD
+    frequencies = np.array([1.0 if is_rna else ROBINSON[letter] for letter in letters])
     frequencies /= frequencies.sum()
-    rng = np.random.default_rng(0)
-    random_query = rng.choice(20, UNGAPPED_LENGTH, p=frequencies).astype(np.uint8)
-    profile = query_profile(random_query, False, options.matrix)[:, :20].astype(float)
+    rng, codes = np.random.default_rng(0), encode(letters)
+    random_query = rng.choice(codes, UNGAPPED_LENGTH, p=frequencies)
+    profile = query_profile(random_query, False, options.matrix)[:, codes].astype(float)
     ungapped_lambda, a, alpha = ungapped_parameters(profile, frequencies)
     print(f"{options.matrix} without gaps: λ {ungapped_lambda:.4f}, a {a:.4f}, α {alpha:.4f}")
-    first = options.gap_open if options.matrix == CONTEXT else options.gap_open + options.gap_extend
+    first = options.gap_open if options.matrix in (CONTEXT, RNA) else options.gap_open + options.gap_extend
     gap_costs = first, options.gap_extend
     observed: list[tuple[int, np.ndarray]] = []
     alignments: list[tuple[int, int, int]] = []
@@ -83,8 +86,8 @@ def main() -> None:
         scores = []
         alignments.clear()  # keep those of the longest sequences: long alignments do not fit in short ones
         for _ in range(QUERIES):
-            query = rng.choice(20, length, p=frequencies).astype(np.uint8)
-            targets = random_targets(rng, frequencies, length, options.pairs // QUERIES)
+            query = rng.choice(codes, length, p=frequencies)
+            targets = random_targets(rng, codes, frequencies, length, options.pairs // QUERIES)
             profile, indices = query_profile(query, False, options.matrix), np.arange(len(targets))
             scores.append(alignment_scores(profile, targets, indices, *gap_costs, options.threads))
             aligned = indices[: len(targets) // 4]

@@ -2,10 +2,14 @@
 
 In each copy of the file, every tenth residue or so is replaced by a random one, and every fourth sequence is
 cut in two. A copy depends on its number only, so the stream does not depend on the number of processes.
+
+`write_database` writes mutated copies of a small database as a database, without FASTA, spool and sorting.
 """
 
+import hashlib
+import mmap
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -13,7 +17,20 @@ from pathlib import Path
 
 import numpy as np
 
-from msa.alphabet import STANDARD
+from msa.alphabet import MASK_BIT, STANDARD
+from msa.base.jit import kernel
+from msa.database.database import TargetDatabase
+from msa.database.manifest import (
+    FILES,
+    HEADER_INDEX,
+    HEADERS,
+    LENGTHS,
+    OFFSETS,
+    RESIDUES,
+    DatabaseFile,
+    DatabaseManifest,
+    write_manifest,
+)
 from msa.io.compression import read_bytes
 
 _DIGITS = 6
@@ -84,3 +101,99 @@ def copies(path: Path, residues: float, mutated: float, processes: int) -> Itera
         while pending:
             yield pending.pop(0).result()
             pending += [pool.submit(copy_of, path, number, mutated) for number in islice(numbers, 1)]
+
+
+LEAST_MUTATED, MOST_MUTATED = 0.1, 0.75
+"""Shares of residues that are replaced in the first and in the last copy of a sequence."""
+MAX_LENGTH = 700
+"""Residues of the longest sequence that is copied, so that the mean length is near UniRef50's."""
+_HEADER = 16
+
+
+def write_database(source: TargetDatabase, sequences: int, folder: Path, threads: int) -> TargetDatabase:
+    """Write a database of mutated copies of the sequences of another one, and open it.
+
+    Copies of a sequence follow each other, so the lengths stay sorted; masks are those of the original.
+
+    Args:
+        source: the other database; its longest sequences are left out.
+        sequences: about how many to write.
+        folder: the new database.
+        threads: that write.
+    """
+    arrays = source.arrays
+    originals = int(np.searchsorted(arrays.lengths, MAX_LENGTH, "right"))
+    number = max(1, round(sequences / originals))
+    lengths = arrays.lengths[:originals].astype(np.int64)
+    padded = (lengths + 3) & ~3
+    starts = np.append(0, np.cumsum(padded * number))
+    total = number * originals
+    folder.mkdir(parents=True)
+    files = {
+        RESIDUES: int(starts[-1]), OFFSETS: 8 * total, LENGTHS: 4 * total, HEADERS: _HEADER * total,
+        HEADER_INDEX: 8 * (total + 1),
+    }  # fmt: skip
+    out = {name: _new_file(folder / name, size) for name, size in files.items()}
+    out[LENGTHS].view(np.int32)[:] = np.repeat(arrays.lengths[:originals], number)
+    offsets = out[OFFSETS].view(np.int64)
+    offsets[0], offsets[1:] = 0, np.cumsum(np.repeat(padded, number)[:-1])
+    out[HEADER_INDEX].view(np.int64)[:] = np.arange(total + 1) * _HEADER
+    out[HEADERS][:] = ord("0")
+    bounds = np.searchsorted(starts, np.linspace(0, starts[-1], 8 * threads + 1))
+    with ThreadPoolExecutor(threads) as pool:
+        spans = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+        arguments = arrays.residues, arrays.offsets, lengths, starts, number, out[RESIDUES], out[HEADERS]
+        masked = sum(pool.map(lambda span: _write_copies(*span, *arguments), spans))
+        digests = dict(
+            zip(files, pool.map(lambda name: hashlib.sha256(out[name]).hexdigest(), files), strict=True)
+        )
+    manifest = DatabaseManifest(
+        sequences=total, residues=int(lengths.sum()) * number, masked_residues=masked,
+        length_quantiles={}, duplicate_ids=0, oddities={}, masking=source.manifest.masking, inputs=[],
+        built_by={"benchmark": "large_fasta.write_database"},
+        files={name: DatabaseFile(files[name], digests[name]) for name in FILES},
+    )  # fmt: skip
+    write_manifest(folder, manifest)
+    return TargetDatabase.open(folder)
+
+
+def _new_file(path: Path, size: int) -> np.ndarray:
+    """Return a new file of a size, mapped for writing."""
+    with path.open("wb+") as stream:
+        stream.truncate(size)
+        return np.frombuffer(mmap.mmap(stream.fileno(), size), np.uint8)
+
+
+@kernel
+def _write_copies(first, end, residues, offsets, lengths, starts, number, out, headers):  # type: ignore[no-untyped-def]
+    """Write the copies of sequences [first, end) and their headers; return the number of masked residues."""
+    masked = 0
+    state = np.uint64(first + 1) * np.uint64(0x9E3779B97F4A7C15)
+    for i in range(first, end):
+        length, padded = lengths[i], (lengths[i] + 3) & ~3
+        for copy in range(number):
+            share = LEAST_MUTATED + (MOST_MUTATED - LEAST_MUTATED) * copy / number
+            limit = np.uint64(share * 65536)
+            target = starts[i] + copy * padded
+            for k in range(padded):
+                code = residues[offsets[i] + k]
+                state ^= state << np.uint64(13)
+                state ^= state >> np.uint64(7)
+                state ^= state << np.uint64(17)
+                if k < length:
+                    if (state & np.uint64(0xFFFF)) < limit:
+                        code = np.uint8(
+                            (code & MASK_BIT)
+                            | np.uint8(
+                                ((state >> np.uint64(16)) & np.uint64(0xFFFF)) * np.uint64(20)
+                                >> np.uint64(16)
+                            )
+                        )
+                    masked += (code & MASK_BIT) != 0
+                out[target + k] = code
+            rank, header = i * number + copy, (i * number + copy) * _HEADER
+            headers[header] = ord("s")
+            for k in range(_HEADER - 1, 0, -1):
+                headers[header + k] = ord("0") + rank % 10
+                rank //= 10
+    return masked

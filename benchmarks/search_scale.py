@@ -12,6 +12,13 @@ The output lists the speed of the build; the limits of the disk (direct reads) a
 (pinned copies); the time of the search next to the times that these limits allow; and peaks of memory: of the
 host without file pages, which the system takes back when it needs them, and of the GPU. The disk needs 2.8
 bytes per residue, and the input is not stored.
+
+    python benchmarks/search_scale.py FASTA --sequences 30e6 60e6 [--mmseqs]
+
+instead searches databases of these sizes (`large_fasta.write_database`) for alignments, in three iterations,
+and prints seconds per query, disk and memory, and what 300 million sequences would take if all grew as
+between the last two sizes. `--mmseqs`, for small databases, also runs MMseqs2 as ColabFold does on a CPU, and
+prints the rows of both and their Neff (rows weighted by the number of rows at 80 % identity).
 """
 
 import argparse
@@ -31,10 +38,14 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import large_fasta
 import numpy as np
 
+from msa.alignments.files import parse_alignment
+from msa.base.jit import kernel
+from msa.database.database import TargetDatabase
 from msa.io.fasta import read_fasta
 
 FOLDCLI = [sys.executable, "-m", "foldcli"]
@@ -44,6 +55,16 @@ MAPPED_BYTES, MAPPED_THREADS = 1 << 22, 4
 """Copies from the memory map, as msa/gpu/device/database_stream.py makes them."""
 PASS_RESIDUES = 8192
 """Query residues for which a streamed database passes through the GPU once (docs/search.md)."""
+PLANNED = 300_000_000
+"""Sequences of the database that is extrapolated to."""
+SIMILAR = 0.8
+"""Identity of rows that count as one in Neff."""
+MMSEQS_SEARCH = ["--num-iterations", "3", "-s", "8", "-e", "0.1", "--max-seqs", "10000"]
+MMSEQS_FILTER = [
+    *["--msa-format-mode", "6", "--filter-msa", "1", "--filter-min-enable", "1000", "--diff", "3000"],
+    *["--max-seq-id", "0.95", "--qid", "0.0,0.2,0.4,0.6,0.8,1.0", "--qsc", "0"],
+]
+"""Options of ColabFold's search, without clusters of sequences."""
 PINNED_COPY = """
 import time
 import numpy as np
@@ -201,10 +222,15 @@ def disk_speed(path: Path, seconds: float, threads: int, mapped: bool) -> float:
 
 
 def search(
-    options: argparse.Namespace, queries: Path, database: Path, table: Path, kill: bool = False
+    options: argparse.Namespace,
+    queries: Path,
+    database: Path,
+    table: Path,
+    kill: bool = False,
+    kind: str = "m8",
 ) -> tuple[float, Usage, str]:
     """Search in a process; return its seconds, its memory and the last lines of its output."""
-    command = [*FOLDCLI, "search", str(queries), str(database), "-o", str(table), "-v"]
+    command = [*FOLDCLI, "search", str(queries), str(database), "-o", str(table), "-v", "--format", kind]
     command += ["--device", options.device, "--threads", str(options.threads)]
     environment = os.environ | {"FOLDCLI_GPU_MEMORY": options.gpu_memory}
     log = table.with_suffix(".log")
@@ -236,24 +262,129 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=4, help="that generate the sequences")
     parser.add_argument("--folder", type=Path, help="working folder; default: TMPDIR")
     parser.add_argument("--keep", action="store_true", help="keep the database, and use an existing one")
+    parser.add_argument("--sequences", type=float, nargs="+", help="sizes of databases; see above")
+    parser.add_argument("--mmseqs", action="store_true", help="with --sequences: also run MMseqs2 (CPU)")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=options.folder)) if not options.keep else options.folder
     if folder is None:
         parser.error("--keep needs --folder")
     try:
-        run(options, folder)
+        (run_sizes if options.sequences else run)(options, folder)
     finally:
         if not options.keep:
             shutil.rmtree(folder)
 
 
+def write_queries(options: argparse.Namespace, path: Path) -> tuple[int, int]:
+    """Write the queries; return their number and their residues."""
+    records = [record for record in read_fasta(options.fasta) if 200 <= len(record.sequence) <= 600]
+    selected = records[:: max(1, len(records) // options.queries)][: options.queries]
+    path.write_text("".join(f">q{k}\n{record.sequence}\n" for k, record in enumerate(selected)))
+    return len(selected), sum(len(record.sequence) for record in selected)
+
+
+def run_sizes(options: argparse.Namespace, folder: Path) -> None:
+    """Search databases of several sizes for alignments, and extrapolate."""
+    queries, source, database = folder / "queries.fasta", folder / "source", folder / "db"
+    count, query_residues = write_queries(options, queries)
+    subprocess.run([*FOLDCLI, "createdb", str(options.fasta), "-o", str(source)], check=True)
+    seconds, _, _ = search(options, queries, source, folder / "first", kind="a3m")
+    print(
+        f"{count} queries, {query_residues:,} residues; first search, of the FASTA: {seconds:.1f} s",
+        flush=True,
+    )
+    measured: list[tuple[float, float, float]] = []
+    for number in map(int, options.sequences):
+        start = time.perf_counter()
+        targets = large_fasta.write_database(TargetDatabase.open(source), number, database, options.threads)
+        written = time.perf_counter() - start
+        size = sum(path.stat().st_size for path in database.iterdir())
+        drop_from_page_cache(database.iterdir())
+        disk = disk_speed(database / "residues.u8", 3, MAPPED_THREADS, mapped=True)
+        drop_from_page_cache(database.iterdir())
+        out, idle = folder / f"of_{number}", gpu_bytes()
+        seconds, usage, _ = search(options, queries, database, out, kind="a3m")
+        measured.append((len(targets), seconds, size))
+        rows = [path.read_bytes().count(b">") for path in sorted(out.glob("*.a3m"))]
+        speed = 3 * query_residues * targets.total_residues / seconds / 1e12
+        print(
+            f"{len(targets):,} sequences, {targets.total_residues:,} residues, {size / 1e9:.1f} GB on disk, "
+            f"written in {written:.1f} s, read at {disk / 1e9:.2f} GB/s\n"
+            f"    {seconds:.1f} s, {seconds / count:.2f} s a query, {speed:.2f} TCUPS; "
+            f"median {median(rows):,.0f} rows; host {mib(usage.host)} without file pages, "
+            f"GPU {mib(max(0, usage.gpu - idle))}",
+            flush=True,
+        )
+        if options.mmseqs:
+            compare_depth(options, queries, database, out, folder / "mmseqs")
+        shutil.rmtree(database)
+    if len(measured) > 1:
+        (few, short, small), (many, long, large) = measured[-2:]
+        factor = (PLANNED - many) / (many - few)
+        planned, size = long + factor * (long - short), large + factor * (large - small)
+        print(
+            f"{PLANNED:,} sequences: {long:.1f} s + {factor:.1f} · ({long:.1f} − {short:.1f}) s = "
+            f"{planned:.0f} s, {planned / count:.1f} s a query, {size / 1e9:.0f} GB"
+        )
+
+
+def compare_depth(
+    options: argparse.Namespace, queries: Path, database: Path, out: Path, folder: Path
+) -> None:
+    """Run MMseqs2 as ColabFold does, and print rows and Neff of both programs' alignments."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    targets = TargetDatabase.open(database)
+    with (folder / "targets.fasta").open("w") as stream:
+        for index in range(len(targets)):
+            stream.write(f">{targets.id(index)}\n{targets.sequence(index)}\n")
+
+    def mmseqs(*arguments: str) -> None:
+        subprocess.run(["mmseqs", *arguments], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+
+    threads = ["--threads", str(options.threads)]
+    mmseqs("createdb", "targets.fasta", "targets")
+    mmseqs("createdb", str(queries.absolute()), "queries")
+    start = time.perf_counter()
+    mmseqs("search", "queries", "targets", "found", "tmp", "-a", *MMSEQS_SEARCH, *threads)
+    mmseqs("result2msa", "queries", "targets", "found", "msa", *MMSEQS_FILTER, *threads)
+    seconds = time.perf_counter() - start
+    mmseqs("unpackdb", "msa", ".", "--unpack-name-mode", "0", "--unpack-suffix", ".a3m")
+    numbers = [line.split("\t") for line in (folder / "queries.lookup").read_text().splitlines()]
+    pairs = [(out / f"{name}.a3m", folder / f"{number}.a3m") for number, name, _ in numbers]
+    for name, paths in zip(("foldcli", "MMseqs2"), zip(*pairs, strict=True), strict=True):
+        depths = [alignment_depth(path) for path in paths]
+        rows, effective = (median([each[k] for each in depths]) for k in range(2))
+        print(f"    {name}: median {rows:,.0f} rows, Neff {effective:,.1f}", flush=True)
+    print(f"    MMseqs2 took {seconds:.1f} s", flush=True)
+
+
+def alignment_depth(path: Path) -> tuple[int, float]:
+    """Return the number of rows of an A3M file, and Neff at 80 % identity of the columns."""
+    rows = np.where(
+        (letters := parse_alignment(path.read_bytes().rstrip(b"\0")).letters) == ord("-"), 0, letters
+    )
+    return len(rows), float((1 / _similar_rows(rows.astype(np.uint8), SIMILAR)).sum())
+
+
+@kernel
+def _similar_rows(rows, identity):  # type: ignore[no-untyped-def]
+    """Count, for each row, the rows that are identical in a fraction of its residues; itself included."""
+    counts = np.zeros(len(rows))
+    for i in range(len(rows)):
+        residues = (rows[i] != 0).sum()
+        for j in range(len(rows)):
+            same = 0
+            for c in range(rows.shape[1]):
+                same += rows[i, c] != 0 and rows[i, c] == rows[j, c]
+            counts[i] += same >= identity * residues
+    return counts
+
+
 def run(options: argparse.Namespace, folder: Path) -> None:
     """Run all steps in a folder."""
     database, queries = folder / "db", folder / "queries.fasta"
-    records = [record for record in read_fasta(options.fasta) if 200 <= len(record.sequence) <= 600]
-    selected = records[:: max(1, len(records) // options.queries)][: options.queries]
-    queries.write_text("".join(f">{record.header}\n{record.sequence}\n" for record in selected))
-    query_residues = sum(len(record.sequence) for record in selected)
+    count, query_residues = write_queries(options, queries)
     if not database.exists():
         build(options, database)
     residues_file = database / "residues.u8"
@@ -287,7 +418,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     lines = len(whole.read_bytes().splitlines())
     passes = -(-query_residues // PASS_RESIDUES)
     cells = query_residues * size
-    print(f"search: {len(selected)} queries, {query_residues:,} residues, {lines:,} hits in {seconds:.1f} s")
+    print(f"search: {count} queries, {query_residues:,} residues, {lines:,} hits in {seconds:.1f} s")
     print(
         f"    {cells / seconds / 1e12:.2f} TCUPS, start-up included; about {passes} passes of {size:,} bytes"
     )

@@ -2,6 +2,7 @@
 
     python benchmarks/sensitivity.py FOLDER [--threads 2] [--tools foldcli,phmmer,…]
     python benchmarks/sensitivity.py FOLDER --evalue 1e-3 --max-targets 300    # the time of a usual search
+    python benchmarks/sensitivity.py FOLDER --molecule rna [--ancestors FASTA]  # foldcli next to nhmmer
 
 FOLDER contains db.fasta(.gz), queries.fasta and labels.tsv (id and SCOPe class, such as a.1.1.2, of each
 labelled domain). Ids that begin with rev_ are decoys: reversed domains.
@@ -14,6 +15,10 @@ Prints for each program:
   expected from the decoys' share of the database.
 
 Programs that are not installed are skipped.
+
+With --ancestors, FOLDER is created: each sequence of the FASTA file, cut to 60 to 150 nucleotides, evolves by
+substitutions and indels at sites of different rates into ten relatives (a superfamily of two families), which
+random nucleotides surround. Decoys are relatives with shuffled nucleotides.
 """
 
 import argparse
@@ -29,7 +34,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from msa.io.fasta import read_fasta
+import numpy as np
+
+from msa.io.fasta import read_nucleotides
 
 EVALUE, MAX_TARGETS = "1000", "4000"
 LEVELS = {"family": 4, "superfamily": 3}
@@ -57,6 +64,7 @@ class Benchmark:
     device: str
     evalue: str = EVALUE
     max_targets: str = MAX_TARGETS
+    molecule: str = "protein"
 
     @property
     def queries(self) -> Path:
@@ -121,7 +129,7 @@ def foldcli_database(benchmark: Benchmark) -> Path:
     database = benchmark.work / "foldcli_db"
     if not database.exists():
         command = "createdb", benchmark.fasta, "-o", database, "--threads", benchmark.threads
-        run(sys.executable, "-m", "foldcli", *command)
+        run(sys.executable, "-m", "foldcli", *command, "--molecule", benchmark.molecule)
     return database
 
 
@@ -134,6 +142,7 @@ def foldcli(iterations: int, *options: str) -> Callable[[Benchmark], tuple[Times
                 *program, "search", benchmark.queries, database, "-o", out, "--overwrite",
                 "-e", benchmark.evalue, "--max-seqs", benchmark.max_targets, "--threads", benchmark.threads,
                 "--device", benchmark.device, "--num-iterations", iterations, *options,
+                "--molecule", benchmark.molecule,
             )
         )  # fmt: skip
         return times, read_hits(out, 0, 1, 10)
@@ -194,9 +203,66 @@ def hmmer(program: str, *options: str) -> Callable[[Benchmark], tuple[Times, Hit
                 "--tblout", out, benchmark.queries, benchmark.fasta,
             )
         )  # fmt: skip
-        return times, read_hits(out, 2, 0, 4)
+        return times, read_hits(out, 2, 0, 12 if program == "nhmmer" else 4)
 
     return search
+
+
+def evolve(
+    rng: np.random.Generator, parent: np.ndarray, rates: np.ndarray, distance: float
+) -> list[np.ndarray]:
+    """Return a relative of a sequence, uint8 codes 0 to 3 of ACGU, and the rates of its sites.
+
+    Args:
+        rng: of the changes.
+        parent: the sequence.
+        rates: relative rate of each site.
+        distance: expected substitutions per site; six in ten are transitions.
+    """
+    changed = rng.random(len(parent)) < 1 - np.exp(-distance * rates)
+    kinds = rng.choice(np.array([2, 1, 3], np.uint8), len(parent), p=[0.6, 0.2, 0.2])
+    child = np.where(changed, (parent + kinds) % 4, parent)
+    kept = np.ones(len(child), bool)
+    for site in np.flatnonzero(rng.random(len(child)) < 0.1 * distance * rates):
+        kept[site : site + rng.geometric(0.5)] = False
+    child, rates = child[kept], rates[kept]
+    for site in np.flatnonzero(rng.random(len(child)) < 0.1 * distance * rates)[::-1]:
+        size = rng.geometric(0.5)
+        child = np.insert(child, site, rng.integers(0, 4, size))
+        rates = np.insert(rates, site, np.full(size, rates[site]))
+    return [child.astype(np.uint8), rates]
+
+
+def make_rna(ancestors: Path, folder: Path) -> None:
+    """Write a folder of simulated families; see the module's documentation."""
+    rng, letters = np.random.default_rng(0), np.frombuffer(b"ACGU", np.uint8)
+    targets, queries, labels = [], [], []
+    with ancestors.open("rb") as stream:
+        records = list(read_nucleotides(stream, str(ancestors)))
+    for number, record in enumerate(records):
+        text = np.array(["ACGU".find(letter) % 4 for letter in record.sequence], np.uint8)
+        length = min(len(text), int(rng.integers(60, 151)))
+        start = int(rng.integers(len(text) - length + 1))
+        rates, scale = rng.gamma(0.7, 1 / 0.7, length), rng.uniform(0.5, 1.5)
+        for family in range(2):
+            branch = evolve(rng, text[start : start + length], rates, 0.2 * scale)
+            for member in range(5):
+                sequence, _ = evolve(rng, *branch, scale * rng.uniform(0.05, 0.25))
+                name = f"f{number}_{family}_{member}"
+                labels.append(f"{name}\trna.{number}.1.{family}\n")
+                if (family, member) == (0, 0):
+                    queries.append(f">{name}\n{letters[sequence].tobytes().decode()}\n")
+                flanks = [rng.integers(0, 4, rng.integers(100)).astype(np.uint8) for _ in range(2)]
+                targets.append((name, np.concatenate([flanks[0], sequence, flanks[1]])))
+    for number in range(20 * len(records)):
+        targets += [
+            (f"rev_{number}_{k}", rng.permutation(targets[rng.integers(len(labels))][1])) for k in range(10)
+        ]
+    folder.mkdir(parents=True)
+    (folder / "labels.tsv").write_text("".join(labels))
+    (folder / "queries.fasta").write_text("".join(queries))
+    texts = (f">{name}\n{letters[sequence].tobytes().decode()}\n" for name, sequence in targets)
+    (folder / "db.fasta").write_text("".join(texts))
 
 
 TOOLS: dict[str, tuple[str, Callable[[Benchmark], tuple[Times, HitTable]]]] = {
@@ -210,6 +276,13 @@ TOOLS: dict[str, tuple[str, Callable[[Benchmark], tuple[Times, HitTable]]]] = {
     "jackhmmer-3": ("jackhmmer", hmmer("jackhmmer", "-N", "3")),
 }
 """The required program and the search function, by name; -3 means three iterations."""
+_NHMMER = ("--watson", "--dna", "--qformat", "fasta", "--qsingle_seqs")
+RNA_TOOLS = {
+    "foldcli": TOOLS["foldcli"],
+    "foldcli-3": TOOLS["foldcli-3"],
+    "nhmmer": ("nhmmer", hmmer("nhmmer", *_NHMMER)),
+    "nhmmer-max": ("nhmmer", hmmer("nhmmer", *_NHMMER, "--max")),
+}
 
 
 def roc1(results: HitTable, queries: list[str], labels: dict[str, str], level: str) -> float:
@@ -249,13 +322,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--tools", default=",".join(TOOLS), help="comma-separated, from " + ", ".join(TOOLS))
+    parser.add_argument("--tools", help="comma-separated, from " + ", ".join(TOOLS | RNA_TOOLS))
+    parser.add_argument("--molecule", choices=["protein", "rna"], default="protein")
+    parser.add_argument("--ancestors", type=Path, help="of simulated families of RNA; creates FOLDER")
     parser.add_argument("--device", default="cpu", help="device of foldcli")
     parser.add_argument("--evalue", default=EVALUE, help="largest E-value of a hit")
     parser.add_argument("--max-targets", default=MAX_TARGETS, help="maximum number of hits of a query")
     options = parser.parse_args()
-    tools = options.tools.split(",")
-    if unknown := set(tools) - set(TOOLS):
+    available = RNA_TOOLS if options.molecule == "rna" else TOOLS
+    tools = options.tools.split(",") if options.tools else list(available)
+    if options.ancestors is not None:
+        make_rna(options.ancestors, options.folder)
+    if unknown := set(tools) - set(available):
         parser.error(f"unknown tools: {', '.join(sorted(unknown))}")
     labels = dict(line.split()[:2] for line in (options.folder / "labels.tsv").read_text().splitlines())
     limits = ", ".join(f"{limit:g}" for limit in LIMITS)
@@ -263,13 +341,16 @@ def main() -> None:
     print(f"{'':14}{columns}   decoys found ÷ expected at E ≤ {limits}")
     with tempfile.TemporaryDirectory() as name:
         benchmark = Benchmark(
-            options.folder, Path(name), options.threads, options.device, options.evalue, options.max_targets
+            options.folder, Path(name), options.threads, options.device, options.evalue, options.max_targets,
+            options.molecule,
+        )  # fmt: skip
+        queries, ids = (
+            [line[1:].split()[0] for line in path.read_text().splitlines() if line.startswith(">")]
+            for path in (benchmark.queries, benchmark.fasta)
         )
-        queries = [record.id for record in read_fasta(benchmark.queries)]
-        ids = [record.id for record in read_fasta(benchmark.fasta)]
         share = sum(each.startswith("rev_") for each in ids) / len(ids)
         for tool in tools:
-            program, search = TOOLS[tool]
+            program, search = available[tool]
             if program and shutil.which(program) is None:
                 print(f"{tool:14}not installed")
                 continue

@@ -28,7 +28,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import IO
 
@@ -93,41 +93,53 @@ def row(name: str, walls: Sequence[float], searches: Sequence[float] = ()) -> No
     print(f"{name:<34}{len(walls):6}{1e3 * walls[0]:10.1f}{pair(rest)}{pair(searches[1:] or searches)}")
 
 
-def load_test(db: str, device: str, queries: Sequence[FastaRecord]) -> None:
-    """Print how a server answers many clients at once."""
+def load_test(db: str, device: str, queries: Sequence[FastaRecord], seconds: float) -> None:
+    """Print how a server answers many clients at once; they give up after a time."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        options = ["--queue", folder / "queue", "--cache", folder / "cache", "--max-waiting", len(queries)]
-        arguments = [db, "--http", "127.0.0.1:0", "--device", device, *map(str, options)]
-        with (folder / "log").open("w") as stream, server(arguments, stream):
-            match = re.search(r"ready: (\S+)", (folder / "log").read_text())
-            assert match is not None
-            url, start = match[1], time.perf_counter()
-            with ThreadPoolExecutor(len(queries)) as clients:
-                answers = list(clients.map(lambda query: answer_seconds(url, query), queries))
-            served = time.perf_counter() - start
         fasta = "".join(f">{query.header}\n{query.sequence}\n" for query in queries)
         (folder / "all.fasta").write_text(fasta)
         command = [*FOLDCLI, "search", str(folder / "all.fasta"), db, "-q", "--format", "a3m"]
+        for name in ("first", "second"):
+            start = time.perf_counter()
+            subprocess.run([*command, "--device", device, "-o", str(folder / name)], check=True)
+            batch = time.perf_counter() - start
+            print(f"{name} batch search: {batch:.2f} s", flush=True)
+        options = ["--queue", folder / "queue", "--cache", folder / "cache", "--max-waiting", len(queries)]
+        arguments = [db, "--http", "127.0.0.1:0", "--device", device, *map(str, options)]
         start = time.perf_counter()
-        subprocess.run([*command, "--device", device, "-o", str(folder / "out")], check=True)
-        batch = time.perf_counter() - start
-    seconds = [each for each in answers if each is not None]
-    median = statistics.median(seconds) if seconds else math.nan
+        with (folder / "log").open("w") as stream, server(arguments, stream):
+            match = re.search(r"ready: (\S+)", (folder / "log").read_text())
+            assert match is not None
+            url, answers = match[1], []
+            print(f"server ready: {time.perf_counter() - start:.2f} s", flush=True)
+            start = time.perf_counter()
+            with ThreadPoolExecutor(len(queries)) as clients:
+                pending = [clients.submit(answer_seconds, url, query, start + seconds) for query in queries]
+                for each in as_completed(pending):
+                    answers.append(each.result())
+                    if len(answers) % 100 == 0:
+                        print(f"{len(answers)} answers: {time.perf_counter() - start:.2f} s", flush=True)
+            served = time.perf_counter() - start
+        print(
+            "".join(re.findall(r".* sequences of .* tickets, .* s\n", (folder / "log").read_text())), end=""
+        )
+    found = [each for each in answers if each is not None]
+    median = statistics.median(found) if found else math.nan
     print(
-        f"{len(queries)} clients: {len(answers) - len(seconds)} errors, median answer {median:.2f} s, "
+        f"{len(queries)} clients: {len(answers) - len(found)} errors, median answer {median:.2f} s, "
         f"last {served:.2f} s; batch search {batch:.2f} s; throughput ÷ batch search {batch / served:.2f}"
     )
 
 
-def answer_seconds(url: str, query: FastaRecord) -> float | None:
+def answer_seconds(url: str, query: FastaRecord, end: float) -> float | None:
     """Return the time from a ticket's submission to its downloaded results; None if there are none."""
     start = time.perf_counter()
     form = urllib.parse.urlencode({"q": f">101\n{query.sequence}\n", "mode": "env"}).encode()
     try:
         with urllib.request.urlopen(f"{url}/ticket/msa", form) as reply:
             ticket = json.load(reply)
-        while ticket["status"] in ("PENDING", "RUNNING"):
+        while ticket["status"] in ("PENDING", "RUNNING") and time.perf_counter() < end:
             time.sleep(0.5)
             with urllib.request.urlopen(f"{url}/ticket/{ticket['id']}") as reply:
                 ticket = json.load(reply)
@@ -147,12 +159,13 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=20, help="queries through processes of their own")
     parser.add_argument("--cold", type=int, default=3, help="searches without a server")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--seconds", type=float, default=60, help="after which these clients give up")
     parser.add_argument("--http-clients", type=int, default=0, help="clients of ColabFold's protocol")
     arguments = parser.parse_args()
     database = TargetDatabase.open(arguments.db)
     if arguments.http_clients:
         queries = queries_from(database, arguments.http_clients, arguments.residues)
-        load_test(arguments.db, arguments.device, queries)
+        load_test(arguments.db, arguments.device, queries, arguments.seconds)
         return
     queries = queries_from(
         database, max(arguments.times, arguments.processes, arguments.cold), arguments.residues

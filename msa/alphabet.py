@@ -19,6 +19,9 @@ PAD = X | MASK_BIT
 # code of a gap in a row of an alignment
 GAP = 31
 INVALID = 0xFF
+# letters of RNA; each other code of nucleotides (IUPAC) counts as N, and T as U
+NUCLEOTIDES, UNKNOWN_NUCLEOTIDE, _AMBIGUOUS = "ACGU", "N", "RYSWKMBDHVNX"
+NUCLEOTIDE_CODES = NUCLEOTIDES + "T" + _AMBIGUOUS
 
 _ENCODE = np.full(256, INVALID, np.uint8)
 for _code, _letter in enumerate(LETTERS):
@@ -26,6 +29,14 @@ for _code, _letter in enumerate(LETTERS):
 _DECODE = np.full(256, ord("X"), np.uint8)
 _DECODE[: len(LETTERS)] = np.frombuffer(LETTERS.encode(), np.uint8)
 _DECODE[MASK_BIT : MASK_BIT + len(LETTERS)] = _DECODE[: len(LETTERS)]
+# codes of RNA's letters in profiles of the twenty standard residues: U has the place of T, and N is unknown
+NUCLEOTIDES_AS_STANDARD = np.full(LETTER_BITS + 1, X, np.uint8)
+NUCLEOTIDES_AS_STANDARD[GAP] = GAP
+for _letter in NUCLEOTIDES:
+    NUCLEOTIDES_AS_STANDARD[LETTERS.index(_letter)] = LETTERS.index(_letter.replace("U", "T"))
+
+TO_NUCLEOTIDES = str.maketrans(_AMBIGUOUS + "T", UNKNOWN_NUCLEOTIDE * len(_AMBIGUOUS) + "U")
+"""Translation of upper-case letters of nucleic acids to those of RNA; other letters stay."""
 
 
 def encode(sequence: str | bytes) -> np.ndarray:

@@ -109,7 +109,7 @@ def _with_alignment(job: Job, polymer: Polymer, found: Mapping[str, bytes], note
         return polymer
     chains = _chains(polymer)
     if polymer.kind == MoleculeKind.RNA:
-        notes.append(f"{chains}: no alignment, because no database of RNA is searched")
+        notes.append(f"{chains}: no alignment; --rna-db searches a database of RNA")
         return polymer
     if polymer.sequence not in found:
         notes.append(f"{chains}: no alignment")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # options of jobs, by parameter name
 _JOB_OPTIONS = (
     "templates", "no_templates", "max_template_date", "exclude_self", "custom_template_path", "pdb_hit_file",
-    "local_pdb_path", "templates_from_structure", "num_seeds", "random_seed",
+    "local_pdb_path", "templates_from_structure", "num_seeds", "random_seed", "rna_db",
 )  # fmt: skip
 
 
@@ -48,7 +48,9 @@ _JOB_OPTIONS = (
 @grouped("Search", search_options.search_options_without_c)
 @grouped("Rows of the alignment", search_options.alignment_options)
 @grouped("Complexes", search_options.pairing_options)
-@grouped("Jobs of molecules", predict_options.jobs_option, predict_options.seed_options)
+@grouped(
+    "Jobs of molecules", predict_options.jobs_option, predict_options.seed_options, options.rna_db_option
+)
 @grouped("Templates, for jobs of molecules", template_options.template_options)
 @grouped(
     "Device",
@@ -197,5 +199,10 @@ def _run_of_jobs(
     run = JobCacheRun(*settings, params=values["params"], templates=templates, seeds=seeds)
     search = settings.alignment.search
     targets = family.read_queries(QuerySources(inputs, search.comp_bias_corr, search.matrix), failures)
+    if values["rna_db"] is not None:
+        from foldcli.pipeline.search.rna import RnaSearch
+
+        rna = RnaSearch(values["rna_db"], settings.alignment, settings.features.cache)
+        targets = rna.add_alignments(targets, failures, values["dry_run"])
     run.check_database(targets)
     return run, targets

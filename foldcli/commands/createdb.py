@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -24,6 +24,7 @@ from foldcli.options import common as options
 @click.option(
     "--from-mmseqs", metavar="MMSEQSDB", help="Convert an MMseqs2 sequence database, plain or padded."
 )
+@options.molecule_option
 @click.option("--no-mask", is_flag=True, help="Do not mask low-complexity regions and short tandem repeats.")
 @click.option(
     "--clusters",
@@ -65,6 +66,7 @@ def command(
     fasta: tuple[str, ...],
     output: Path | None,
     from_mmseqs: str | None,
+    molecule: Literal["protein", "rna"],
     no_mask: bool,
     clusters: Path | None,
     parts: int | None,
@@ -79,7 +81,8 @@ def command(
 ) -> None:
     """Build a target database from FASTA files, or a structure library.
 
-    FASTA files may be compressed; - is standard input. Unusual content that is changed or left out is
+    FASTA files may be compressed; - is standard input. With --molecule rna they have the letters of nucleic
+    acids, T counts as U, and IUPAC's other letters as N. Unusual content that is changed or left out is
     counted, reported, and recorded in the database (--info).
 
     \b
@@ -107,7 +110,12 @@ def command(
         build.build_structure_library(fasta, output, library)
     else:
         settings = build.BuildSettings(
-            mask=not no_mask, clusters=clusters, parts=parts, threads=threads, overwrite=overwrite
+            mask=not no_mask,
+            clusters=clusters,
+            parts=parts,
+            molecule=molecule,
+            threads=threads,
+            overwrite=overwrite,
         )
         build.build(from_mmseqs or fasta, output, settings)
 
@@ -138,6 +146,7 @@ def _check_options(values: Mapping[str, Any]) -> None:
             structures and no_structures
         ),
         "--grid and --backbone need --structures": refines and not structures,
+        "--molecule rna needs FASTA files": values["molecule"] == "rna" and (structures or of_mmseqs),
     }
     if problem := next((text for text, found in problems.items() if found), None):
         raise click.UsageError(problem)

@@ -52,7 +52,8 @@ def fold_options(function: options.Command) -> options.Command:
 @click.command("fold", cls=GroupedCommand, replacements=FOLD_REPLACEMENTS, common=COMMON_OPTIONS)
 @click.argument("queries", nargs=-1, type=options.InputType(), required=True, metavar="QUERY...")
 @fold_options
-def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
+@grouped("Jobs of molecules", options.rna_db_option)
+def command(queries: tuple[str, ...], rna_db: str | None, **option_values: Any) -> int | None:
     """Predict structures of proteins and other molecules: search, cache-features, predict.
 
     QUERY is a FASTA file (each record is a target), a ColabFold table, an AlphaFold 3 JSON or Boltz YAML
@@ -97,9 +98,17 @@ def command(queries: tuple[str, ...], **option_values: Any) -> int | None:
     from foldcli.pipeline.runs.prediction import SearchOptions, run_predictions
 
     search = SearchOptions.from_options(option_values)
+    if rna_db is not None and not find_family(option_values["params"]).prepares_jobs:
+        raise click.UsageError("--rna-db is for all-atom networks (--params openfold3).")
 
     def find_targets(cache: Path, failures: "Failures") -> "list[tuple[str, FoldInput]]":
         settings, read = search.alignment.search, find_family(option_values["params"]).read_queries
-        return find_fold_targets(queries, settings.comp_bias_corr, settings.matrix, cache, failures, read)
+        targets = find_fold_targets(queries, settings.comp_bias_corr, settings.matrix, cache, failures, read)
+        if rna_db is None:
+            return targets
+        from foldcli.pipeline.search.rna import RnaSearch  # imports the dictionary of components
+
+        rna = RnaSearch(rna_db, search.alignment, cache)
+        return rna.add_alignments(targets, failures, option_values["dry_run"])
 
     return run_predictions(find_targets, search, **option_values)

@@ -47,6 +47,8 @@ _input_and_result_options = options.combine(
         help="Target database; all arguments are then queries. Repeat the option to search further databases "
         "with the profiles of the first.",
     ),
+    options.molecule_option,
+    options.rna_db_option,
     click.option(
         "--msa-files",
         is_flag=True,
@@ -143,7 +145,8 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     chains, profiles that --save-profile wrote, an MMseqs2 database of sequences or profiles, a folder of such
     files, or - for standard input; see docs/inputs.md. DB is a database from `foldcli createdb`, or a FASTA
     file or MMseqs2 database, converted once into $FOLDCLI_CACHE. With --server there is no DB, and the
-    server decides on device and threads; everything else works the same.
+    server decides on device and threads; everything else works the same. With --molecule rna, queries and
+    database are RNA, as FASTA.
 
     With --format m8, OUT is one table with the hits of all queries. Complexes (`A:B`, docs/complexes.md) are
     searched chain by chain: in the table, each distinct chain is a query such as NAME_A, and --format a3m
@@ -160,7 +163,7 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     searched as complexes are, and `fold` and `cache-features` find the alignments in the feature cache.
 
     With the formats of other programs, QUERY is a job file of that program, and OUT a folder with the same
-    job and alignments of its proteins; see docs/search.md.
+    job and alignments of its proteins, and with --rna-db of its RNA; see docs/search.md.
 
     \b
     Examples:
@@ -189,15 +192,17 @@ def command(context: click.Context, queries: tuple[str, ...], **values: Any) -> 
     run_search(values, _given(context), inputs, db, started, export_jobs)
 
 
-def _export_jobs(context: click.Context, inputs: list[str], run: "SearchRun") -> None:
-    """Write the jobs of another program with the alignments of a run, and templates if requested."""
+def _export_jobs(
+    context: click.Context, inputs: list[str], run: "SearchRun", rna: "SearchRun | None"
+) -> None:
+    """Write the jobs of another program with the alignments of runs, and templates if requested."""
     from foldcli.exports.run import ExportRun, export_jobs
     from foldcli.pipeline.prepare.template_stage import open_library
 
     values = context.params
     has_templates = "templates" in _given(context)
     find_templates = open_library(values["templates"], values["threads"]) if has_templates else None
-    export = ExportRun(inputs, values["kind"], run, values["msa_files"], find_templates)
+    export = ExportRun(inputs, values["kind"], run, values["msa_files"], find_templates, rna)
     export_jobs(export, Path(values["out"]))
 
 

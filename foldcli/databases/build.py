@@ -78,6 +78,7 @@ def print_info(path: Path, as_json: bool) -> None:
     rows = [
         ("database", str(path)),
         ("format version", str(content["format_version"])),
+        ("molecule", manifest.molecule),
         ("sequences", f"{manifest.sequences:,}"),
         ("residues", f"{manifest.residues:,}"),
         ("length", f"mean {manifest.residues / manifest.sequences:.1f}; quantiles: {quantiles}"),

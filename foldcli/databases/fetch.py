@@ -4,7 +4,7 @@ import shutil
 import tarfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from foldcli.databases.sources import DatabaseSource
@@ -17,6 +17,7 @@ from msa.base.errors import InputError, MissingError
 from msa.database.build import BuildSettings, build_database, build_from_mmseqs
 from msa.database.manifest import DatabaseManifest
 from msa.io.compression import open_input
+from msa.io.molecules import PROTEIN, RNA
 
 _MAX_METALINK_BYTES = 1 << 22
 # disk space to leave for other programs
@@ -160,7 +161,8 @@ def _build(fetch: DatabaseFetch, path: Path, unpacked: Path, report: Progress) -
         with atomic_write(proteins, "wb") as stream:
             stream.writelines(_proteins(path))
         return build_database([proteins], fetch.output, fetch.build, report)
-    return build_database([path], fetch.output, fetch.build, report)
+    settings = replace(fetch.build, molecule=RNA if fetch.source.kind == "rna" else PROTEIN)
+    return build_database([path], fetch.output, settings, report)
 
 
 def _proteins(path: Path) -> Iterator[bytes]:

@@ -52,11 +52,13 @@ class ExportJob:
         name: its name.
         proteins: its proteins.
         line: 1-based line where it begins.
+        rnas: its RNA chains that can be searched and have no alignment, if the format has a place for one.
     """
 
     name: str
     proteins: tuple[Protein, ...]
     line: int
+    rnas: tuple[Protein, ...] = ()
 
     def unaligned(self) -> list[Protein]:
         """Return the proteins without an alignment of their own."""
@@ -64,10 +66,11 @@ class ExportJob:
 
     def sequences(self) -> dict[str, str]:
         """Return the distinct sequences to search with, and for their files the name of the first chain."""
-        first: dict[str, str] = {}
-        for protein in self.unaligned():
-            first.setdefault(protein.sequence, protein.chain)
-        return dict(zip(first, distinct_names(first.values()), strict=True))
+        return _named_sequences(self.unaligned())
+
+    def rna_sequences(self) -> dict[str, str]:
+        """Return the same of RNA."""
+        return {sequence: f"rna_{name}" for sequence, name in _named_sequences(self.rnas).items()}
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,28 @@ class Document(Protocol):
     def edited(self) -> bytes:
         """Return the content of the file with all that was filled in."""
         ...
+
+
+def _named_sequences(polymers: Iterable[Protein]) -> dict[str, str]:
+    """Return the distinct sequences, and for their files the name of the first chain."""
+    first: dict[str, str] = {}
+    for polymer in polymers:
+        first.setdefault(polymer.sequence, polymer.chain)
+    return dict(zip(first, distinct_names(first.values()), strict=True))
+
+
+def read_rna(
+    entity: MappingWithLines, keys: Sequence[str], chain: str, place: int, path: str
+) -> Protein | None:
+    """Return an RNA chain of a job; None if it has an alignment (one of `keys`) or cannot be searched."""
+    sequence, line = str(entity.get("sequence", "")).upper(), entity.line_of("sequence")
+    if own := next((key for key in keys if entity.get(key) is not None), None):
+        logger.info("%s:%d: chain %s keeps its alignment (%s)", path, line, chain, own)
+    elif len(sequence) < 2 or not set(sequence) <= set("ACGUN"):
+        logger.info("%s:%d: chain %s is not searched: expected A, C, G, U and N", path, line, chain)
+    else:
+        return Protein(sequence, chain, place, line)
+    return None
 
 
 def read_protein(

@@ -19,6 +19,7 @@ from foldcli.exports.document import (
     log_unknown_keys,
     parent_letter,
     read_protein,
+    read_rna,
 )
 from foldcli.exports.json_text import JsonText
 from foldcli.exports.templates import template_entries
@@ -83,6 +84,16 @@ class JsonDocument:
             added = values[protein.sequence]
             self._text.set(protein.place, {key: added[key] for key in added if key not in protein.kept})
 
+    def fill_rna(self, job: ExportJob, found: Mapping[str, ChainRows], files: AlignmentFiles) -> None:
+        """Give the RNA chains of a job their alignments; arguments are those of `fill`."""
+        folder = self._folders[id(job)]
+        values = {
+            sequence: self._rna_values(found[sequence], f"{folder}/{name}", files)
+            for sequence, name in job.rna_sequences().items()
+        }
+        for rna in job.rnas:
+            self._text.set(rna.place, values[rna.sequence])
+
     def _split(self, content: Any) -> list[tuple[str | None, Any, int]]:
         """Return the name, if the job has none of its own, the content and the offset of each job."""
         start = self._text.root
@@ -99,6 +110,10 @@ class JsonDocument:
     @abstractmethod
     def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
         """Return the keys that give a protein its alignment; files get names that start with `name`."""
+
+    @abstractmethod
+    def _rna_values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
+        """Return the keys that give an RNA chain its alignment; see `_values`."""
 
     def _proteins(self, job: MappingWithLines, start: int, kind: str) -> list[tuple[MappingWithLines, int]]:
         """Return the proteins in the list `sequences` of a job, and their offsets."""
@@ -151,7 +166,12 @@ class AlphaFold3Document(JsonDocument):
             kept = frozenset(["templates"] if entity.get("templates") is not None else ())
             protein = read_protein(text, chain, place, self.path, line, own)
             proteins.append(replace(protein, kept=kept))
-        return ExportJob(required_text(job, "name", self.path), tuple(proteins), job.line)
+        rnas = (
+            read_rna(entity, _ALIGNMENT_KEYS, read_chains(entity, "id", self.path)[0], place, self.path)
+            for entity, place in self._proteins(job, start, "rna")
+        )
+        name = required_text(job, "name", self.path)
+        return ExportJob(name, tuple(proteins), job.line, tuple(filter(None, rnas)))
 
     def _with_parents(self, sequence: str, entity: MappingWithLines) -> str:
         """Return a sequence with the parents of modified residues, which AlphaFold 3 expects in the query."""
@@ -198,6 +218,12 @@ class AlphaFold3Document(JsonDocument):
                 values[key] = text
         return values
 
+    def _rna_values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
+        if not self._in_files:
+            return {"unpairedMsa": a3m_text(rows.unpaired)}
+        path = files.write(f"{name}_unpaired.a3m", a3m_text(rows.unpaired))
+        return {"unpairedMsaPath": str(path.relative_to(files.base))}
+
 
 class ProtenixDocument(JsonDocument):
     """Jobs of Protenix; alignments are in folders like those of its own search."""
@@ -216,13 +242,21 @@ class ProtenixDocument(JsonDocument):
             own = self._own_alignment(entity, ("msa", *_ALIGNMENT_KEYS))
             text, line = required_text(entity, "sequence", self.path), entity.line_of("sequence")
             proteins.append(read_protein(text, str(number), place, self.path, line, own))
-        return ExportJob(required_text(job, "name", self.path), tuple(proteins), job.line)
+        rnas = (
+            read_rna(entity, _ALIGNMENT_KEYS, str(number), place, self.path)
+            for number, (entity, place) in enumerate(self._proteins(job, start, "rnaSequence"), 1)
+        )
+        name = required_text(job, "name", self.path)
+        return ExportJob(name, tuple(proteins), job.line, tuple(filter(None, rnas)))
 
     def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
         values = {"unpairedMsaPath": str(files.write(f"{name}/non_pairing.a3m", a3m_text(rows.unpaired)))}
         if text := _pairs_by_name(rows):
             values["pairedMsaPath"] = str(files.write(f"{name}/pairing.a3m", text))
         return values
+
+    def _rna_values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
+        return {"unpairedMsaPath": str(files.write(f"{name}/non_pairing.a3m", a3m_text(rows.unpaired)))}
 
 
 class OpenFold3Document(JsonDocument):
@@ -247,14 +281,18 @@ class OpenFold3Document(JsonDocument):
             raise InputError("no list 'chains'", self.path, job.line_of("chains"))
         without = next((key for key in ("use_msas", "use_main_msas") if job.get(key) is False), None)
         places = self._text.elements(self._text.members(start)["chains"][0])
-        proteins = []
+        proteins, rnas = [], []
         entities = [as_mapping(each, "a chain", self.path, job.line_of("chains")) for each in chains]
         check_chains(entities, "chain_ids", self.path)
         for entity, place in zip(entities, places, strict=True):
             log_unknown_keys(entity, openfold3.CHAIN_KEYS, self.path)
-            if required_text(entity, "molecule_type", self.path).upper() == "PROTEIN":
+            kind = required_text(entity, "molecule_type", self.path).upper()
+            if kind == "PROTEIN":
                 proteins.append(self._protein(entity, place, without))
-        return ExportJob(name, tuple(proteins), job.line)
+            elif kind == "RNA" and not without:
+                chain = read_chains(entity, "chain_ids", self.path)[0]
+                rnas.append(read_rna(entity, ("main_msa_file_paths",), chain, place, self.path))
+        return ExportJob(name, tuple(proteins), job.line, tuple(filter(None, rnas)))
 
     def _protein(self, entity: MappingWithLines, place: int, without: str | None) -> Protein:
         """Return a protein; `without` is the key that says that the query uses no alignments."""
@@ -264,9 +302,7 @@ class OpenFold3Document(JsonDocument):
         return read_protein(text, read_chains(entity, "chain_ids", self.path)[0], place, self.path, line, own)
 
     def _values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
-        query, _, chain = name.rpartition("/")
-        # OpenFold3 takes files in folders of one name for those of one sequence
-        folder = f"{chain}-{hashlib.sha256(rows.query.text.encode()).hexdigest()[:8]}"
+        query, folder = _folders_of_file(rows, name)
         main = files.write(f"{query}/main/{folder}/colabfold_main.a3m", a3m_text(rows.unpaired))
         values = {"main_msa_file_paths": [str(main)]}
         if rows.paired:
@@ -275,6 +311,18 @@ class OpenFold3Document(JsonDocument):
             paired = files.write(f"{query}/paired/{folder}/colabfold_paired.a3m", text)
             values["paired_msa_file_paths"] = [str(paired)]
         return values
+
+    def _rna_values(self, rows: ChainRows, name: str, files: AlignmentFiles) -> dict[str, Any]:
+        query, folder = _folders_of_file(rows, name)
+        # the name of its own searches of RNA
+        main = files.write(f"{query}/main/{folder}/rnacentral_hits.a3m", a3m_text(rows.unpaired))
+        return {"main_msa_file_paths": [str(main)]}
+
+
+def _folders_of_file(rows: ChainRows, name: str) -> tuple[str, str]:
+    """Return the folders of an alignment; OpenFold3 takes folders of one name for those of one sequence."""
+    query, _, chain = name.rpartition("/")
+    return query, f"{chain}-{hashlib.sha256(rows.query.text.encode()).hexdigest()[:8]}"
 
 
 def _pairs_by_name(rows: ChainRows) -> str:

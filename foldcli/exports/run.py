@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -14,7 +14,12 @@ from features.templates.search import alignment_query, search_templates
 from foldcli.exports.boltz import BoltzDocument
 from foldcli.exports.chai import ChaiDocument
 from foldcli.exports.document import AlignmentFiles, ChainRows, Document, ExportJob
-from foldcli.exports.json_documents import AlphaFold3Document, OpenFold3Document, ProtenixDocument
+from foldcli.exports.json_documents import (
+    AlphaFold3Document,
+    JsonDocument,
+    OpenFold3Document,
+    ProtenixDocument,
+)
 from foldcli.exports.templates import log_unknown_dates
 from foldcli.fingerprints import fingerprint
 from foldcli.inputs.complexes import chain_query
@@ -26,6 +31,7 @@ from foldcli.logs import logger
 from foldcli.paths import check_writable_folder, make_writable_folder
 from foldcli.pipeline.prepare.template_stage import TemplateStage
 from foldcli.pipeline.search.chains import ChainSearch, ChainSearchResult, ChainStore
+from foldcli.pipeline.search.stage import SearchStage
 from foldcli.pipeline.search.stores import CacheStore
 from foldcli.pipeline.targets.alignment_request import AlignmentRequest
 from foldcli.pipeline.targets.locks import TargetLocks
@@ -74,6 +80,7 @@ class ExportRun:
         run: the search.
         in_files: for af3, write alignments into files instead of into the job.
         templates: for af3, the library that is searched for templates; None for none.
+        rna: the search for RNA; None leaves RNA chains without alignments.
     """
 
     inputs: Sequence[str]
@@ -81,6 +88,20 @@ class ExportRun:
     run: SearchRun
     in_files: bool = False
     templates: TemplateStage | None = None
+    rna: SearchRun | None = None
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """The requests that the alignments of a run answer.
+
+    Args:
+        proteins: of proteins.
+        rna: of RNA, if it is searched.
+    """
+
+    proteins: AlignmentRequest
+    rna: AlignmentRequest | None
 
 
 @dataclass(frozen=True)
@@ -125,15 +146,38 @@ def export_jobs(export: ExportRun, folder: Path) -> None:
         stage = run.stage()
         make_writable_folder(folder)
         remove_abandoned_files(folder)
-        assert run.cache is not None
-        store = ChainStore(CacheStore(run.cache, stage.request))
+        rna = None if export.rna is None else export.rna.stage()
+        request = ExportRequest(stage.request, None if rna is None else rna.request)
+        store = _store(run, stage)
         failures.expect(sum(len(target.document.jobs) for _, target in targets))
-        unfinished = [target for _, target in targets if not _is_finished(export, target, stage.request)]
+        unfinished = [target for _, target in targets if not _is_finished(export, target, request)]
         with TargetLocks(Event()) as locks:
             jobs = [(target, job) for target in unfinished for job in target.document.jobs]
             searched = ChainSearch(stage, store, locks).search_ahead(jobs, lambda pair: _queries(pair[1]))
-            _write_targets(export, unfinished, searched, store, failures)
+            stores = [store]
+            if rna is not None:
+                stores.append(_store(run, rna))
+                searched = _with_rna(searched, ChainSearch(rna, stores[1], locks))
+            _write_targets(export, unfinished, searched, stores, request, failures)
     failures.finish()
+
+
+def _store(run: SearchRun, stage: SearchStage) -> ChainStore:
+    """Return the store of the alignments of a search."""
+    assert run.cache is not None
+    return ChainStore(CacheStore(run.cache, stage.request))
+
+
+def _with_rna(
+    searched: Iterator[ChainSearchResult[tuple[_Target, ExportJob]]], search: ChainSearch
+) -> Iterator[ChainSearchResult[tuple[_Target, ExportJob]]]:
+    """Search the RNA chains of jobs whose proteins have been searched; yield the outcomes of both."""
+
+    def chains(result: ChainSearchResult[tuple[_Target, ExportJob]]) -> list[FastaRecord]:
+        return [] if result.error is not None else _rna_queries(result.target[1])
+
+    for result in search.search_ahead(searched, chains):
+        yield replace(result.target, error=result.target.error or result.error)
 
 
 def _read_targets(export: ExportRun, folder: Path, failures: Failures) -> Iterator[_Target]:
@@ -166,11 +210,21 @@ def _queries(job: ExportJob) -> list[FastaRecord]:
     return [FastaRecord(f"{job_name}_{name}", sequence) for sequence, name in job.sequences().items()]
 
 
-def _fingerprint(export: ExportRun, target: _Target, request: AlignmentRequest) -> str:
+def _rna_queries(job: ExportJob) -> list[FastaRecord]:
+    """Return the same of RNA chains."""
+    job_name = file_safe_name(job.name)
+    return [FastaRecord(f"{job_name}_{name}", sequence) for sequence, name in job.rna_sequences().items()]
+
+
+def _fingerprint(export: ExportRun, target: _Target, requests: ExportRequest) -> str:
     """Return the fingerprint of everything that a result depends on."""
+    request, rna = requests.proteins, requests.rna
     chains = [chain_query(query) for job in target.document.jobs for query in _queries(job)]
+    rna_chains = [chain_query(query) for job in target.document.jobs for query in _rna_queries(job)]
+    of_rna = {} if rna is None else {"rna": [rna.fingerprint(query) for query in rna_chains]}
     return fingerprint(
-        {
+        of_rna
+        | {
             "format": [VERSION, export.format_name, export.in_files],
             "templates": export.templates and export.templates.identity(),
             "input": target.digest,
@@ -183,7 +237,7 @@ def _fingerprint(export: ExportRun, target: _Target, request: AlignmentRequest) 
     )
 
 
-def _is_finished(export: ExportRun, target: _Target, request: AlignmentRequest) -> bool:
+def _is_finished(export: ExportRun, target: _Target, request: ExportRequest) -> bool:
     """Return whether an earlier run wrote the same files, and they are unchanged."""
     if export.run.overwrite:
         return False
@@ -203,7 +257,8 @@ def _write_targets(
     export: ExportRun,
     targets: Sequence[_Target],
     searched: Iterator[ChainSearchResult[tuple[_Target, ExportJob]]],
-    store: ChainStore,
+    stores: Sequence[ChainStore],
+    request: ExportRequest,
     failures: Failures,
 ) -> None:
     """Fill in the jobs as they are searched, and write each file when its last job is there."""
@@ -216,8 +271,10 @@ def _write_targets(
         error = result.error
         if error is None:
             try:
-                found = _rows_of_job(job, store, export.templates)
+                found = _rows_of_job(job, stores[0], export.templates)
                 target.document.fill(job, found, files[key])
+                for store in stores[1:]:
+                    _fill_rna(target, job, store, files[key])
                 _log_job(job, found)
             except Exception as failure:
                 error = failure
@@ -227,7 +284,7 @@ def _write_targets(
             failures.record(f"{target.document.path}:{job.line}", error)
         if not waiting[key] and (len(target.document.jobs) > 1 or key not in failed):
             try:
-                _write(export, target, files[key], store.store.request, key not in failed)
+                _write(export, target, files[key], request, key not in failed)
             except Exception as failure:
                 failures.record(target.document.path, failure)
 
@@ -246,6 +303,19 @@ def _rows_of_job(job: ExportJob, store: ChainStore, library: TemplateStage | Non
         )
         for number, (sequence, rows, text) in enumerate(zip(sequences, unpaired, texts, strict=True))
     }
+
+
+def _fill_rna(target: _Target, job: ExportJob, store: ChainStore, files: AlignmentFiles) -> None:
+    """Give the RNA chains of a job the alignments that the search has stored, and log their rows."""
+    found, names = {}, job.rna_sequences()
+    for sequence, name in names.items():
+        text = store.read(chain_query(FastaRecord("", sequence)))
+        _, (rows,) = pair_a3m([text], [1], store.store.request.settings.pairing)
+        found[sequence] = ChainRows(rows, [])
+        logger.info("%s: %s %s rows", job.name, name, f"{len(rows) - 1:,}")
+    if found:
+        assert isinstance(target.document, JsonDocument)
+        target.document.fill_rna(job, found, files)
 
 
 def _templates(alignment: bytes, stage: TemplateStage) -> TemplateHits:
@@ -267,7 +337,7 @@ def _log_job(job: ExportJob, found: Mapping[str, ChainRows]) -> None:
 
 
 def _write(
-    export: ExportRun, target: _Target, files: AlignmentFiles, request: AlignmentRequest, is_whole: bool
+    export: ExportRun, target: _Target, files: AlignmentFiles, request: ExportRequest, is_whole: bool
 ) -> None:
     """Write the job file, then its record, unless a job in it failed."""
     content = target.document.edited()

@@ -39,10 +39,17 @@ from msa.alphabet import GAP, encode
 from msa.base.errors import InputError
 from msa.engines.saved_profiles import is_profile_archive, parse_profiles, read_profiles
 from msa.io.compression import SUFFIXES, read_bytes
-from msa.io.fasta import FastaRecord, JoinedRecord, UnsupportedRecord, read_records, unique_names
+from msa.io.fasta import (
+    FastaRecord,
+    JoinedRecord,
+    UnsupportedRecord,
+    read_nucleotides,
+    read_records,
+    unique_names,
+)
 from msa.io.molecules import DeclaredMolecule, declared_molecule, declares_other_molecules, is_annotation
 from msa.mmseqs.mmseqs_files import is_mmseqs
-from msa.profile.matrices import BLOSUM62
+from msa.profile.matrices import BLOSUM62, RNA
 from msa.profile.pssm import ProfileQuery
 
 if TYPE_CHECKING:
@@ -191,7 +198,7 @@ def read_queries(
         path: FASTA, A3M, Stockholm, aligned FASTA, saved profiles, ColabFold's table, AlphaFold 3's JSON or
             Boltz's YAML, or the name of an MMseqs2 database of sequences or profiles; `-` is standard input.
         comp_bias_corr: correct the profiles of alignments for local composition; see `family_profile`.
-        matrix: substitution matrix of the search.
+        matrix: substitution matrix of the search; with RNA, the file is FASTA of nucleic acids.
 
     Returns:
         FastaRecord for a sequence, ProfileQuery for a profile or an alignment with several different rows,
@@ -207,6 +214,8 @@ def read_queries(
 
         return list(read_mmseqs_queries(path, comp_bias_corr, matrix))
     name, data = os.fspath(path), read_bytes(path)
+    if matrix == RNA:
+        return list(read_nucleotides(BytesIO(data), name))
     if is_profile_archive(data):
         return list(parse_profiles(data, name, matrix))
     data = without_separator(data, name)

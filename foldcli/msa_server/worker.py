@@ -21,7 +21,7 @@ from foldcli.pipeline.search.joined import JoinedSearcher
 from foldcli.pipeline.search.searcher import LocalSearcher
 from foldcli.pipeline.search.stage import SEARCH_BATCH, SearchStage
 from foldcli.pipeline.search.stores import CacheStore
-from foldcli.pipeline.targets.alignment_settings import AlignmentSettings
+from foldcli.pipeline.targets.alignment_settings import FIRST_BATCH, AlignmentSettings
 from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.server.service import check_engine
 from foldcli.version import VERSION
@@ -165,12 +165,12 @@ class Worker(Thread):
                 turns[client] += 1
         ranked.sort(key=lambda entry: entry[:3])
         batch: list[tuple[Ticket, FastaRecord]] = []
-        residues = 0
+        residues, smallest = 0, 1 if self._residues_per_second else FIRST_BATCH
         for *_, ticket, sequence in ranked:
             if batch and _settings(ticket.job) != _settings(batch[0][0].job):
                 continue
             residues += len(sequence)
-            if batch and residues > _BATCH_SECONDS * self._residues_per_second:
+            if len(batch) >= smallest and residues > _BATCH_SECONDS * self._residues_per_second:
                 break
             batch.append((ticket, FastaRecord(ticket.id, sequence)))
             if len(batch) == SEARCH_BATCH:

@@ -167,6 +167,19 @@ def combine(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return lambda function: functools.reduce(lambda f, d: d(f), reversed(decorators), function)
 
 
+molecule_option = click.option(
+    "--molecule",
+    type=click.Choice(["protein", "rna"]),
+    default="protein",
+    show_default=True,
+    help="Kind of the sequences; see docs/sensitivity.md for RNA.",
+)
+rna_db_option = click.option(
+    "--rna-db",
+    type=PathType(),
+    metavar="DB",
+    help="Database of RNA (`createdb --molecule rna`), searched with the RNA chains of jobs.",
+)
 threads_option = click.option(
     "--threads",
     type=click.IntRange(1),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,16 @@ from foldcli.search_runs.table import write_table
 from msa.alignments.m8 import DEFAULT_COLUMNS, parse_columns
 from msa.engines.settings import MAX_SEQS, AlignmentFilter
 from msa.gpu.device.process_state import without_collection
+from msa.io.molecules import RNA
+from msa.profile.matrices import RNA as RNA_MATRIX
 
 if TYPE_CHECKING:
     from foldcli.pipeline.search.stage import Searcher
     from msa.gpu.worker.process_start import GpuProcess
 
 _TABLE_FORMATS = ("m8", "a3m", "sto")
+# those with a place for alignments of RNA
+_RNA_FORMATS = ("af3", "openfold3", "protenix")
 
 
 def run_search(
@@ -29,7 +34,7 @@ def run_search(
     inputs: Sequence[str],
     db: str,
     started: "GpuProcess | None",
-    export_jobs: Callable[[SearchRun], None],
+    export_jobs: Callable[[SearchRun, SearchRun | None], None],
 ) -> None:
     """Search a database, and write the hits, alignments or jobs.
 
@@ -39,13 +44,15 @@ def run_search(
         inputs: the queries.
         db: the database; "" with a server.
         started: the process that is opening the GPU for this database; None if none is.
-        export_jobs: writes the jobs of other programs, with the alignments of a run.
+        export_jobs: writes the jobs of other programs, with the alignments of a run, and of one for RNA.
 
     Raises:
         click.UsageError: options exclude each other.
     """
     kind, threads, further = values["kind"], values["threads"], values["databases"][1:]
     columns = _table_columns(kind, values["format_output"])
+    if values["molecule"] == RNA:
+        values = _rna_options(values, given)
     settings = _alignment_settings(kind, _exact_options(values) if values["exact"] else values, threads)
     search = settings.search
     sources = QuerySources(inputs, search.comp_bias_corr, search.matrix, values["profiles"])
@@ -75,7 +82,7 @@ def run_search(
     if kind in _TABLE_FORMATS:
         write_results(run, values["out"], kind, columns)
     else:
-        export_jobs(run)
+        export_jobs(run, _rna_run(run, values))
 
 
 def write_results(run: SearchRun, out: str, kind: str, columns: Sequence[str]) -> None:
@@ -138,6 +145,27 @@ def _exact_options(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, **{name: limit for name, limit in limits.items() if values[name] is None}}
 
 
+def _rna_options(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Return the values of the options of a search for RNA.
+
+    Raises:
+        click.UsageError: names the first one that is for proteins only.
+    """
+    if values["kind"] not in _TABLE_FORMATS:
+        raise click.UsageError(f"--format {values['kind']} takes a database of RNA with --rna-db.")
+    if for_proteins := {"matrix", "exact", "server", "params", "qsc"} & set(given):
+        raise click.UsageError(f"--molecule rna cannot be combined with --{min(for_proteins)}.")
+    return {**values, "matrix": RNA_MATRIX}
+
+
+def _rna_run(run: SearchRun, values: dict[str, Any]) -> SearchRun | None:
+    """Return the search for the RNA chains of jobs, if it is requested."""
+    if (db := values["rna_db"]) is None:
+        return None
+    local = {**values, "databases": (db,), "molecule": RNA, "server": None}
+    return replace(run, settings=run.settings.for_rna(), open_searcher=_searcher_opener(local, db, None))
+
+
 def _alignment_settings(kind: str, values: dict[str, Any], threads: int) -> AlignmentSettings:
     """Return the settings of searches and alignments.
 
@@ -169,7 +197,7 @@ def _search_part(
         sources,
         settings,
         ResultFormat(values["kind"], columns),
-        DatabaseSource(db, values["device"], started=started).open_searcher,
+        DatabaseSource(db, values["device"], (), started, values["molecule"]).open_searcher,
         values["previous"],
         values["shard"],
         values["overwrite"],
@@ -221,6 +249,8 @@ def _check_jobs(values: Mapping[str, Any], given: Collection[str]) -> None:
     for name in {"msa_files", "templates"} & set(given):
         if kind != "af3":
             raise click.UsageError(f"--{name.replace('_', '-')} is for --format af3.")
+    if values["rna_db"] is not None and kind not in _RNA_FORMATS:
+        raise click.UsageError(f"--rna-db is for --format {', '.join(_RNA_FORMATS)}.")
     if kind in _TABLE_FORMATS:
         return
     unsupported = {
@@ -260,6 +290,7 @@ def _searcher_opener(
             from foldcli.pipeline.search.joined import open_joined
             from foldcli.pipeline.search.searcher import DatabaseSource
 
-        return open_joined(DatabaseSource(db, values["device"], values["databases"][1:], started))
+        others, molecule = values["databases"][1:], values["molecule"]
+        return open_joined(DatabaseSource(db, values["device"], others, started, molecule))
 
     return open_database if values["server"] is None else connect

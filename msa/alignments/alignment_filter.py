@@ -5,18 +5,24 @@ hhfilter's.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from msa.alignments.taxonomy import species
-from msa.alphabet import encode
+from msa.alphabet import NUCLEOTIDES_AS_STANDARD, encode
 from msa.engines.hits import Hit, Hits
 from msa.engines.settings import AlignmentFilter
 from msa.io.fasta import FastaRecord
+from msa.io.molecules import PROTEIN, RNA
 
 
 def alignment_hits(
-    query: FastaRecord, hits: Sequence[Hit], criteria: AlignmentFilter, threads: int = 1
+    query: FastaRecord,
+    hits: Sequence[Hit],
+    criteria: AlignmentFilter,
+    threads: int = 1,
+    molecule: Literal["protein", "rna"] = PROTEIN,
 ) -> Hits:
     """Return the hits that become rows of the query's alignment, in order.
 
@@ -28,6 +34,7 @@ def alignment_hits(
         hits: best first.
         criteria: criteria of the rows to keep.
         threads: at least 1. Does not affect the result.
+        molecule: kind of the sequences.
     """
     # imported here so that clients of a search server that write tables start without loading numba
     from msa.alignments.alignment_rows import a3m_rows, code_rows
@@ -37,7 +44,8 @@ def alignment_hits(
     arrays = arrays.subset(_distinct(query, arrays, a3m_rows(arrays)))
     if not criteria.active:
         return arrays
-    kept = filter_rows(code_rows(encode(query.sequence), arrays), criteria, threads)
+    rows = code_rows(encode(query.sequence), arrays)
+    kept = filter_rows(NUCLEOTIDES_AS_STANDARD[rows] if molecule == RNA else rows, criteria, threads)
     return arrays.subset(kept[1:])
 
 

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from msa.alignments.taxonomy import taxon_id, taxon_name
+from msa.alignments.taxonomy import taxon_id, taxon_lineage, taxon_name
 from msa.engines.hits import Hit, Hits
 from msa.io.fasta import FastaRecord, first_word
 
@@ -61,6 +61,7 @@ COLUMNS: dict[str, Column] = {
     "taln": ("%s", lambda query, hits: (hit.aligned(query.sequence)[1] for hit in hits)),
     "taxid": ("%s", lambda query, hits: map(taxon_id, hits.headers)),
     "taxname": ("%s", lambda query, hits: map(taxon_name, hits.headers)),
+    "taxlineage": ("%s", lambda query, hits: map(taxon_lineage, hits.headers)),
     # a tab in a header would shift the columns after it
     "theader": ("%s", lambda query, hits: (header.replace("\t", " ") for header in hits.headers)),
 }

@@ -3,6 +3,8 @@
 >sp|P0C2L1|A3X1_LOXLA Dermonecrotic toxin ... OS=Loxosceles laeta OX=58217 GN=...
 >UniRef100_A0A2L2TCV1 Endo-1,4-beta-xylanase n=1 Tax=Fusarium venenatum TaxID=56646 RepID=A0A2L2TCV1_9HYPO
 >WP_000015725.1 [NiFe] hydrogenase small subunit [Escherichia coli]
+
+SILVA's headers of ribosomal RNA have the lineage after the id: >AB1.1.9 Bacteria;Bacillota;Bacilli;...
 """
 
 import re
@@ -17,6 +19,9 @@ _ACCESSION = r"[A-Z]{2,3}_?[0-9]{5,}\.[0-9]+"
 _NCBI = re.compile(rf"{_ACCESSION}\s(?:.*?\s)?\[([^\[\]]+)\](?:\s+{_ACCESSION}\s.*|\s*)")
 # the name of an organism, which ends before the next field
 _NAME = re.compile(r"(?:^|\s)(?:OS|Tax)=(.+?)(?=\s+[A-Za-z]+=|\s*$)")
+
+# ranks of SILVA's headers; a description of a protein has no two semicolons without a space after them
+_LINEAGE = re.compile(r"\S+\s+((?:[^;=]+;(?=\S)){2,}[^;=]+)")
 
 
 def organism_fields(header: str) -> str:
@@ -37,6 +42,12 @@ def taxon_name(header: str) -> str:
     if match := _NAME.search(header) or _NCBI.fullmatch(header):
         return " ".join(match[1].split())
     return "-"
+
+
+def taxon_lineage(header: str) -> str:
+    """Return the ranks of the organism in SILVA's headers, separated by semicolons; `-` without."""
+    match = _LINEAGE.fullmatch(header.strip().rstrip(";"))
+    return " ".join(match[1].split()) if match else "-"
 
 
 def _fields(header: str) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -41,10 +41,11 @@ from msa.database.masking import MaskSettings, mask
 from msa.database.split import split_database
 from msa.io.compression import open_counted
 from msa.io.fasta_blocks import ODDITIES, FastaBlock, ParsedBlock, parse_block, read_blocks
-from msa.io.molecules import looks_like_nucleic_acid
+from msa.io.molecules import PROTEIN, RNA, looks_like_nucleic_acid
 from msa.mmseqs.mmseqs_database import open_mmseqs
 from msa.mmseqs.mmseqs_files import is_mmseqs, list_files
 from msa.mmseqs.mmseqs_records import MmseqsSource
+from msa.profile import matrices
 
 # by the code of a letter
 _IS_BASE = np.isin(np.arange(LETTER_BITS + 1), encode("ACGTUN"))
@@ -57,12 +58,13 @@ def _available_cores() -> int:
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """Settings of a build. Only `mask`, `clusters` and `parts` change the content of the database.
+    """Settings of a build. Only `mask`, `clusters`, `parts` and `molecule` change the content.
 
     Attributes:
         mask: soft-mask low complexity and short tandem repeats.
         clusters: table of the sequences' clusters; a search then scans only their representatives.
         parts: number of parts of a split database; None builds a single one.
+        molecule: kind of the sequences, PROTEIN or RNA.
         threads: CPU threads that parse and mask.
         block_bytes: FASTA bytes that a thread processes at a time.
         overwrite: replace an existing database of the same name.
@@ -71,6 +73,7 @@ class BuildSettings:
     mask: bool = True
     clusters: Path | None = None
     parts: int | None = None
+    molecule: Literal["protein", "rna"] = PROTEIN
     threads: int = field(default_factory=_available_cores)
     block_bytes: int = 4 << 20
     overwrite: bool = False
@@ -103,7 +106,8 @@ def build_database(
     """
     settings = settings or BuildSettings()
     names = [os.fspath(path) for path in inputs]
-    return _build(lambda: _FastaSource(names, settings.block_bytes), Path(output), settings, progress)
+    is_rna = settings.molecule == RNA
+    return _build(lambda: _FastaSource(names, settings.block_bytes, is_rna), Path(output), settings, progress)
 
 
 def build_from_mmseqs(
@@ -121,6 +125,8 @@ def build_from_mmseqs(
         OSError: see `build_database`.
     """
     settings = settings or BuildSettings()
+    if settings.molecule == RNA:
+        raise InputError("an MMseqs2 database: RNA is read from FASTA files only", path)
     return _build(lambda: MmseqsSource(path, settings.block_bytes), Path(output), settings, progress)
 
 
@@ -201,7 +207,7 @@ def _build_in(
             if 2 * nucleic_acids > sorter.sequences:
                 reason = (
                     f"nucleic acids: {nucleic_acids:,} of the first {sorter.sequences:,} sequences have only "
-                    "the letters A, C, G, T, U and N; a database is of proteins"
+                    "the letters A, C, G, T, U and N; --molecule rna builds a database of RNA"
                 )
                 raise InputError(reason, source.name)
             if cluster_builder is not None:
@@ -232,6 +238,7 @@ def _build_in(
         built_by=_versions(),
         files={name: DatabaseFile((folder / name).stat().st_size, checksums[name]) for name in files},
         clusters=clusters,
+        molecule=settings.molecule,
     )
     write_manifest(folder, manifest)
     return manifest
@@ -240,8 +247,8 @@ def _build_in(
 class _FastaSource:
     """The blocks of several FASTA files, one file after another, with progress."""
 
-    def __init__(self, names: list[str], block_bytes: int) -> None:
-        self._names, self._block_bytes = names, block_bytes
+    def __init__(self, names: list[str], block_bytes: int, is_rna: bool) -> None:
+        self._names, self._block_bytes, self._is_rna = names, block_bytes, is_rna
         self.name = names[0] if len(names) == 1 else None
         self.bytes_read = 0
         sizes = [Path(name).stat().st_size if Path(name).is_file() else None for name in names]
@@ -258,7 +265,8 @@ class _FastaSource:
                     yield block
             self.description.append({"name": Path(name).name, "bytes": fasta_bytes})
 
-    parse = staticmethod(parse_block)
+    def parse(self, block: FastaBlock) -> ParsedBlock:
+        return parse_block(block, self._is_rna)
 
 
 def _parse_in_order(
@@ -286,8 +294,11 @@ def _parse_and_mask(
 ) -> tuple[ParsedBlock, int, int]:
     """Return a block with its numbers of masked residues and of nucleic acids."""
     parsed = source.parse(block)
-    num_nucleic = _count_nucleic_acids(parsed)
-    return parsed, mask(parsed.residues, parsed.lengths) if settings.mask else 0, num_nucleic
+    is_rna = settings.molecule == RNA
+    num_nucleic = 0 if is_rna else _count_nucleic_acids(parsed)
+    matrix = matrices.RNA if is_rna else matrices.BLOSUM62
+    masked = mask(parsed.residues, parsed.lengths, matrix=matrix) if settings.mask else 0
+    return parsed, masked, num_nucleic
 
 
 def _count_nucleic_acids(block: ParsedBlock) -> int:
@@ -316,6 +327,7 @@ def open_or_build_database(
     cache_dir: Path,
     progress: Progress | None = None,
     notify: Callable[[str], None] = lambda line: None,
+    molecule: Literal["protein", "rna"] = PROTEIN,
 ) -> TargetDatabase:
     """Open a target database; build it first from a FASTA file or an MMseqs2 database.
 
@@ -328,14 +340,15 @@ def open_or_build_database(
         cache_dir: folder for built databases.
         progress: see `build_database`; not called if nothing is built.
         notify: called with one line before an MMseqs2 database is converted.
+        molecule: see BuildSettings.
 
     Raises:
         MissingError: there is no such path.
         InputError: the path is none of these, or is damaged, or is `-`, which cannot be read twice.
         OSError: the file cannot be read, or the cache cannot be written.
     """
-    database = database_path(path, cache_dir)
-    source, settings = Path(path), BuildSettings()
+    database = database_path(path, cache_dir, molecule)
+    source, settings = Path(path), BuildSettings(molecule=molecule)
     try:
         return TargetDatabase.open(database)
     except (InputError, MissingError):
@@ -355,8 +368,15 @@ def open_or_build_database(
     return TargetDatabase.open(database)
 
 
-def database_path(path: str | os.PathLike[str], cache_dir: Path) -> Path:
+def database_path(
+    path: str | os.PathLike[str], cache_dir: Path, molecule: Literal["protein", "rna"] = PROTEIN
+) -> Path:
     """Return the folder that `open_or_build_database` opens; a folder in the cache may not exist yet.
+
+    Args:
+        path: see `open_or_build_database`.
+        cache_dir: folder for built databases.
+        molecule: see BuildSettings.
 
     Raises:
         MissingError: there is no such path.
@@ -378,10 +398,11 @@ def database_path(path: str | os.PathLike[str], cache_dir: Path) -> Path:
         # report an unusable database before all of it is read for the key
         open_mmseqs(source)
     files = list_files(source) if from_mmseqs else [source]
-    return Path(cache_dir) / "databases" / _cache_key(files, BuildSettings())
+    return Path(cache_dir) / "databases" / _cache_key(files, BuildSettings(molecule=molecule))
 
 
 def _cache_key(files: Sequence[Path], settings: BuildSettings) -> str:
     masking = asdict(MaskSettings()) if settings.mask else None
-    identity = [PLAIN_VERSION, masking, *map(file_sha256, files)]
+    kind = [] if settings.molecule == PROTEIN else [settings.molecule]
+    identity = [PLAIN_VERSION, masking, *kind, *map(file_sha256, files)]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()

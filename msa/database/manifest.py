@@ -15,12 +15,13 @@ from msa.base.json_files import Count, read_json, to_record
 from msa.database.file_names import CLUSTERS as CLUSTERS
 from msa.database.file_names import MANIFEST as MANIFEST
 from msa.database.file_names import RESIDUES as RESIDUES
+from msa.io.molecules import PROTEIN
 
 FORMAT = "foldcli target database"
-FORMAT_VERSION = 3
-"""The newest version that can be read. A part of a split database has version 3, any other database with
-clusters has version 2, and all others have version 1."""
-PLAIN_VERSION, CLUSTERS_VERSION = 1, 2
+FORMAT_VERSION = 4
+"""The newest version that can be read. One of RNA has version 4, a part of a split database of proteins
+version 3, any other database with clusters version 2, and all others have version 1."""
+PLAIN_VERSION, CLUSTERS_VERSION, PART_VERSION = 1, 2, 3
 SPLIT = "split.json"
 """The description of a split database, next to the folders of its parts."""
 OFFSETS, LENGTHS = "offsets.i64", "lengths.i32"
@@ -121,6 +122,7 @@ class DatabaseManifest(msgspec.Struct, frozen=True, omit_defaults=True):
         files: size and checksum of each file; `parts` in manifest.json.
         clusters: summary of the clusters; None if every sequence is searched.
         whole: the database that this is a part of; None if this is a whole database.
+        molecule: kind of the sequences, PROTEIN or RNA.
     """
 
     sequences: Count
@@ -135,12 +137,15 @@ class DatabaseManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     files: dict[str, DatabaseFile] = msgspec.field(name="parts")
     clusters: ClusterSummary | None = None
     whole: WholeDatabase | None = None
+    molecule: Literal["protein", "rna"] = PROTEIN
 
     @property
     def format_version(self) -> int:
         """The oldest version of the format that describes this database."""
-        if self.whole is not None:
+        if self.molecule != PROTEIN:
             return FORMAT_VERSION
+        if self.whole is not None:
+            return PART_VERSION
         return PLAIN_VERSION if self.clusters is None else CLUSTERS_VERSION
 
     @property
@@ -215,7 +220,7 @@ def read_manifest(folder: Path) -> DatabaseManifest:
     files: tuple[str, ...] = FILES
     if version == CLUSTERS_VERSION or "clusters" in content:
         files += CLUSTER_FILES
-    if version == FORMAT_VERSION:
+    if version == PART_VERSION or "whole" in content:
         files += PART_FILES
     try:
         manifest = to_record(content, DatabaseManifest)

@@ -19,7 +19,8 @@ import numpy as np
 from msa.alphabet import LETTER_BITS, LETTERS, MASK_BIT, STANDARD
 from msa.base.jit import kernel
 from msa.database.vector_lanes import LANE_COUNT, load, splat, total, transpose
-from msa.profile.matrices import substitution_matrix
+from msa.profile.gumbel import GUMBEL_TABLES
+from msa.profile.matrices import BLOSUM62, RNA, substitution_matrix
 
 # residues per chunk: the likelihoods of a chunk, one row per letter, just fit the L2 cache
 _CHUNK = 512
@@ -74,17 +75,21 @@ def matrix_lambda() -> float:
 
 
 @functools.cache
-def likelihood_ratios() -> np.ndarray:
+def likelihood_ratios(matrix: str = BLOSUM62) -> np.ndarray:
     """Return the likelihoods of residues in a repeat, given the residue one period before.
+
+    Args:
+        matrix: BLOSUM62 or RNA.
 
     Returns:
         float32 [32, 32], symmetric, indexed by residue codes: exp(λ · score), relative to the background,
-            with BLOSUM62 as the search uses it (including X, B, Z, U, O and J); 0 for codes without a letter.
+            with the matrix as searches use it (including X, B, Z, U, O and J); 0 for codes without a letter.
     """
     ratios = np.zeros((_CODES, _CODES), np.float32)
-    scores = substitution_matrix()[:, : len(LETTERS)]
+    scores = substitution_matrix(matrix)[:, : len(LETTERS)]
+    lambda_ = GUMBEL_TABLES[RNA].ungapped_lambda if matrix == RNA else matrix_lambda()
     # math.exp, because the last bit of numpy's depends on the machine
-    letter_ratios = [[math.exp(matrix_lambda() * score) for score in row] for row in scores.tolist()]
+    letter_ratios = [[math.exp(lambda_ * score) for score in row] for row in scores.tolist()]
     ratios[: len(LETTERS), : len(LETTERS)] = letter_ratios
     ratios.flags.writeable = False
     return ratios
@@ -120,13 +125,16 @@ def repeat_probabilities(codes: np.ndarray, settings: MaskSettings | None = None
     return probabilities
 
 
-def mask(residues: np.ndarray, lengths: np.ndarray, settings: MaskSettings | None = None) -> int:
+def mask(
+    residues: np.ndarray, lengths: np.ndarray, settings: MaskSettings | None = None, matrix: str = BLOSUM62
+) -> int:
     """Set the soft-mask bit of residues in repeats, in place, without holding the GIL.
 
     Args:
         residues: uint8, contiguous: the codes of all sequences, concatenated.
         lengths: int32 [sequences].
         settings: parameters of the model, and the threshold.
+        matrix: see `likelihood_ratios`.
 
     Returns:
         The number of residues masked.
@@ -138,15 +146,18 @@ def mask(residues: np.ndarray, lengths: np.ndarray, settings: MaskSettings | Non
             residues,
             lengths,
             np.float32(settings.threshold),
-            *_arguments(settings),
+            *_arguments(settings, matrix),
             *_workspace(longest),
             np.empty(longest, np.float32),
         )
     )
 
 
-def _arguments(settings: MaskSettings) -> tuple[np.ndarray, np.ndarray, np.float32, np.float32]:
-    return likelihood_ratios(), _transitions(settings), np.float32(settings.start), np.float32(settings.end)
+def _arguments(
+    settings: MaskSettings, matrix: str = BLOSUM62
+) -> tuple[np.ndarray, np.ndarray, np.float32, np.float32]:
+    ratios, start, end = likelihood_ratios(matrix), np.float32(settings.start), np.float32(settings.end)
+    return ratios, _transitions(settings), start, end
 
 
 def _workspace(longest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from msa.base.errors import InputError
+from msa.io import molecules
 from msa.profile.gumbel import GUMBEL_TABLES, family_matrix, gumbel_parameters
-from msa.profile.matrices import CONTEXT
+from msa.profile.matrices import CONTEXT, RNA
 
 MIN_CANDIDATES = 10_000
 """Number of targets that are aligned, if as many pass the gapless filter and `max_seqs` is not larger. It is
@@ -106,6 +108,11 @@ class SearchSettings:
                 gumbel_parameters(self.profile_gap_open, self.gap_extend, family_matrix(self.matrix))
         except ValueError as error:
             raise InputError(str(error)) from None
+
+    @property
+    def molecule(self) -> Literal["protein", "rna"]:
+        """Kind of the queries and targets."""
+        return molecules.RNA if self.matrix == RNA else molecules.PROTEIN
 
     @property
     def max_candidates(self) -> int:

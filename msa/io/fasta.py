@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from msa.alphabet import NUCLEOTIDE_CODES, TO_NUCLEOTIDES
 from msa.base.errors import InputError
 from msa.io.compression import open_input
 from msa.io.molecules import PROTEIN, declared_molecule, is_annotation, other_molecule
@@ -18,6 +19,7 @@ SUPPORTED = (
     "`fold --params openfold3` predicts those too"
 )
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_NUCLEOTIDES = frozenset(NUCLEOTIDE_CODES.encode())
 _CHAIN_BREAK = b":"
 _STOP, _UNKNOWN = b"*", b"X"
 _WHITESPACE = b" \t\r\n\v\f"
@@ -102,12 +104,14 @@ def clean_header(header: str) -> str:
     return _CONTROL.sub("_", _LINE_END.sub(" ", header)).strip()
 
 
-def invalid_residue_reason(byte: int) -> str:
-    """Return the error text for a byte that is not allowed in a sequence."""
+def invalid_residue_reason(byte: int, nucleotides: bool = False) -> str:
+    """Return the error text for a byte that is not allowed in a sequence, of proteins or of nucleic acids."""
     character = chr(byte)
     if character in "-.":
         return f"{character!r} is a gap: a query must not be aligned"
     shown = repr(character) if 32 < byte < 127 else f"byte {byte:#04x}"
+    if nucleotides:
+        return f"{shown} is not a letter of a nucleic acid (A, C, G, U, T, N and IUPAC's others)"
     return f"{shown} is not a residue letter"
 
 
@@ -116,6 +120,44 @@ def missing_header_reason(line: bytes) -> str:
     if b"\0" in line or not line.decode("utf-8", "replace").isprintable():
         return "not a FASTA file: binary data"
     return "not a FASTA file: text before the first header line ('>')"
+
+
+def read_nucleotides(stream: BinaryIO, name: str) -> Iterator[FastaRecord]:
+    """Read records of nucleic acids from decompressed content, called `name` in errors.
+
+    Their sequences have the letters of RNA; see `msa.alphabet.TO_NUCLEOTIDES`. A header may declare RNA as
+    those of Boltz and Chai do.
+
+    Raises:
+        InputError: see `read_fasta`; also a letter that no nucleic acid has, or another declared molecule.
+    """
+    header, first = "", 0
+    pieces: list[str] = []
+
+    def record() -> FastaRecord:
+        if not pieces:
+            raise InputError(f"no sequence after the header {('>' + header)[:60]!r}", name, first)
+        return FastaRecord(header, "".join(pieces).translate(TO_NUCLEOTIDES))
+
+    for number, line in enumerate(stream, start=1):
+        if line.startswith(b">"):
+            if first:
+                yield record()
+            header, pieces, first = _header(line, name, number), [], number
+            declared = declared_molecule(header)
+            if declared is not None and declared.kind not in ("RNA", "a nucleic acid"):
+                raise InputError(f"{first_word(header)!r} is {declared.kind}, not RNA", name, number)
+            continue
+        residues = line.translate(None, _WHITESPACE).upper()
+        if residues and not first:
+            raise InputError(missing_header_reason(line.strip()), name, number)
+        if not _NUCLEOTIDES.issuperset(residues):
+            raise _invalid_line(line, name, number, nucleotides=True)
+        if residues:
+            pieces.append(residues.decode())
+    if not first:
+        raise InputError("empty file", name)
+    yield record()
 
 
 def read_fasta(path: str | os.PathLike[str]) -> Iterator[FastaRecord]:
@@ -172,12 +214,13 @@ def _header(line: bytes, name: str, number: int) -> str:
     return clean_header(line[1:].decode("utf-8", "replace"))
 
 
-def _invalid_line(line: bytes, name: str, number: int) -> InputError:
+def _invalid_line(line: bytes, name: str, number: int, nucleotides: bool = False) -> InputError:
     """Return the error for the first character of a line that is not a residue."""
-    allowed = _LETTERS | frozenset(_CHAIN_BREAK + _STOP + _WHITESPACE)
+    letters = _NUCLEOTIDES if nucleotides else _LETTERS | frozenset(_CHAIN_BREAK + _STOP)
+    allowed = letters | frozenset(_WHITESPACE)
     for position, byte in enumerate(line):
         if bytes([byte]).upper()[0] not in allowed:
-            return InputError(invalid_residue_reason(byte), name, number, position + 1)
+            return InputError(invalid_residue_reason(byte, nucleotides), name, number, position + 1)
     raise AssertionError("called for a line without an invalid character")
 
 

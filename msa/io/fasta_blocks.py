@@ -26,6 +26,13 @@ for _code, _letter in enumerate(alphabet.LETTERS):
 _CLASS[list(b" \t\r\n\v\f")] = _WHITESPACE
 _CLASS[list(b"-.")] = _GAP
 _CLASS[ord("*")] = _STOP
+# of nucleic acids: other letters are invalid
+_NUCLEOTIDE_CLASS = np.where(_CLASS < _WHITESPACE, np.uint8(_INVALID), _CLASS)
+for _letter in alphabet.LETTERS:
+    _base = _letter.translate(alphabet.TO_NUCLEOTIDES)
+    if _base in alphabet.NUCLEOTIDES + alphabet.UNKNOWN_NUCLEOTIDE:
+        _NUCLEOTIDE_CLASS[ord(_letter)] = _CLASS[ord(_base)]
+        _NUCLEOTIDE_CLASS[ord(_letter.lower())] = _CLASS[ord(_base)] | _LOWER
 
 # counters of the kernel, in the order of its array
 ODDITIES = ("empty_sequences", "lower_case_letters", "gap_characters", "end_stops", "inner_stops")
@@ -106,8 +113,12 @@ def _first_header(stream: BinaryIO, name: str) -> tuple[int, bytes]:
     raise InputError("empty file", name)
 
 
-def parse_block(block: FastaBlock) -> ParsedBlock:
+def parse_block(block: FastaBlock, nucleotides: bool = False) -> ParsedBlock:
     """Parse the records of a block.
+
+    Args:
+        block: the block.
+        nucleotides: accept only letters of nucleic acids; see `msa.alphabet.TO_NUCLEOTIDES`.
 
     Raises:
         InputError: a character that is not a letter, or a NUL byte in a header; names line and column.
@@ -118,11 +129,12 @@ def parse_block(block: FastaBlock) -> ParsedBlock:
     lengths, header_lengths = np.empty(max_records, np.int32), np.empty(max_records, np.int32)
     id_hashes = np.empty(max_records, np.uint64)
     oddities = np.zeros(len(ODDITIES), np.int64)
+    classes = _NUCLEOTIDE_CLASS if nucleotides else _CLASS
     sequences, residue_end, header_end, invalid = _parse(
-        data, _CLASS, residues, lengths, headers, header_lengths, id_hashes, oddities
+        data, classes, residues, lengths, headers, header_lengths, id_hashes, oddities
     )
     if invalid >= 0:
-        raise _error_at(block, invalid)
+        raise _error_at(block, invalid, nucleotides)
     return ParsedBlock(
         residues[:residue_end],
         lengths[:sequences],
@@ -133,12 +145,13 @@ def parse_block(block: FastaBlock) -> ParsedBlock:
     )
 
 
-def _error_at(block: FastaBlock, offset: int) -> InputError:
+def _error_at(block: FastaBlock, offset: int, nucleotides: bool) -> InputError:
     """Return the error for the byte at `offset`."""
     start = block.data.rfind(b"\n", 0, offset) + 1
     line = block.first_line + block.data.count(b"\n", 0, offset)
     in_header = block.data[start : start + 1] == b">"
-    reason = "not a FASTA file: binary data" if in_header else invalid_residue_reason(block.data[offset])
+    reason = invalid_residue_reason(block.data[offset], nucleotides)
+    reason = "not a FASTA file: binary data" if in_header else reason
     return InputError(reason, block.name, line, offset - start + 1)
 
 

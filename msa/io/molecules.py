@@ -6,9 +6,10 @@ or describes them like `RNA (76-MER)`. HH-suite writes the secondary structure t
 """
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-PROTEIN = "protein"
+PROTEIN: Final = "protein"
+RNA: Final = "rna"
 _KINDS = {
     "protein": PROTEIN, "peptide": PROTEIN, "dna": "DNA", "rna": "RNA", "ccd": "a ligand (ccd)",
     "smiles": "a ligand (smiles)", "ligand": "a ligand", "glycan": "a glycan", "ion": "an ion",

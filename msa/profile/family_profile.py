@@ -9,11 +9,11 @@ predicts them from the residues observed around the position.
 
 import numpy as np
 
-from msa.alphabet import GAP, STANDARD
+from msa.alphabet import GAP, NUCLEOTIDES_AS_STANDARD, STANDARD
 from msa.base.jit import kernel
 from msa.profile.context import family_context_frequencies
 from msa.profile.gumbel import GUMBEL_TABLES
-from msa.profile.matrices import BLOSUM62, CONTEXT, background, substitution_matrix
+from msa.profile.matrices import BLOSUM62, CONTEXT, RNA, background, substitution_matrix
 from msa.profile.pssm import profile_from_frequencies
 
 MAX_MEMBER_IDENTITY = 0.95
@@ -22,6 +22,8 @@ MAX_MEMBER_IDENTITY = 0.95
 PSEUDOCOUNTS, PSEUDOCOUNT_DECAY = 1.4, 6.0
 """Share of pseudocounts at a position with n effective residues: PSEUDOCOUNTS / (1 + (n − 1) /
 PSEUDOCOUNT_DECAY), at most 1. docs/sensitivity.md compares other values."""
+RNA_PSEUDOCOUNT_DECAY = 0.3
+"""The same for RNA, whose positions have at most four different residues."""
 
 _AVERAGED_NEIGHBOURS = 10
 """Positions on either side over which the number of effective residues is averaged."""
@@ -105,8 +107,11 @@ def family_profile(rows: np.ndarray, comp_bias_corr: bool = True, matrix: str = 
     Returns:
         int16 [length, 32], C-contiguous.
     """
-    observed = _weighted_frequencies(rows)
-    share = _pseudocount_share(observed)[:, None]
+    decay = PSEUDOCOUNT_DECAY
+    if matrix == RNA:
+        rows, decay = NUCLEOTIDES_AS_STANDARD[rows], RNA_PSEUDOCOUNT_DECAY
+    observed = _weighted_frequencies(rows, background(matrix)[:_RESIDUE_COUNT])
+    share = _pseudocount_share(observed, decay)[:, None]
     if matrix == CONTEXT:
         predicted = family_context_frequencies(observed)
     else:
@@ -116,20 +121,20 @@ def family_profile(rows: np.ndarray, comp_bias_corr: bool = True, matrix: str = 
 
 def conditional_probabilities(matrix: str) -> np.ndarray:
     """Compute the probabilities of residue a given residue b, float64 [20, 20]; columns sum to 1."""
-    frequencies = background()[:_RESIDUE_COUNT]
+    frequencies = background(matrix)[:_RESIDUE_COUNT]
     scores = substitution_matrix(matrix)[:_RESIDUE_COUNT, :_RESIDUE_COUNT]
     joint = np.outer(frequencies, frequencies) * np.exp(GUMBEL_TABLES[matrix].ungapped_lambda * scores)
-    return np.asarray(joint / joint.sum(axis=0))
+    return np.asarray(joint / np.where(frequencies > 0, joint.sum(axis=0), 1))
 
 
-def _weighted_frequencies(rows: np.ndarray) -> np.ndarray:
+def _weighted_frequencies(rows: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Compute weighted residue frequencies, float64 [length, 20], rows summing to 1.
 
     A position where no row has a standard residue gets the background frequencies.
     """
     sums = _weighted_counts(rows, _RESIDUE_COUNT)
     total = sums.sum(axis=1, keepdims=True)
-    return np.where(total > 0, sums / np.where(total > 0, total, 1), background()[:_RESIDUE_COUNT])
+    return np.where(total > 0, sums / np.where(total > 0, total, 1), expected)
 
 
 @kernel
@@ -167,10 +172,10 @@ def _weighted_counts(rows, residue_count):  # type: ignore[no-untyped-def]
     return sums
 
 
-def _pseudocount_share(observed: np.ndarray) -> np.ndarray:
+def _pseudocount_share(observed: np.ndarray, decay: float) -> np.ndarray:
     """Compute the share of pseudocounts at each position, float64 [length], 0 to 1."""
     entropy = -(observed * np.log(np.where(observed > 0, observed, 1))).sum(axis=1)
     padded = np.pad(np.exp(entropy), _AVERAGED_NEIGHBOURS, mode="edge")
     window = 2 * _AVERAGED_NEIGHBOURS + 1
     effective = np.lib.stride_tricks.sliding_window_view(padded, window).mean(axis=1)
-    return np.minimum(1.0, PSEUDOCOUNTS / (1 + (effective - 1) / PSEUDOCOUNT_DECAY))
+    return np.minimum(1.0, PSEUDOCOUNTS / (1 + (effective - 1) / decay))

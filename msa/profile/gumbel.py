@@ -5,8 +5,8 @@ The tables are in gumbel.json. Those of BLOSUM and PAM matrices are NCBI's
 The table of VTML80 was computed by benchmarks/gumbel_parameters.py. Default gap costs are those that NCBI
 recommends for each matrix, and for VTML80 those of Pearson (Curr. Protoc. Bioinformatics 43:3.5.1, 2013).
 
-The table of CONTEXT was computed by the same script, for sequences and the search's own gap costs, where the
-first residue of a gap costs `gap open`. For family profiles, whose scores are on BLOSUM62's scale,
+The tables of CONTEXT and RNA were computed by the same script, for sequences and the search's own gap costs,
+where the first residue of a gap costs `gap open`. For family profiles, whose scores are on BLOSUM62's scale,
 BLOSUM62's table is used.
 """
 

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from msa.alphabet import LETTERS, STANDARD
+from msa.alphabet import LETTERS, NUCLEOTIDES, STANDARD
 
 PROFILE_COLUMNS = 32
 """Width of a matrix or profile row: one column for each value of the five letter bits."""
@@ -26,7 +26,12 @@ CONTEXT = "CONTEXT"
 """Name of the scores of msa.profile.context, which depend on a residue's neighbours. Their unit is that of
 BLOSUM62; residues without neighbours have its scores."""
 
-MATRICES = (CONTEXT, BLOSUM62, "BLOSUM45", "BLOSUM50", "BLOSUM80", "BLOSUM90", "PAM30", "PAM70", "VTML80")
+RNA = "RNA"
+"""Name of the scores of nucleotides. T counts as U, and all other letters as unknown."""
+
+MATRICES = (
+    CONTEXT, BLOSUM62, "BLOSUM45", "BLOSUM50", "BLOSUM80", "BLOSUM90", "PAM30", "PAM70", "VTML80", RNA
+)  # fmt: skip
 """Names of the substitution matrices."""
 
 SAME_AS = {"U": "C", "O": "K"}
@@ -41,6 +46,13 @@ _BLOSUM62_FREQUENCIES = (
 
 
 _SCORES = {
+    RNA: """
+  A C G U
+A  6
+C -6  6
+G -2 -6  6
+U -6 -2 -6  6
+""",
     "BLOSUM80": """
   A R N D C Q E G H I L K M F P S T W Y V B Z X
 A  5
@@ -96,7 +108,8 @@ Y -4 -1 -7 -4  3 -6  1 -3 -4 -2 -4 -2 -7 -5 -3 -3 -4 -4  1  8
 BLOSUM80 is the version that blastp uses (NCBI's toolkit, src/util/tables/sm_blosum80.c, public domain);
 Biopython has the version in third-bits, for which no statistics are published. VTML80 is the model of Müller,
 Spang & Vingron (Mol. Biol. Evol. 19:8, 2002) at 80 PAM, rounded as in MMseqs2 (data/VTML80.out); it has only
-the twenty standard residues.
+the twenty standard residues. RNA's are log odds, rounded, of pairs of which 61 % are equal and 19 % are
+transitions, with equal frequencies of the four nucleotides.
 """
 
 
@@ -116,12 +129,14 @@ def substitution_matrix(name: str = BLOSUM62) -> np.ndarray:
     name = BLOSUM62 if name == CONTEXT else name
     published = _parse_table(_SCORES[name] if name in _SCORES else _read_biopython_table(name))
 
+    same_as = {"T": "U"} if name == RNA else SAME_AS
+
     def score(a: str, b: str) -> int:
-        a, b = SAME_AS.get(a, a), SAME_AS.get(b, b)
+        a, b = same_as.get(a, a), same_as.get(b, b)
         if a in published and b in published[a]:
             return int(published[a][b])
         for first, second in ((a, b), (b, a)):
-            if first in _EITHER_OF and first not in published:
+            if name != RNA and first in _EITHER_OF and first not in published:
                 one, other = _EITHER_OF[first]
                 return math.floor((score(one, second) + score(other, second) + 1) / 2)
         return -1
@@ -143,9 +158,15 @@ def gonnet_matrix() -> np.ndarray:
 
 
 @functools.cache
-def background() -> np.ndarray:
-    """Return the residue frequencies of BLOSUM62, float64 [26]; 0 for letters beyond the standard twenty."""
+def background(matrix: str = BLOSUM62) -> np.ndarray:
+    """Return the residue frequencies of BLOSUM62, float64 [26]; 0 for letters beyond the standard twenty.
+
+    With RNA, those of the nucleotides, which are equal; that of U is T's.
+    """
     frequencies = np.zeros(len(LETTERS))
+    if matrix == RNA:
+        frequencies[[LETTERS.index(letter.replace("U", "T")) for letter in NUCLEOTIDES]] = 0.25
+        return frequencies
     frequencies[: len(STANDARD)] = _BLOSUM62_FREQUENCIES
     return frequencies / frequencies.sum()
 

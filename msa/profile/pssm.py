@@ -20,6 +20,7 @@ from msa.profile.matrices import (
     BLOSUM62,
     CONTEXT,
     PROFILE_COLUMNS,
+    RNA,
     SAME_AS,
     background,
     substitution_matrix,
@@ -130,7 +131,7 @@ def composition_bias(codes: np.ndarray, matrix: str = BLOSUM62) -> np.ndarray:
     counts[positions + 1, codes] = 1
     counts = counts.cumsum(axis=0)
     neighbours = ((counts[end] - counts[first]) * scores).sum(axis=1) - scores[positions, codes]
-    expected = scores[:, : len(background())] @ background()
+    expected = scores[:, : len(LETTERS)] @ background(matrix)
     return expected - neighbours / (end - first)
 
 
@@ -152,10 +153,14 @@ def profile_from_frequencies(
         int16 [length, 32], C-contiguous.
     """
     frequencies = frequencies / frequencies.sum(axis=1, keepdims=True)
-    scores = np.log(frequencies / _standard_background()) / GUMBEL_TABLES[matrix].ungapped_lambda
+    expected = background(matrix)[:_RESIDUE_COUNT]
+    occurs = expected > 0
+    scores = np.zeros(frequencies.shape)
+    odds = frequencies[:, occurs] / expected[occurs]
+    scores[:, occurs] = np.log(odds) / GUMBEL_TABLES[matrix].ungapped_lambda
     if comp_bias_corr:
-        scores += _frequency_bias(scores, frequencies)[:, None]
-    return _add_other_letters(scores)
+        scores += _frequency_bias(scores, frequencies, expected)[:, None]
+    return _add_other_letters(scores, matrix)
 
 
 class ContextTables(NamedTuple):
@@ -210,24 +215,29 @@ def _neighbourhoods(length: int) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum(0, positions - _BIAS_WINDOW), np.minimum(length, positions + _BIAS_WINDOW)
 
 
-def _frequency_bias(scores: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+def _frequency_bias(scores: np.ndarray, frequencies: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Compute each position's mean score against the background minus that against its neighbours."""
     length = len(scores)
     first, end = _neighbourhoods(length)
     sums = np.zeros((length + 1, _RESIDUE_COUNT))
     np.cumsum(frequencies, axis=0, out=sums[1:])
     neighbours = ((sums[end] - sums[first] - frequencies) * scores).sum(axis=1)
-    return np.asarray(scores @ _standard_background() - neighbours / (end - first))
+    return np.asarray(scores @ expected - neighbours / (end - first))
 
 
-def _add_other_letters(scores: np.ndarray) -> np.ndarray:
+def _add_other_letters(scores: np.ndarray, matrix: str) -> np.ndarray:
     """Round the scores of the 20 standard residues and derive those of the other letters."""
     # exp and log may differ in the last bit between machines, which must not change the rounded score
     rounded = np.floor(np.round(scores, 6) + 0.5)
     profile = np.empty((len(scores), PROFILE_COLUMNS), np.int16)
     profile[:, :_RESIDUE_COUNT] = rounded
-    unknown = np.minimum(np.floor(np.round(scores @ _standard_background(), 6) + 0.5), -1)
+    expected = background(matrix)[:_RESIDUE_COUNT]
+    unknown = np.minimum(np.floor(np.round(scores @ expected, 6) + 0.5), -1)
     profile[:, _RESIDUE_COUNT:] = unknown[:, None]
+    if matrix == RNA:
+        profile[:, LETTERS.index("N")] = -1
+        profile[:, LETTERS.index("U")] = profile[:, LETTERS.index("T")]
+        return profile
     for letter, residues in _STANDS_FOR.items():
         codes = [STANDARD.index(residue) for residue in residues]
         profile[:, LETTERS.index(letter)] = np.floor(rounded[:, codes].mean(axis=1) + 0.5)

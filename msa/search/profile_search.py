@@ -23,6 +23,7 @@ from msa.engines.pair_statistics import PairStatistics, QueryStatistics
 from msa.engines.query_profile import QueryProfile
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
 from msa.engines.settings import SearchSettings
+from msa.io.molecules import PROTEIN
 from msa.profile.statistics import CHANCE_FRACTION, bit_scores, longest_targets
 from msa.search.families.family import Family
 from msa.search.gapless_limit import longest_filtered
@@ -173,7 +174,9 @@ class ProfileSearch:
             fraction, long_target = CHANCE_FRACTION, math.inf
             # a saved profile may have been corrected already
             if self._corrects_alignments and profile.is_uncorrected:
-                fraction, long_target, k_factor = SEQUENCE_CHANCE_FRACTION, LONG_TARGET, SEQUENCE_K_FACTOR
+                fraction = SEQUENCE_CHANCE_FRACTION
+                if settings.molecule == PROTEIN:
+                    long_target, k_factor = LONG_TARGET, SEQUENCE_K_FACTOR
                 self._uncorrected[len(self._queries)] = profile
             k, length = self._base.k * k_factor, len(profile.codes)
             self._queries.append(QueryStatistics(length, k, fraction, long_target))

@@ -21,6 +21,7 @@ from foldcli.pipeline.targets.locks import TargetLocks
 from foldcli.pipeline.targets.target import measured_stage
 from msa.io.compression import read_bytes
 from msa.io.fasta import FastaRecord
+from msa.io.molecules import PROTEIN
 from msa.search.search import check_query
 
 T = TypeVar("T")
@@ -189,7 +190,8 @@ class ChainSearch:
         """
         for chain in chains:
             check_query(chain)
-            check_foldable(chain.sequence)
+            if self.stage.settings.search.molecule == PROTEIN:
+                check_foldable(chain.sequence)
         queries = ((chain.id, chain_query(chain)) for chain in dict.fromkeys(chains))
         return {self.store.store.request.fingerprint(query): (name, query) for name, query in queries}
 

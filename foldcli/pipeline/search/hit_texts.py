@@ -35,7 +35,8 @@ def write_alignment(
     Returns:
         The number of rows after the query.
     """
-    rows = alignment_hits(query, hits, settings.row_filter, settings.search.threads)
+    search = settings.search
+    rows = alignment_hits(query, hits, settings.row_filter, search.threads, search.molecule)
     _WRITERS[file_format](stream, query, rows)
     return len(rows)
 

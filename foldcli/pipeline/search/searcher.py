@@ -1,9 +1,9 @@
 """Searches in this process: target databases and search engines named on the command line."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from foldcli.logs import logger
 from foldcli.paths import cache_dir
@@ -11,6 +11,7 @@ from foldcli.pipeline.search.gpu_opening import max_gpu_bytes
 from foldcli.process_state import set_numba_cache_folder
 from foldcli.progress import CompilationProgress, Progress, progress_bar
 from msa.base.atomic import writing_cache
+from msa.base.errors import InputError
 from msa.database.database import TargetDatabase
 from msa.database.manifest import MANIFEST
 from msa.engines.engine import Engine, ProfileCallback
@@ -18,6 +19,7 @@ from msa.engines.hits import Hits
 from msa.engines.settings import SearchSettings
 from msa.gpu.worker.process_start import GpuProcess
 from msa.io.fasta import FastaRecord
+from msa.io.molecules import PROTEIN, RNA
 from msa.search.engine_selection import EngineSettings, create_engine
 from msa.search.exact import exact_search
 from msa.search.part_search import ReadParts, search_part
@@ -129,12 +131,14 @@ class DatabaseSource:
         device: value of `--device`.
         others: further databases, which are searched with the profiles of the search of the first.
         started: see `open_search_engine`.
+        molecule: kind of the sequences that are searched, PROTEIN or RNA.
     """
 
     db: str
     device: str
     others: tuple[str, ...] = ()
     started: GpuProcess | None = None
+    molecule: Literal["protein", "rna"] = PROTEIN
 
     def open_searcher(self) -> LocalSearcher:
         """Open the database and the search engine; first the engine if the database has to be converted.
@@ -156,9 +160,10 @@ class DatabaseSource:
 
         Raises:
             MissingError: there is no such path.
-            InputError: `db` is not a database, or is damaged.
+            InputError: `db` is not a database, is damaged, or has sequences of another kind.
         """
         database = TargetDatabase.open(Path(self.db)) if self._is_database else self._convert()
+        self._check_molecule(database)
         if (whole := database.manifest.whole) is not None:
             logger.info(
                 "%s: part %d of %d of a database of %s sequences, %s residues; E-values refer to all of them",
@@ -167,7 +172,15 @@ class DatabaseSource:
         if database.path != Path(self.db):
             for remark in database.manifest.remarks():
                 logger.warning("%s: %s", self.db, remark)
-        return database.with_companions([DatabaseSource(db, self.device).open() for db in self.others])
+        return database.with_companions([replace(self, db=db, others=()).open() for db in self.others])
+
+    def _check_molecule(self, database: TargetDatabase) -> None:
+        """Raise InputError if a database has sequences of another kind than those that are searched."""
+        if (molecule := database.manifest.molecule) == self.molecule:
+            return
+        if molecule == RNA:
+            raise InputError("a database of RNA, and this search is for proteins", self.db)
+        raise InputError("a database of proteins; one of RNA: foldcli createdb --molecule rna", self.db)
 
     def open_existing(self) -> TargetDatabase | None:
         """Open the database, or return None if it would have to be converted first.
@@ -175,7 +188,7 @@ class DatabaseSource:
         Raises:
             InputError: see `open`.
         """
-        others = [DatabaseSource(db, self.device).open_existing() for db in self.others]
+        others = [replace(self, db=db, others=()).open_existing() for db in self.others]
         database = self._open_existing()
         if database is None or None in others:
             return None
@@ -183,14 +196,16 @@ class DatabaseSource:
 
     def _open_existing(self) -> TargetDatabase | None:
         """Open the first database; see `open_existing`."""
-        if self._is_database:
-            return TargetDatabase.open(Path(self.db))
-        from msa.database.build import database_path  # imports numba, which databases do not need
+        folder = Path(self.db)
+        if not self._is_database:
+            from msa.database.build import database_path  # imports numba, which databases do not need
 
-        folder = database_path(self.db, cache_dir())
-        if folder != Path(self.db) and not (folder / MANIFEST).is_file():
-            return None
-        return TargetDatabase.open(folder)
+            folder = database_path(self.db, cache_dir(), self.molecule)
+            if folder != Path(self.db) and not (folder / MANIFEST).is_file():
+                return None
+        database = TargetDatabase.open(folder)
+        self._check_molecule(database)
+        return database
 
     @property
     def _is_database(self) -> bool:
@@ -201,7 +216,7 @@ class DatabaseSource:
 
         with writing_cache(cache_dir()), progress_bar("building the database", "B") as progress:
             return open_or_build_database(
-                Path(self.db), cache_dir(), progress, lambda line: logger.info("%s", line)
+                Path(self.db), cache_dir(), progress, lambda line: logger.info("%s", line), self.molecule
             )
 
     def make_searcher(self, database: TargetDatabase, gpu_share: float = 0.9) -> LocalSearcher:

@@ -1,6 +1,6 @@
 """Settings of searches and of the alignments made from their hits."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import click
@@ -15,6 +15,7 @@ from msa.engines.settings import (
     SearchSettings,
     default_gap_costs,
 )
+from msa.profile.matrices import RNA
 
 # number of queries in a run's first batch, which is small so that the network can begin early; later batches
 # double in size
@@ -78,6 +79,14 @@ class AlignmentSettings:
         except InputError as error:
             raise click.UsageError(f"--{error}") from error
         return cls(search, row_filter, PairingSettings(options["pair_mode"], options["pair_strategy"]))
+
+    def for_rna(self) -> "AlignmentSettings":
+        """Return the same settings for RNA, with its scores and gap costs."""
+        costs = default_gap_costs(RNA)
+        search = replace(
+            self.search, matrix=RNA, gap_open=costs[0], gap_extend=costs[1], profile_gap_open=costs[2]
+        )
+        return replace(self, search=search)
 
     def identity(self) -> dict[str, Any]:
         """Return the values that alignments of single chains depend on, without the number of threads."""

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from msa.alphabet import STANDARD
+from msa.alphabet import LETTERS, STANDARD
 from msa.base.threads import chunks_of_equal_work
 from msa.database.sequence_arrays import SequenceArrays
 from msa.engines.query_profile import QueryProfile
 from msa.profile.gumbel import GUMBEL_TABLES
+from msa.profile.matrices import RNA
 
 SEQUENCE_K_FACTOR = 2.2
 """Factor of the published K for scores of single sequences with this correction. The first residue of a gap
@@ -85,7 +86,8 @@ def composition_excess(
         return np.zeros(0, np.int64)
     from msa.search.scoring import kernels  # imports numba
 
-    sums, first_rows = _odds_sums(profiles, GUMBEL_TABLES[matrix].ungapped_lambda)
+    residue_count = len(LETTERS) if matrix == RNA else _RESIDUE_COUNT  # U is beyond the standard ones
+    sums, first_rows = _odds_sums(profiles, GUMBEL_TABLES[matrix].ungapped_lambda, residue_count)
     first, last = first_rows[owners] + records[:, 1], first_rows[owners] + records[:, 2] + 1
     starts, lengths = targets.offsets[indices] + records[:, 3], records[:, 4] - records[:, 3] + 1
     biases = np.empty(len(records))
@@ -93,7 +95,7 @@ def composition_excess(
         piece = slice(begin, end)
         positions = (last[piece] - first[piece]).astype(np.float64)
         odds = (sums[last[piece]] - sums[first[piece]]) / positions[:, None]
-        counts = np.zeros((end - begin, _RESIDUE_COUNT), np.int64)
+        counts = np.zeros((end - begin, residue_count), np.int64)
         kernels.count_residues(targets.residues, starts[piece], starts[piece] + lengths[piece], counts)
         biases[piece] = (counts * np.log(odds)).sum(axis=1)
     excess = np.logaddexp(0.0, math.log(_PRIOR) + biases) / lambda_
@@ -101,23 +103,26 @@ def composition_excess(
     return np.floor(np.round(excess, 6) + 0.5).astype(np.int64)
 
 
-def _odds_sums(profiles: Sequence[np.ndarray], lambda_: float) -> tuple[np.ndarray, np.ndarray]:
+def _odds_sums(
+    profiles: Sequence[np.ndarray], lambda_: float, residue_count: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Sum the odds of each residue over the positions of profiles.
 
     Args:
         profiles: int16 [query length, 32].
         lambda_: λ of ungapped alignments.
+        residue_count: residues, by their codes.
 
     Returns:
-        float64 [positions + profiles, 20], of each profile a row of zeros, then the sums up to each of its
-        positions; and int64 [profiles], the row of zeros of each.
+        float64 [positions + profiles, residue_count], of each profile a row of zeros, then the sums up to
+        each of its positions; and int64 [profiles], the row of zeros of each.
     """
-    scores = np.concatenate(profiles)[:, :_RESIDUE_COUNT].astype(np.int64)
+    scores = np.concatenate(profiles)[:, :residue_count].astype(np.int64)
     lowest, highest = int(scores.min()), int(scores.max())
     odds = np.array([math.exp(lambda_ * score) for score in range(lowest, highest + 1)])[scores - lowest]
     ends = np.cumsum([len(profile) for profile in profiles])
     starts = np.concatenate([[0], ends[:-1]])
-    sums = np.zeros((len(odds) + len(profiles), _RESIDUE_COUNT))
+    sums = np.zeros((len(odds) + len(profiles), residue_count))
     for k, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         np.cumsum(odds[start:end], axis=0, out=sums[start + k + 1 : end + k + 1])
     return sums, starts + np.arange(len(profiles))

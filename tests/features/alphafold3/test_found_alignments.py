@@ -41,7 +41,7 @@ def test_chains_of_several_proteins_get_their_rows_and_pairs_of_a_species() -> N
     assert first.paired.sequences == [FIRST, "MKVST"] and second.paired.sequences == [SECOND, "GATW-C"]
     assert first.paired.deletions[1].tolist() == [0, 0, 0, 1, 0]
     assert result.paired_rows == 1 and rna.alignment is None
-    assert result.notes == ("chain R: no alignment, because no database of RNA is searched",)
+    assert result.notes == ("chain R: no alignment; --rna-db searches a database of RNA",)
     sample = build_sample(result.job, Settings(templates=1)).features
     assert sample["num_paired_seqs"].tolist() == [3]  # the query, the query again, one pair
     columns = np.flatnonzero(sample["is_protein"])

@@ -134,6 +134,14 @@ def test_nucleic_acids_of_the_pdb_are_left_out(tmp_path: Path) -> None:
     assert [database.id(index) for index in range(len(database))] == ["101m_A"]
 
 
+def test_rna_makes_a_database_of_rna(tmp_path: Path) -> None:
+    (tmp_path / "rna.gz").write_bytes(gzip.compress(b">URS1 tRNA\nGCGGATTTAGCTCAGTTGGGAGAGC\n"))
+    table(tmp_path, url="https://example.org/rna.gz", kind="rna")
+    assert fetch(tmp_path, "--from", tmp_path / "rna.gz")[0] == 0
+    database = TargetDatabase.open(tmp_path / "db")
+    assert (database.manifest.molecule, database.sequence(0)) == ("rna", "GCGGAUUUAGCUCAGUUGGGAGAGC")
+
+
 def test_mmseqs_database_in_a_tar(tmp_path: Path) -> None:
     name = write(tmp_path / "env_seq", [("a first", "MKVLAAGIVG"), ("b second", "MVLSEGEWQLVL")])
     files = {f"x/{path.name}": path.read_bytes() for path in tmp_path.glob(f"{name.name}*")}

@@ -1,6 +1,7 @@
 """Exported jobs: what is filled in, what stays as it was, and what is refused."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -293,6 +294,70 @@ def test_a_job_is_never_overwritten(family: Family, export_cache: Path, tmp_path
 def test_options_that_do_not_go_together(tmp_path: Path, options: list[str], reason: str) -> None:
     result = run_foldcli(["search", tmp_path, tmp_path, "-o", tmp_path / "out", *options])
     assert result.returncode == 2 and reason in result.stderr
+
+
+RNA = "GGCUAAGCCAUUGCGAUCGGAUAACGCUUGACGGCAUUACGGCUAUGC"
+RNA_JOBS = {
+    "af3": {
+        "name": "mixed", "modelSeeds": [1], "dialect": "alphafold3", "version": 2,
+        "sequences": [
+            {"rna": {"id": ["R", "S"], "sequence": RNA}},
+            {"rna": {"id": "T", "sequence": "ACGU", "unpairedMsa": ""}},
+            {"protein": {"id": "A", "sequence": GB1}},
+        ],
+    },
+    "openfold3": {
+        "queries": {"mixed": {"chains": [{"molecule_type": "RNA", "chain_ids": ["R"], "sequence": RNA}]}}
+    },
+    "protenix": [{"name": "mixed", "sequences": [{"rnaSequence": {"sequence": RNA, "count": 2}}]}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", RNA_JOBS)
+def test_rna_gets_alignments(tool: str, family: Family, export_cache: Path, tmp_path: Path) -> None:
+    targets = [RNA[:k] + "ACGU"[k % 4] + RNA[k + 1 :] for k in range(5, 45, 5)]
+    text = "".join(f">r{k}\n{sequence.replace('U', 'T')}\n" for k, sequence in enumerate(targets))
+    (tmp_path / "rna.fasta").write_text(text)
+    (tmp_path / "job.json").write_text(json.dumps(RNA_JOBS[tool]))
+    command = ["search", tmp_path / "job.json", family.path, "--rna-db", tmp_path / "rna.fasta"]
+    command += ["--format", tool, "-o", tmp_path / "out"]
+    environment = os.environ | {"FOLDCLI_CACHE": str(export_cache)}
+    result = run_foldcli(command, environment)
+    assert result.returncode == 0, result.stderr
+    found = json.loads((tmp_path / "out" / "job.json").read_text())
+    if tool == "af3":
+        first, second, protein = found["sequences"]
+        alignment = first["rna"]["unpairedMsa"]
+        assert second["rna"]["unpairedMsa"] == "" and "unpairedMsa" in protein["protein"]
+        assert list(first["rna"]) == ["id", "sequence", "unpairedMsa"]
+    elif tool == "openfold3":
+        (path,) = found["queries"]["mixed"]["chains"][0]["main_msa_file_paths"]
+        assert Path(path).name == "rnacentral_hits.a3m"
+        alignment = Path(path).read_text()
+    else:
+        alignment = Path(found[0]["sequences"][0]["rnaSequence"]["unpairedMsaPath"]).read_text()
+    lines = alignment.splitlines()
+    assert lines[:2] == [">query", RNA] and sorted(lines[3::2]) == sorted(set(targets) - {RNA})
+    assert "already done" in run_foldcli(command, environment).stderr
+
+
+def test_rna_and_proteins_are_not_mixed(family: Family, export_cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "rna.fasta").write_text(f">r\n{RNA}\n")
+    (tmp_path / "protein.fasta").write_text(f">p\n{GB1}\n")
+    database, environment = tmp_path / "db", os.environ | {"FOLDCLI_CACHE": str(export_cache)}
+    built = run_foldcli(
+        ["createdb", "--molecule", "rna", tmp_path / "rna.fasta", "-o", database], environment
+    )
+    assert built.returncode == 0, built.stderr
+    for queries, targets, options, reason in (
+        ("protein.fasta", database, [], "a database of RNA, and this search is for proteins"),
+        ("protein.fasta", database, ["--molecule", "rna"], "'L' is not a letter of a nucleic acid"),
+        ("rna.fasta", family.path, ["--molecule", "rna"], "is not a letter of a nucleic acid"),
+        ("rna.fasta", family.path, [], "a nucleic acid"),
+    ):
+        command = ["search", tmp_path / queries, targets, "-o", "-", *options]
+        result = run_foldcli(command, environment)
+        assert result.returncode == 3 and reason in result.stderr and result.stderr.count("error") == 1
 
 
 def test_json_text_is_edited_in_place() -> None:

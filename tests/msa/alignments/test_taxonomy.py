@@ -9,7 +9,7 @@ from features.alphafold2.deterministic import make_features
 from msa.alignments.a3m import write_a3m
 from msa.alignments.alignment_filter import alignment_hits
 from msa.alignments.files import parse_alignment
-from msa.alignments.taxonomy import organism_fields, species, taxon_id, taxon_name
+from msa.alignments.taxonomy import organism_fields, species, taxon_id, taxon_lineage, taxon_name
 from msa.engines.hits import Hit, LocalAlignment
 from msa.engines.settings import AlignmentFilter
 from msa.io.fasta import FastaRecord
@@ -47,6 +47,23 @@ TAXA = [
 def test_taxon_columns(index: int, number: str, name: str) -> None:
     header = HEADERS[index][0]
     assert (taxon_id(header), taxon_name(header)) == (number, name)
+
+
+@pytest.mark.parametrize(
+    ("header", "lineage"),
+    [
+        (
+            "AB1.1.9 Bacteria;Bacillota;Bacilli;Bacillus subtilis",
+            "Bacteria;Bacillota;Bacilli;Bacillus subtilis",
+        ),
+        ("AB1.1.9 Eukaryota;Opisthokonta;Fungi;", "Eukaryota;Opisthokonta;Fungi"),
+        ("P1 a; b; c", "-"),
+        ("P1 kinase OS=Homo sapiens OX=9606", "-"),
+        ("P1", "-"),
+    ],
+)
+def test_lineage_of_silva(header: str, lineage: str) -> None:
+    assert taxon_lineage(header) == lineage
 
 
 def hit(header: str, sequence: str = "MKVLAAGIVG", bits: float = 20.0) -> Hit:

@@ -47,6 +47,7 @@ def test_every_m8_column() -> None:
         "evalue": "1.234E-05", "bits": "26", "qlen": "10", "tlen": "11", "qcov": "0.800", "tcov": "0.636",
         "cigar": "3M2D1M3I1M", "qseq": "MKTAYIAKQR", "tseq": "XXKTAGGYQWW", "qaln": "KTA--YIAKQ",
         "taln": "KTAGGY---Q", "theader": "t1|x desc and more", "taxid": "0", "taxname": "-",
+        "taxlineage": "-",
     }  # fmt: skip
     assert set(expected) == set(COLUMNS)
     names = tuple(expected)

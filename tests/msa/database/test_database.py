@@ -161,7 +161,7 @@ def test_file_that_shrinks_while_it_is_open_is_reported(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda m: m.update(format_version=4), "format version 4 is newer than this foldcli reads"),
+        (lambda m: m.update(format_version=5), "format version 5 is newer than this foldcli reads"),
         (lambda m: m.update(format_version=0), "format version 0"),
         (lambda m: m.update(format_version="1"), "format version '1'"),
         (lambda m: m.pop("format_version"), "format version None"),
