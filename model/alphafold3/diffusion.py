@@ -6,7 +6,7 @@ computed once for a prediction. Algorithm numbers are those of the supplement of
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -30,12 +30,16 @@ from model.alphafold3.layers import (
     ConditionedTransition,
     GatedAttention,
     Mask,
+    Modulation,
     Transition,
     joint_modulations,
     linear,
     run_block,
     scale_norm,
 )
+
+# of the modulations that one product computes; they should stay in a GPU's cache until they are read
+MODULATION_ELEMENTS = 6 * 2**20
 
 
 class FourierEmbedding(nn.Module):
@@ -74,16 +78,28 @@ class DiffusionConditioning(nn.Module):
         self.linear_n = linear(noise, single)
         self.transition_s = nn.ModuleList([Transition(single, 2) for _ in range(2)])
 
-    def pair(self, trunk_pair: torch.Tensor, relative: RelativePositions, mask: Mask) -> torch.Tensor:
-        """Compute the pair conditioning [N, N, Z] (lines 1 to 3, 5)."""
+    def pair(
+        self,
+        trunk_pair: torch.Tensor,
+        relative: RelativePositions,
+        mask: Mask,
+        rows: slice = slice(None),
+    ) -> torch.Tensor:
+        """Compute some rows [n, N, Z] of the pair conditioning (lines 1 to 3, 5); mask is [N, N]."""
+        dtype, row_mask = self.linear_z.weight.dtype, None if mask is None else mask[rows]
+        parts = [trunk_pair[rows].to(dtype), relative.features(rows, dtype)]
+        result = self.linear_z(self.layer_norm_z(torch.cat(parts, dim=-1)))
         recorded = torch.is_grad_enabled()  # operations in place have no gradient
-        result = torch.empty_like(trunk_pair, dtype=self.linear_z.weight.dtype)
-        for rows in row_slices(trunk_pair, 4 * trunk_pair.shape[1] * self.linear_z.in_features):
-            parts = [trunk_pair[rows].to(result), relative.features(rows, result.dtype)]
-            result[rows] = self.linear_z(self.layer_norm_z(torch.cat(parts, dim=-1)))
         for transition in cast(Iterable[Transition], self.transition_z):
-            result = result + transition.update(result, mask) if recorded else transition(result, mask)
+            result = (
+                result + transition.update(result, row_mask) if recorded else transition(result, row_mask)
+            )
         return result
+
+    @property
+    def pair_elements(self) -> int:
+        """Elements of the intermediates of `pair` for each pair of tokens."""
+        return 4 * self.linear_z.in_features + 2 * self.linear_z.out_features
 
     def single(self, trunk_single: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """Compute the single conditioning [N, S] without the noise level (lines 6 and 7)."""
@@ -148,26 +164,28 @@ class TokenTransformer(nn.Module):
             self.layer_norm_z = scale_norm(config.pair.channels)
         self.blocks = nn.ModuleList([TokenBlock(config) for _ in range(config.diffusion.blocks)])
 
-    def biases(self, pair: torch.Tensor, mask: Mask) -> tuple[torch.Tensor, ...]:
-        """Return the bias [H, N, N] of each block, with the penalty of masked keys, from pair [N, N, Z].
+    def empty_biases(self, pair: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return memory for the bias [H, N, N] of each block; pair is [N, N, Z].
 
         In half precision, keys are padded; see `cuda.fused.attention`.
         """
-        result = []
-        for block in cast(Iterable[TokenBlock], self.blocks):
+        tokens, first = len(pair), cast(TokenBlock, self.blocks[0]).attention_pair_bias
+        dtype = HALF if self.half_precision else first.linear_z.weight.dtype
+        keys = padded_keys(tokens) if self.half_precision else tokens
+        shape = (first.linear_z.out_features, tokens, keys)
+        return tuple(pair.new_full(shape, float("-inf"), dtype=dtype) for _ in self.blocks)
+
+    def write_biases(
+        self, biases: tuple[torch.Tensor, ...], rows: slice, pair: torch.Tensor, mask: Mask
+    ) -> None:
+        """Write the biases of some rows of the pair conditioning [n, N, Z]; masked keys [N] get a penalty."""
+        normed = self.layer_norm_z(pair) if self.shared_pair_norm else None
+        for bias, block in zip(biases, cast(Iterable[TokenBlock], self.blocks), strict=True):
             attention = block.attention_pair_bias
-            norm = self.layer_norm_z if self.shared_pair_norm else attention.layer_norm_z
-            heads, keys = attention.linear_z.out_features, pair.shape[1]
-            if self.half_precision:
-                bias = pair.new_full((heads, len(pair), padded_keys(keys)), float("-inf"), dtype=HALF)
-            else:
-                bias = pair.new_empty(heads, len(pair), keys)
-            for rows in row_slices(pair, 2 * keys * pair.shape[2]):
-                bias[:, rows, :keys] = attention.linear_z(norm(pair[rows])).permute(2, 0, 1)
+            values = attention.linear_z(attention.layer_norm_z(pair) if normed is None else normed)
             if mask is not None:
-                bias[..., :keys] += MASK_PENALTY * (1 - mask)
-            result.append(bias)
-        return tuple(result)
+                values = values + MASK_PENALTY * (1 - mask[:, None])
+            bias[:, rows, : pair.shape[1]] = values.permute(2, 0, 1)
 
     def forward(
         self, x: torch.Tensor, condition: torch.Tensor, biases: tuple[torch.Tensor, ...], mask: Mask
@@ -184,18 +202,27 @@ class TokenTransformer(nn.Module):
     ) -> torch.Tensor:
         """Update x in place, and return it; same arguments as `forward`."""
         update: GatedUpdate | None = None
+        modulations = self._modulations(condition)
         for block, bias in zip(cast(Iterable[TokenBlock], self.blocks), biases, strict=True):
             attention, transition = block.attention_pair_bias, block.conditioned_transition
-            first, second = joint_modulations(
-                (attention.layer_norm_a, transition.layer_norm),
-                (attention.linear_ada_out, transition.linear_g),
-                condition,
-            )
+            first, second = next(modulations), next(modulations)
             weights, offset, output = attention.mha.padded_weights()
             projected = F.linear(first.half_norm(x, update), weights, offset)
             gated = attend(projected, projected.new_zeros(len(bias), HEAD_CHANNELS), bias)
             update = transition.half_update(x, first.update(gated, output), second, mask)
         return x if update is None else add_gated(x, update)
+
+    def _modulations(self, condition: torch.Tensor) -> Iterator[Modulation]:
+        """Yield the modulations of attention and transition of each block by a condition [N, C]."""
+        blocks = [(x.attention_pair_bias, x.conditioned_transition) for x in self._token_blocks()]
+        norms = [norm for first, second in blocks for norm in (first.layer_norm_a, second.layer_norm)]
+        gates = [gate for first, second in blocks for gate in (first.linear_ada_out, second.linear_g)]
+        size = max(1, MODULATION_ELEMENTS // (3 * len(condition) * norms[0].linear_g.out_features))
+        for start in range(0, len(norms), size):
+            yield from joint_modulations(norms, gates, condition, slice(start, start + size))
+
+    def _token_blocks(self) -> Iterable[TokenBlock]:
+        return cast(Iterable[TokenBlock], self.blocks)
 
 
 @dataclass(frozen=True)
@@ -258,12 +285,17 @@ class DiffusionModule(nn.Module):
         """
         mask = None if bool(inputs.token_mask.all()) else inputs.token_mask
         pair_mask = None if mask is None else mask[:, None] * mask
-        pair = self.diffusion_conditioning.pair(pair, relative, pair_mask)
-        atoms = self.atom_attn_enc.conditions(inputs, (single, pair))
+        biases, token_pair = self.diffusion_transformer.empty_biases(pair), []
+        # by rows, so that the pair conditioning itself is never in memory
+        for rows in row_slices(pair, len(pair) * self.diffusion_conditioning.pair_elements):
+            conditioned = self.diffusion_conditioning.pair(pair, relative, pair_mask, rows)
+            self.diffusion_transformer.write_biases(biases, rows, conditioned, mask)
+            token_pair.append(self.atom_attn_enc.noisy_position_embedder.token_pair(conditioned))
+        atoms = self.atom_attn_enc.conditions(inputs, (single, torch.cat(token_pair)))
         return DiffusionConditions(
             self.diffusion_conditioning.single(single, features),
             mask,
-            self.diffusion_transformer.biases(pair, mask),
+            biases,
             atoms,
             self.atom_attn_dec.conditions(atoms),
         )

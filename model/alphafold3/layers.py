@@ -230,28 +230,45 @@ class ConditionedTransition(nn.Module):
 
 
 def joint_modulations(
-    norms: Sequence[AdaptiveLayerNorm], gates: Sequence[nn.Linear], condition: torch.Tensor
+    norms: Sequence[AdaptiveLayerNorm],
+    gates: Sequence[nn.Linear],
+    condition: torch.Tensor,
+    selected: slice = slice(None),
 ) -> list[Modulation]:
-    """Compute the modulations of several layers by one condition [N, S], in two products."""
+    """Compute the modulations of several layers by one condition [N, S], in two products.
+
+    Args:
+        norms: all layers whose weights are prepared together.
+        gates: project the condition to the logits of their gates.
+        condition: [N, S].
+        selected: the layers whose modulations are returned.
+    """
 
     def prepare() -> tuple[torch.Tensor, ...]:
-        layers = [*(norm.linear_g for norm in norms), *(norm.linear_s for norm in norms)]
-        scales = [norm.layer_norm_s.weight for norm in norms] * 2
-        offset = torch.cat([norm.linear_g.bias for norm in norms])
+        weights = [
+            torch.stack([norm.linear_g.weight, norm.linear_s.weight]) * norm.layer_norm_s.weight
+            for norm in norms
+        ]
+        offsets = [torch.stack([x.linear_g.bias, torch.zeros_like(x.linear_g.bias)]) for x in norms]
         return (
-            torch.cat([layer.weight * scale for layer, scale in zip(layers, scales, strict=True)]),
-            torch.cat([offset, torch.zeros_like(offset)]),
-            torch.cat([gate.weight for gate in gates]),
-            torch.cat([gate.bias for gate in gates]),
+            torch.stack(weights),  # [L, 2, C, S]
+            torch.stack(offsets),  # [L, 2, C]
+            torch.stack([gate.weight for gate in gates]),
+            torch.stack([gate.bias for gate in gates]),
         )
 
     read = [x.weight for norm in norms for x in (norm.linear_g, norm.linear_s, norm.layer_norm_s)]
     read += [norm.linear_g.bias for norm in norms] + [x for gate in gates for x in (gate.weight, gate.bias)]
-    weights, offset, gate_weights, gate_offset = cached_weights("joint modulations", (*read,), prepare)
-    scales, shifts = F.linear(normalise(condition), weights, offset).chunk(2, dim=-1)
-    logits = F.linear(condition, gate_weights, gate_offset)
-    parts = (x.chunk(len(norms), dim=-1) for x in (scales.sigmoid_(), shifts, logits.sigmoid_()))
-    return [Modulation(*values) for values in zip(*parts, strict=True)]
+    prepared = cached_weights("joint modulations", (*read,), prepare)
+    weights, offsets, gate_weights, gate_offsets = (x[selected] for x in prepared)
+    normed, channels = normalise(condition), offsets.shape[-1]
+    values = F.linear(normed, weights.flatten(0, 2), offsets.flatten()).view(len(condition), -1, 2, channels)
+    values[:, :, 0].sigmoid_()
+    logits = F.linear(condition, gate_weights.flatten(0, 1), gate_offsets.flatten())
+    gated = logits.sigmoid_().view(len(condition), -1, channels)
+    return [
+        Modulation(values[:, index, 0], values[:, index, 1], gated[:, index]) for index in range(len(weights))
+    ]
 
 
 class GatedAttention(nn.Module):

@@ -44,47 +44,55 @@ _SPECIAL_RADII = {
 }
 
 
-def disorder(
-    inputs: AlphaFold3Inputs, positions: torch.Tensor, radii: torch.Tensor | None = None
-) -> torch.Tensor:
-    """Return the share of protein residues whose smoothed relative surface exceeds 0.581, a scalar.
+class Surface:
+    """The protein residues of a target whose surface may be exposed; each chain is taken alone.
 
-    It is 0 without protein. Each chain is taken alone.
-
-    Args:
-        inputs: the target.
-        positions: [A, 3], Å.
-        radii: [A], Å, van der Waals radii. By default, those of standard residues by name; atoms of other
-            residues have the radius of their element.
+    Radii are those of standard residues by name; atoms of other residues have the radius of their element.
     """
-    token = inputs.atom_to_token_index.cpu().numpy()
-    protein = (inputs.is_protein & inputs.token_mask.bool()).cpu().numpy()
-    selected = protein[token] & inputs.atom_mask.bool().cpu().numpy()
-    coordinates = positions.float().cpu().numpy()
-    all_radii = (atom_radii(inputs) if radii is None else radii).float().cpu().numpy()
-    chain, residue = (x.cpu().numpy()[token] for x in (inputs.asym_id, inputs.residue_index))
-    areas = _largest_areas(inputs)[token]
-    exposed: list[np.ndarray] = []
-    for number in np.unique(chain[selected]):
-        atoms = np.flatnonzero(selected & (chain == number))
-        atom_areas = accessible_areas(coordinates[atoms], all_radii[atoms])
-        first = np.flatnonzero(np.diff(residue[atoms], prepend=residue[atoms[0]] - 1))
-        relative = np.add.reduceat(atom_areas, first) / areas[atoms[first]]
-        exposed.append(_smooth(np.clip(relative, 0, 1)) > EXPOSED)
-    return positions.new_tensor(np.concatenate(exposed).mean() if exposed else 0.0)
+
+    def __init__(self, inputs: AlphaFold3Inputs) -> None:
+        token = inputs.atom_to_token_index.cpu().numpy()
+        protein = (inputs.is_protein & inputs.token_mask.bool()).cpu().numpy()
+        selected = protein[token] & inputs.atom_mask.bool().cpu().numpy()
+        self._radii = atom_radii(inputs).numpy()
+        chain, self._residue = (x.cpu().numpy()[token] for x in (inputs.asym_id, inputs.residue_index))
+        self._areas = _largest_areas(inputs)[token]
+        self._chains = [np.flatnonzero(selected & (chain == number)) for number in np.unique(chain[selected])]
+
+    def disorder(self, positions: torch.Tensor) -> float:
+        """Return the share of residues whose smoothed relative surface exceeds 0.581; 0 without protein.
+
+        Args:
+            positions: [A, 3], Å.
+        """
+        coordinates = positions.float().cpu().numpy()
+        exposed: list[np.ndarray] = []
+        for atoms in self._chains:
+            atom_areas = accessible_areas(coordinates[atoms], self._radii[atoms])
+            residue = self._residue[atoms]
+            first = np.flatnonzero(np.diff(residue, prepend=residue[0] - 1))
+            relative = np.add.reduceat(atom_areas, first) / self._areas[atoms[first]]
+            exposed.append(_smooth(np.clip(relative, 0, 1)) > EXPOSED)
+        return float(np.concatenate(exposed).mean()) if exposed else 0.0
 
 
 def atom_radii(inputs: AlphaFold3Inputs) -> torch.Tensor:
-    """Return the van der Waals radius of each atom, Å, float32 [A] on the CPU; see `disorder`."""
+    """Return the van der Waals radius of each atom, Å, float32 [A] on the CPU; see `Surface`."""
+    codes = inputs.ref_atom_name_chars.argmax(dim=-1).cpu().numpy()  # [A, 4]
     elements = inputs.ref_element.argmax(dim=-1).cpu().numpy() + 1
-    codes = inputs.ref_atom_name_chars.argmax(dim=-1).cpu().numpy() + 32
-    names = ["".join(map(chr, row)).strip() for row in codes]
     types = _residue_types(inputs)[inputs.atom_to_token_index.cpu().numpy()]
-    radii = [_ELEMENT_RADII.get(element, _OTHER_RADIUS) for element in elements.tolist()]
-    for index, (name, residue_type) in enumerate(zip(names, types.tolist(), strict=True)):
-        special = _SPECIAL_RADII.get(RESTYPES[residue_type], {}) if residue_type >= 0 else {}
-        radii[index] = special.get(name, _SPECIAL_RADII[""].get(name, radii[index]))
-    return torch.tensor(radii)
+    # atoms of the same kind have the same radius
+    kinds = np.ravel_multi_index((*codes.T, elements, types + 1), (64, 64, 64, 64, 128, 32))
+    _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
+    return torch.tensor([_radius(codes[i], int(elements[i]), int(types[i])) for i in first])[kind]
+
+
+def _radius(codes: np.ndarray, element: int, residue_type: int) -> float:
+    """Return the radius of an atom from its name, code − 32, its element and its amino acid, or −1."""
+    name = "".join(map(chr, codes + 32)).strip()
+    special = _SPECIAL_RADII.get(RESTYPES[residue_type], {}) if residue_type >= 0 else {}
+    other = _ELEMENT_RADII.get(element, _OTHER_RADIUS)
+    return special.get(name, _SPECIAL_RADII[""].get(name, other))
 
 
 def accessible_areas(positions: np.ndarray, radii: np.ndarray) -> np.ndarray:

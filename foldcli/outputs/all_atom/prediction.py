@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from model.alphafold3.confidence import Confidence, contact_probability
+from model.alphafold3.confidence import Confidence
 from model.alphafold3.network import Prediction
 from model.structure import AllAtomPrediction, Structure
 
@@ -20,7 +20,7 @@ def build_predictions(
         chain_numbers: the network's number (`asym_id`) of each token, such as `Tokens.chain`.
         prediction: what the network returned.
     """
-    contacts = _array(contact_probability(prediction.distogram))
+    contacts = _array(prediction.contacts)
     firsts = np.unique(structure.token_chain, return_index=True)[1]
     numbers = [int(chain_numbers[first]) for first in firsts]
     return [

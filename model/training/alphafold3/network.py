@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from model.alphafold3.embedding import RelativePositions
+from model.alphafold3.embedding import RelativePositions, alignment_mask
 from model.alphafold3.heads import ConfidenceLogits, representative_atoms
 from model.alphafold3.inputs import AlphaFold3Inputs
 from model.alphafold3.layers import run_block
@@ -109,7 +109,8 @@ def run_trunk(
             rows = alignment_rows(inputs, draws, cycle, network.config.msa.rows)
             pair = initial_pair + network.linear_z(network.layer_norm_z(pair))
             pair = pair + template_update(network.template_embedder, inputs, pair, dropout)
-            msa, msa_mask = network.msa_module_embedder(inputs, features, rows, pair.dtype)
+            msa = network.msa_module_embedder(inputs, features, rows, pair.dtype)
+            msa_mask = alignment_mask(inputs, rows, pair.dtype)
             for block in network.msa_module.blocks:
                 msa, pair = run_block(msa_block, block, msa, pair, msa_mask, inputs.token_mask, dropout)
             single = initial_single + network.linear_s(network.layer_norm_s(single))
