@@ -99,20 +99,28 @@ def plan_prediction(config: AlphaFold3Config, size: PredictionSize, available: i
     groups = dict.fromkeys(math.ceil(size.samples / parts) for parts in range(1, size.samples + 1))
     chunks = CHUNKS if size.on_gpu else (CPU_BUDGET,)
     for elements, group in product(chunks, groups):
-        phases = _phase_bytes(config, size, group, elements)
+        phases = phase_bytes(config, size, group, elements)
         plan = MemoryPlan(group, elements, phases, loaded, copies, available)
         if plan.fits:
             break
     return plan
 
 
-def _phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elements: int) -> dict[str, int]:
-    """Return the bytes that each phase holds at once."""
+def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elements: int) -> dict[str, int]:
+    """Return the bytes that each phase holds at once, with those that live during the whole prediction.
+
+    Args:
+        config: the network.
+        size: the prediction.
+        group: samples that the diffusion module sees together.
+        elements: elements of intermediates held at once.
+    """
     square, item, template = size.tokens**2, size.item, config.template_pair
     channels, inner, sampler = config.pair.channels, config.confidence, config.diffusion
     pair, template_pair = square * channels * item, square * template.channels * item
     msa = min(size.rows, config.msa.rows) * size.tokens * config.msa.channels * item
-    chunk = min(elements * 4, 8 * square * 4 * channels)
+    # without fused kernels, some operations hold a few results of a chunk
+    chunk = min(elements * 4 * (1 if size.half else 2), 8 * square * 4 * channels)
     # inputs, classes of relative positions, copies that graphs work on
     resident = _input_bytes(size) + 4 * square
     if size.on_gpu and size.tokens <= MAX_GRAPH_RESIDUES:
@@ -121,6 +129,8 @@ def _phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, ele
     biases = sampler.blocks * sampler.heads * size.tokens * padded * (2 if size.half else 4)
     # logits by pairs of the conditions of atoms
     token_pairs = 2 * square * sampler.atoms.pair_channels * 4
+    # intermediates of the embedding of atom pairs
+    embedded = 4 * 4 * size.atoms * sampler.atoms.keys * sampler.atoms.pair_channels
     windows, step = _atom_window_bytes(config, size), group * _step_bytes(config, size)
     # errors of all samples, and contacts
     scores = (2 * size.samples + 1) * square * 4
@@ -145,7 +155,7 @@ def _phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, ele
             _pair_block_bytes(config.pair, size, chunk),
             3 * square * config.single_heads * item,
         ),
-        "conditions": pair + biases + token_pairs + max(2 * windows, chunk),
+        "conditions": pair + biases + token_pairs + max(windows + embedded, chunk),
         "steps": pair + biases + windows + step,
         "heads": 2 * pair
         + scores
@@ -170,7 +180,7 @@ def _pair_block_bytes(pair: PairConfig, size: PredictionSize, chunk: int) -> int
 def _atom_window_bytes(config: AlphaFold3Config, size: PredictionSize) -> int:
     """Return the bytes that the conditions of atom pairs in windows, and of their biases, hold."""
     sizes = config.diffusion.atoms
-    pairs = sizes.keys * (3 * sizes.pair_channels + 2 * sizes.blocks * sizes.heads)
+    pairs = sizes.keys * (sizes.pair_channels + 2 * sizes.blocks * sizes.heads)
     return size.atoms * (pairs + 2 * sizes.blocks * 9 * sizes.channels) * 4
 
 
