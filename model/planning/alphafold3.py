@@ -171,8 +171,8 @@ def phase_bytes(config: AlphaFold3Config, size: PredictionSize, group: int, elem
 def _pair_block_bytes(pair: PairConfig, size: PredictionSize, chunk: int) -> int:
     """Return what a triangle update needs: factors and product, or the bias and chunks of attention."""
     square, item = size.tokens**2, size.item
-    # fused kernels add updates without storing them first
-    update = 0 if size.half else square * pair.channels * item
+    # fused kernels add updates without storing them first, and multiply without chunks
+    update = 0 if size.half else square * pair.channels * item + chunk
     multiplication = 3 * square * pair.multiplication_channels * item
     return update + max(multiplication, 2 * square * pair.attention_heads * item + chunk)
 
