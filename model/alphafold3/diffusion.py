@@ -38,9 +38,6 @@ from model.alphafold3.layers import (
     scale_norm,
 )
 
-# of the modulations that one product computes; they should stay in a GPU's cache until they are read
-MODULATION_ELEMENTS = 6 * 2**20
-
 
 class FourierEmbedding(nn.Module):
     """The embedding of a noise level (Algorithm 22)."""
@@ -203,23 +200,22 @@ class TokenTransformer(nn.Module):
         """Update x in place, and return it; same arguments as `forward`."""
         update: GatedUpdate | None = None
         modulations = self._modulations(condition)
+        no_offset = x.new_zeros(len(biases[0]), HEAD_CHANNELS, dtype=HALF)  # of gates
         for block, bias in zip(cast(Iterable[TokenBlock], self.blocks), biases, strict=True):
             attention, transition = block.attention_pair_bias, block.conditioned_transition
             first, second = next(modulations), next(modulations)
             weights, offset, output = attention.mha.padded_weights()
             projected = F.linear(first.half_norm(x, update), weights, offset)
-            gated = attend(projected, projected.new_zeros(len(bias), HEAD_CHANNELS), bias)
+            gated = attend(projected, no_offset, bias)
             update = transition.half_update(x, first.update(gated, output), second, mask)
         return x if update is None else add_gated(x, update)
 
     def _modulations(self, condition: torch.Tensor) -> Iterator[Modulation]:
-        """Yield the modulations of attention and transition of each block by a condition [N, C]."""
+        """Return the modulations of attention and transition of each block by a condition [N, C]."""
         blocks = [(x.attention_pair_bias, x.conditioned_transition) for x in self._token_blocks()]
         norms = [norm for first, second in blocks for norm in (first.layer_norm_a, second.layer_norm)]
         gates = [gate for first, second in blocks for gate in (first.linear_ada_out, second.linear_g)]
-        size = max(1, MODULATION_ELEMENTS // (3 * len(condition) * norms[0].linear_g.out_features))
-        for start in range(0, len(norms), size):
-            yield from joint_modulations(norms, gates, condition, slice(start, start + size))
+        return joint_modulations(norms, gates, condition)
 
     def _token_blocks(self) -> Iterable[TokenBlock]:
         return cast(Iterable[TokenBlock], self.blocks)

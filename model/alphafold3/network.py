@@ -105,6 +105,8 @@ class AlphaFold3(nn.Module):
         self.pairformer_stack = Pairformer(config, config.pairformer_blocks, operations)
         self.diffusion_module = DiffusionModule(config)
         self.aux_heads = ConfidenceHeads(config, operations)
+        # whether the kernels of the diffusion module were loaded
+        self._has_sampled = False
 
     @classmethod
     def load(
@@ -241,9 +243,10 @@ class AlphaFold3(nn.Module):
         def denoise(noisy: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:
             return torch.cat([module(inputs, conditions, part, sigma) for part in noisy.split(size)])
 
+        # the second prediction needs no call before the capture
         graphed = size >= samples and len(trunk.single) <= MAX_GRAPHED_TOKENS
-        return sample_positions(
-            GraphedFunction(denoise) if graphed else denoise,
+        positions = sample_positions(
+            GraphedFunction(denoise, self._has_sampled) if graphed else denoise,
             inputs.atom_mask,
             draws,
             self.config.diffusion,
@@ -251,6 +254,8 @@ class AlphaFold3(nn.Module):
             steps=steps,
             progress=progress,
         )
+        self._has_sampled = self._has_sampled or steps > 1
+        return positions
 
     @torch.inference_mode()
     def heads(self, inputs: AlphaFold3Inputs, trunk: Trunk, positions: torch.Tensor) -> ConfidenceLogits:

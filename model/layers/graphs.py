@@ -125,17 +125,18 @@ class GraphedModules:
 
 
 class GraphedFunction:
-    """A function of tensors of the same shapes, replayed as a CUDA graph from the second call on.
+    """A function of tensors of the same shapes, replayed as a CUDA graph from its second or first call on.
 
     The result is overwritten by the next call. On a CPU, and if the capture fails, the function is called
     normally.
 
     Args:
         function: launches the same kernels in each call, and never waits for the GPU.
+        is_loaded: whether the kernels were loaded and the weights prepared before.
     """
 
-    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., torch.Tensor], is_loaded: bool = False) -> None:
+        self._function, self._is_loaded = function, is_loaded
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: Tensors = ()
@@ -144,7 +145,8 @@ class GraphedFunction:
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Call the function."""
         self._calls += 1
-        if self._calls == 2 and all(x.is_cuda for x in tensors):
+        may_capture = self._graph is None and self._calls in ((1, 2) if self._is_loaded else (2,))
+        if may_capture and all(x.is_cuda for x in tensors):
             with suppress(RuntimeError):
                 self._inputs = tuple(x.clone() for x in tensors)
                 with capturing(tensors[0].device) as graph:

@@ -13,13 +13,15 @@ BLOCK = 1024
 @triton.jit(do_not_specialize=["count"])
 def _swiglu(x, result, count, factor, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Write BLOCK elements of the result [count / WIDTH, WIDTH]."""
-    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = index < count
-    source = x + index // WIDTH * (2 * WIDTH) + index % WIDTH
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    inside = start + tl.arange(0, BLOCK) < count
+    # divided as 32-bit numbers, which is much faster
+    index = (start % WIDTH).to(tl.int32) + tl.arange(0, BLOCK)
+    source = x + start // WIDTH * (2 * WIDTH) + index // WIDTH * (2 * WIDTH) + index % WIDTH
     a = tl.load(source, mask=inside, other=0.0).to(tl.float32)
     b = tl.load(source + WIDTH, mask=inside, other=0.0).to(tl.float32)
     product = a * sigmoid(a) * factor * b
-    tl.store(result + index, product.to(result.dtype.element_ty), mask=inside)
+    tl.store(result + start + tl.arange(0, BLOCK), product.to(result.dtype.element_ty), mask=inside)
 
 
 def swiglu(x: torch.Tensor, factor: float) -> torch.Tensor:
