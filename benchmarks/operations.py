@@ -167,18 +167,24 @@ def transition_inputs(
     return random(length, length, channels, dtype=dtype), transition.TransitionWeights(*weights)
 
 
+def whole_transition(x: torch.Tensor, w: transition.TransitionWeights) -> torch.Tensor:
+    """Compute the transition without chunks."""
+    normed = F.layer_norm(x, x.shape[-1:], w.norm_scale, w.norm_offset)
+    return torch.relu(normed @ w.widen + w.widen_bias) @ w.narrow + w.narrow_bias
+
+
 def transition_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
     """Return the line of the transition; the reference works in chunks of rows, torch.compile on all."""
     kernel = implementation_module("transition", device="cuda")
     x, weights = transition_inputs(size, dtype)
     calls: dict[str, Call] = {}
     if with_peers:
-        whole = compiled(lambda x, weights: transition_reference.transition(x, weights, 2**62))
+        whole = compiled(whole_transition)
         calls["PyTorch"] = lambda: transition_reference.transition(x, weights)
         calls["torch.compile"] = lambda: whole(x, weights)
     calls["ours"] = lambda: kernel.transition(x, weights)
-    calls["ours in place"] = lambda: kernel.add_transition(x, weights)
-    calls["Triton in place"] = lambda: transition_triton.add_transition(x, weights)
+    calls["ours in place"] = lambda: kernel.transition(x, weights, add=True)
+    calls["Triton in place"] = lambda: transition_triton.transition(x, weights, add=True)
     operations = 4 * x.numel() * TRANSITION_FACTOR * size[1]
     return [Line("transition N {} C {}".format(*size), calls, 2 * x.numel() * dtype.itemsize, operations)]
 
@@ -199,14 +205,14 @@ def outer_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> list[Line]:
     """Return the line of the outer product mean; the reference works in chunks of residues."""
     kernel = implementation_module("outer_product_mean", device="cuda")
     sequences, length, channels = size
-    inputs = outer_inputs(size, dtype)
+    inputs = (random(length, length, PAIR, dtype=dtype), *outer_inputs(size, dtype))
     ours = {
-        "ours": lambda: kernel.outer_product_mean(*inputs),
-        "Triton": lambda: outer_triton.outer_product_mean(*inputs),
+        "ours": lambda: kernel.add_outer_product_mean(*inputs),
+        "Triton": lambda: outer_triton.add_outer_product_mean(*inputs),
     }
-    calls = peers_and_ours(with_peers, outer_reference.outer_product_mean, inputs, ours)
-    # the MSA read, the factors written and read, the result written
-    moved = dtype.itemsize * (sequences * length * (channels + 4 * OUTER) + length**2 * PAIR)
+    calls = peers_and_ours(with_peers, outer_reference.add_outer_product_mean, inputs, ours)
+    # the MSA read, the factors written and read, the pair representation updated
+    moved = dtype.itemsize * (sequences * length * (channels + 4 * OUTER) + 2 * length**2 * PAIR)
     operations = 2 * length**2 * OUTER**2 * (sequences + PAIR)
     return [Line("outer product mean S {} N {} C {}".format(*size), calls, moved, operations)]
 
@@ -241,8 +247,8 @@ def multiplication_lines(size: Size, dtype: torch.dtype, with_peers: bool) -> li
             pair, weights, outgoing=outgoing
         )
     mask = torch.ones(length, length, device="cuda", dtype=pair.dtype)
-    calls["ours in place, masked"] = lambda: kernel.add_triangle_multiplication(
-        pair, weights, mask, outgoing=True
+    calls["ours in place, masked"] = lambda: kernel.triangle_multiplication(
+        pair, weights, mask, outgoing=True, add=True
     )
     calls["ours in a graph"] = replayed(calls["ours, outgoing"])
     operations = 2 * length**2 * channels * (6 * channels + length)
@@ -336,7 +342,7 @@ def whole_attention(length: int, with_peers: bool) -> dict[str, Call]:
         calls["PyTorch"] = lambda: reference.attention(pair, weights, None, bias)
     calls["ours, starting"] = lambda: kernel.attention(pair, weights, None, bias)
     calls["ours, ending"] = lambda: kernel.attention(swapped, weights, None, bias)
-    calls["ours in place"] = lambda: kernel.add_attention(sums, weights, None, bias)
+    calls["ours in place"] = lambda: kernel.attention(sums, weights, None, bias, add=True)
     # see model.planning.memory_plan.plan_memory
     with chunk_budget(2 * length**2 * CHANNELS):
         return {name: replayed(call) for name, call in calls.items()}

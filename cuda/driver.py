@@ -148,9 +148,6 @@ def result_name(status: int) -> str:
 def primary_context(gpu: int) -> int:
     """Start the driver, and return the primary context of a GPU, which is created on the first call.
 
-    Args:
-        gpu: index among the GPUs visible to this process.
-
     Raises:
         DriverError: there is no such GPU, or it cannot be opened.
         OSError, AttributeError: see `functions`.

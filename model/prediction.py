@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from model.structure import Structure
 
 # additional results of a prediction: the structures after all passes, the single representation, the pair
 # representation, all results of the last pass
@@ -20,11 +24,11 @@ class PassStructure:
     """The structure after one pass.
 
     Args:
-        atom_positions: [N, 37, 3] float32, Å.
+        positions: [A, 3] float32, Å.
         plddt: [N] float64, 0 to 100.
     """
 
-    atom_positions: np.ndarray
+    positions: np.ndarray
     plddt: np.ndarray
 
 
@@ -88,56 +92,116 @@ def complex_confidence(ptm: float | None, iptm: float | None) -> float:
     return 0.8 * (iptm or 0.0) + 0.2 * (ptm or 0.0)
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """A predicted structure and its confidence scores, as arrays on the CPU.
+@dataclass(frozen=True, eq=False)
+class AllAtomScores:
+    """The confidence scores that only all-atom networks have, of N tokens and C chains.
 
     Args:
-        aatype: [N] int64, indices into `msa.base.residues.RESTYPE_NAMES`.
-        residue_index: [N] int64, 0-based; restarts at 0 in every chain.
-        atom_positions: [N, 37, 3] float32, Å.
-        atom_mask: [N, 37] float32, 1 for the atoms of the residue type.
-        plddt: [N] float64, 0 to 100.
+        iptm: predicted TM-score of the interfaces; None for a single chain.
+        chain_ptm: float64 [C].
+        chain_pair_iptm: float64 [C, C], symmetric, NaN on the diagonal.
+        pde: float32 [N, N], Å.
+        has_clash: whether two polymer chains clash badly.
+        fraction_disordered: share of exposed protein residues.
+        contact_probs: float32 [N, N], probability of a contact; None if the network predicts none.
+        gpde: mean of pde weighted by the probability of a contact, Å; None without.
+    """
+
+    iptm: float | None
+    chain_ptm: np.ndarray
+    chain_pair_iptm: np.ndarray
+    pde: np.ndarray
+    has_clash: bool
+    fraction_disordered: float
+    contact_probs: np.ndarray | None = None
+    gpde: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """A predicted structure of any molecules with its confidence scores, as arrays on the CPU.
+
+    Every network returns it, and all writers take it. N is the number of tokens (residues, and atoms of
+    ligands), A that of atoms.
+
+    Args:
+        structure: the molecules.
+        positions: float32 [A, 3], Å.
+        plddt: float64 [N], 0 to 100.
+        atom_plddt: float64 [A], 0 to 100; None for networks that predict it for residues only.
         ptm: 0 to 1, or None for networks without a PAE head.
-        pae: [N, N] float32, Å, or None for networks without a PAE head.
+        pae: float32 [N, N], Å, or None for networks without a PAE head; the row is the token that is aligned.
         max_pae: largest possible PAE, Å, or None.
+        ranking_score: the score of the network's authors, by which models are ranked; None without.
         num_recycles: number of passes after the first.
         tolerances: change of the CA distances in each recycle, Å.
         extras: the requested additional results, in the order of EXTRAS.
         passes: the structure after each pass; empty without the extra "recycles".
         results: float32 results of the last pass, keyed as by `AlphaFold.forward`; all of them with the extra
             "all", else those of the extras "single" and "pair".
-        asym_id: [N] int64, 1-based number of the chain of each residue; None for a single chain.
-        scores: confidence scores of a complex; None for a single chain.
+        scores: further scores of a complex; None for a single chain, and for all-atom networks.
+        all_atom: further scores of all-atom networks; None for others.
     """
 
-    aatype: np.ndarray
-    residue_index: np.ndarray
-    atom_positions: np.ndarray
-    atom_mask: np.ndarray
+    structure: "Structure"
+    positions: np.ndarray
     plddt: np.ndarray
-    ptm: float | None
-    pae: np.ndarray | None
-    max_pae: float | None
-    num_recycles: int
-    tolerances: tuple[float, ...]
+    atom_plddt: np.ndarray | None = None
+    ptm: float | None = None
+    pae: np.ndarray | None = None
+    max_pae: float | None = None
+    ranking_score: float | None = None
+    num_recycles: int = 0
+    tolerances: tuple[float, ...] = ()
     extras: tuple[Extra, ...] = ()
     passes: tuple[PassStructure, ...] = ()
     results: Mapping[str, np.ndarray] = field(default_factory=dict)
-    asym_id: np.ndarray | None = None
     scores: ComplexScores | None = None
+    all_atom: AllAtomScores | None = None
 
     def after_pass(self, index: int) -> "Prediction":
         """Return the prediction with the structure and pLDDT after a pass of `passes`."""
         structure = self.passes[index]
-        return replace(self, atom_positions=structure.atom_positions, plddt=structure.plddt)
+        return replace(self, positions=structure.positions, plddt=structure.plddt)
 
     @property
     def num_chains(self) -> int:
         """The number of chains."""
-        return 1 if self.asym_id is None else len(np.unique(self.asym_id))
+        return len(self.structure.chains)
 
     @property
     def mean_plddt(self) -> float:
-        """The mean of pLDDT over all residues, 0 to 100."""
-        return float(self.plddt.mean())
+        """The mean of pLDDT over what the network predicts it for, atoms or residues, 0 to 100."""
+        return float((self.plddt if self.atom_plddt is None else self.atom_plddt).mean())
+
+    @property
+    def b_factors(self) -> np.ndarray:
+        """The pLDDT of each atom, float64 [A]."""
+        return self.plddt[self.structure.atom_token] if self.atom_plddt is None else self.atom_plddt
+
+    @property
+    def iptm(self) -> float | None:
+        """The ipTM of all chains; None for a single chain."""
+        scores = self.all_atom or self.scores
+        return None if scores is None else scores.iptm
+
+    @property
+    def aatype(self) -> np.ndarray:
+        """Index of each residue in `msa.base.residues.RESTYPE_NAMES`, int64 [R]."""
+        return self.structure.aatype
+
+    @property
+    def atom_positions(self) -> np.ndarray:
+        """Positions of the atoms of amino acids in the order of `ATOM37`, float32 [R, 37, 3]; 0 without."""
+        positions = np.zeros((len(self.structure.residue_code), 37, 3), np.float32)
+        positions[self.structure.atom_residue, self.structure.atom37] = self.positions
+        return positions
+
+    @cached_property
+    def chain_pair_pae_min(self) -> np.ndarray:
+        """The smallest PAE between the tokens of each two chains, float64 [C, C]; rows are aligned on."""
+        assert self.pae is not None
+        groups = [np.flatnonzero(self.structure.token_chain == chain) for chain in range(self.num_chains)]
+        return np.array(
+            [[float(self.pae[np.ix_(first, second)].min()) for second in groups] for first in groups]
+        )

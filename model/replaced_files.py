@@ -12,9 +12,6 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
     The content is on the disk before the file is replaced. If the block fails, the file stays as it was.
 
-    Args:
-        path: the file.
-
     Raises:
         OSError: the file cannot be written.
     """

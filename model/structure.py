@@ -4,8 +4,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-import gemmi
 import numpy as np
+
+from model.chains import chain_names, chain_slices
+from msa.base.residues import ATOM37, ATOM_ORDER, ELEMENTS, RESTYPE_NAMES
+
+# symbols of the elements that are no metals; "X" is unknown
+NONMETALS = frozenset(
+    {
+        "X", "H", "D", "He", "B", "C", "N", "O", "F", "Ne", "Si", "P", "S", "Cl", "Ar", "As", "Se", "Br",
+        "Kr", "Te", "I", "Xe", "At", "Rn", "Ts", "Og",
+    }
+)  # fmt: skip
 
 
 class EntityKind(StrEnum):
@@ -72,12 +82,7 @@ class Entity:
 
 @dataclass(frozen=True)
 class Chain:
-    """A copy of an entity.
-
-    Args:
-        name: chain id.
-        entity: index of its entity.
-    """
+    """A copy of an entity."""
 
     name: str
     entity: int
@@ -156,8 +161,19 @@ class Structure:
     @cached_property
     def atom_is_metal(self) -> np.ndarray:
         """Mask of the atoms that are metals, bool [A]."""
-        metals = {str(x): gemmi.Element(str(x)).is_metal for x in set(self.atom_element)}
-        return np.array([metals[str(element)] for element in self.atom_element], bool)
+        return np.array([element not in NONMETALS for element in self.atom_element], bool)
+
+    @cached_property
+    def aatype(self) -> np.ndarray:
+        """Index of each residue in `RESTYPE_NAMES`, int64 [R]; all but the twenty amino acids are unknown."""
+        unknown = len(RESTYPE_NAMES) - 1
+        codes = {name: index for index, name in enumerate(RESTYPE_NAMES)}
+        return np.array([codes.get(code, unknown) for code in self.residue_code], np.int64)
+
+    @cached_property
+    def atom37(self) -> np.ndarray:
+        """Index of each atom in `ATOM37`, int64 [A]; of the twenty amino acids only."""
+        return np.array([ATOM_ORDER[name] for name in self.atom_name], np.int64)
 
     @cached_property
     def is_link(self) -> np.ndarray:
@@ -193,75 +209,41 @@ class Structure:
             return total / count
 
 
-@dataclass(frozen=True, eq=False)
-class AllAtomPrediction:
-    """One predicted structure of molecules, with its confidence scores.
+def protein_structure(
+    aatype: np.ndarray, residue_index: np.ndarray, is_present: np.ndarray, asym_id: np.ndarray | None = None
+) -> Structure:
+    """Return the tables of chains of the twenty amino acids, without bonds and components.
+
+    Tokens are residues. Copies of a chain are one entity. As in AlphaFold, unknown residues have no atoms.
 
     Args:
-        structure: the molecules.
-        positions: float32 [A, 3], Å.
-        plddt: float64 [A], 0 to 100.
-        pae: float32 [N, N], Å; the row is the token whose frame is aligned.
-        pde: float32 [N, N], Å.
-        ptm: predicted TM-score.
-        iptm: predicted TM-score of the interfaces; None for a single chain.
-        chain_ptm: float64 [C].
-        chain_pair_iptm: float64 [C, C], symmetric, NaN on the diagonal.
-        ranking_score: the score of the network's authors, by which samples are ranked.
-        has_clash: whether two polymer chains clash badly.
-        fraction_disordered: share of exposed protein residues.
-        contact_probs: float32 [N, N], probability of a contact; None if the network predicts none.
-        gpde: mean of pde weighted by the probability of a contact, Å; None without.
+        aatype: [R], indices into `msa.base.residues.RESTYPE_NAMES`.
+        residue_index: [R], 0-based; restarts at 0 in every chain.
+        is_present: bool [R, 37], whether each atom of `ATOM37` exists.
+        asym_id: [R], number of the chain of each residue; None for a single chain.
     """
-
-    structure: Structure
-    positions: np.ndarray
-    plddt: np.ndarray
-    pae: np.ndarray
-    pde: np.ndarray
-    ptm: float
-    iptm: float | None
-    chain_ptm: np.ndarray
-    chain_pair_iptm: np.ndarray
-    ranking_score: float
-    has_clash: bool
-    fraction_disordered: float
-    contact_probs: np.ndarray | None = None
-    gpde: float | None = None
-
-    @property
-    def mean_plddt(self) -> float:
-        """The mean of pLDDT over all atoms, 0 to 100."""
-        return float(self.plddt.mean())
-
-    @property
-    def num_chains(self) -> int:
-        """The number of chains."""
-        return len(self.structure.chains)
-
-    @cached_property
-    def token_plddt(self) -> np.ndarray:
-        """The mean of pLDDT over the atoms of each token, float64 [N]."""
-        return self.structure.token_means(self.plddt)
-
-    @cached_property
-    def chain_plddt(self) -> np.ndarray:
-        """The mean of pLDDT over the atoms of each chain, float64 [C]."""
-        count = len(self.structure.chains)
-        chain = self.structure.atom_chain
-        return np.bincount(chain, self.plddt, count) / np.bincount(chain, minlength=count)
-
-    @cached_property
-    def chain_pair_pae_min(self) -> np.ndarray:
-        """The smallest PAE between the tokens of each two chains, float64 [C, C]; rows are aligned on."""
-        groups = [np.flatnonzero(self.structure.token_chain == c) for c in range(len(self.structure.chains))]
-        return np.array(
-            [[float(self.pae[np.ix_(first, second)].min()) for second in groups] for first in groups]
-        )
-
-    @property
-    def chain_iptm(self) -> list[float | None]:
-        """The mean ipTM of each chain with all others; None for a single chain."""
-        if self.num_chains == 1:
-            return [None]
-        return [float(value) for value in np.nanmean(self.chain_pair_iptm, axis=1)]
+    codes = np.array([RESTYPE_NAMES[code] for code in aatype], object)
+    slices = [slice(0, len(codes))] if asym_id is None else chain_slices(asym_id)
+    entities: dict[tuple[str, ...], int] = {}
+    chains = tuple(
+        Chain(name, entities.setdefault(tuple(codes[residues]), len(entities)))
+        for name, residues in zip(chain_names(len(slices)), slices, strict=True)
+    )
+    residue, atom = np.nonzero(is_present)
+    names = np.array(ATOM37, object)[atom]
+    return Structure(
+        entities=tuple(Entity(EntityKind.PROTEIN, sequence, "", "") for sequence in entities),
+        chains=chains,
+        components={},
+        residue_chain=np.repeat(np.arange(len(chains)), [part.stop - part.start for part in slices]),
+        residue_number=residue_index + 1,
+        residue_code=codes,
+        atom_residue=residue,
+        atom_name=names,
+        atom_element=np.array([ELEMENTS[name] for name in names], object),
+        atom_charge=np.zeros(len(names), np.int64),
+        bonds=np.zeros((0, 3), np.int64),
+        token_start=np.searchsorted(residue, np.arange(len(codes))),
+        token_count=np.bincount(residue, minlength=len(codes)),
+        token_is_atom=np.zeros(len(codes), bool),
+    )

@@ -11,7 +11,8 @@ from features.chemistry.conformers import ConformerGenerator
 from features.chemistry.residue_classes import MoleculeKind
 from foldcli.inputs.molecules.fasta import parse_fasta_jobs
 from foldcli.outputs.all_atom.structure import build_structure
-from model.structure import AllAtomPrediction, Structure
+from model.prediction import AllAtomScores, Prediction
+from model.structure import Structure
 
 # a protein, a ligand of the dictionary, one drawn, DNA, RNA and an ion
 MIXTURE = ">A|protein\nMKWC\n>B|ccd\nGOL\n>C|smiles\nC[C@H](O)c1ccccc1\n>D|dna\nAC\n>E|rna\nGU\n>F|ccd\nZN\n"
@@ -55,7 +56,7 @@ def reference_positions(atoms: Atoms, distance: float = 25.0) -> np.ndarray:
     return np.concatenate(positions)
 
 
-def random_prediction(job: str | Job = MIXTURE, seed: int = 0) -> AllAtomPrediction:
+def random_prediction(job: str | Job = MIXTURE, seed: int = 0) -> Prediction:
     """Return reference coordinates of a job's molecules with random scores."""
     atoms, structure = molecules(job)
     rng = np.random.default_rng(seed)
@@ -63,19 +64,25 @@ def random_prediction(job: str | Job = MIXTURE, seed: int = 0) -> AllAtomPredict
     iptm = rng.uniform(0, 1, (chains, chains))
     iptm = (iptm + iptm.T) / 2
     np.fill_diagonal(iptm, np.nan)
-    return AllAtomPrediction(
-        structure=structure,
-        positions=reference_positions(atoms).astype(np.float32),
-        plddt=rng.uniform(30, 95, len(structure.atom_name)),
-        pae=rng.uniform(0.3, 31, (tokens, tokens)).astype(np.float32),
-        pde=rng.uniform(0.3, 31, (tokens, tokens)).astype(np.float32),
-        ptm=0.53,
+    atom_plddt = rng.uniform(30, 95, len(structure.atom_name))
+    pae, pde = (rng.uniform(0.3, 31, (tokens, tokens)).astype(np.float32) for _ in range(2))
+    scores = AllAtomScores(
         iptm=0.42 if chains > 1 else None,
         chain_ptm=rng.uniform(0, 1, chains),
         chain_pair_iptm=iptm,
-        ranking_score=0.512,
+        pde=pde,
         has_clash=False,
         fraction_disordered=0.07,
         contact_probs=rng.uniform(0, 1, (tokens, tokens)).astype(np.float32),
         gpde=1.25,
+    )
+    return Prediction(
+        structure=structure,
+        positions=reference_positions(atoms).astype(np.float32),
+        plddt=structure.token_means(atom_plddt),
+        atom_plddt=atom_plddt,
+        ptm=0.53,
+        pae=pae,
+        ranking_score=0.512,
+        all_atom=scores,
     )

@@ -42,12 +42,14 @@ def package_files(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in files if "__pycache__" not in path.parts}
 
 
+@pytest.mark.slow
 def test_sdist_and_wheel_contain_every_package_file(package_files, in_sdist, in_wheel) -> None:
     assert any(name.endswith("tuning/default.json") for name in package_files)
     assert package_files - in_sdist == set()
     assert package_files - in_wheel == set()
 
 
+@pytest.mark.slow
 def test_sdist_contains_documentation_and_examples(root: Path, in_sdist) -> None:
     expected = {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml"}
     for folder in ("docs", "examples", "containers", "recipes"):
@@ -56,6 +58,7 @@ def test_sdist_contains_documentation_and_examples(root: Path, in_sdist) -> None
     assert expected - in_sdist == set()
 
 
+@pytest.mark.slow
 def test_sdist_and_wheel_contain_no_other_files(in_sdist, in_wheel) -> None:
     unwanted = re.compile(r"^(tests|benchmarks)/|\.pyc$")
     assert {name for name in in_sdist if unwanted.search(name)} == set()
@@ -65,6 +68,7 @@ def test_sdist_and_wheel_contain_no_other_files(in_sdist, in_wheel) -> None:
     assert "cuda/__init__.py" not in in_wheel
 
 
+@pytest.mark.slow
 def test_wheel_and_nvidias_packages_import_together(installed: dict[str, str], tmp_path: Path) -> None:
     code = "import numba.cuda, cuda.bindings, cuda.fused, cuda.alignment; print(cuda.alignment.__file__)"
     command = ["python", "-c", code]

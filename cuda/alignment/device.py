@@ -87,12 +87,7 @@ class Device:
 
 
 class Stream:
-    """A queue of work on a GPU.
-
-    Args:
-        flags: see cuStreamCreateWithPriority.
-        priority: the smaller, the more urgent.
-    """
+    """A queue of work on a GPU."""
 
     def __init__(self, flags: int = 0, priority: int = 0) -> None:
         current_device()
@@ -267,11 +262,7 @@ def memory_info() -> tuple[int, int]:
 
 
 def new_stream(urgent: bool = False) -> Any:
-    """Create a stream that waits for no other stream.
-
-    Args:
-        urgent: give its work priority over that of other streams.
-    """
+    """Create a stream that waits for no other stream."""
     if SIMULATED:
         return stream()
     current_device()

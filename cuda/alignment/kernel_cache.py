@@ -99,9 +99,6 @@ def generated_function(
 def compiled_kernel(source: KernelSource) -> Any:
     """Load a kernel for the current GPU from the cache, or compile it.
 
-    Args:
-        source: the kernel.
-
     Raises:
         OSError: the kernel is generated, and its folder is not writable.
     """
@@ -110,11 +107,6 @@ def compiled_kernel(source: KernelSource) -> Any:
 
 def prepare_launch(kernel: Any, threads: int, shared_bytes: int) -> int:
     """Allow a kernel to use more dynamic shared memory than the default 48 KiB.
-
-    Args:
-        kernel: result of `compiled_kernel`.
-        threads: threads per block.
-        shared_bytes: dynamic shared memory per block.
 
     Returns:
         Blocks that fit on a multiprocessor of the current GPU at once.

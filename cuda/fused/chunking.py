@@ -17,7 +17,7 @@ _planned: ContextVar[int | None] = ContextVar("planned", default=None)
 
 @contextmanager
 def chunk_budget(elements: int | None) -> Iterator[None]:
-    """Set the default budget of `row_slices` inside a `with` block; None keeps the current one."""
+    """Set the budget of `row_slices` inside a `with` block; None keeps the current one."""
     token = _planned.set(elements or _planned.get())
     try:
         yield
@@ -25,22 +25,21 @@ def chunk_budget(elements: int | None) -> Iterator[None]:
         _planned.reset(token)
 
 
-def planned_budget() -> int | None:
-    """Return the budget of the enclosing `chunk_budget` block, or None outside of one."""
-    return _planned.get()
+planned_budget = _planned.get
+"""Returns the budget of the enclosing `chunk_budget` block, or None outside of one."""
 
 
-def row_slices(x: torch.Tensor, elements_per_row: int, budget: int | None = None) -> Iterator[slice]:
+def row_slices(x: torch.Tensor, elements_per_row: int) -> Iterator[slice]:
     """Yield slices that cover the first axis of a tensor in order.
+
+    A slice needs at most as many elements of intermediates as the enclosing `chunk_budget` block allows,
+    otherwise CPU_BUDGET or, on other devices, DEVICE_BUDGET; but it has at least one row.
 
     Args:
         x: the tensor.
         elements_per_row: elements of intermediates that one row needs.
-        budget: maximum elements of intermediates in one slice; a slice has at least one row. Default: the
-            budget of the enclosing `chunk_budget` block, otherwise CPU_BUDGET or, on other devices,
-            DEVICE_BUDGET.
     """
-    budget = budget or _planned.get() or (CPU_BUDGET if x.device.type == "cpu" else DEVICE_BUDGET)
+    budget = _planned.get() or (CPU_BUDGET if x.device.type == "cpu" else DEVICE_BUDGET)
     size = max(1, budget // max(1, elements_per_row))
     for start in range(0, x.shape[0], size):
         yield slice(start, min(start + size, x.shape[0]))

@@ -52,11 +52,7 @@ class KernelVariant:
 
 
 class _TargetDriver:
-    """The part of a Triton driver that compilation needs, for a GPU that may not exist.
-
-    Args:
-        gpu: the model of GPU.
-    """
+    """The part of a Triton driver that compilation needs, for a GPU that may not exist."""
 
     def __init__(self, gpu: GpuModel) -> None:
         major, minor = gpu.capability
@@ -119,10 +115,6 @@ def record_variants(gpu: GpuModel, found: Callable[[KernelVariant], None]) -> It
 def compile_variant(variant: KernelVariant, gpu: GpuModel) -> bool:
     """Compile a variant and its launcher into Triton's cache, unless they are there.
 
-    Args:
-        variant: a variant that `record_variants` reported.
-        gpu: the model of GPU to compile for.
-
     Returns:
         True if it was not in the cache.
     """
@@ -143,9 +135,6 @@ def load_compiler(gpu: GpuModel) -> None:
     """Find the versions of the compilers, which are part of all keys in Triton's cache.
 
     Triton starts a process for each of them, once in each process. Those forked later inherit the results.
-
-    Args:
-        gpu: the model of GPU to compile for.
     """
     make_backend(_TargetDriver(gpu).get_current_target()).hash()
     platform_key()

@@ -51,11 +51,6 @@ def implementation_module(
 
     An operation without kernels of its own for Hopper GPUs uses the Triton kernels there.
 
-    Args:
-        operation: name of its subpackage of `cuda.fused`.
-        implementation: see `resolve_implementation`.
-        device: where the operation runs.
-
     Raises:
         ValueError: see `resolve_implementation`.
         ModuleNotFoundError: kernels are requested, but Triton is not installed.

@@ -31,9 +31,6 @@ def cached_weights(key: str, weights: tuple[torch.Tensor, ...], prepare: Callabl
 def prepared_tensors(weights: Iterable[torch.Tensor]) -> dict[tuple[int, str], tuple[torch.Tensor, ...]]:
     """Return all tensors in the cache that were prepared from weights and are up to date.
 
-    Args:
-        weights: parameters of a module, always in the same order.
-
     Returns:
         Tensors keyed by the index of the first weight and the name of the preparation.
     """

@@ -343,7 +343,13 @@ class AllAtom(Family):
             f"{job.source.label} ({job.source.config_name}), seed {job.seed:03d}, "
             f"{settings.num_recycles} recycles, {settings.num_steps} denoising steps, {settings.precision}"
         )
-        return ModelOrigin(name, network, job.source.is_untrained)
+        return ModelOrigin(
+            name,
+            network,
+            job.source.is_untrained,
+            restraints=sample.restraints,
+            templates=sample.templates,
+        )
 
     def describe_size(self, facts: Mapping[str, Any]) -> str:
         """Return tokens, atoms and rows in words; see `Family.describe_size`."""

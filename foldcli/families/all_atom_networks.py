@@ -13,15 +13,15 @@ from features.assembly.tokens import JobSize
 from foldcli.families.estimates import interpolate_seconds, measure_matrix_products
 from foldcli.families.protocols import DeviceMemory, NetworkJob
 from foldcli.logs import logger
-from foldcli.outputs.all_atom.models import AllAtomModel
 from foldcli.outputs.all_atom.prediction import build_predictions
 from model.alphafold3.config import OPENBIND, P2
 from model.alphafold3.inputs import AlphaFold3Inputs
-from model.alphafold3.network import AlphaFold3, Prediction
+from model.alphafold3.network import AlphaFold3, Samples
 from model.alphafold3.sampling import SeededDraws
 from model.checkpoints.openfold3 import read_checkpoint
 from model.errors import OutOfMemory
 from model.planning.alphafold3 import GIB, SMALLEST, MemoryPlan, PredictionSize, plan_prediction
+from model.prediction import Prediction
 
 # GPU → tokens, seconds of a cycle and of a denoising step of five samples in bfloat16, with 1,024 rows and
 # 8 atoms per token, as measured by benchmarks/all_atom_gpu.py
@@ -45,26 +45,26 @@ class AllAtomNetwork:
     model: AlphaFold3
     device: str
 
-    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[AllAtomModel, ...]]:
+    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
         """Predict the samples of a job as planned, then once more in small parts if memory runs out.
 
         Raises:
             OutOfMemory: the job does not fit, or memory ran out twice.
         """
         sample = work.sample
-        prediction = self._predict_within(work, memory)
-        models = build_predictions(sample.structure, sample.chain_numbers, prediction)
+        samples = self._predict_within(work, memory)
         settings: Any = work.settings
-        result = tuple(
-            AllAtomModel(model, settings.num_recycles, settings.extras, sample.restraints, sample.templates)
-            for model in models
+        predictions = tuple(
+            build_predictions(
+                sample.structure, sample.chain_numbers, samples, settings.num_recycles, settings.extras
+            )
         )
-        return lambda: result
+        return lambda: predictions
 
     def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:
         """Do nothing: the network has no kernels to compile."""
 
-    def _predict_within(self, work: NetworkJob, memory: DeviceMemory) -> Prediction:
+    def _predict_within(self, work: NetworkJob, memory: DeviceMemory) -> Samples:
         if not memory.is_planned:
             return self._predict(work, None, None)
         plan = self._plan(work, memory)
@@ -114,9 +114,7 @@ class AllAtomNetwork:
         )
         return plan
 
-    def _predict(
-        self, work: NetworkJob, chunk_elements: int | None, samples_at_once: int | None
-    ) -> Prediction:
+    def _predict(self, work: NetworkJob, chunk_elements: int | None, samples_at_once: int | None) -> Samples:
         settings: Any = work.settings
         inputs = AlphaFold3Inputs.from_arrays(work.sample.features, self.device)
         cycles, total = settings.num_recycles + 1, settings.num_passes

@@ -4,13 +4,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from threading import Event
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from foldcli.families.settings import Job, JobSettings
 from foldcli.outputs.layout import TargetFiles
 from foldcli.progress import Progress
+
+if TYPE_CHECKING:
+    from model.prediction import Prediction
 
 
 class TargetState(Protocol):
@@ -103,18 +106,6 @@ class DeviceMemory(Protocol):
         """Describe a lack of memory, given the message of `torch.OutOfMemoryError`."""
 
 
-class Model(Protocol):
-    """A predicted structure as the families' writers take it; must be picklable."""
-
-    @property
-    def mean_plddt(self) -> float:
-        """The mean pLDDT, 0 to 100, which --stop-at-score compares."""
-
-    @property
-    def num_recycles(self) -> int:
-        """The number of passes after the first."""
-
-
 @dataclass(frozen=True, eq=False)
 class NetworkJob:
     """A job that is ready for its network.
@@ -137,7 +128,7 @@ class NetworkJob:
 class Network(Protocol):
     """A loaded network."""
 
-    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Model, ...]]:
+    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple["Prediction", ...]]:
         """Start a job within the available memory.
 
         Returns:

@@ -17,6 +17,7 @@ from foldcli.inputs.targets import is_complex
 from foldcli.outputs.model_files import ModelOrigin
 from foldcli.params.parameters import TEMPLATE, TEMPLATE_COPY, ParameterSource
 from model.prediction import Prediction
+from model.structure import protein_structure
 from msa.base.errors import InputError
 
 
@@ -115,18 +116,9 @@ class Copies:
         """Return a function that returns the copy as a prediction, with the expected lDDT-CA as pLDDT."""
         work.progress(1, 1)
         sample = work.sample
-        prediction = Prediction(
-            aatype=sample.aatype,
-            residue_index=np.arange(len(sample.aatype)),
-            atom_positions=sample.positions,
-            atom_mask=sample.mask.astype(np.float32),
-            plddt=sample.expected_lddt.astype(np.float64),
-            ptm=None,
-            pae=None,
-            max_pae=None,
-            num_recycles=0,
-            tolerances=(),
-        )
+        structure = protein_structure(sample.aatype, np.arange(len(sample.aatype)), sample.mask)
+        positions = sample.positions[sample.mask]
+        prediction = Prediction(structure, positions, sample.expected_lddt.astype(np.float64))
         return lambda: (prediction,)
 
     def warm_up(self, residues: int, wait: Callable[[], None], first_job_is_ready: Event) -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
@@ -45,6 +45,9 @@ class ModelOrigin:
         is_untrained: whether the network was never trained.
         copied_from: the template of a copied model, in words; None for predictions.
         note: see `foldcli.outputs.network_note`; None for networks without a manifest.
+        restraints: the geometry that the files' checks expect (`model.all_atom.checks.Restraints`); None for
+            models that are not checked.
+        templates: templates of the input (`model.output.modelcif.UsedTemplate`), if the files name them.
     """
 
     target: str
@@ -52,6 +55,8 @@ class ModelOrigin:
     is_untrained: bool
     copied_from: str | None = None
     note: str | None = None
+    restraints: Any = field(default=None, repr=False)
+    templates: tuple[Any, ...] = ()
 
     @property
     def provenance(self) -> Provenance:
@@ -163,23 +168,11 @@ class ModelWriter(Protocol):
 
 
 class ResidueModels:
-    """The writer of models made of the twenty amino acids (`model.prediction.Prediction`)."""
+    """The writer of models made of the twenty amino acids."""
 
     def result(self, model: "PredictedModel") -> ModelResult:
         """Return the values of a model; log if the PDB format cannot name its chains."""
-        prediction = model.prediction
-        result = ModelResult(
-            tag=model.tag,
-            plddt=prediction.mean_plddt,
-            ptm=None if prediction.ptm is None else float(prediction.ptm),
-            num_recycles=prediction.num_recycles,
-            seconds=round(model.seconds, 3),
-            fingerprint=model.fingerprint,
-            extras=prediction.extras,
-            copied_from=model.origin.copied_from,
-            iptm=None if prediction.scores is None else prediction.scores.iptm,
-            num_chains=prediction.num_chains,
-        )
+        result = model.result()
         if "pdb" not in result.kinds:
             reason = "more than the PDB format can name: mmCIF only"
             name = model.origin.target
@@ -218,10 +211,30 @@ class PredictedModel:
     folder: Path
     tag: str
     fingerprint: str
-    prediction: Any
+    prediction: "Prediction"
     origin: ModelOrigin
     seconds: float
     writer: ModelWriter = RESIDUE_MODELS
+
+    def result(self, kinds: tuple[ModelKind, ...] | None = None, checks: str | None = None) -> ModelResult:
+        """Return the values of the model; see `ModelResult` for the kinds of its files, and its checks."""
+        prediction = self.prediction
+        score = prediction.ranking_score
+        return ModelResult(
+            tag=self.tag,
+            plddt=prediction.mean_plddt,
+            ptm=None if prediction.ptm is None else float(prediction.ptm),
+            num_recycles=prediction.num_recycles,
+            seconds=round(self.seconds, 3),
+            fingerprint=self.fingerprint,
+            extras=prediction.extras,
+            copied_from=self.origin.copied_from,
+            iptm=prediction.iptm,
+            num_chains=prediction.num_chains,
+            ranking_score=None if score is None else round(score, 4),
+            file_kinds=kinds,
+            checks=checks,
+        )
 
 
 def write_model(model: PredictedModel) -> ModelResult:

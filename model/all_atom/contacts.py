@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from model.all_atom.neighbours import close_pairs
-from model.structure import AllAtomPrediction
+from model.prediction import Prediction
 
 # Å between heavy atoms: contacts that are listed, and close ones
 CONTACT_DISTANCE, CLOSE_DISTANCE = 5.0, 4.0
@@ -64,12 +64,13 @@ class _AtomPairs:
     distances: np.ndarray
 
 
-def interfaces(prediction: AllAtomPrediction) -> list[Interface]:
+def interfaces(prediction: Prediction) -> list[Interface]:
     """Return all pairs of chains, those with the most close contacts first."""
     structure = prediction.structure
     pairs = _residue_pairs(prediction)
     chains = np.sort(structure.atom_chain[pairs.atoms], axis=1)
     pae_min = prediction.chain_pair_pae_min
+    assert prediction.all_atom is not None
     result = []
     for a in range(len(structure.chains)):
         for b in range(a + 1, len(structure.chains)):
@@ -78,7 +79,7 @@ def interfaces(prediction: AllAtomPrediction) -> list[Interface]:
                 Interface(
                     (structure.chain_names[a], structure.chain_names[b]),
                     (str(structure.kind(a)), str(structure.kind(b))),
-                    float(prediction.chain_pair_iptm[a, b]),
+                    float(prediction.all_atom.chain_pair_iptm[a, b]),
                     (float(pae_min[a, b]), float(pae_min[b, a])),
                     len(distances),
                     int((distances <= CLOSE_DISTANCE).sum()),
@@ -87,7 +88,7 @@ def interfaces(prediction: AllAtomPrediction) -> list[Interface]:
     return sorted(result, key=lambda item: (-item.close_contacts, -item.contacts, -item.iptm))
 
 
-def ligand_contacts(prediction: AllAtomPrediction, distance: float = CLOSE_DISTANCE) -> list[LigandContact]:
+def ligand_contacts(prediction: Prediction, distance: float = CLOSE_DISTANCE) -> list[LigandContact]:
     """Return the atoms of other chains around ligands and ions, by ligand, nearest first.
 
     Args:
@@ -113,23 +114,24 @@ def ligand_contacts(prediction: AllAtomPrediction, distance: float = CLOSE_DISTA
     ]
 
 
-def format_all_atom_contacts(prediction: AllAtomPrediction) -> str:
+def format_all_atom_contacts(prediction: Prediction) -> str:
     """Format the contacts between chains as a table with the columns CONTACT_COLUMNS.
 
     A row is a pair of residues with atoms within CONTACT_DISTANCE: their closest atoms, the pLDDT of these,
     and the PAE of their tokens.
     """
-    structure = prediction.structure
+    structure, plddt, pae = prediction.structure, prediction.b_factors, prediction.pae
+    assert pae is not None
 
     def cells(atom: int) -> list[str]:
         residue = int(structure.atom_residue[atom])
         chain = structure.chain_names[structure.residue_chain[residue]]
         name, code = str(structure.atom_name[atom]), str(structure.residue_code[residue])
-        return [chain, str(structure.residue_number[residue]), code, name, f"{prediction.plddt[atom]:.2f}"]
+        return [chain, str(structure.residue_number[residue]), code, name, f"{plddt[atom]:.2f}"]
 
     pairs = _residue_pairs(prediction)
     tokens = structure.atom_token[pairs.atoms]
-    forward, backward = prediction.pae[tokens[:, 0], tokens[:, 1]], prediction.pae[tokens[:, 1], tokens[:, 0]]
+    forward, backward = pae[tokens[:, 0], tokens[:, 1]], pae[tokens[:, 1], tokens[:, 0]]
     lines = ["\t".join(CONTACT_COLUMNS)]
     for (first, second), *numbers in zip(
         pairs.atoms.tolist(), pairs.distances, forward, backward, strict=True
@@ -138,7 +140,7 @@ def format_all_atom_contacts(prediction: AllAtomPrediction) -> str:
     return "\n".join(lines) + "\n"
 
 
-def contacts_as_dict(prediction: AllAtomPrediction) -> dict[str, Any]:
+def contacts_as_dict(prediction: Prediction) -> dict[str, Any]:
     """Return the interfaces and the contacts of ligands as JSON holds them."""
     return {
         "interfaces": [
@@ -159,7 +161,7 @@ def contacts_as_dict(prediction: AllAtomPrediction) -> dict[str, Any]:
     }
 
 
-def _pairs_between_chains(prediction: AllAtomPrediction, distance: float) -> _AtomPairs:
+def _pairs_between_chains(prediction: Prediction, distance: float) -> _AtomPairs:
     positions = prediction.positions.astype(np.float64)
     pairs = close_pairs(positions, distance)
     chains = prediction.structure.atom_chain[pairs]
@@ -167,7 +169,7 @@ def _pairs_between_chains(prediction: AllAtomPrediction, distance: float) -> _At
     return _AtomPairs(pairs, np.linalg.norm(positions[pairs[:, 0]] - positions[pairs[:, 1]], axis=1))
 
 
-def _residue_pairs(prediction: AllAtomPrediction) -> _AtomPairs:
+def _residue_pairs(prediction: Prediction) -> _AtomPairs:
     """Return the closest atoms of each two residues in contact."""
     pairs = _pairs_between_chains(prediction, CONTACT_DISTANCE)
     residues = prediction.structure.atom_residue[pairs.atoms]

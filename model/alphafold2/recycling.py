@@ -17,6 +17,7 @@ from model.alphafold2.multimer.inputs import MultimerInputs
 from model.alphafold2.network import AlphaFold, PassOutput
 from model.layers.graphs import MAX_GRAPH_RESIDUES
 from model.prediction import EXTRAS, Extra, PassStructure, Prediction
+from model.structure import protein_structure
 from msa.base.network_inputs import MONOMER
 from msa.base.progress import Progress
 
@@ -121,12 +122,7 @@ def _copy_to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Passes:
-    """The queued passes of a prediction, with the results of those that are finished.
-
-    Args:
-        total: largest number of passes.
-        progress: see `predict`.
-    """
+    """The queued passes of a prediction, with the results of those that are finished."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total, self._progress = total, progress
@@ -188,7 +184,7 @@ def start_prediction(
     passes = settings.num_recycles + 1
     device = network.evoformer.single_activations.bias.device
     queue = _Passes(passes, progress)
-    structures: list[PassStructure] = []
+    structures: list[tuple[np.ndarray, np.ndarray]] = []  # positions [N, 37, 3] and pLDDT
     queued = _QUEUED_SHORT_PASSES if features["aatype"].shape[-1] <= MAX_GRAPH_RESIDUES else _QUEUED_PASSES
     if device.type == "cpu" or settings.early_stop_tolerance > 0:
         queued = 0  # the host waits for each pass
@@ -206,7 +202,7 @@ def start_prediction(
             queue.add(ca_distance_change(previous.positions, output.positions, mask))
             if "recycles" in settings.extras:
                 plddt = network.plddt(output).cpu().numpy()
-                structures.append(PassStructure(output.positions.cpu().numpy().copy(), plddt))
+                structures.append((output.positions.cpu().numpy().copy(), plddt))
             changes = queue.wait(max(0, iteration + 1 - queued))
             if not queued and changes and changes[-1] < settings.early_stop_tolerance:
                 break
@@ -219,8 +215,19 @@ def start_prediction(
 
     def collect() -> Prediction:
         tolerances = queue.wait(iteration + 1)
-        prediction = replace(finish(), num_recycles=len(tolerances), tolerances=tolerances)
-        return replace(prediction, extras=extras, passes=tuple(structures), results=results)
+        prediction = finish()
+        tables = prediction.structure
+        return replace(
+            prediction,
+            num_recycles=len(tolerances),
+            tolerances=tolerances,
+            extras=extras,
+            passes=tuple(
+                PassStructure(positions[tables.atom_residue, tables.atom37], plddt)
+                for positions, plddt in structures
+            ),
+            results=results,
+        )
 
     return collect
 
@@ -295,18 +302,14 @@ def _queue_scores(network: AlphaFold, inputs: Features, output: PassOutput) -> C
         host = copies.wait()
         errors = [host[name] for name in names]
         error = AlignedError.from_expected(*errors) if errors else complex_error
+        is_present = host["atom_mask"] > 0.5
         return Prediction(
-            aatype=host["aatype"],
-            residue_index=host["residue_index"],
-            atom_positions=host["atom_positions"],
-            atom_mask=host["atom_mask"],
+            structure=protein_structure(host["aatype"], host["residue_index"], is_present, asym_id),
+            positions=host["atom_positions"][is_present],
             plddt=host["plddt"],
             ptm=None if error is None else error.ptm,
             pae=None if error is None else error.pae,
             max_pae=None if error is None else error.max_pae,
-            num_recycles=0,
-            tolerances=(),
-            asym_id=asym_id,
             scores=scores,
         )
 

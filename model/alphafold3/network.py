@@ -65,7 +65,7 @@ class Trunk:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Samples:
     """Structures of one target.
 
     Args:
@@ -151,7 +151,7 @@ class AlphaFold3(nn.Module):
         progress: Callable[[int], None] | None = None,
         chunk_elements: int | None = None,
         samples_at_once: int | None = None,
-    ) -> Prediction:
+    ) -> Samples:
         """Predict structures of a target and score them.
 
         Args:
@@ -181,7 +181,7 @@ class AlphaFold3(nn.Module):
     @torch.inference_mode()
     def score(
         self, inputs: AlphaFold3Inputs, trunk: Trunk, positions: torch.Tensor, scorer: TargetScorer
-    ) -> Prediction:
+    ) -> Samples:
         """Score structures [S, A, 3], Å (line 16 and section 5.9)."""
         heads = self.aux_heads
         contacts = contact_map(heads.distogram.rows(trunk.pair))
@@ -197,7 +197,7 @@ class AlphaFold3(nn.Module):
                 plddt = heads.of_atoms(heads.plddt(single), inputs)
                 confidences.append(scorer(sample, plddt, heads.error_rows(pair), contacts))
                 del pair
-            return Prediction(positions, tuple(map(with_disorder, confidences, shares)), contacts)
+            return Samples(positions, tuple(map(with_disorder, confidences, shares)), contacts)
 
     @torch.inference_mode()
     def trunk(self, inputs: AlphaFold3Inputs, draws: Draws, *, cycles: int) -> Trunk:

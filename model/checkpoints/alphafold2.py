@@ -51,10 +51,6 @@ def expected_shapes(config: ModelConfig) -> Mapping[str, tuple[int, ...]]:
 def check_npz(path: Path, config: ModelConfig) -> str:
     """Check keys, shapes and types in `params_model_*.npz`, reading only the arrays' headers.
 
-    Args:
-        path: the file.
-        config: the network that the parameters are for.
-
     Returns:
         A digest of the content; see `model.checkpoints.deepmind.read_headers`.
 
@@ -190,10 +186,6 @@ def random_parameters(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarra
     deeper one.
     No parameter is zero, so that every path through the network affects the output. Weights are scaled by
     1 / sqrt(inputs); scales and gate biases are drawn around 1, other biases and offsets around 0.
-
-    Args:
-        config: the network.
-        seed: seed of the draw.
 
     Returns:
         float32 arrays by key.

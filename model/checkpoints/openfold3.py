@@ -117,9 +117,6 @@ def source_of(name: str, shape: tuple[int, ...]) -> Source:
 def read_checkpoint(path: Path) -> tuple[AlphaFold3Config, dict[str, torch.Tensor]]:
     """Read a checkpoint of OpenFold3, or the file that `convert_checkpoint` made of it.
 
-    Args:
-        path: a `.pt` file, or a `.safetensors` file.
-
     Returns:
         config: the network, recognised by its tensors.
         tensors: float32 tensors by name, for `model.alphafold3.network.AlphaFold3.load`. Most of them are

@@ -65,7 +65,6 @@ def complex_scores(
     atom_positions: torch.Tensor,
     atom_mask: torch.Tensor,
     plddt: np.ndarray,
-    budget: int | None = None,
 ) -> tuple[ComplexScores, torch.Tensor]:
     """Compute the confidence scores and the PAE of a complex.
 
@@ -78,15 +77,14 @@ def complex_scores(
         atom_positions: [N, 37, 3], Å.
         atom_mask: [N, 37].
         plddt: [N], 0 to 100.
-        budget: maximum number of intermediate elements in memory at once; does not affect the result.
 
     Returns:
         The scores, and the PAE, [N, N] float32, Å; rows are the residues that are aligned on.
     """
     chains = _Chains.from_asym_id(asym_id, atom_positions.device)
-    interface = _interface_residues(_row_function(distogram_logits), distogram_edges, chains, budget)
-    terms = _sum_tm_terms(_row_function(pae_logits), pae_edges, interface, chains, budget)
-    contact_scores = _contact_scores(terms.pae, atom_positions, atom_mask, plddt, chains, budget)
+    interface = _interface_residues(_row_function(distogram_logits), distogram_edges, chains)
+    terms = _sum_tm_terms(_row_function(pae_logits), pae_edges, interface, chains)
+    contact_scores = _contact_scores(terms.pae, atom_positions, atom_mask, plddt, chains)
     other_chains = 1.0 - chains.membership
     by_chain = chains.maximum(terms.total / chains.size)
     active = terms.active_total / (1e-8 + terms.active_weight)
@@ -100,7 +98,7 @@ def complex_scores(
         pairwise_iptm=_pairs(torch.maximum(by_chain, by_chain.T)),
         actifptm=float(active_all.max()),
         pairwise_actifptm=_pairs(torch.maximum(chains.maximum(active), chains.maximum(active).T)),
-        ipsae=_pairs(chains.maximum(_ipsae(terms.pae, chains, budget))),
+        ipsae=_pairs(chains.maximum(_ipsae(terms.pae, chains))),
         pdockq=_pairs(contact_scores.pdockq),
         pdockq2=_pairs(contact_scores.pdockq2),
         contacts=contact_scores.contacts,
@@ -118,9 +116,7 @@ def _pairs(scores: torch.Tensor) -> np.ndarray:
     return scores.clone().fill_diagonal_(torch.nan).cpu().numpy()
 
 
-def _interface_residues(
-    rows_of_logits: LogitRows, edges: torch.Tensor, chains: _Chains, budget: int | None
-) -> torch.Tensor:
+def _interface_residues(rows_of_logits: LogitRows, edges: torch.Tensor, chains: _Chains) -> torch.Tensor:
     """Return 1 where a residue has a confident contact with a chain, else 0: [N, C] float64.
 
     Bins count as contacts if their lower edge is below CONTACT_DISTANCE, as in ColabFold.
@@ -128,7 +124,7 @@ def _interface_residues(
     lower = torch.cat([edges.new_zeros(1), edges])
     close = (lower < CONTACT_DISTANCE).double()
     interface = torch.zeros_like(chains.membership)
-    for rows in row_slices(chains.membership, 8 * len(chains.index) * len(close), budget):
+    for rows in row_slices(chains.membership, 8 * len(chains.index) * len(close)):
         probability = torch.softmax(rows_of_logits(rows).double(), dim=-1) @ close  # [n, N]
         interface[rows] = ((probability >= _CONTACT_PROBABILITY).double() @ chains.membership).clamp_max(1)
     return interface
@@ -158,7 +154,6 @@ def _sum_tm_terms(
     edges: torch.Tensor,
     interface: torch.Tensor,
     chains: _Chains,
-    budget: int | None,
 ) -> _TmTerms:
     length = len(chains.index)
     centers = bin_centers(edges)
@@ -168,7 +163,7 @@ def _sum_tm_terms(
     own_chain = total.new_zeros(length)
     pae = torch.empty(length, length, device=total.device)
     # factor 16: as for the PAE alone, see `model.alphafold2.modules.heads.expected_errors`
-    for rows in row_slices(chains.membership, 16 * length * len(centers), budget):
+    for rows in row_slices(chains.membership, 16 * length * len(centers)):
         probabilities = torch.softmax(rows_of_logits(rows).double(), dim=-1)  # [n, N, bins]
         pae[rows] = (probabilities @ centers).float()
         terms = probabilities @ complex_terms  # [n, N]
@@ -192,10 +187,10 @@ def _d0(length: torch.Tensor, shortest: float) -> torch.Tensor:
     return 1.24 * (length.double().clamp_min(shortest) - 15.0) ** (1.0 / 3.0) - 1.8
 
 
-def _ipsae(pae: torch.Tensor, chains: _Chains, budget: int | None) -> torch.Tensor:
+def _ipsae(pae: torch.Tensor, chains: _Chains) -> torch.Tensor:
     """Return ipSAE of each chain when aligned on each residue, [N, C] float64."""
     result = torch.zeros_like(chains.membership)
-    for rows in row_slices(pae, 16 * len(pae), budget):
+    for rows in row_slices(pae, 16 * len(pae)):
         errors = pae[rows].double()
         valid = ((errors < _IPSAE_MAX_PAE) & (chains.index[rows][:, None] != chains.index)).double()
         count = valid @ chains.membership  # [n, C]
@@ -220,14 +215,13 @@ def _contact_scores(
     atom_mask: torch.Tensor,
     plddt: np.ndarray,
     chains: _Chains,
-    budget: int | None,
 ) -> _ContactScores:
     """Find the contacts between chains, and compute the scores that depend on them."""
     points = _contact_points(atom_positions, atom_mask)
     has_contact, count, tm_terms = (torch.zeros_like(chains.membership) for _ in range(3))
     first, second = (torch.zeros(0, dtype=torch.int64, device=pae.device) for _ in range(2))
     distance = pae.new_zeros(0)
-    for rows in row_slices(pae, 16 * len(pae), budget):
+    for rows in row_slices(pae, 16 * len(pae)):
         # the fast method, by matrix products, loses digits at short distances
         distances = torch.cdist(points[rows], points, compute_mode="donot_use_mm_for_euclid_dist")
         chain = chains.index[rows][:, None]

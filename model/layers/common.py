@@ -90,14 +90,11 @@ class Transition(nn.Module):
         """Add the update to x [..., C] in place, and return x."""
         return self.kernels.add_transition(x, self.operands)
 
-    @cached_property
-    def operands(self) -> TransitionWeights:
-        """Parameters in the form that the fused operation takes."""
-        return self.gather_operands()
-
     def gather_operands(self) -> TransitionWeights:
-        """Return `operands`, gathered anew; unlike a cached property, torch.compile can trace this."""
+        """Return the parameters in the form that the fused operation takes; torch.compile can trace this."""
         norm, widen, narrow = self.input_layer_norm, self.transition1, self.transition2
         return TransitionWeights(
             norm.scale, norm.offset, widen.weights, widen.bias, narrow.weights, narrow.bias
         )
+
+    operands = cached_property(gather_operands)

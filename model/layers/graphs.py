@@ -166,9 +166,6 @@ class SharedModule:
     Its weights are inference tensors. Changing them does not invalidate the tensors prepared from them, so
     those are copied too. If there is only one module, it is used directly, without copies.
 
-    Args:
-        modules: modules of one structure.
-
     Attributes:
         module: the module to call or capture after `load`.
     """
@@ -213,12 +210,7 @@ class SharedModule:
 
 
 class _Copies:
-    """The copies of tensors that load a module, a graph from the second time on.
-
-    Args:
-        versions: address and version of each of the module's weights.
-        groups: lists of targets and of sources.
-    """
+    """The copies of tensors that load a module, a graph from the second time on."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 
@@ -91,10 +91,10 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
     return Kernels(
         layer_norm=module("layer_norm").layer_norm,
         pair_bias=module("pair_bias").pair_bias,
-        add_attention=module("attention").add_attention,
+        add_attention=_adding(module("attention").attention),
         global_attention=module("global_attention").global_attention,
-        add_triangle_multiplication=module("triangle_multiplication").add_triangle_multiplication,
-        add_transition=module("transition").add_transition,
+        add_triangle_multiplication=_adding(module("triangle_multiplication").triangle_multiplication),
+        add_transition=_adding(module("transition").transition),
         add_outer_product_mean=module("outer_product_mean").add_outer_product_mean,
         fused=fused,
         rows=RowKernels(
@@ -105,6 +105,12 @@ def select_kernels(name: str, device: torch.device | str = "cpu") -> Kernels:
             add_contraction=module("outer_product_mean").add_contraction,
         ),
     )
+
+
+@cache
+def _adding(operation: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return the operation that adds the update in place, the same one for equal arguments."""
+    return partial(operation, add=True)
 
 
 REFERENCE = select_kernels("reference")
@@ -121,12 +127,7 @@ def best_kernels(device: torch.device | str) -> str:
 
 
 def slower_kernels_warning(capability: tuple[int, int], triton_version: str) -> str:
-    """Return a warning if Triton's version rules out the fastest kernels of a GPU, or an empty string.
-
-    Args:
-        capability: the GPU's compute capability, major and minor.
-        triton_version: for example "3.6.0".
-    """
+    """Return a warning if Triton's version rules out the fastest kernels of a GPU, or an empty string."""
     if not hopper_disabled(capability, triton_version):
         return ""
     return f"the fastest kernels for this GPU need Triton {HOPPER_TRITON}x, so slower ones run"

@@ -11,7 +11,7 @@ from model.output.modelcif import UsedTemplate, format_pairwise_scores
 from model.output.pdb import format_all_atom_pdb, reason_against_pdb
 from model.output.provenance import Provenance
 from model.output.scores import format_all_atom_scores, format_confidences, format_summary_confidences
-from model.structure import AllAtomPrediction
+from model.prediction import Prediction
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class AllAtomFiles:
 
 
 def format_all_atom_files(
-    prediction: AllAtomPrediction,
+    prediction: Prediction,
     provenance: Provenance,
     restraints: Restraints,
     templates: Sequence[UsedTemplate] = (),

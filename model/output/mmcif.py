@@ -8,7 +8,8 @@ import numpy as np
 from model.output.cif import Cell, add, new_document
 from model.output.modelcif import UsedTemplate, add_protocol, add_scores, entity_type
 from model.output.provenance import Provenance
-from model.structure import AllAtomPrediction, Chain, Entity, EntityKind, Structure
+from model.prediction import Prediction
+from model.structure import Chain, Entity, EntityKind, Structure
 
 _POLYMER_TYPES = {
     EntityKind.PROTEIN: "polypeptide(L)",
@@ -20,7 +21,7 @@ _DICTIONARY = "https://raw.githubusercontent.com/ihmwg/ModelCIF/master/dist/mmci
 
 
 def format_all_atom_mmcif(
-    prediction: AllAtomPrediction,
+    prediction: Prediction,
     provenance: Provenance,
     templates: Sequence[UsedTemplate] = (),
     pairwise_file: str | None = None,
@@ -229,7 +230,7 @@ def _partner(structure: Structure, atom: int) -> tuple[Cell, ...]:
     return chain, code, label, str(structure.atom_name[atom]), chain, code, number, "1_555"
 
 
-def _add_atoms(block: gemmi.cif.Block, prediction: AllAtomPrediction) -> None:
+def _add_atoms(block: gemmi.cif.Block, prediction: Prediction) -> None:
     structure = prediction.structure
     residue, chain = structure.atom_residue, structure.atom_chain
     polymer = structure.chain_is_polymer[chain]
@@ -263,7 +264,7 @@ def _add_atoms(block: gemmi.cif.Block, prediction: AllAtomPrediction) -> None:
             "Cartn_y": y,
             "Cartn_z": z,
             "occupancy": ["1.00"] * count,
-            "B_iso_or_equiv": [f"{value:.2f}" for value in prediction.plddt.tolist()],
+            "B_iso_or_equiv": [f"{value:.2f}" for value in prediction.b_factors.tolist()],
             "pdbx_formal_charge": [str(charge) if charge else None for charge in structure.atom_charge],
             "auth_seq_id": numbers,
             "auth_comp_id": codes,

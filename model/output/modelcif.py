@@ -11,7 +11,8 @@ import numpy as np
 
 from model.output.cif import Cell, add, new_document
 from model.output.provenance import Provenance
-from model.structure import AllAtomPrediction, EntityKind, Structure
+from model.prediction import Prediction
+from model.structure import EntityKind, Structure
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,10 @@ def _add_templates(block: gemmi.cif.Block, templates: Sequence[UsedTemplate], fi
     add(block, "_ma_template_customized", "template_id details", given)
 
 
-def add_scores(block: gemmi.cif.Block, prediction: AllAtomPrediction, provenance: Provenance) -> None:
+def add_scores(block: gemmi.cif.Block, prediction: Prediction, provenance: Provenance) -> None:
     """Add the scores of the model, and pLDDT of its residues."""
-    structure = prediction.structure
+    structure, scores = prediction.structure, prediction.all_atom
+    assert scores is not None and prediction.ranking_score is not None
     note = provenance.with_warning("Predicted lDDT of atoms, 0 to 100")
     metrics: list[tuple[Cell, ...]] = [
         (1, "pLDDT", "pLDDT all-atom", "global", note, None),
@@ -130,11 +132,11 @@ def add_scores(block: gemmi.cif.Block, prediction: AllAtomPrediction, provenance
         (3, f"{prediction.ptm:.4f}"),
         (6, f"{prediction.ranking_score:.4f}"),
     ]
-    if prediction.iptm is not None:
+    if scores.iptm is not None:
         metrics.append((7, "ipTM", "ipTM", "global", "Predicted TM-score of the interfaces", None))
-        overall.append((7, f"{prediction.iptm:.4f}"))
+        overall.append((7, f"{scores.iptm:.4f}"))
     add(block, "_ma_qa_metric", "id name type mode description type_other_details", metrics)
-    means = structure.residue_means(prediction.plddt)
+    means = structure.residue_means(prediction.b_factors)
     local: list[tuple[Cell, ...]] = []
     for residue, chain in enumerate(structure.residue_chain):
         if np.isfinite(means[residue]):
@@ -149,20 +151,14 @@ def add_scores(block: gemmi.cif.Block, prediction: AllAtomPrediction, provenance
 def add_metric_values(
     block: gemmi.cif.Block, overall: Sequence[tuple[Cell, ...]], local: Sequence[tuple[Cell, ...]]
 ) -> None:
-    """Add the values of the metrics in `_ma_qa_metric`.
-
-    Args:
-        block: the block.
-        overall: number and value of each metric of the model.
-        local: the columns of `_ma_qa_metric_local`.
-    """
+    """Add the values of the metrics in `_ma_qa_metric`."""
     rows = [(ordinal, 1, *row) for ordinal, row in enumerate(overall, 1)]
     add(block, "_ma_qa_metric_global", "ordinal_id model_id metric_id metric_value", rows)
     residue = "label_asym_id label_seq_id label_comp_id"
     add(block, "_ma_qa_metric_local", f"ordinal_id model_id {residue} metric_id metric_value", local)
 
 
-def format_pairwise_scores(prediction: AllAtomPrediction, provenance: Provenance) -> str:
+def format_pairwise_scores(prediction: Prediction, provenance: Provenance) -> str:
     """Format PAE and PDE of all pairs of tokens as the file that ModelCIF wants beside the structure."""
     structure = prediction.structure
     document = new_document(f"{provenance.name}_pairwise", provenance.name)
@@ -192,13 +188,14 @@ def format_pairwise_scores(prediction: AllAtomPrediction, provenance: Provenance
     return str(document.as_string()) + _pair_rows(prediction)
 
 
-def _pair_rows(prediction: AllAtomPrediction) -> str:
+def _pair_rows(prediction: Prediction) -> str:
     """Return the loop of the values of all pairs of tokens."""
     columns = ("ordinal_id", "model_id", "feature_id_1", "feature_id_2", "metric_id", "metric_value")
     lines = ["", "loop_", *(f"_ma_qa_metric_feature_pairwise.{column}" for column in columns)]
+    assert prediction.pae is not None and prediction.all_atom is not None
     count = len(prediction.pae)
     ordinal = 1
-    for metric, values in ((4, prediction.pae), (5, prediction.pde)):
+    for metric, values in ((4, prediction.pae), (5, prediction.all_atom.pde)):
         for first, row in enumerate(values.tolist(), 1):
             lines += [
                 f"{ordinal + second} 1 {first} {second + 1} {metric} {value:.2f}"

@@ -7,7 +7,8 @@ import numpy as np
 
 from model.chains import MAX_PDB_CHAINS
 from model.output.provenance import Provenance
-from model.structure import AllAtomPrediction, EntityKind, Structure
+from model.prediction import Prediction
+from model.structure import EntityKind, Structure
 
 MAX_PDB_ATOMS, MAX_PDB_RESIDUES = 99_999, 9_999
 _POLYMER_TYPES = {
@@ -34,7 +35,7 @@ def pdb_codes(structure: Structure) -> dict[str, str]:
     }
 
 
-def reason_against_pdb(prediction: AllAtomPrediction) -> str | None:
+def reason_against_pdb(prediction: Prediction) -> str | None:
     """Return why the PDB format cannot hold a prediction, in words; None if it can."""
     structure = prediction.structure
     if len(structure.chains) > MAX_PDB_CHAINS:
@@ -61,7 +62,7 @@ def fit_pdb(positions: np.ndarray) -> bool:
     return bool(np.isfinite(positions).all() and ((positions > -999) & (positions < 9999)).all())
 
 
-def format_all_atom_pdb(prediction: AllAtomPrediction, provenance: Provenance) -> str:
+def format_all_atom_pdb(prediction: Prediction, provenance: Provenance) -> str:
     """Format a prediction as PDB, with CONECT records for ligands and bonds between residues.
 
     Raises:
@@ -70,7 +71,7 @@ def format_all_atom_pdb(prediction: AllAtomPrediction, provenance: Provenance) -
     if (reason := reason_against_pdb(prediction)) is not None:
         raise ValueError(f"{reason}; use the mmCIF file")
     tables, codes = prediction.structure, pdb_codes(prediction.structure)
-    structure = make_structure(tables, prediction.positions, prediction.plddt, provenance.name, codes)
+    structure = make_structure(tables, prediction.positions, prediction.b_factors, provenance.name, codes)
     _add_bonds(structure, tables)
     renamed = [f"{new} is {old}" for old, new in codes.items() if new != old]
     structure.raw_remarks = provenance.pdb_remarks("predicted lDDT of each atom, 0 to 100", renamed)

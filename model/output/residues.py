@@ -1,48 +1,14 @@
 """Predictions of AlphaFold2's networks, whose atoms are those of the twenty amino acids, as PDB and mmCIF."""
 
 import gemmi
-import numpy as np
 
-from model.chains import MAX_PDB_CHAINS, chain_names, chain_slices
+from model.chains import MAX_PDB_CHAINS
 from model.output.cif import add
 from model.output.modelcif import add_metric_values
 from model.output.pdb import fit_pdb, make_structure
 from model.output.provenance import Provenance
 from model.prediction import Prediction
-from model.structure import Chain, Entity, EntityKind, Structure
-from msa.base.residues import ATOM37, ELEMENTS, RESTYPE_NAMES, RESTYPES
-
-
-def residue_structure(prediction: Prediction) -> Structure:
-    """Return the tables of a prediction, without bonds and components.
-
-    Copies of a chain are one entity. As in AlphaFold, unknown residues have no atoms.
-    """
-    codes = np.array([RESTYPE_NAMES[code] for code in prediction.aatype], object)
-    entities: dict[tuple[str, ...], int] = {}
-    chains = [
-        Chain(name, entities.setdefault(tuple(codes[residues]), len(entities)))
-        for name, residues in _chains(prediction)
-    ]
-    lengths = [residues.stop - residues.start for _, residues in _chains(prediction)]
-    residue, atom = np.nonzero(prediction.atom_mask > 0.5)
-    names = np.array(ATOM37, object)[atom]
-    return Structure(
-        entities=tuple(Entity(EntityKind.PROTEIN, sequence, "", "") for sequence in entities),
-        chains=tuple(chains),
-        components={},
-        residue_chain=np.repeat(np.arange(len(chains)), lengths),
-        residue_number=prediction.residue_index + 1,
-        residue_code=codes,
-        atom_residue=residue,
-        atom_name=names,
-        atom_element=np.array([ELEMENTS[name] for name in names], object),
-        atom_charge=np.zeros(len(names), np.int64),
-        bonds=np.zeros((0, 3), np.int64),
-        token_start=np.searchsorted(residue, np.arange(len(codes))),
-        token_count=np.bincount(residue, minlength=len(codes)),
-        token_is_atom=np.zeros(len(codes), bool),
-    )
+from msa.base.residues import RESTYPES
 
 
 def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
@@ -57,7 +23,7 @@ def format_pdb(prediction: Prediction, provenance: Provenance) -> str:
     """
     if prediction.num_chains > MAX_PDB_CHAINS:
         raise ValueError(f"more than {MAX_PDB_CHAINS} chains do not fit the PDB format; use the mmCIF file")
-    if not fit_pdb(prediction.atom_positions[prediction.atom_mask > 0.5]):
+    if not fit_pdb(prediction.positions):
         raise ValueError("coordinates are not finite or too large for the PDB format; use the mmCIF file")
     structure = _make_structure(prediction, provenance)
     confidence = provenance.confidence[0].lower() + provenance.confidence[1:]
@@ -82,29 +48,22 @@ def format_mmcif(prediction: Prediction, provenance: Provenance) -> str:
     name, kind = ("expected lDDT-CA", "other") if is_copy else ("pLDDT", "pLDDT")
     metrics = [(number, name, kind, mode, note) for number, mode in ((1, "global"), (2, "local"))]
     add(block, "_ma_qa_metric", "id name type mode description", metrics)
-    present = np.any(prediction.atom_mask > 0.5, axis=1)
+    tables = prediction.structure
     local = [
-        (i + 1, 1, chain, i - residues.start + 1, RESTYPE_NAMES[code], 2, f"{prediction.plddt[i]:.2f}")
-        for chain, residues in _chains(prediction)
-        for i, code in enumerate(prediction.aatype[residues], residues.start)
-        if present[i] or not is_copy
+        (i + 1, 1, tables.chain_names[chain], number, code, 2, f"{prediction.plddt[i]:.2f}")
+        for i, (chain, number, code) in enumerate(
+            zip(tables.residue_chain, tables.residue_number.tolist(), tables.residue_code, strict=True)
+        )
+        if tables.token_count[i] or not is_copy
     ]
     add_metric_values(block, [(1, f"{prediction.mean_plddt:.2f}")], local)
     return str(document.as_string())
 
 
 def _make_structure(prediction: Prediction, provenance: Provenance) -> gemmi.Structure:
-    tables, is_present = residue_structure(prediction), prediction.atom_mask > 0.5
-    plddt = prediction.plddt[tables.atom_residue]
-    return make_structure(tables, prediction.atom_positions[is_present], plddt, provenance.name, {})
-
-
-def _chains(prediction: Prediction) -> list[tuple[str, slice]]:
-    """Return the name and the residues of each chain."""
-    if prediction.asym_id is None:
-        return [("A", slice(0, len(prediction.aatype)))]
-    slices = chain_slices(prediction.asym_id)
-    return list(zip(chain_names(len(slices)), slices, strict=True))
+    return make_structure(
+        prediction.structure, prediction.positions, prediction.b_factors, provenance.name, {}
+    )
 
 
 CONTACT_COLUMNS = (
@@ -122,18 +81,14 @@ def format_contacts(prediction: Prediction) -> str:
     Raises:
         ValueError: the prediction has no scores of a complex.
     """
-    if prediction.scores is None or prediction.asym_id is None:
+    if prediction.scores is None:
         raise ValueError("a single chain has no contacts between chains")
-    contacts = prediction.scores.contacts
-    chain_of = np.repeat(
-        [name for name, _ in _chains(prediction)],
-        [residues.stop - residues.start for _, residues in _chains(prediction)],
-    )
+    contacts, tables = prediction.scores.contacts, prediction.structure
     letters = f"{RESTYPES}X"
 
     def residue(index: int) -> list[str]:
-        number, letter = prediction.residue_index[index] + 1, letters[prediction.aatype[index]]
-        return [str(chain_of[index]), str(number), letter, f"{prediction.plddt[index]:.2f}"]
+        chain, number = tables.chain_names[tables.residue_chain[index]], tables.residue_number[index]
+        return [chain, str(number), letters[tables.aatype[index]], f"{prediction.plddt[index]:.2f}"]
 
     lines = ["\t".join(CONTACT_COLUMNS)]
     for first, second, distance, pae in zip(

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from model.chains import chain_names
-from model.prediction import Prediction
-from model.structure import AllAtomPrediction, Structure
+from model.prediction import AllAtomScores, Prediction
+from model.structure import Structure
 
 
 def format_scores(prediction: Prediction, extra: dict[str, Any] | None = None) -> str:
@@ -42,7 +42,7 @@ def format_scores(prediction: Prediction, extra: dict[str, Any] | None = None) -
     return json.dumps(scores | (extra or {}))
 
 
-def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, Any] | None = None) -> str:
+def format_all_atom_scores(prediction: Prediction, extra: Mapping[str, Any] | None = None) -> str:
     """Format the scores as JSON, with ColabFold's keys where it has one.
 
     Keys of ColabFold, of tokens instead of residues: plddt, max_pae, pae, ptm, iptm, per_chain_ptm and
@@ -54,72 +54,75 @@ def format_all_atom_scores(prediction: AllAtomPrediction, extra: Mapping[str, An
     chain has "-", because "A-B-C" could be two pairs. chain_pair_iptm and chain_pair_pae_min, AlphaFold 3's
     matrices in the order of chain_ids, are always there.
 
-    Args:
-        prediction: the prediction.
-        extra: further keys and values.
-
     Raises:
         ValueError: a score of a pair of tokens is not finite.
     """
-    structure = prediction.structure
-    names = structure.chain_names
+    structure, own = prediction.structure, prediction.all_atom
+    names, chain = structure.chain_names, structure.atom_chain
+    assert own is not None and prediction.pae is not None
+    assert prediction.ptm is not None and prediction.ranking_score is not None
+    chain_plddt = np.bincount(chain, prediction.b_factors) / np.bincount(chain)
     scores: dict[str, Any] = {
         "chain_ids": list(names),
-        "plddt": _round(prediction.token_plddt),
+        "plddt": _round(prediction.plddt),
         "max_pae": round(float(prediction.pae.max()), 2),
         "pae": prediction.pae,
-        "per_chain_ptm": _by_chain(names, prediction.chain_ptm, 3),
+        "per_chain_ptm": _by_chain(names, own.chain_ptm, 3),
         "ptm": round(prediction.ptm, 2),
     }
-    if prediction.iptm is not None:
-        scores["iptm"] = round(prediction.iptm, 2)
+    if own.iptm is not None:
+        scores["iptm"] = round(own.iptm, 2)
         scores |= {
-            "chain_pair_iptm": np.round(_chain_pair_iptm(prediction), 3).tolist(),
+            "chain_pair_iptm": np.round(_chain_pair_iptm(own), 3).tolist(),
             "chain_pair_pae_min": _round(prediction.chain_pair_pae_min),
         }
         if not any("-" in name for name in names):
             pae_min = prediction.chain_pair_pae_min
-            scores["pairwise_iptm"] = _by_pair(names, prediction.chain_pair_iptm, 3)
+            scores["pairwise_iptm"] = _by_pair(names, own.chain_pair_iptm, 3)
             scores["pairwise_pae_min"] = _by_pair(names, pae_min, 2, both_directions=True)
     scores |= {
         "ranking_score": round(prediction.ranking_score, 4),
-        "has_clash": prediction.has_clash,
-        "fraction_disordered": round(prediction.fraction_disordered, 4),
-        "per_chain_plddt": _by_chain(names, prediction.chain_plddt, 2),
-        "atom_plddt": _round(prediction.plddt),
-        "pde": prediction.pde,
+        "has_clash": own.has_clash,
+        "fraction_disordered": round(own.fraction_disordered, 4),
+        "per_chain_plddt": _by_chain(names, chain_plddt, 2),
+        "atom_plddt": _round(prediction.b_factors),
+        "pde": own.pde,
         "tokens": _tokens(structure),
         "chains": {name: str(structure.kind(index)) for index, name in enumerate(names)},
     }
-    if prediction.gpde is not None:
-        scores["gpde"] = round(prediction.gpde, 3)
+    if own.gpde is not None:
+        scores["gpde"] = round(own.gpde, 3)
     return _dump(scores | dict(extra or {}))
 
 
-def format_summary_confidences(prediction: AllAtomPrediction) -> str:
+def format_summary_confidences(prediction: Prediction) -> str:
     """Format the scores with the keys of AlphaFold 3's `summary_confidences.json`, rounded as it does."""
+    own = prediction.all_atom
+    assert own is not None and prediction.ptm is not None and prediction.ranking_score is not None
+    is_complex = prediction.num_chains > 1
+    chain_iptm = np.nanmean(own.chain_pair_iptm, axis=1).tolist() if is_complex else [None]
     summary = {
-        "chain_iptm": [None if value is None else round(value, 2) for value in prediction.chain_iptm],
-        "chain_pair_iptm": _round(_chain_pair_iptm(prediction)),
+        "chain_iptm": [None if value is None else round(value, 2) for value in chain_iptm],
+        "chain_pair_iptm": _round(_chain_pair_iptm(own)),
         "chain_pair_pae_min": _round(prediction.chain_pair_pae_min),
-        "chain_ptm": _round(prediction.chain_ptm),
-        "fraction_disordered": round(prediction.fraction_disordered, 2),
-        "has_clash": float(prediction.has_clash),
-        "iptm": None if prediction.iptm is None else round(prediction.iptm, 2),
+        "chain_ptm": _round(own.chain_ptm),
+        "fraction_disordered": round(own.fraction_disordered, 2),
+        "has_clash": float(own.has_clash),
+        "iptm": None if own.iptm is None else round(own.iptm, 2),
         "ptm": round(prediction.ptm, 2),
         "ranking_score": round(prediction.ranking_score, 2),
     }
     return json.dumps(summary, indent=1)
 
 
-def _chain_pair_iptm(prediction: AllAtomPrediction) -> np.ndarray:
+def _chain_pair_iptm(scores: AllAtomScores) -> np.ndarray:
     """Return the ipTM of each pair of chains [C, C]; as AlphaFold 3, the chain's pTM on the diagonal."""
-    pairs = prediction.chain_pair_iptm.copy()
-    np.fill_diagonal(pairs, prediction.chain_ptm)
+    pairs = scores.chain_pair_iptm.copy()
+    np.fill_diagonal(pairs, scores.chain_ptm)
     return pairs
 
 
-def format_confidences(prediction: AllAtomPrediction) -> str:
+def format_confidences(prediction: Prediction) -> str:
     """Format the scores with the keys of AlphaFold 3's `confidences.json`; contact_probs only if known.
 
     Raises:
@@ -129,13 +132,13 @@ def format_confidences(prediction: AllAtomPrediction) -> str:
     names = np.array(structure.chain_names, object)
     full: dict[str, Any] = {
         "atom_chain_ids": names[structure.atom_chain].tolist(),
-        "atom_plddts": _round(prediction.plddt),
+        "atom_plddts": _round(prediction.b_factors),
         "pae": prediction.pae,
         "token_chain_ids": names[structure.token_chain].tolist(),
         "token_res_ids": structure.residue_number[structure.token_residue].tolist(),
     }
-    if prediction.contact_probs is not None:
-        full["contact_probs"] = prediction.contact_probs
+    if prediction.all_atom is not None and prediction.all_atom.contact_probs is not None:
+        full["contact_probs"] = prediction.all_atom.contact_probs
     return _dump(dict(sorted(full.items())))
 
 

@@ -28,10 +28,6 @@ class Shards:
     """The division of an axis among ranks, in the order of the ranks.
 
     Every rank has ceil(total / ranks) consecutive elements, except that the last ones may have fewer or none.
-
-    Args:
-        total: size of the axis.
-        ranks: number of ranks.
     """
 
     total: int
@@ -117,12 +113,7 @@ class CommunicationRecord:
 
 
 class Pending(Generic[T]):
-    """A communication in progress, which holds its tensors until a caller has waited for it.
-
-    Args:
-        wait: waits until the communication is complete.
-        result: returns the result afterwards.
-    """
+    """A communication in progress, which holds its tensors until a caller has waited for it."""
 
     def __init__(self, wait: Callable[[], object], result: Callable[[], T]) -> None:
         self._steps: tuple[Callable[[], object], Callable[[], T]] | None = wait, result

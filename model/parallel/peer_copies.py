@@ -89,10 +89,6 @@ class Driver:
 class PeerCopies:
     """The transfers of one rank; all ranks construct this at the same time.
 
-    Args:
-        process_group: the ranks.
-        device: this rank's GPU, which is the current one.
-
     Raises:
         PeerCopyError: these ranks do not support it; raised on all of them.
     """

@@ -58,13 +58,7 @@ def multiply_factors(
 
 
 def exchanged_elements(ranks: int, length: int, channels: int) -> int:
-    """Estimate the maximum number of elements that `multiply_factors` allocates for its exchanges.
-
-    Args:
-        ranks: number of ranks.
-        length: number of residues N.
-        channels: number of channels M.
-    """
+    """Estimate the maximum number of elements that `multiply_factors` allocates for its exchanges."""
     if ranks == 1:
         return 0
     group_channels, rows = -(-channels // CHANNEL_GROUPS), Shards(length, ranks).max_count

@@ -12,9 +12,6 @@ _ROWS, _LENGTH, _CHANNELS, _HEADS, _WIDTH = 3, 37, 32, 2, 16
 def differences_from_numpy(kernels: Kernels) -> dict[str, float]:
     """Compare operations in float32 on the CPU with their formulas evaluated by NumPy in float64.
 
-    Args:
-        kernels: the operations.
-
     Returns:
         Maximum absolute difference, keyed by operation name; results are of order 1.
     """
@@ -28,11 +25,6 @@ def errors_against_float64(
     kernels: Kernels, device: torch.device | str, dtype: torch.dtype
 ) -> dict[str, tuple[float, float]]:
     """Measure the errors of operations and of plain PyTorch on a device, relative to float64 on the CPU.
-
-    Args:
-        kernels: the operations.
-        device: the device that they run on.
-        dtype: dtype of their tensors.
 
     Returns:
         Maximum absolute errors of the kernel and of plain PyTorch, keyed by operation name; results are of

@@ -25,11 +25,7 @@ _TORCH_THREADS = 2
 
 
 class Compiler:
-    """A handler that compiles kernels, and reports a `CompilationStatus` after each change.
-
-    Args:
-        report: reports progress.
-    """
+    """A handler that compiles kernels, and reports a `CompilationStatus` after each change."""
 
     def __init__(self, report: Callable[[CompilationStatus], None]) -> None:
         self._report = report

@@ -19,7 +19,6 @@ from model.alphafold2.multimer.inputs import distinct_slots
 from model.alphafold2.multimer.templates import GEOMETRY_FEATURES
 from model.alphafold2.network import AlphaFold
 from model.layers.graphs import MAX_GRAPH_RESIDUES
-from model.layers.kernels import REFERENCE
 from model.parallel.communication import Shards
 from model.parallel.triangle import exchanged_elements
 from msa.base.residues import NUM_MASKED_CODES
@@ -70,7 +69,7 @@ class PassSize:
     ) -> "PassSize":
         """Return the sizes of a network's passes, given the features that `recycling.predict` takes."""
         element_bytes = network.evoformer.single_activations.bias.element_size()
-        in_place = network.kernels != REFERENCE
+        in_place = network.kernels.fused
         if (multimer := network.config.multimer) is not None:
             alignment, residues = features["msa"].shape
             slots, _ = distinct_slots(features)

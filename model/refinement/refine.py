@@ -18,6 +18,7 @@ import numpy as np
 from model import residue_constants
 from model.prediction import Prediction
 from model.refinement.kernels import CA, OXYGEN, C, N, Terms, Weights, refine_atoms
+from model.structure import Structure
 from msa.base.residues import ATOM14_NAMES, RESTYPE_NAMES, RESTYPES
 
 # chosen on structures of chains that are in no held-out set (docs/compact-network.md)
@@ -51,32 +52,28 @@ def refine(prediction: Prediction, weights: Weights = WEIGHTS) -> Prediction:
         weights: weights of the energy.
     """
     passes = tuple(
-        replace(each, atom_positions=_refine(prediction, each.atom_positions, weights))
+        replace(each, positions=_refine(prediction.structure, each.positions, weights))
         for each in prediction.passes
     )
-    positions = _refine(prediction, prediction.atom_positions, weights)
-    return replace(prediction, atom_positions=positions, passes=passes)
+    positions = _refine(prediction.structure, prediction.positions, weights)
+    return replace(prediction, positions=positions, passes=passes)
 
 
-def _refine(prediction: Prediction, positions: np.ndarray, weights: Weights) -> np.ndarray:
-    """Return refined positions [N, 37, 3] of a prediction's atoms."""
-    aatype = prediction.aatype
-    rows, types = np.nonzero(prediction.atom_mask)
-    slots = residue_constants.atom37_to_atom14()[aatype[rows], types]
+def _refine(structure: Structure, positions: np.ndarray, weights: Weights) -> np.ndarray:
+    """Return refined positions [A, 3] of the atoms of proteins."""
+    aatype, rows = structure.aatype, structure.atom_residue
+    slots = residue_constants.atom37_to_atom14()[aatype[rows], structure.atom37]
     atoms = np.zeros((len(aatype), 14, 3))
-    atoms[rows, slots] = positions[rows, types]
-    refine_atoms(atoms, make_terms(atoms, aatype, bonded_residues(prediction)), weights)
-    refined = positions.copy()
-    refined[rows, types] = atoms[rows, slots]
+    atoms[rows, slots] = positions
+    refine_atoms(atoms, make_terms(atoms, aatype, bonded_residues(structure)), weights)
+    refined: np.ndarray = atoms[rows, slots].astype(positions.dtype)
     return refined
 
 
-def bonded_residues(prediction: Prediction) -> np.ndarray:
-    """Return whether each residue is bonded to the previous one, [N] bool."""
-    bonded = np.diff(prediction.residue_index, prepend=-2) == 1
-    if prediction.asym_id is not None:
-        bonded &= np.diff(prediction.asym_id, prepend=0) == 0
-    return bonded
+def bonded_residues(structure: Structure) -> np.ndarray:
+    """Return whether each residue is bonded to the previous one, [R] bool."""
+    bonded: np.ndarray = np.diff(structure.residue_number, prepend=-1) == 1
+    return bonded & (np.diff(structure.residue_chain, prepend=0) == 0)
 
 
 def make_terms(atoms: np.ndarray, aatype: np.ndarray, bonded: np.ndarray) -> Terms:

@@ -22,12 +22,7 @@ SCORES = ("distogram", "contact_precision", "lddt_ca", "plddt", "plddt_error")
 
 @dataclass(frozen=True)
 class HeldOutSet:
-    """Chains to score under one name.
-
-    Args:
-        name: name in the metrics.
-        chains: indices of the chains.
-    """
+    """Chains to score under one name."""
 
     name: str
     chains: np.ndarray

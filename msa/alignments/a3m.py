@@ -57,10 +57,6 @@ _UPPER_CASE_ALIGNED_CLASSES = _classes(lower=_INVALID, dot=_MATCH)
 def parse_chain_line(data: bytes, source: str | None) -> tuple[list[int], list[int]] | None:
     """Return the lengths and the copies of the distinct chains in ColabFold's first line.
 
-    Args:
-        data: decompressed content.
-        source: file name for errors.
-
     Returns:
         Two lists of the same length; None if there is no such line before the first record.
 

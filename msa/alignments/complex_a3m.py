@@ -95,10 +95,6 @@ def parse_complex_a3m(data: bytes, source: str | None = None) -> ComplexAlignmen
 
     A row whose header and text equal those of an earlier row is dropped, as in ColabFold.
 
-    Args:
-        data: content for which `is_complex_a3m` returns True.
-        source: file name for errors.
-
     Raises:
         InputError: the lengths in the first line do not sum to the number of columns; a chain has no residues
             or no copies, or is listed twice; a chain has no query; the list of chains does not match
@@ -220,11 +216,7 @@ def _after_query(query: np.ndarray, alignment: Alignment, number: int) -> Alignm
 
 
 def a3m_rows(data: bytes) -> list[A3mRow]:
-    """Return the rows of a valid A3M file as text.
-
-    Args:
-        data: decompressed content.
-    """
+    """Return the rows of a valid A3M file as text."""
     text = data.replace(b"\0", b"").decode("utf-8", "replace")
     lines = "".join(f"\n{line}" for line in text.split("\n") if not line.startswith("#"))
     records = (record.split("\n", 1) for record in lines.split("\n>")[1:])

@@ -62,11 +62,6 @@ class Alignment:
 def check_protein(header: str, sequence: str, source: str | None) -> None:
     """Check that the query of an alignment is a protein.
 
-    Args:
-        header: header of the query.
-        sequence: its residues.
-        source: file for errors.
-
     Raises:
         InputError: its header or its letters are those of another molecule.
     """

@@ -251,10 +251,6 @@ def _difference_limits(percent: float, columns: int) -> tuple[np.ndarray, np.nda
 
     Computed in single precision, so that decisions at the limit equal hhfilter's.
 
-    Args:
-        percent: limit of identity.
-        columns: number of columns of the alignment.
-
     Returns:
         Two int64 [columns + 1]: a number of differences at which rows are certainly distinct, and the largest
         number of differences at which rows are too similar.

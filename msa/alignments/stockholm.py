@@ -36,10 +36,6 @@ def parse_rows(data: bytes, source: str | None) -> tuple[tuple[str, ...], np.nda
 
     As in AlphaFold's parser, except that here `.` is a gap too and lower case equals upper case.
 
-    Args:
-        data: decompressed content.
-        source: file name for errors.
-
     Returns:
         names, letters and deletions; see `msa.alignments.files.Alignment`.
 
@@ -171,11 +167,6 @@ def write_stockholm(stream: IO[str], query: FastaRecord, hits: "Sequence[Hit]") 
 
     Rows are named id/first-last; repeated names get _2, _3 and so on. All residues are upper case and all
     gaps `-`; `#=GC RF` marks the query's columns with x.
-
-    Args:
-        stream: text stream.
-        query: the query, written first.
-        hits: the rows after the query, in order.
     """
     # imported here because they import numba, which readers do not need
     from msa.alignments.alignment_rows import a3m_rows

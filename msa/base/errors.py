@@ -66,11 +66,7 @@ class UnwritableFolder(MissingError):
 
 
 class OutOfGpuMemory(Exception):
-    """An allocation on the GPU failed.
-
-    Args:
-        requested_bytes: size of the allocation.
-    """
+    """An allocation on the GPU failed."""
 
     def __init__(self, requested_bytes: int) -> None:
         self.requested_bytes = requested_bytes

@@ -4,6 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.np import linalg
+
+
+def _refuse_blas() -> None:
+    raise ImportError("kernels use no matrix products")
+
+
+# with the first kernel, numba would import scipy.linalg, which takes 0.2 s
+linalg.ensure_blas = _refuse_blas
 
 
 def kernel(function: Callable[..., Any]) -> Any:

@@ -24,10 +24,6 @@ def read_json(path: Path, kind: type[Record]) -> Record: ...
 def read_json(path: Path, kind: Any = Any) -> Any:
     """Return the content of a JSON file.
 
-    Args:
-        path: the file.
-        kind: type of the content.
-
     Raises:
         ValueError: it is not JSON in UTF-8, contains NaN, an unpaired surrogate, a number out of range or too
             many levels of nesting, or a value is missing or of another type; names the field.
@@ -52,11 +48,6 @@ def parse_json(text: str | bytes, kind: Any = Any) -> Any:
 
 def to_record(value: Any, kind: type[Record], strict: bool = True) -> Record:
     """Return a parsed JSON value as a dataclass or another type.
-
-    Args:
-        value: the value.
-        kind: the type.
-        strict: refuse numbers that are written as text.
 
     Raises:
         ValueError: a value is missing or of another type; names the field.

@@ -116,12 +116,6 @@ def build_from_mmseqs(
 
     The result equals that of `build_database` for the FASTA file that `mmseqs convert2fasta` writes.
 
-    Args:
-        path: name of the MMseqs2 database.
-        output: see `build_database`.
-        settings: see `build_database`.
-        progress: see `build_database`; counts bytes of entries.
-
     Raises:
         InputError: not a sequence database, files missing, truncated or damaged, or the output exists.
         OSError: see `build_database`.
@@ -363,10 +357,6 @@ def open_or_build_database(
 
 def database_path(path: str | os.PathLike[str], cache_dir: Path) -> Path:
     """Return the folder that `open_or_build_database` opens; a folder in the cache may not exist yet.
-
-    Args:
-        path: see `open_or_build_database`.
-        cache_dir: folder for built databases.
 
     Raises:
         MissingError: there is no such path.

@@ -145,11 +145,6 @@ class ClusterBuilder:
     ) -> tuple[ClusterSummary, dict[str, str]]:
         """Write all files of the database.
 
-        Args:
-            folder: folder of the database.
-            sorter: a sorter to which all sequences have been added.
-            threads: see `LengthSorter.write`.
-
         Returns:
             The summary for the manifest, and the SHA-256 of each file.
 

@@ -113,11 +113,7 @@ class LengthSorter:
         return self._headers.read(start, int(lengths[-1]), np.uint8).tobytes().decode("utf-8", "replace")
 
     def ranks(self, is_member: np.ndarray) -> np.ndarray:
-        """Return the index in the sorted database of each sequence in input order, int64 [sequences].
-
-        Args:
-            is_member: see `write`.
-        """
+        """Return the index in the sorted database of each sequence in input order, int64 [sequences]."""
         lengths = self._lengths.read(0, self.sequences, np.int32)
         ranks = np.empty(len(lengths), np.int64)
         ranks[np.lexsort((lengths, is_member))] = np.arange(len(lengths))

@@ -65,11 +65,7 @@ def split_database(whole: Path, folder: Path, parts: int) -> list[DatabaseManife
 
 
 class _PartWriter:
-    """A writer of the files of one part that computes their checksums.
-
-    Args:
-        folder: an existing folder.
-    """
+    """A writer of the files of one part that computes their checksums."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

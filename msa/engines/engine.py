@@ -298,24 +298,16 @@ class Engine(Aligner, Protocol):
 
 
 class EngineWrapper:
-    """A part of an engine that changes what another engine filters; `run` and the rest are the other's.
-
-    Args:
-        engine: filters and aligns.
-    """
+    """A part of an engine that changes what another engine filters; `run` and the rest are the other's."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine, self.align = engine, engine.align
+        self._engine, self.align, self.prepare = engine, engine.align, engine.prepare
         self.drives_gpus, self.scoring_process = engine.drives_gpus, engine.scoring_process
 
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds spent by the wrapped engine."""
         return self._engine.seconds
-
-    def prepare(self, lengths: Sequence[int]) -> None:
-        """Announce the queries to the wrapped engine."""
-        self._engine.prepare(lengths)
 
 
 def best_targets(

@@ -124,11 +124,7 @@ class Hit:
         return (self.alignment.target_end - self.alignment.target_start + 1) / self.target_length
 
     def aligned(self, query: str) -> tuple[str, str]:
-        """Return query and target between the alignment's ends, equally long, with `-` for gaps.
-
-        Args:
-            query: the query's residues.
-        """
+        """Return query and target between the alignment's ends, equally long, with `-` for gaps."""
         query_parts, target_parts = [], []
         i, j = self.alignment.query_start - 1, self.alignment.target_start - 1
         for length, operation in self.alignment.operations:
@@ -159,12 +155,7 @@ class SequenceSource(Protocol):
 
 @dataclass(frozen=True)
 class StoredSequences:
-    """Sequences with their headers in memory; implements SequenceSource.
-
-    Args:
-        lines: header lines.
-        arrays: see SequenceSource.
-    """
+    """Sequences with their headers in memory; implements SequenceSource."""
 
     lines: Sequence[str]
     arrays: SequenceArrays
@@ -275,12 +266,7 @@ class Hits(Sequence[Hit]):
 
 
 class ArrayHit(Hit):
-    """A hit whose values are read from the arrays of `Hits`.
-
-    Args:
-        hits: the arrays.
-        index: index of the hit in them.
-    """
+    """A hit whose values are read from the arrays of `Hits`."""
 
     _hits: Hits
     _index: int

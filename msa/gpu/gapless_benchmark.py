@@ -41,12 +41,7 @@ takes."""
 
 
 class GaplessBenchmark:
-    """Speed of the gapless filter on one GPU.
-
-    Args:
-        gpu: from `find_gpu`.
-        kernels: folder that keeps compiled kernels between runs.
-    """
+    """Speed of the gapless filter on one GPU."""
 
     def __init__(self, gpu: Gpu, kernels: Path) -> None:
         self._kernels = kernels
@@ -56,10 +51,6 @@ class GaplessBenchmark:
 
     def speed(self, length: int, residues: int = TARGET_RESIDUES) -> float:
         """Time the filter on random targets of the query's length, with the launches that a search uses.
-
-        Args:
-            length: of the query.
-            residues: approximate residues of all targets.
 
         Returns:
             10¹² cells (query residues × target residues) per second of GPU time.

@@ -105,13 +105,7 @@ def align_pairs(
     pairs: Iterable[tuple[QueryProfile, np.ndarray]],
     request: EngineRequest,
 ) -> Iterator[Candidates]:
-    """Align each query to given targets in batches, which are split over GPUs.
-
-    Args:
-        workers: the GPUs.
-        pairs: see `msa.engines.engine.Aligner.align`.
-        request: see `msa.engines.engine.Aligner.align`.
-    """
+    """Align each query to given targets in batches, which are split over GPUs."""
     sequences, first_query = request.targets, 0
     for batch in _alignment_batches(pairs):
         queries, targets = [query for query, _ in batch], [indices for _, indices in batch]

@@ -53,13 +53,7 @@ def start_remote_workers(
 
 
 class RemoteAlignmentBatch:
-    """A batch on a GPU of another process; implements msa.gpu.worker.interface.AlignmentBatch.
-
-    Args:
-        request: sends a request to it.
-        number: identifies the batch in that process.
-        started: answer to the request that created it.
-    """
+    """A batch on a GPU of another process; implements msa.gpu.worker.interface.AlignmentBatch."""
 
     def __init__(self, request: SendRequest, number: int, started: "Future[Any]") -> None:
         self._request, self._number, self._started = request, number, started
@@ -76,11 +70,7 @@ class RemoteAlignmentBatch:
 
 
 class RemoteAligner:
-    """Alignments on a GPU that the process of a search drives; implements msa.engines.engine.Aligner.
-
-    Args:
-        request: sends a request to the GPU's process.
-    """
+    """Alignments on a GPU that the process of a search drives; implements msa.engines.engine.Aligner."""
 
     def __init__(self, request: SendRequest) -> None:
         self._request, self._batch_numbers = request, count()

@@ -207,11 +207,7 @@ def _name_polymers(block: gemmi.cif.Block) -> dict[str, str]:
 
 
 class _Molecules:
-    """The molecules of a file, while its atoms are read.
-
-    Args:
-        used: chain ids in the file.
-    """
+    """The molecules of a file, while its atoms are read."""
 
     def __init__(self, used: set[str]) -> None:
         self.names: dict[str, tuple[str, str]] = {}

@@ -54,10 +54,6 @@ def _concatenate(chunks: "list[Entries]") -> Entries:
 class EntryReader:
     """A reader of the entries of one database: of sequences, headers or profiles.
 
-    Args:
-        name: name of the database.
-        entry_format: format of its entries.
-
     Attributes:
         index: path of the index.
         files: paths of the data files.

@@ -75,10 +75,6 @@ def entry_type(path: str | os.PathLike[str]) -> int:
 def read_entry_format(name: str, expected_type: int) -> EntryFormat:
     """Return the format of a database's entries if they have the expected type.
 
-    Args:
-        name: name of the database.
-        expected_type: AMINO_ACIDS, plain or padded, or PROFILES.
-
     Raises:
         InputError: the database has another type or is compressed; the message suggests a remedy.
     """

@@ -65,10 +65,6 @@ class EntryBlock(FastaBlock):
 class MmseqsSource:
     """The records of a sequence database in the order of its keys, with progress.
 
-    Args:
-        path: name of the database.
-        block_bytes: approximate size of a block.
-
     Attributes:
         name: name of the database.
         bytes_read, bytes_total: size of the entries read so far, and of all.

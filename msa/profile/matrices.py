@@ -104,9 +104,6 @@ the twenty standard residues.
 def substitution_matrix(name: str = BLOSUM62) -> np.ndarray:
     """Return a substitution matrix over the residue alphabet.
 
-    Args:
-        name: one of `MATRICES`.
-
     Returns:
         int16 [26, 32], read-only, in the matrix's unit. Rows and columns are letter codes; the six columns
         without a letter score as X.

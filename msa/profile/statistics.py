@@ -184,12 +184,6 @@ def longest_targets(
 
     The longer a target, the larger the E-value of a score.
 
-    Args:
-        query_length: see `evalues`.
-        database_residues: see `evalues`.
-        parameters: see `evalues`.
-        max_evalue: the limit.
-
     Returns:
         int64 [MAX_TABULATED_SCORE + 1], by score: longer targets have larger E-values, shorter ones may have.
         The last number applies to all higher scores, too.

@@ -17,10 +17,6 @@ class ClusterExpandingEngine(EngineWrapper):
     It searches the representatives. If one is a hit, all members of its cluster are aligned to the query, so
     that each has its own score, E-value and path. A member can only be found through its representative.
     Implements msa.engines.engine.Engine; requests must have all sequences of the database as targets.
-
-    Args:
-        engine: filters and aligns.
-        database: the clustered database.
     """
 
     def __init__(self, engine: Engine, database: TargetDatabase) -> None:

@@ -3,6 +3,7 @@
 The CPU engine is imported only when it is selected: it needs numba, which takes half a second to import.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from msa.gpu.device.opening import open_in_background
 from msa.gpu.engine import GpuEngine
 from msa.gpu.worker.interface import GpuSettings, GpuWorker
 from msa.gpu.worker.process_start import GpuProcess
+from msa.search.scoring.candidate_scorer import load_kernels
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ def _process_engine(process: GpuProcess, settings: GpuSettings, compile_progress
 def _resident_engine(number: int, settings: GpuSettings, compile_progress: CompileProgress) -> Engine:
     """Create the engine for one GPU in this process, unless its database turns out not to fit."""
     open_in_background(f"cuda:{number}")
+    # the first query needs them as soon as it is filtered
+    threading.Thread(target=load_kernels, daemon=True).start()
     from msa.gpu.worker.local_worker import LocalWorker  # while the driver starts
 
     worker = LocalWorker(find_gpu(number), settings, compile_progress)

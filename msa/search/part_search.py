@@ -33,14 +33,6 @@ def search_part(
 
     The limit on the number of hits is applied when the hits of all parts are merged.
 
-    Args:
-        queries: see `msa.search.search.search_many`.
-        part: the part.
-        settings: settings of the search of the whole database.
-        engine: see `search_many`.
-        earlier: the hits of earlier iterations in all parts.
-        progress: see `search_many`.
-
     Returns:
         An iterator over each query with its hits, in the order of the queries; None for queries that do not
         take part, because an earlier iteration has not changed their profile.

@@ -44,13 +44,7 @@ process scores, which does not delay this one."""
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Queries whose candidates are scored together.
-
-    Args:
-        queries: their indices.
-        candidates: of each query, from the engine.
-        aligned: the aligned candidates of all.
-    """
+    """Queries whose candidates are scored together."""
 
     queries: Sequence[int]
     candidates: Sequence[Candidates]

@@ -62,12 +62,7 @@ def best_hits(
 
 @dataclass(frozen=True)
 class _Origin:
-    """The original query of a query of the wrapped engine, which is either the same or one of its windows.
-
-    Args:
-        index: index of the original query.
-        windows: number of windows of the original query.
-    """
+    """The original query of a query of the wrapped engine, which is either the same or one of its windows."""
 
     index: int
     windows: int
@@ -75,11 +70,7 @@ class _Origin:
 
 @dataclass(frozen=True)
 class _OriginalSelection(Selection):
-    """A selection for queries and windows that does not limit the number of candidates of long queries.
-
-    Args:
-        origins: origin of each query of the wrapped engine.
-    """
+    """A selection for queries and windows that does not limit the number of candidates of long queries."""
 
     origins: Sequence[_Origin] = ()
 

@@ -71,6 +71,7 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_killed_and_restarted_processes_leave_the_entries_of_a_single_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """The profile table in shared memory: number formats, and the assignment of query columns to lanes.
 
-Exact scores are computed from 16-bit entries, upper bounds of them from one-byte entries (`byte_table`), as
+Exact scores are computed from 16-bit entries, upper bounds of them from one-byte entries, as
 follows.
 
 A cell M is stored as the half-precision number (half) N = 1 − M / 2048. Adding score s to M subtracts s /
@@ -208,20 +208,6 @@ class Layout:
             segments.append(segment.reshape(ROWS, -1))
         return np.concatenate(segments, axis=1).reshape(-1)
 
-    def table(self, profile: np.ndarray, arithmetic: Arithmetic) -> np.ndarray:
-        """Build the shared-memory table of a profile tile, with 16-bit entries.
-
-        Args:
-            profile: int [≤ tile, ≥ 26], half-bits, magnitudes up to `arithmetic.largest_entry`.
-            arithmetic: "half" or "short".
-
-        Returns:
-            int32 [table_bytes / 4].
-        """
-        rows = np.full((ROWS, self.tile), arithmetic.reset, arithmetic.dtype)
-        rows[:LETTERS, : len(profile)] = profile[:, :LETTERS].T
-        return self.to_shared_memory(np.ascontiguousarray(self.to_pairs(rows)).view(np.int32)[..., 0])
-
 
 @cache
 def entry_bytes() -> np.ndarray:
@@ -243,26 +229,3 @@ def entry_bytes() -> np.ndarray:
         entries[:, low] = high[order[least, low]]
     entries.setflags(write=False)
     return entries
-
-
-def byte_table(layout: Layout, profile: np.ndarray) -> np.ndarray:
-    """Build the shared-memory table of a profile tile, with one-byte entries, from which bounds are computed.
-
-    Args:
-        layout: with `entry_bytes` 1.
-        profile: int [≤ tile, ≥ 26], half-bits, at most MAX_SCORE.
-
-    Returns:
-        int32 [table_bytes / 4].
-    """
-    lookup = entry_bytes()
-    scores = np.zeros((ROWS, layout.tile), np.int16)
-    scores[:LETTERS, : len(profile)] = np.maximum(profile[:, :LETTERS].T, -MAX_PENALTY)
-    scores += MAX_PENALTY
-    # [rows, lanes, words, 2 pairs, 2 halves]
-    cells = layout.to_pairs(scores).reshape(ROWS, layout.lanes, layout.words, 2, 2)
-    words = np.empty((*cells.shape[:3], 4), np.uint8)
-    low: np.ndarray | int = 0
-    for byte, (pair, half) in enumerate(((0, 0), (1, 0), (0, 1), (1, 1))):
-        low = words[..., byte] = lookup[cells[..., pair, half], low]
-    return layout.to_shared_memory(words.view(np.int32)[..., 0])

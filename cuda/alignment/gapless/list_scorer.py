@@ -52,14 +52,7 @@ def _arithmetic(device: Device) -> Arithmetic:
 
 @dataclass(frozen=True)
 class _Group:
-    """Consecutive queries with the same kernel.
-
-    Args:
-        first: the first query.
-        count: their number.
-        kernel: the kernel.
-        table: their tables.
-    """
+    """Consecutive queries with the same kernel."""
 
     first: int
     count: int

@@ -28,9 +28,6 @@ class StreamBuffers:
     """Buffers shared by all launches on one stream.
 
     Launches on a stream run one after the other, and each resets its counters to zero.
-
-    Args:
-        stream: a stream, or 0.
     """
 
     stream: Any
@@ -152,7 +149,9 @@ class UploadedTable(_Uploaded):
     @cached_property
     def array(self) -> np.ndarray:
         """The tables, int32 [words]; not needed if a `TableUploader` builds them."""
-        return np.concatenate([source.build() for source in self.sources])
+        tables = np.empty(self.words, np.int32)
+        write_tables(self.sources, tables)
+        return tables
 
 
 class TableUploader:

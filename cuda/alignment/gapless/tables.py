@@ -17,7 +17,6 @@ from cuda.alignment.gapless.layout import (
     ROWS,
     Arithmetic,
     Layout,
-    byte_table,
     entry_bytes,
 )
 
@@ -43,7 +42,8 @@ class TableSource:
     Args:
         layout: of the table.
         arithmetic: of its entries.
-        profile: int16 [≤ tile, 32], half-bits; see `Layout.table` and `byte_table`.
+        profile: int16 [≤ tile, 32], half-bits, magnitudes up to the arithmetic's largest entry. With bytes,
+            scores are at most MAX_SCORE, and lower ones than −MAX_PENALTY count as that.
     """
 
     layout: Layout
@@ -54,12 +54,6 @@ class TableSource:
     def words(self) -> int:
         """Size of the table, a multiple of 32 words."""
         return self.layout.table_bytes // _WORD
-
-    def build(self) -> np.ndarray:
-        """Build the table, int32 [words]."""
-        if self.arithmetic is BYTE:
-            return byte_table(self.layout, self.profile)
-        return self.layout.table(self.profile, self.arithmetic)
 
 
 def write_tables(sources: Sequence[TableSource], tables: np.ndarray) -> None:
@@ -93,7 +87,7 @@ def wide_profile(profile: np.ndarray) -> np.ndarray:
 
 
 def _write_bytes(profiles: np.ndarray, cells: np.ndarray, tables: np.ndarray) -> None:
-    """Write tables as `byte_table` builds them.
+    """Write tables with one-byte entries.
 
     Args:
         profiles: int16 [n], all profiles.

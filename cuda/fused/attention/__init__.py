@@ -20,7 +20,6 @@ def attention(
     weights: AttentionWeights,
     mask: torch.Tensor | None = None,
     pair_bias: torch.Tensor | None = None,
-    budget: int | None = None,
     *,
     implementation: str = "auto",
 ) -> torch.Tensor:
@@ -32,7 +31,6 @@ def attention(
         mask: [B, L], 1 for keys that may be attended to, or None for all.
         pair_bias: [H, L, L], or [H, L, K] with padded keys as `cuda.fused.pair_bias` returns it; added to the
             logits of every row. None for no bias.
-        budget: maximum number of elements held in memory at once. Does not affect the result.
         implementation: see `cuda.fused.dispatch.resolve_implementation`.
 
     Returns:
@@ -50,7 +48,7 @@ def attention(
         fused = resolve_implementation(implementation, x.device) != "reference"
         return differentiable.attention(x[None], weights, mask, pair_bias, fused=fused)[0]
     module = implementation_module("attention", implementation, x.device)
-    result: torch.Tensor = module.attention(x, weights, mask, pair_bias, budget)
+    result: torch.Tensor = module.attention(x, weights, mask, pair_bias)
     return result
 
 
@@ -59,7 +57,6 @@ def add_attention(
     weights: AttentionWeights,
     mask: torch.Tensor | None = None,
     pair_bias: torch.Tensor | None = None,
-    budget: int | None = None,
     *,
     implementation: str = "auto",
 ) -> torch.Tensor:
@@ -69,7 +66,7 @@ def add_attention(
     """
     _check_arguments(x, weights, mask, pair_bias)
     module = implementation_module("attention", implementation, x.device)
-    result: torch.Tensor = module.add_attention(x, weights, mask, pair_bias, budget)
+    result: torch.Tensor = module.attention(x, weights, mask, pair_bias, add=True)
     return result
 
 

@@ -18,29 +18,15 @@ def attention(
     weights: AttentionWeights,
     mask: torch.Tensor | None = None,
     pair_bias: torch.Tensor | None = None,
-    budget: int | None = None,
+    *,
+    add: bool = False,
 ) -> torch.Tensor:
     """Compute gated self-attention along axis 1.
 
     Same arguments, result and errors as `cuda.fused.attention.triton.attention`, whose kernels handle the
     dtypes and sizes that the Hopper kernels do not support.
     """
-    result = triton.empty_result(x, weights)
-    return triton.write_update(result, x, weights, mask, pair_bias, budget, project, attend, add=False)
-
-
-def add_attention(
-    x: torch.Tensor,
-    weights: AttentionWeights,
-    mask: torch.Tensor | None = None,
-    pair_bias: torch.Tensor | None = None,
-    budget: int | None = None,
-) -> torch.Tensor:
-    """Add the update to x in place, rounding the sum once, and return x.
-
-    Same arguments and errors as `attention`; the channels of x must be contiguous.
-    """
-    return triton.write_update(x, x, weights, mask, pair_bias, budget, project, attend, add=True)
+    return triton.attention(x, weights, mask, pair_bias, add=add, project=project, attend=attend)
 
 
 def project(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:

@@ -50,7 +50,8 @@ def attention(
     weights: AttentionWeights,
     mask: torch.Tensor | None = None,
     pair_bias: torch.Tensor | None = None,
-    budget: int | None = None,
+    *,
+    add: bool = False,
 ) -> torch.Tensor:
     """Compute gated self-attention along axis 1; see `cuda.fused.attention.attention`."""
     batch, length, channels = x.shape
@@ -62,13 +63,13 @@ def attention(
     output = weights.output.reshape(inner, -1)  # [H*D, O]
     result = x.new_empty(batch, length, output.shape[-1])
     elements_per_row = length * (channels + 5 * inner) + (0 if mask is None else heads * length * length)
-    for rows in row_slices(x, elements_per_row, budget):
+    for rows in row_slices(x, elements_per_row):
         normed = layer_norm(x[rows], weights.norm_scale, weights.norm_offset)  # [b, L, C]
         projected = normed @ projection  # [b, L, 4*H*D]
         gated = x.new_empty(*projected.shape[:2], inner)
         attend(projected, weights.gating_bias, None if mask is None else mask[rows], pair_bias, gated)
         torch.add(gated @ output, weights.output_bias, out=result[rows])
-    return result
+    return x.add_(result) if add else result
 
 
 def attend(
@@ -98,17 +99,6 @@ def attend(
     torch.mul(
         attended.transpose(1, 2).flatten(-2), torch.sigmoid(gate + gating_bias.reshape(inner)), out=gated
     )
-
-
-def add_attention(
-    x: torch.Tensor,
-    weights: AttentionWeights,
-    mask: torch.Tensor | None = None,
-    pair_bias: torch.Tensor | None = None,
-    budget: int | None = None,
-) -> torch.Tensor:
-    """Add the update to x in place, and return x; see `cuda.fused.attention.add_attention`."""
-    return x.add_(attention(x, weights, mask, pair_bias, budget))
 
 
 def _split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:

@@ -53,103 +53,13 @@ def _output(
     tl.store(target, out.to(result.dtype.element_ty), mask=mask)
 
 
-def attention(
-    x: torch.Tensor,
-    weights: AttentionWeights,
-    mask: torch.Tensor | None = None,
-    pair_bias: torch.Tensor | None = None,
-    budget: int | None = None,
-) -> torch.Tensor:
-    """Compute gated self-attention along axis 1; see `cuda.fused.attention.attention`.
-
-    Args:
-        x: [B, L, C]. If axes 0 and 1 are swapped in memory (MSA columns, ending node), so are those of the
-            result, and neither tensor is copied.
-        weights: the layer's parameters, of x's dtype; heads have 8, 16, 32 or 64 channels.
-        mask: [B, L], 1 for keys that may be attended to, or None for all.
-        pair_bias: [H, L, L], or [H, L, K] as the kernels of `cuda.fused.pair_bias` return it, or None.
-        budget: maximum number of elements of normalised rows and projections held in memory at once. Does not
-            affect the result.
-
-    Returns:
-        [B, L, O].
-
-    Raises:
-        ValueError: the kernels do not support these tensors.
-    """
-    result = empty_result(x, weights)
-    return write_update(result, x, weights, mask, pair_bias, budget, project, attend, add=False)
-
-
-def add_attention(
-    x: torch.Tensor,
-    weights: AttentionWeights,
-    mask: torch.Tensor | None = None,
-    pair_bias: torch.Tensor | None = None,
-    budget: int | None = None,
-) -> torch.Tensor:
-    """Add the update to x in place, rounding the sum once, and return x.
-
-    Same arguments and errors as `attention`; the channels of x must be contiguous.
-    """
-    return write_update(x, x, weights, mask, pair_bias, budget, project, attend, add=True)
-
-
-def empty_result(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:
-    """Return an uninitialised result [B, L, O] whose axes 0 and 1 are swapped in memory if those of x are."""
+def _empty_result(x: torch.Tensor, weights: AttentionWeights, swapped: bool) -> torch.Tensor:
+    """Return an uninitialised result [B, L, O], in memory [L, B, O] if axes are swapped."""
     batch, length, _ = x.shape
     outputs = weights.output.shape[-1]
-    if x.stride(0) < x.stride(1):
+    if swapped:
         return x.new_empty(length, batch, outputs).transpose(0, 1)
     return x.new_empty(batch, length, outputs)
-
-
-def write_update(
-    result: torch.Tensor,
-    x: torch.Tensor,
-    weights: AttentionWeights,
-    mask: torch.Tensor | None,
-    pair_bias: torch.Tensor | None,
-    budget: int | None,
-    project: Project,
-    attend: Attend,
-    *,
-    add: bool,
-) -> torch.Tensor:
-    """Write the update to the result [B, L, O], or add it, in chunks of rows; return the result.
-
-    Args:
-        result: may be x.
-        x: input.
-        weights: the layer's parameters.
-        mask: mask of the keys, or None.
-        pair_bias: bias of the logits, or None.
-        budget: maximum number of elements held in memory at once, or None.
-        project: function that computes the projections, like this module's `project`.
-        attend: function that computes gated attention of projected inputs, like this module's `attend`.
-        add: whether to add to the result.
-    """
-    check_tensors("attention", x, *weights)
-    inner = weights.query[0].numel()
-    bias = None if pair_bias is None else align_keys(pair_bias)
-    # contiguous keys, as a kernel is compiled for each kind of stride
-    mask = None if mask is None else mask.contiguous()
-    swapped = x.stride(0) < x.stride(1)
-    for rows in row_slices(x, x.shape[1] * (4 * inner + max(inner, x.shape[-1])), budget):
-        # the first two axes of intermediates have the same order in memory as those of the input
-        chunk = x[rows].transpose(0, 1) if swapped else x[rows]
-        projected = project(chunk, weights)
-        gated = projected.new_empty(*projected.shape[:2], inner)
-        attend(
-            projected.transpose(0, 1) if swapped else projected,
-            weights.gating_bias,
-            None if mask is None else mask[rows],
-            bias,
-            gated.transpose(0, 1) if swapped else gated,
-        )
-        _project_output(gated, weights, result[rows].transpose(0, 1) if swapped else result[rows], add)
-        del projected, gated  # free this chunk's memory before the next one needs it
-    return result
 
 
 def project(x: torch.Tensor, weights: AttentionWeights) -> torch.Tensor:
@@ -306,4 +216,56 @@ def align_keys(pair_bias: torch.Tensor) -> torch.Tensor:
         return pair_bias
     result = pair_bias.new_full((*pair_bias.shape[:-1], padded_keys(keys)), float("-inf"))
     result[..., :keys] = pair_bias
+    return result
+
+
+def attention(
+    x: torch.Tensor,
+    weights: AttentionWeights,
+    mask: torch.Tensor | None = None,
+    pair_bias: torch.Tensor | None = None,
+    *,
+    add: bool = False,
+    project: Project = project,
+    attend: Attend = attend,
+) -> torch.Tensor:
+    """Compute gated self-attention along axis 1; see `cuda.fused.attention.attention`.
+
+    Args:
+        x: [B, L, C]. If axes 0 and 1 are swapped in memory (MSA columns, ending node), so are those of the
+            result, and neither tensor is copied.
+        weights: the layer's parameters, of x's dtype; heads have 8, 16, 32 or 64 channels.
+        mask: [B, L], 1 for keys that may be attended to, or None for all.
+        pair_bias: [H, L, L], or [H, L, K] as the kernels of `cuda.fused.pair_bias` return it, or None.
+        add: add the update to x, whose channels must be contiguous, in place; the sum is rounded once.
+        project: function that computes the projections, like this module's `project`.
+        attend: function that computes gated attention of projected inputs, like this module's `attend`.
+
+    Returns:
+        [B, L, O], or x.
+
+    Raises:
+        ValueError: the kernels do not support these tensors.
+    """
+    check_tensors("attention", x, *weights)
+    inner = weights.query[0].numel()
+    bias = None if pair_bias is None else align_keys(pair_bias)
+    # contiguous keys, as a kernel is compiled for each kind of stride
+    mask = None if mask is None else mask.contiguous()
+    swapped = x.stride(0) < x.stride(1)
+    result = x if add else _empty_result(x, weights, swapped)
+    for rows in row_slices(x, x.shape[1] * (4 * inner + max(inner, x.shape[-1]))):
+        # the first two axes of intermediates have the same order in memory as those of the input
+        chunk = x[rows].transpose(0, 1) if swapped else x[rows]
+        projected = project(chunk, weights)
+        gated = projected.new_empty(*projected.shape[:2], inner)
+        attend(
+            projected.transpose(0, 1) if swapped else projected,
+            weights.gating_bias,
+            None if mask is None else mask[rows],
+            bias,
+            gated.transpose(0, 1) if swapped else gated,
+        )
+        _project_output(gated, weights, result[rows].transpose(0, 1) if swapped else result[rows], add)
+        del projected, gated  # free this chunk's memory before the next one needs it
     return result

@@ -17,7 +17,6 @@ def global_attention(
     x: torch.Tensor,
     weights: AttentionWeights,
     mask: torch.Tensor,
-    budget: int | None = None,
     *,
     implementation: str = "auto",
 ) -> torch.Tensor:
@@ -27,7 +26,6 @@ def global_attention(
         x: [B, L, C], B rows of L positions; the kernels take at most 256 channels.
         weights: the layer's parameters; key and value are [C, D].
         mask: [B, L], 1 for keys that may be attended to.
-        budget: maximum number of elements held in memory at once. Does not affect the result.
         implementation: see `cuda.fused.dispatch.resolve_implementation`.
 
     Returns:
@@ -39,5 +37,5 @@ def global_attention(
     check_shapes("global_attention", {"x": (x, "B L C"), "mask": (mask, "B L")}, weights, WEIGHT_AXES)
     result: torch.Tensor = implementation_module(
         "global_attention", implementation, x.device
-    ).global_attention(x, weights, mask, budget)
+    ).global_attention(x, weights, mask)
     return result

@@ -7,9 +7,7 @@ from cuda.fused.chunking import row_slices
 from cuda.fused.layer_norm.reference import layer_norm
 
 
-def global_attention(
-    x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor, budget: int | None = None
-) -> torch.Tensor:
+def global_attention(x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor) -> torch.Tensor:
     """Compute gated attention with one averaged query; see `cuda.fused.global_attention.global_attention`."""
     batch, length, channels = x.shape
     heads, width = weights.query.shape[1:]
@@ -19,7 +17,7 @@ def global_attention(
     gating_bias = weights.gating_bias.reshape(inner)
     output = weights.output.reshape(inner, -1)  # [H*D, O]
     result = x.new_empty(batch, length, output.shape[-1])
-    for rows in row_slices(x, length * (2 * channels + 3 * inner), budget):
+    for rows in row_slices(x, length * (2 * channels + 3 * inner)):
         normed = layer_norm(x[rows], weights.norm_scale, weights.norm_offset)  # [b, L, C]
         keep = mask[rows].to(x.dtype)  # [b, L]
         mean = (keep[:, None] @ normed).squeeze(1) / (keep.sum(dim=1, keepdim=True) + 1e-10)  # [b, C]

@@ -139,9 +139,7 @@ def _gate(
     tl.store(result + offsets, update.to(result.dtype.element_ty), mask=mask)
 
 
-def global_attention(
-    x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor, budget: int | None = None
-) -> torch.Tensor:
+def global_attention(x: torch.Tensor, weights: AttentionWeights, mask: torch.Tensor) -> torch.Tensor:
     """Compute gated attention with one averaged query; see `cuda.fused.global_attention.global_attention`.
 
     Args:
@@ -149,7 +147,6 @@ def global_attention(
             result are too.
         weights: the layer's parameters, of x's dtype; at most 16 heads.
         mask: [B, L], 1 for keys that may be attended to.
-        budget: ignored; accepted so that signatures match.
 
     Returns:
         [B, L, O].

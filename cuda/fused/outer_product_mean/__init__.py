@@ -17,7 +17,6 @@ def outer_product_mean(
     msa: torch.Tensor,
     weights: OuterProductMeanWeights,
     mask: torch.Tensor | None = None,
-    budget: int | None = None,
     *,
     implementation: str = "auto",
 ) -> torch.Tensor:
@@ -29,8 +28,6 @@ def outer_product_mean(
         msa: [S, N, C]; the kernels take at most 256 channels.
         weights: the layer's parameters; the kernels take E of 4, 8, 16 or 32 and Z of at most 128.
         mask: [S, N], 1 for real positions, or None for all.
-        budget: maximum number of elements held in memory at once, apart from the two factors. Does not affect
-            the result.
         implementation: see `cuda.fused.dispatch.resolve_implementation`.
 
     Returns:
@@ -47,9 +44,8 @@ def outer_product_mean(
         masks = None if mask is None else mask[None]
         fused = resolve_implementation(implementation, msa.device) != "reference"
         return differentiable.outer_product_mean(msa[None], weights, masks, fused=fused)[0]
-    module = implementation_module("outer_product_mean", implementation, msa.device)
-    result: torch.Tensor = module.outer_product_mean(msa, weights, mask, budget)
-    return result
+    pair = msa.new_zeros(msa.shape[1], msa.shape[1], weights.output.shape[-1])
+    return add_outer_product_mean(pair, msa, weights, mask, implementation=implementation)
 
 
 def add_outer_product_mean(
@@ -57,7 +53,6 @@ def add_outer_product_mean(
     msa: torch.Tensor,
     weights: OuterProductMeanWeights,
     mask: torch.Tensor | None = None,
-    budget: int | None = None,
     *,
     implementation: str = "auto",
 ) -> torch.Tensor:
@@ -72,5 +67,5 @@ def add_outer_product_mean(
         WEIGHT_AXES,
     )
     module = implementation_module("outer_product_mean", implementation, msa.device)
-    result: torch.Tensor = module.add_outer_product_mean(pair, msa, weights, mask, budget)
+    result: torch.Tensor = module.add_outer_product_mean(pair, msa, weights, mask)
     return result

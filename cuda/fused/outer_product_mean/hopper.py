@@ -231,37 +231,25 @@ def outer_product_kernel(
     )
 
 
-def outer_product_mean(
-    msa: torch.Tensor,
-    weights: OuterProductMeanWeights,
-    mask: torch.Tensor | None = None,
-    budget: int | None = None,
-) -> torch.Tensor:
-    """Compute the update of every pair.
-
-    Same arguments, result and errors as `cuda.fused.outer_product_mean.triton.outer_product_mean`, which
-    handles other dtypes and sizes.
-    """
-    if not supports(msa, weights):
-        return triton.outer_product_mean(msa, weights, mask)
-    result = msa.new_empty(msa.shape[1], msa.shape[1], PAIR.value)
-    return _write_update(result, msa, weights, mask, add=False)
-
-
 def add_outer_product_mean(
     pair: torch.Tensor,
     msa: torch.Tensor,
     weights: OuterProductMeanWeights,
     mask: torch.Tensor | None = None,
-    budget: int | None = None,
 ) -> torch.Tensor:
-    """Add the update to pair [N, N, Z], contiguous, in place; the sum is rounded once. Return pair.
+    """Add the update of every pair in place.
 
-    The other arguments and errors are those of `outer_product_mean`.
+    Same arguments, result and errors as `cuda.fused.outer_product_mean.triton.add_outer_product_mean`, which
+    handles other dtypes and sizes.
     """
     if not supports(msa, weights):
         return triton.add_outer_product_mean(pair, msa, weights, mask)
-    return _write_update(check_pair(pair, msa), msa, weights, mask, add=True)
+    check_pair(pair, msa)
+    check_sizes(msa, weights)
+    mask, counts = shared_counts(mask)
+    left, right = triton.project_factors(msa, weights, mask, padded_length(msa.shape[1]))
+    contract_factors(left, right, weights, counts, pair)
+    return pair
 
 
 def project_residues(
@@ -297,7 +285,7 @@ def add_contraction(
     if not supports(left, weights):
         return triton.add_contraction(pair, left, right, weights, counts)
     check_block(pair, right, counts)
-    contract_factors(left, right.flatten(1), weights, counts, pair, add=True)
+    contract_factors(left, right.flatten(1), weights, counts, pair)
     return pair
 
 
@@ -312,22 +300,6 @@ def supports_sizes(dtype: torch.dtype, sequences: int, inner: int, pair: int) ->
     return dtype.itemsize == 2 and sequences <= SEQUENCES and inner == INNER.value and pair == PAIR.value
 
 
-def _write_update(
-    result: torch.Tensor,
-    msa: torch.Tensor,
-    weights: OuterProductMeanWeights,
-    mask: torch.Tensor | None,
-    *,
-    add: bool,
-) -> torch.Tensor:
-    """Write the update to the result [N, N, Z], or add it; return the result."""
-    check_sizes(msa, weights)
-    mask, counts = shared_counts(mask)
-    left, right = triton.project_factors(msa, weights, mask, padded_length(msa.shape[1]))
-    contract_factors(left, right, weights, counts, result, add)
-    return result
-
-
 def padded_length(length: int) -> int:
     """Return the number of residues that a row of the left factor is allocated for."""
     return -(-length // ALIGNMENT) * ALIGNMENT
@@ -339,9 +311,8 @@ def contract_factors(
     weights: OuterProductMeanWeights,
     counts: torch.Tensor | None,
     result: torch.Tensor,
-    add: bool,
 ) -> None:
-    """Contract the outer products of two factors, and write the update to the result or add it.
+    """Contract the outer products of two factors, and add the update to the result.
 
     Args:
         left: [S, E * padded_length(n)], the factor of a sequence channel by channel.
@@ -350,11 +321,10 @@ def contract_factors(
         counts: float32 [n, N], the divisors, with the strides of the result's pairs; None for the number
             of sequences.
         result: [n, N, Z], contiguous, or a block of columns of a contiguous tensor.
-        add: whether to add to the result.
     """
     reciprocal = 1 / (left.shape[0] + EPSILON)
     output = weights.output.reshape(-1, PAIR.value)
-    _launch(left, right, output, weights.output_bias.contiguous(), counts, reciprocal, result, add)
+    _launch(left, right, output, weights.output_bias.contiguous(), counts, reciprocal, result, add=True)
 
 
 def project_outer(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
@@ -375,7 +345,7 @@ def project_outer(left: torch.Tensor, right: torch.Tensor, output: torch.Tensor)
     right = right.contiguous()
     result = left.new_empty(batch, length, length, PAIR.value)
     for k in range(batch):
-        _launch(padded[k].flatten(1), right[k].flatten(1), output, None, None, 1.0, result[k], False)
+        _launch(padded[k].flatten(1), right[k].flatten(1), output, None, None, 1.0, result[k], add=False)
     return result
 
 

@@ -10,8 +10,8 @@ from cuda.fused.outer_product_mean import reference
 from cuda.fused.outer_product_mean.reference import OuterProductMeanWeights
 
 
-def check_pair(pair: torch.Tensor, msa: torch.Tensor) -> torch.Tensor:
-    """Return pair if the kernels can add to it.
+def check_pair(pair: torch.Tensor, msa: torch.Tensor) -> None:
+    """Check that the kernels can add to pair.
 
     Raises:
         ValueError: it is not contiguous, or differs from msa in device or dtype.
@@ -19,7 +19,6 @@ def check_pair(pair: torch.Tensor, msa: torch.Tensor) -> torch.Tensor:
     check_tensors("outer_product_mean", pair, msa)
     if not pair.is_contiguous():
         raise ValueError("fused outer_product_mean adds only to contiguous pair representations")
-    return pair
 
 
 def check_sizes(msa: torch.Tensor, weights: OuterProductMeanWeights) -> None:

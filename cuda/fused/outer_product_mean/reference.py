@@ -35,22 +35,22 @@ class OuterProductMeanWeights(NamedTuple):
     output_bias: torch.Tensor
 
 
-def outer_product_mean(
+def add_outer_product_mean(
+    pair: torch.Tensor,
     msa: torch.Tensor,
     weights: OuterProductMeanWeights,
     mask: torch.Tensor | None = None,
-    budget: int | None = None,
 ) -> torch.Tensor:
-    """Compute the update of every pair; see `cuda.fused.outer_product_mean.outer_product_mean`."""
-    left, right = project_residues(msa, weights, mask, budget)
-    return contract_factors(left, right, weights, shared_counts(mask), budget)
+    """Add the update to pair [N, N, Z] in place, and return it.
+
+    See `cuda.fused.outer_product_mean.add_outer_product_mean`.
+    """
+    left, right = project_residues(msa, weights, mask)
+    return add_contraction(pair, left, right, weights, shared_counts(mask))
 
 
 def project_residues(
-    msa: torch.Tensor,
-    weights: OuterProductMeanWeights,
-    mask: torch.Tensor | None,
-    budget: int | None = None,
+    msa: torch.Tensor, weights: OuterProductMeanWeights, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the left and the right factor of some residues.
 
@@ -58,7 +58,6 @@ def project_residues(
         msa: [S, n, C].
         weights: the layer's parameters.
         mask: [S, n], or None.
-        budget: maximum number of elements held in memory at once, apart from the factors.
 
     Returns:
         The left factor in the form that `add_contraction` takes, and the right one [S, n, E].
@@ -69,7 +68,7 @@ def project_residues(
     bias = torch.cat([weights.left_bias, weights.right_bias])
     left = msa.new_empty(length, inner, sequences)
     right = msa.new_empty(sequences, length, inner)
-    for rows in row_slices(msa, length * (channels + 3 * inner), budget):
+    for rows in row_slices(msa, length * (channels + 3 * inner)):
         normed = layer_norm(msa[rows], weights.norm_scale, weights.norm_offset).flatten(0, 1)  # [s*n, C]
         projected = torch.addmm(bias, normed, projection)  # [s*n, 2*E]
         if mask is not None:
@@ -95,7 +94,6 @@ def contract_factors(
     right: torch.Tensor,
     weights: OuterProductMeanWeights,
     counts: torch.Tensor | None,
-    budget: int | None = None,
 ) -> torch.Tensor:
     """Compute the update of some rows of the pair representation.
 
@@ -104,7 +102,6 @@ def contract_factors(
         right: [S, N, E], of all residues.
         weights: the layer's parameters.
         counts: [n, N], what the update is divided by; None for S + ε.
-        budget: maximum number of elements held in memory at once.
 
     Returns:
         [n, N, Z].
@@ -113,7 +110,7 @@ def contract_factors(
     right = right.view(sequences, length * inner)
     output = weights.output.reshape(inner * inner, -1)  # [E*E, Z]
     result = left.new_empty(left.shape[0], length, output.shape[-1])
-    for rows in row_slices(left, 2 * inner * inner * length, budget):
+    for rows in row_slices(left, 2 * inner * inner * length):
         outer = left[rows].flatten(0, 1) @ right  # [n*E, N*E]
         outer = outer.view(-1, inner, length, inner).transpose(1, 2)  # [n, N, E, E]
         update = torch.addmm(weights.output_bias, outer.reshape(-1, inner * inner), output)  # [n*N, Z]
@@ -131,17 +128,3 @@ def add_contraction(
 ) -> torch.Tensor:
     """Add the update to rows of pair [n, N, Z] in place, and return them; see `contract_factors`."""
     return pair.add_(contract_factors(left, right, weights, counts))
-
-
-def add_outer_product_mean(
-    pair: torch.Tensor,
-    msa: torch.Tensor,
-    weights: OuterProductMeanWeights,
-    mask: torch.Tensor | None = None,
-    budget: int | None = None,
-) -> torch.Tensor:
-    """Add the update to pair [N, N, Z] in place, and return it.
-
-    See `cuda.fused.outer_product_mean.add_outer_product_mean`.
-    """
-    return pair.add_(outer_product_mean(msa, weights, mask, budget))

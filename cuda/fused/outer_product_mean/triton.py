@@ -133,10 +133,9 @@ def _outer(
     SEQUENCES: tl.constexpr,
     DEPTH: tl.constexpr,
     PAIR_BLOCK: tl.constexpr,
-    ADD: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Write the update [rows, N, PAIR] to the result, or add it if ADD, strip by strip.
+    """Add the update [rows, N, PAIR] to the result, strip by strip.
 
     In the result and the counts, `stride` pairs are between two rows.
 
@@ -186,33 +185,8 @@ def _outer(
             update *= 1.0 / (sequences + COUNT_EPSILON)
         mask = real[:, None] & (channel < PAIR)[None, :]
         target = result + cell[:, None] * PAIR + channel[None, :]
-        if ADD:
-            update += tl.load(target, mask=mask, other=0.0).to(tl.float32)
+        update += tl.load(target, mask=mask, other=0.0).to(tl.float32)
         tl.store(target, update.to(dtype), mask=mask)
-
-
-def outer_product_mean(
-    msa: torch.Tensor,
-    weights: OuterProductMeanWeights,
-    mask: torch.Tensor | None = None,
-    budget: int | None = None,
-) -> torch.Tensor:
-    """Compute the update of every pair; see `cuda.fused.outer_product_mean.outer_product_mean`.
-
-    Args:
-        msa: [S, N, C] of at most 256 channels, with any strides.
-        weights: the layer's parameters, of msa's dtype; E is 4, 8, 16 or 32, Z at most 128.
-        mask: [S, N], 1 for real positions, or None for all.
-        budget: ignored; accepted so that signatures match.
-
-    Returns:
-        [N, N, Z], the update.
-
-    Raises:
-        ValueError: the kernels do not support these tensors.
-    """
-    result = msa.new_empty(msa.shape[1], msa.shape[1], weights.output.shape[-1])
-    return _write_update(result, msa, weights, mask, add=False)
 
 
 def add_outer_product_mean(
@@ -220,29 +194,27 @@ def add_outer_product_mean(
     msa: torch.Tensor,
     weights: OuterProductMeanWeights,
     mask: torch.Tensor | None = None,
-    budget: int | None = None,
 ) -> torch.Tensor:
-    """Add the update to pair [N, N, Z], contiguous, in place; the sum is rounded once. Return pair.
+    """Add the update of every pair; see `cuda.fused.outer_product_mean.add_outer_product_mean`.
 
-    The other arguments and errors are those of `outer_product_mean`.
+    Args:
+        pair: [N, N, Z], contiguous, changed in place; the sum is rounded once.
+        msa: [S, N, C] of at most 256 channels, with any strides.
+        weights: the layer's parameters, of msa's dtype; E is 4, 8, 16 or 32, Z at most 128.
+        mask: [S, N], 1 for real positions, or None for all.
+
+    Returns:
+        pair.
+
+    Raises:
+        ValueError: the kernels do not support these tensors.
     """
-    return _write_update(check_pair(pair, msa), msa, weights, mask, add=True)
-
-
-def _write_update(
-    result: torch.Tensor,
-    msa: torch.Tensor,
-    weights: OuterProductMeanWeights,
-    mask: torch.Tensor | None,
-    *,
-    add: bool,
-) -> torch.Tensor:
-    """Write the update to the result [N, N, Z], or add it; return the result."""
+    check_pair(pair, msa)
     check_sizes(msa, weights)
     mask, counts = shared_counts(mask)
     left, right = project_factors(msa, weights, mask)
-    _contract(result, left, right, weights, counts, msa.shape[-1], add=add)
-    return result
+    _add_contraction(pair, left, right, weights, counts, msa.shape[-1])
+    return pair
 
 
 def project_residues(
@@ -291,21 +263,19 @@ def add_contraction(
     """
     check_block(pair, right, counts)
     channels = weights.left.shape[0]
-    _contract(pair, left, right.flatten(1), weights, counts, channels, add=True)
+    _add_contraction(pair, left, right.flatten(1), weights, counts, channels)
     return pair
 
 
-def _contract(
+def _add_contraction(
     result: torch.Tensor,
     left: torch.Tensor,
     right: torch.Tensor,
     weights: OuterProductMeanWeights,
     counts: torch.Tensor | None,
     channels: int,
-    *,
-    add: bool,
 ) -> None:
-    """Write the update to rows of the result [n, N, Z], or add it; channels are those of the MSA."""
+    """Add the update to rows of the result [n, N, Z]; channels are those of the MSA."""
     sequences, (rows, length, pair), inner = left.shape[0], result.shape, weights.output.shape[0]
     if not result.numel():
         return
@@ -335,7 +305,6 @@ def _contract(
         PAIR=pair,
         INNER=inner,
         PAIR_BLOCK=pair_block,
-        ADD=add,
         **(outer | {"LEFT": tile_i, "RIGHT": tile_j, "DEPTH": depth}),
     )
 

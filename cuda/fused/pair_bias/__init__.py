@@ -12,7 +12,6 @@ def pair_bias(
     norm_scale: torch.Tensor,
     norm_offset: torch.Tensor,
     weights: torch.Tensor,
-    budget: int | None = None,
     *,
     implementation: str = "auto",
 ) -> torch.Tensor:
@@ -25,7 +24,6 @@ def pair_bias(
         norm_scale: [C], scale of the LayerNorm.
         norm_offset: [C], offset of the LayerNorm.
         weights: [C, H].
-        budget: maximum number of elements held in memory at once. Does not affect the result.
         implementation: see `cuda.fused.dispatch.resolve_implementation`.
 
     Returns:
@@ -45,5 +43,5 @@ def pair_bias(
         },
     )
     module = implementation_module("pair_bias", implementation, pair.device)
-    result: torch.Tensor = module.pair_bias(pair, norm_scale, norm_offset, weights, budget)
+    result: torch.Tensor = module.pair_bias(pair, norm_scale, norm_offset, weights)
     return result

@@ -114,7 +114,6 @@ def pair_bias(
     norm_scale: torch.Tensor,
     norm_offset: torch.Tensor,
     weights: torch.Tensor,
-    budget: int | None = None,
 ) -> torch.Tensor:
     """Compute LN(pair) W with heads first.
 

@@ -11,7 +11,6 @@ def pair_bias(
     norm_scale: torch.Tensor,
     norm_offset: torch.Tensor,
     weights: torch.Tensor,
-    budget: int | None = None,
 ) -> torch.Tensor:
     """Compute LN(pair) W with heads first; see `cuda.fused.pair_bias.pair_bias`.
 
@@ -20,7 +19,6 @@ def pair_bias(
         norm_scale: [C].
         norm_offset: [C].
         weights: [C, H].
-        budget: maximum number of elements held in memory at once.
 
     Returns:
         [H, n, N].
@@ -28,7 +26,7 @@ def pair_bias(
     count, length, channels = pair.shape
     heads = weights.shape[1]
     result = pair.new_empty(heads, count, length)
-    for rows in row_slices(pair, length * (channels + heads), budget):
+    for rows in row_slices(pair, length * (channels + heads)):
         normed = layer_norm(pair[rows], norm_scale, norm_offset)  # [n, N, C]
         result[:, rows] = (normed @ weights).permute(2, 0, 1)
     return result

@@ -49,7 +49,6 @@ def pair_bias(
     norm_scale: torch.Tensor,
     norm_offset: torch.Tensor,
     weights: torch.Tensor,
-    budget: int | None = None,
 ) -> torch.Tensor:
     """Compute LN(pair) W with heads first; see `cuda.fused.pair_bias.pair_bias`.
 
@@ -59,7 +58,6 @@ def pair_bias(
         norm_scale: [C].
         norm_offset: [C].
         weights: [C, H].
-        budget: ignored; accepted so that signatures match.
 
     Returns:
         [H, n, K], contiguous, K being N rounded up as by `padded_keys`; -inf for keys past N.

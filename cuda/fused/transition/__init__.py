@@ -14,15 +14,12 @@ __all__ = ["TransitionWeights", "add_transition", "join_gate", "transition"]
 WEIGHT_AXES = {False: ("C", "C", "C W", "W", "W C", "C"), True: ("C", "C", "C V", "V", "W C", "C")}
 
 
-def transition(
-    x: torch.Tensor, weights: TransitionWeights, budget: int | None = None, *, implementation: str = "auto"
-) -> torch.Tensor:
+def transition(x: torch.Tensor, weights: TransitionWeights, *, implementation: str = "auto") -> torch.Tensor:
     """Compute the update W₂ relu(W₁ LN(x) + b₁) + b₂ of every position.
 
     Args:
         x: [..., C]; the kernels take at most 256 channels.
         weights: the layer's parameters.
-        budget: maximum number of elements held in memory at once. Does not affect the result.
         implementation: see `cuda.fused.dispatch.resolve_implementation`.
 
     Returns:
@@ -39,12 +36,12 @@ def transition(
         fused = resolve_implementation(implementation, x.device) != "reference"
         return differentiable.transition(x, weights, fused=fused)
     module = implementation_module("transition", implementation, x.device)
-    result: torch.Tensor = module.transition(x, weights, budget)
+    result: torch.Tensor = module.transition(x, weights)
     return result
 
 
 def add_transition(
-    x: torch.Tensor, weights: TransitionWeights, budget: int | None = None, *, implementation: str = "auto"
+    x: torch.Tensor, weights: TransitionWeights, *, implementation: str = "auto"
 ) -> torch.Tensor:
     """Add the update to x in place, and return x.
 
@@ -52,5 +49,5 @@ def add_transition(
     """
     check_shapes("transition", {"x": (x, "... C")}, weights, WEIGHT_AXES[weights.is_gated])
     module = implementation_module("transition", implementation, x.device)
-    result: torch.Tensor = module.add_transition(x, weights, budget)
+    result: torch.Tensor = module.transition(x, weights, add=True)
     return result

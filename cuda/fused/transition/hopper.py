@@ -224,54 +224,15 @@ def transition_kernel(
     )
 
 
-def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
+def transition(x: torch.Tensor, weights: TransitionWeights, *, add: bool = False) -> torch.Tensor:
     """Compute the update of every position.
 
     Same arguments, result and errors as `cuda.fused.transition.triton.transition`, which handles other dtypes
     and sizes.
     """
     if not supports(x, weights):
-        return triton.transition(x, weights)
-    result = torch.empty_like(x)
-    write_update(x, weights, result, add=False)
-    return result
-
-
-def add_transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
-    """Add the update to x in place, rounding the sum once, and return x.
-
-    Same arguments and errors as `transition`.
-    """
-    if not supports(x, weights):
-        return triton.add_transition(x, weights)
-    write_update(x, weights, x, add=True)
-    return x
-
-
-def supports(x: torch.Tensor, weights: TransitionWeights) -> bool:
-    """Return whether the Hopper kernel supports rows x [..., C] and a hidden layer of W channels.
-
-    If W is less than 4 C, the Triton kernel is faster.
-    """
-    width, channels = weights.narrow.shape
-    is_possible = not weights.is_gated or LAUNCHES.get(channels, {}).get("COLUMNS") == 2 * GATE_BLOCK
-    aligned = x.is_contiguous() and x.data_ptr() % 16 == 0
-    is_wide = channels in LAUNCHES and width == 4 * channels
-    return x.element_size() == 2 and is_wide and is_possible and aligned and x.numel() > 0
-
-
-def write_update(x: torch.Tensor, weights: TransitionWeights, result: torch.Tensor, add: bool) -> None:
-    """Write the update of x to the result, plus x if `add`.
-
-    Args:
-        x: [..., C], contiguous.
-        weights: the layer's parameters.
-        result: [..., C]; may be x.
-        add: whether to add x.
-
-    Raises:
-        ValueError: x and the weights differ in device or dtype.
-    """
+        return triton.transition(x, weights, add=add)
+    result = x if add else torch.empty_like(x)
     check_tensors("transition", x, *weights[2:])  # those of LayerNorm may be float32
     width, channels = weights.narrow.shape
     launch = dict(LAUNCHES[channels])
@@ -292,3 +253,16 @@ def write_update(x: torch.Tensor, weights: TransitionWeights, result: torch.Tens
         num_warps=4,
         **launch,
     )
+    return result
+
+
+def supports(x: torch.Tensor, weights: TransitionWeights) -> bool:
+    """Return whether the Hopper kernel supports rows x [..., C] and a hidden layer of W channels.
+
+    If W is less than 4 C, the Triton kernel is faster.
+    """
+    width, channels = weights.narrow.shape
+    is_possible = not weights.is_gated or LAUNCHES.get(channels, {}).get("COLUMNS") == 2 * GATE_BLOCK
+    aligned = x.is_contiguous() and x.data_ptr() % 16 == 0
+    is_wide = channels in LAUNCHES and width == 4 * channels
+    return x.element_size() == 2 and is_wide and is_possible and aligned and x.numel() > 0

@@ -49,11 +49,11 @@ def join_gate(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.stack([x.unflatten(1, (-1, GATE_BLOCK)) for x in (a, b)], 2).flatten(1)
 
 
-def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
+def transition(x: torch.Tensor, weights: TransitionWeights, *, add: bool = False) -> torch.Tensor:
     """Compute the update of every position; see `cuda.fused.transition.transition`."""
     flat = x.reshape(-1, x.shape[-1])  # [R, C]
     result = torch.empty_like(flat)
-    for rows in row_slices(flat, sum(weights.widen.shape), budget):
+    for rows in row_slices(flat, sum(weights.widen.shape)):
         normed = layer_norm(flat[rows], weights.norm_scale, weights.norm_offset)  # [r, C]
         wide = torch.addmm(weights.widen_bias, normed, weights.widen)
         if weights.is_gated:
@@ -62,9 +62,4 @@ def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None =
         else:
             wide.relu_()  # [r, W]
         torch.addmm(weights.narrow_bias, wide, weights.narrow, out=result[rows])
-    return result.view(x.shape)
-
-
-def add_transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
-    """Add the update to x in place, and return x; see `cuda.fused.transition.add_transition`."""
-    return x.add_(transition(x, weights, budget))
+    return x.add_(result.view(x.shape)) if add else result.view(x.shape)

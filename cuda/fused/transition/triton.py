@@ -85,35 +85,21 @@ def _transition(
     tl.store(result + offsets, update.to(dtype), mask=mask)
 
 
-def transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
+def transition(x: torch.Tensor, weights: TransitionWeights, *, add: bool = False) -> torch.Tensor:
     """Compute the update of every position; see `cuda.fused.transition.transition`.
 
     Args:
         x: [..., C] of at most 256 channels, with strides that `cuda.fused.rows.rows_of` supports.
         weights: the layer's parameters, of x's dtype.
-        budget: ignored; accepted so that signatures match.
+        add: add the update to x in place; the sum is rounded once.
 
     Returns:
-        [..., C], contiguous.
+        [..., C], contiguous, or x.
 
     Raises:
         ValueError: the kernel does not support these tensors.
     """
-    return _write_update(x, weights, x.new_empty(x.shape), add=False)
-
-
-def add_transition(x: torch.Tensor, weights: TransitionWeights, budget: int | None = None) -> torch.Tensor:
-    """Add the update to x in place, rounding the sum once, and return x.
-
-    Same arguments and errors as `transition`.
-    """
-    return _write_update(x, weights, x, add=True)
-
-
-def _write_update(
-    x: torch.Tensor, weights: TransitionWeights, result: torch.Tensor, *, add: bool
-) -> torch.Tensor:
-    """Write the update of x to the result, or add it if the result is x; return the result."""
+    result = x if add else x.new_empty(x.shape)
     check_tensors("transition", x, *weights[2:])  # those of LayerNorm may be float32
     width, channels = weights.narrow.shape
     options = choose_launch("transition", x, channels)

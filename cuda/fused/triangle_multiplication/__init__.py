@@ -23,7 +23,6 @@ def triangle_multiplication(
     mask: torch.Tensor | None = None,
     *,
     outgoing: bool,
-    budget: int | None = None,
     implementation: str = "auto",
 ) -> torch.Tensor:
     """Compute the update gate_ij · W LN(Σ_k a_ik · b_jk), or with Σ_k a_kj · b_ki when incoming.
@@ -36,8 +35,6 @@ def triangle_multiplication(
         weights: the layer's parameters.
         mask: [N, N], 1 for real pairs, or None for all.
         outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
-        budget: maximum number of elements held in memory at once, apart from the two factors and their
-            product. Does not affect the result.
         implementation: see `cuda.fused.dispatch.resolve_implementation`.
 
     Returns:
@@ -59,9 +56,7 @@ def triangle_multiplication(
             pair[None], weights, masks, outgoing=outgoing, fused=fused
         )[0]
     module = implementation_module("triangle_multiplication", implementation, pair.device)
-    result: torch.Tensor = module.triangle_multiplication(
-        pair, weights, mask, outgoing=outgoing, budget=budget
-    )
+    result: torch.Tensor = module.triangle_multiplication(pair, weights, mask, outgoing=outgoing)
     return result
 
 
@@ -71,7 +66,6 @@ def add_triangle_multiplication(
     mask: torch.Tensor | None = None,
     *,
     outgoing: bool,
-    budget: int | None = None,
     implementation: str = "auto",
 ) -> torch.Tensor:
     """Add the update to pair in place, and return pair.
@@ -82,7 +76,5 @@ def add_triangle_multiplication(
         "triangle_multiplication", {"pair": (pair, "N N C"), "mask": (mask, "N N")}, weights, WEIGHT_AXES
     )
     module = implementation_module("triangle_multiplication", implementation, pair.device)
-    result: torch.Tensor = module.add_triangle_multiplication(
-        pair, weights, mask, outgoing=outgoing, budget=budget
-    )
+    result: torch.Tensor = module.triangle_multiplication(pair, weights, mask, outgoing=outgoing, add=True)
     return result

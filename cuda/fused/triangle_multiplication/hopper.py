@@ -25,7 +25,7 @@ def triangle_multiplication(
     mask: torch.Tensor | None = None,
     *,
     outgoing: bool,
-    budget: int | None = None,
+    add: bool = False,
 ) -> torch.Tensor:
     """Compute the update of every pair.
 
@@ -33,25 +33,16 @@ def triangle_multiplication(
     which handles other dtypes and sizes.
     """
     if not supports(pair, weights):
-        return triton.triangle_multiplication(pair, weights, mask, outgoing=outgoing)
-    return write_update(pair, weights, mask, outgoing, torch.empty_like(pair), add=False)
-
-
-def add_triangle_multiplication(
-    pair: torch.Tensor,
-    weights: TriangleMultiplicationWeights,
-    mask: torch.Tensor | None = None,
-    *,
-    outgoing: bool,
-    budget: int | None = None,
-) -> torch.Tensor:
-    """Add the update to pair in place, rounding the sum once, and return pair.
-
-    Same arguments and errors as `triangle_multiplication`.
-    """
-    if not supports(pair, weights):
-        return triton.add_triangle_multiplication(pair, weights, mask, outgoing=outgoing)
-    return write_update(pair, weights, mask, outgoing, pair, add=True)
+        return triton.triangle_multiplication(pair, weights, mask, outgoing=outgoing, add=add)
+    # checking every weight takes as long as a launch: the others are checked when they are prepared
+    check_tensors("triangle_multiplication", pair, weights[0])
+    prepared, x = prepare_weights(weights), position_tiles(pair)
+    factors = project_factors(x, prepared, mask)
+    product, _ = triton.scaled_product(*factors.chunk(2), outgoing)
+    del factors
+    result = pair if add else torch.empty_like(pair)
+    finish(product, prepared, x, result, add)
+    return result
 
 
 def project_rows(
@@ -181,32 +172,6 @@ def _prepare(weights: TriangleMultiplicationWeights) -> PreparedWeights:
         tile_descriptor(folded.finish, CHUNK.value, channels),
         folded.finish_bias,
     )
-
-
-def write_update(
-    pair: torch.Tensor,
-    weights: TriangleMultiplicationWeights,
-    mask: torch.Tensor | None,
-    outgoing: bool,
-    result: torch.Tensor,
-    add: bool,
-) -> torch.Tensor:
-    """Write the update of pair [N, N, C] to the result, or the sum of both if `add`; return the result.
-
-    The result may be pair.
-
-    Raises:
-        ValueError: weights and pair differ in device or dtype.
-    """
-    # checking every weight takes as long as a launch: the others are checked when they are prepared
-    check_tensors("triangle_multiplication", pair, weights[0])
-    prepared, x = prepare_weights(weights), position_tiles(pair)
-    factors = project_factors(x, prepared, mask)
-    width = factors.shape[0] // 2
-    product, _ = triton.scaled_product(factors[:width], factors[width:], outgoing)
-    del factors
-    finish(product, prepared, x, result, add)
-    return result
 
 
 def position_tiles(pair: torch.Tensor) -> TensorDescriptor:

@@ -54,25 +54,19 @@ def triangle_multiplication(
     mask: torch.Tensor | None = None,
     *,
     outgoing: bool,
-    budget: int | None = None,
+    add: bool = False,
 ) -> torch.Tensor:
-    """Compute the update of every pair.
-
-    See `cuda.fused.triangle_multiplication.triangle_multiplication`.
-    """
+    """Compute the update of every pair; see `cuda.fused.triangle_multiplication.triangle_multiplication`."""
     inner = weights.left.shape[1]
-    left, right = project_rows(pair, weights, mask, budget).split(inner)  # each [M, N, N]
+    left, right = project_rows(pair, weights, mask).split(inner)  # each [M, N, N]
     # outgoing: Σ_k left[i, k] right[j, k]; incoming: Σ_k right[k, i] left[k, j]
     product = torch.bmm(left, right.transpose(1, 2)) if outgoing else torch.bmm(right.transpose(1, 2), left)
     del left, right
-    return finish(pair, product, weights, budget)
+    return add_product(pair, product, weights) if add else finish(pair, product, weights)
 
 
 def project_rows(
-    pair: torch.Tensor,
-    weights: TriangleMultiplicationWeights,
-    mask: torch.Tensor | None,
-    budget: int | None = None,
+    pair: torch.Tensor, weights: TriangleMultiplicationWeights, mask: torch.Tensor | None
 ) -> torch.Tensor:
     """Compute rows of the left and then the right factor.
 
@@ -80,7 +74,6 @@ def project_rows(
         pair: [n, N, C], any rows of the pair representation.
         weights: the layer's parameters.
         mask: [n, N], or None.
-        budget: maximum number of elements held in memory at once, apart from the factors.
 
     Returns:
         [2*M, n, N].
@@ -90,7 +83,7 @@ def project_rows(
     projection = torch.cat([weights.left, weights.right, weights.left_gate, weights.right_gate], dim=1)
     bias = torch.cat([weights.left_bias, weights.right_bias, weights.left_gate_bias, weights.right_gate_bias])
     factors = pair.new_empty(2 * inner, count, length)
-    for rows in row_slices(pair, length * (channels + 6 * inner), budget):
+    for rows in row_slices(pair, length * (channels + 6 * inner)):
         normed = layer_norm(pair[rows], weights.norm_scale, weights.norm_offset).flatten(0, 1)  # [n*N, C]
         # channels first, as the product needs them
         projected = torch.addmm(bias[:, None], projection.T, normed.T)  # [4*M, n*N]
@@ -102,19 +95,13 @@ def project_rows(
     return factors
 
 
-def finish(
-    pair: torch.Tensor,
-    product: torch.Tensor,
-    weights: TriangleMultiplicationWeights,
-    budget: int | None = None,
-) -> torch.Tensor:
+def finish(pair: torch.Tensor, product: torch.Tensor, weights: TriangleMultiplicationWeights) -> torch.Tensor:
     """Compute the update of rows of the pair representation from those of the product.
 
     Args:
         pair: [n, N, C].
         product: [M, n, N].
         weights: the layer's parameters.
-        budget: maximum number of elements held in memory at once.
 
     Returns:
         [n, N, C].
@@ -122,7 +109,7 @@ def finish(
     _, length, channels = pair.shape
     inner = weights.left.shape[1]
     result = pair.new_empty(pair.shape)
-    for rows in row_slices(pair, length * (2 * inner + 3 * channels), budget):
+    for rows in row_slices(pair, length * (2 * inner + 3 * channels)):
         centered = product[:, rows].permute(1, 2, 0)  # [n, N, M]
         centered = layer_norm(centered, weights.center_scale, weights.center_offset)
         update = torch.addmm(weights.output_bias, centered.flatten(0, 1), weights.output)  # [n*N, C]
@@ -133,25 +120,7 @@ def finish(
 
 
 def add_product(
-    pair: torch.Tensor,
-    product: torch.Tensor,
-    weights: TriangleMultiplicationWeights,
-    budget: int | None = None,
+    pair: torch.Tensor, product: torch.Tensor, weights: TriangleMultiplicationWeights
 ) -> torch.Tensor:
     """Add the update to pair in place, and return pair; same arguments as `finish`."""
-    return pair.add_(finish(pair, product, weights, budget))
-
-
-def add_triangle_multiplication(
-    pair: torch.Tensor,
-    weights: TriangleMultiplicationWeights,
-    mask: torch.Tensor | None = None,
-    *,
-    outgoing: bool,
-    budget: int | None = None,
-) -> torch.Tensor:
-    """Add the update to pair in place, and return pair.
-
-    See `cuda.fused.triangle_multiplication.add_triangle_multiplication`.
-    """
-    return pair.add_(triangle_multiplication(pair, weights, mask, outgoing=outgoing, budget=budget))
+    return pair.add_(finish(pair, product, weights))

@@ -5,7 +5,8 @@ channel by channel, so that the product is a plain batch of matrix products, lef
 The second kernel normalises the product over its channels, projects and gates it. No other intermediate of
 the pair representation's size is stored.
 
-Kernels work on batches [B, N, N, C]. Factors and product are [M, B, P, P], with N padded to P.
+Kernels work on rows [n, N, C] of the pair representation. Factors and product are [M, n, P], with N and, for
+all rows, n padded to P.
 """
 
 from typing import Any
@@ -16,18 +17,15 @@ import triton.language as tl
 
 from cuda.fused import LAYER_NORM_EPSILON
 from cuda.fused.launch import check_tensors, choose_launch, matrix_tiles, padded_channels
-from cuda.fused.rows import sigmoid
+from cuda.fused.rows import normalise, sigmoid
 from cuda.fused.triangle_multiplication.reference import TriangleMultiplicationWeights
 from cuda.fused.triangle_multiplication.triton_tiles import (
     load_channels,
     load_chunk,
     load_normalised_chunks,
-    load_operand_chunks,
-    load_product,
     position_offsets,
     project_columns,
     store_chunk,
-    store_factors,
 )
 from cuda.fused.weights import cast_weights, interleave_columns
 
@@ -37,48 +35,62 @@ ALIGNMENT = 16
 
 @triton.jit(do_not_specialize=["mask_strides", "length"])
 def _operands(
-    x, x_strides, mask, mask_strides, norm_scale, norm_offset, gated, gated_bias, out, plane,
+    x, x_strides, mask, mask_strides, norm_scale, norm_offset, gated, gated_bias, out,
     positions, padded, length, CHANNELS: tl.constexpr, WIDTH: tl.constexpr, POSITIONS: tl.constexpr,
     INNER: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write (LN(x) W + b) ⊙ sigmoid(LN(x) G + c) ⊙ mask, left factor then right, to out [2*M, B, P, P].
+    """Write (LN(x) W + b) ⊙ sigmoid(LN(x) G + c) ⊙ mask, left factor then right, to out [2*M, n, P].
 
     The columns of W and G are interleaved in `gated`, so that a thread has the value and the gate of a
     channel.
     """
     DTYPE: tl.constexpr = out.dtype.element_ty
     start = tl.program_id(0) * POSITIONS
+    offsets, real = position_offsets(start, positions, padded, length, x_strides, POSITIONS, ROWS)
+    keep = real.to(tl.float32)
+    if mask is not None:
+        mask_offsets, _ = position_offsets(start, positions, padded, length, mask_strides, POSITIONS, ROWS)
+        keep = tl.load(mask + mask_offsets, mask=real, other=0.0).to(tl.float32)
+    chunks = load_normalised_chunks(x + offsets, real, norm_scale, norm_offset, DTYPE, CHANNELS, CHUNK)
     flat = start + tl.arange(0, POSITIONS)
-    chunks, keep = load_operand_chunks(
-        x, x_strides, mask, mask_strides, norm_scale, norm_offset, start, positions, padded, length,
-        DTYPE, CHANNELS, POSITIONS, CHUNK, ROWS,
-    )  # fmt: skip
-    out += flat[:, None]
-    stored = (flat < positions)[:, None]
-    store_factors(
-        chunks, keep, gated, gated_bias, out, plane, stored,
-        DTYPE, CHANNELS, WIDTH, POSITIONS, INNER, CHUNK, PRECISION,
-    )  # fmt: skip
+    for first in range(0, 2 * WIDTH, INNER):
+        both = project_columns(
+            chunks, gated, gated_bias, 2 * first, CHANNELS, 4 * WIDTH, 2 * INNER, CHUNK, PRECISION
+        )
+        values, gates = tl.split(both.reshape(POSITIONS, INNER, 2))
+        values *= sigmoid(gates) * keep[:, None]
+        channel = first + tl.arange(0, INNER)
+        target = out + channel.to(tl.int64)[None, :] * positions + flat[:, None]
+        stored = (flat < positions)[:, None] & (channel < 2 * WIDTH)[None, :]
+        tl.store(target, values.to(DTYPE), mask=stored)
 
 
 @triton.jit(do_not_specialize=["length"])
 def _finish(
-    product, plane, epsilon, center_scale, center_offset, output, output_bias, x, x_strides,
+    product, epsilon, center_scale, center_offset, output, output_bias, x, x_strides,
     norm_scale, norm_offset, gating, gating_bias, result, result_strides, positions, padded, length,
     CHANNELS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_WIDTH: tl.constexpr,
     ADD: tl.constexpr, POSITIONS: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write sigmoid(LN(x) G + c) ⊙ (LN(product [M, B, P, P]) W + b) to result [B, N, N, C].
+    """Write sigmoid(LN(x) G + c) ⊙ (LN(product [M, n, P]) W + b) to result [n, N, C].
 
     ADD adds x, which may be the result. output is a descriptor of [BLOCK_WIDTH, OUTPUTS] tiles, gating one of
     [BLOCK, OUTPUTS].
     """
     DTYPE: tl.constexpr = product.dtype.element_ty
     start = tl.program_id(0) * POSITIONS
-    centred = load_product(
-        product, plane, start, positions, epsilon, center_scale, center_offset, WIDTH, BLOCK_WIDTH, POSITIONS
-    ).to(DTYPE)  # fmt: skip
+    flat, inner = start + tl.arange(0, POSITIONS), tl.arange(0, BLOCK_WIDTH)
+    source = product + (inner.to(tl.int64)[:, None] * positions + flat[None, :])
+    inside = (inner < WIDTH)[:, None] & (flat < positions)[None, :]
+    centred = normalise(
+        tl.trans(tl.load(source, mask=inside, other=0.0)).to(tl.float32),
+        (inner < WIDTH)[None, :],
+        load_channels(center_scale, 0, WIDTH, BLOCK_WIDTH),
+        load_channels(center_offset, 0, WIDTH, BLOCK_WIDTH),
+        WIDTH,
+        epsilon,
+    ).to(DTYPE)
     offsets, real = position_offsets(start, positions, padded, length, result_strides, POSITIONS, ROWS)
     x_offsets, _ = position_offsets(start, positions, padded, length, x_strides, POSITIONS, ROWS)
     rows = x + x_offsets
@@ -100,7 +112,7 @@ def triangle_multiplication(
     mask: torch.Tensor | None = None,
     *,
     outgoing: bool,
-    budget: int | None = None,
+    add: bool = False,
 ) -> torch.Tensor:
     """Compute the update of every pair; see `cuda.fused.triangle_multiplication.triangle_multiplication`.
 
@@ -109,48 +121,20 @@ def triangle_multiplication(
         weights: the layer's parameters, of pair's dtype.
         mask: [N, N], 1 for real pairs, or None for all.
         outgoing: whether edges leave i and j (Algorithm 11) or enter them (Algorithm 12).
-        budget: ignored; accepted so that signatures match.
+        add: add the update to pair in place; the sum is rounded once.
 
     Returns:
-        [N, N, C], the update.
+        [N, N, C], the update, or pair.
 
     Raises:
         ValueError: the kernels do not support these tensors.
     """
-    return _write_update(torch.empty_like(pair), pair, weights, mask, outgoing, add=False)
-
-
-def add_triangle_multiplication(
-    pair: torch.Tensor,
-    weights: TriangleMultiplicationWeights,
-    mask: torch.Tensor | None = None,
-    *,
-    outgoing: bool,
-    budget: int | None = None,
-) -> torch.Tensor:
-    """Add the update to pair in place, rounding the sum once, and return pair.
-
-    Same arguments and errors as `triangle_multiplication`.
-    """
-    return _write_update(pair, pair, weights, mask, outgoing, add=True)
-
-
-def _write_update(
-    result: torch.Tensor,
-    pair: torch.Tensor,
-    weights: TriangleMultiplicationWeights,
-    mask: torch.Tensor | None,
-    outgoing: bool,
-    *,
-    add: bool,
-) -> torch.Tensor:
-    """Write the update to the result [N, N, C], or add it; return the result."""
-    width = weights.left.shape[1]
     options = _check(pair, weights)
-    factors = project_factors(pair[None], weights, None if mask is None else mask[None], options["operands"])
-    product, scale = multiply_factors(factors, width, outgoing)
+    factors = _project_factors(pair, weights, mask, padded_length(pair.shape[1]), options["operands"])
+    product, scale = scaled_product(*factors.chunk(2), outgoing)
     del factors
-    finish(product, scale, weights, pair[None], result[None], add, options["finish"])
+    result = pair if add else torch.empty_like(pair)
+    _write_update(product, scale, weights, pair, result, add, options["finish"])
     return result
 
 
@@ -186,42 +170,37 @@ def project_rows(
     Raises:
         ValueError: the kernels do not support these tensors.
     """
-    options = _check(pair, weights)["operands"]
-    masks = None if mask is None else mask[None]
-    return project_factors(pair[None], weights, masks, options, rows=pair.shape[0])[:, 0]
+    return _project_factors(pair, weights, mask, len(pair), _check(pair, weights)["operands"])
 
 
 def add_product(
     pair: torch.Tensor, product: torch.Tensor, weights: TriangleMultiplicationWeights
 ) -> torch.Tensor:
     """Add the update to rows of pair [n, N, C] in place, given those of the product [M, n, P]."""
-    options = _check(pair, weights)["finish"]
-    finish(product[:, None], 1.0, weights, pair[None], pair[None], True, options)
+    _write_update(product, 1.0, weights, pair, pair, True, _check(pair, weights)["finish"])
     return pair
 
 
-def project_factors(
+def _project_factors(
     x: torch.Tensor,
     weights: TriangleMultiplicationWeights,
     mask: torch.Tensor | None,
+    rows: int,
     options: dict[str, Any],
-    rows: int | None = None,
 ) -> torch.Tensor:
-    """Compute the left and right factor [2*M, B, P, P] of x [B, N, N, C], zero past the last residue.
+    """Compute rows of the left and then the right factor, [2*M, rows, P], zero past the last residue.
 
     Args:
-        x: input.
+        x: [n, N, C].
         weights: the layer's parameters.
-        mask: [B, N, N], or None.
+        mask: [n, N], or None.
+        rows: n, or more if n is N.
         options: options of the launch.
-        rows: the number n of rows if x are rows [1, n, N, C] of one pair representation; the factors are
-            [2*M, 1, n, P] then.
     """
-    batch, _, length, channels = x.shape
+    _, length, channels = x.shape
     width = weights.left.shape[1]
     padded = padded_length(length)
-    rows = padded if rows is None else rows
-    out = x.new_empty(2 * width, batch, rows, padded)
+    out = x.new_empty(2 * width, rows, padded)
     gated = interleave_columns(
         weights.left, weights.left_gate, weights.right, weights.right_gate, dtype=x.dtype
     )
@@ -229,11 +208,11 @@ def project_factors(
         weights.left_bias, weights.left_gate_bias, weights.right_bias, weights.right_gate_bias
     )
     chunk, inner = min(options["CHUNK"], padded_channels(channels)), options["INNER"]
-    positions = batch * rows * padded
+    positions = rows * padded
     if positions:
         _operands[(triton.cdiv(positions, options["POSITIONS"]),)](
             x,
-            x.stride()[:3],
+            x.stride()[:2],
             mask,
             None if mask is None else mask.stride(),
             weights.norm_scale.contiguous(),
@@ -242,18 +221,17 @@ def project_factors(
             gated_bias,
             out,
             positions,
-            positions,
             padded,
             length,
             CHANNELS=channels,
             WIDTH=width,
-            ROWS=max_row_ends(options["POSITIONS"], padded),
+            ROWS=_max_row_ends(options["POSITIONS"], padded),
             **(options | {"CHUNK": chunk}),
         )
     return out
 
 
-def max_row_ends(positions: int, padded: int) -> int:
+def _max_row_ends(positions: int, padded: int) -> int:
     """Return an upper limit of the row ends among consecutive positions.
 
     It is one of two values, so that only two kernels are compiled.
@@ -264,13 +242,6 @@ def max_row_ends(positions: int, padded: int) -> int:
 def padded_length(length: int) -> int:
     """Return P, the number of rows and columns of the factors and the product of N residues."""
     return -(-length // ALIGNMENT) * ALIGNMENT
-
-
-def multiply_factors(factors: torch.Tensor, width: int, outgoing: bool) -> tuple[torch.Tensor, float]:
-    """Return the scaled product [M, B, P, P] of the factors [≥ 2*M, B, P, P], and the scale."""
-    left, right = factors[:width].flatten(0, 1), factors[width : 2 * width].flatten(0, 1)
-    product, scale = scaled_product(left, right, outgoing)
-    return product.unflatten(0, (width, -1)), scale
 
 
 def product_scale(dtype: torch.dtype, length: int) -> float:
@@ -291,7 +262,7 @@ def scaled_product(left: torch.Tensor, right: torch.Tensor, outgoing: bool) -> t
     return product, scale
 
 
-def finish(
+def _write_update(
     product: torch.Tensor,
     scale: float,
     weights: TriangleMultiplicationWeights,
@@ -300,10 +271,10 @@ def finish(
     add: bool,
     options: dict[str, Any],
 ) -> None:
-    """Write the update of x [B, N, N, C] to the result, or the sum of both, from the scaled product.
+    """Write the update of x [n, N, C] to the result, or the sum of both, from the scaled product.
 
     Args:
-        product: [M, B, P, P], or [M, 1, n, P] of rows [1, n, N, C].
+        product: [M, n, P]; rows past N are ignored.
         scale: scale of the product.
         weights: the layer's parameters.
         x: input.
@@ -311,35 +282,34 @@ def finish(
         add: whether to add x.
         options: options of the launch.
     """
-    width, batch, rows, padded = product.shape
+    width, rows, padded = product.shape
     channels = x.shape[-1]
     block, block_width = padded_channels(channels), padded_channels(width)
-    positions = batch * rows * padded
+    positions = rows * padded
     if positions:
         _finish[(triton.cdiv(positions, options["POSITIONS"]),)](
             product,
-            positions,
             LAYER_NORM_EPSILON * scale**2,
             weights.center_scale.contiguous(),
             weights.center_offset.contiguous(),
             matrix_tiles(cast_weights(weights.output, product.dtype), block_width, options["OUTPUTS"]),
             weights.output_bias.contiguous(),
             x,
-            x.stride()[:3],
+            x.stride()[:2],
             weights.norm_scale.contiguous(),
             weights.norm_offset.contiguous(),
             matrix_tiles(weights.gating, block, options["OUTPUTS"]),
             weights.gating_bias.contiguous(),
             result,
-            result.stride()[:3],
+            result.stride()[:2],
             positions,
             padded,
-            x.shape[2],
+            x.shape[1],
             CHANNELS=channels,
             WIDTH=width,
             BLOCK=block,
             BLOCK_WIDTH=block_width,
             ADD=add,
-            ROWS=max_row_ends(options["POSITIONS"], padded),
+            ROWS=_max_row_ends(options["POSITIONS"], padded),
             **options,
         )

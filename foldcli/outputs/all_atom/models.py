@@ -1,13 +1,11 @@
 """The files of models of any molecules."""
 
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from foldcli.logs import logger
 from foldcli.outputs.layout import ModelKind
 from foldcli.outputs.model_files import ModelResult, PredictedModel, WriteFile
-from model.prediction import Extra
 
 if TYPE_CHECKING:
     from model.output.files import AllAtomFiles
@@ -17,57 +15,18 @@ _KINDS: tuple[ModelKind, ...] = ("pdb", "cif", "scores", "contacts", "summary_co
 _ALL_KINDS: tuple[ModelKind, ...] = ("confidences", "pairwise")
 
 
-@dataclass(frozen=True, eq=False)
-class AllAtomModel:
-    """A structure of a job, and what its files need.
-
-    Args:
-        prediction: the structure and its confidence (`model.structure.AllAtomPrediction`).
-        num_recycles: number of cycles after the first.
-        extras: additional results to save.
-        restraints: the geometry that it should have (`model.all_atom.checks.Restraints`).
-        templates: templates of the input (`model.output.modelcif.UsedTemplate`).
-    """
-
-    prediction: Any
-    num_recycles: int
-    extras: tuple[Extra, ...]
-    restraints: Any = field(repr=False)
-    templates: tuple[Any, ...] = ()
-
-    @property
-    def mean_plddt(self) -> float:
-        """The mean pLDDT of all atoms, 0 to 100."""
-        plddt: float = self.prediction.mean_plddt
-        return plddt
-
-
 class AllAtomModels:
     """The writer of models of any molecules; see `foldcli.outputs.model_files.ModelWriter`."""
 
     def result(self, model: PredictedModel) -> ModelResult:
         """Return the values of a model with its checks; log if the PDB format cannot hold it."""
-        content: AllAtomModel = model.prediction
-        prediction, formatted = content.prediction, _format(model)
+        formatted = _format(model)
         kinds = [kind for kind in _KINDS if kind in formatted.texts]
-        if "all" in content.extras:
+        if "all" in model.prediction.extras:
             kinds += _ALL_KINDS
         if (reason := formatted.pdb_missing) is not None:
             logger.warning("%s: %s: mmCIF only, no PDB file: %s", model.origin.target, model.tag, reason)
-        return ModelResult(
-            tag=model.tag,
-            plddt=prediction.mean_plddt,
-            ptm=prediction.ptm,
-            num_recycles=content.num_recycles,
-            seconds=round(model.seconds, 3),
-            fingerprint=model.fingerprint,
-            extras=content.extras,
-            iptm=prediction.iptm,
-            num_chains=prediction.num_chains,
-            ranking_score=round(prediction.ranking_score, 4),
-            file_kinds=tuple(kinds),
-            checks=formatted.checks.summary,
-        )
+        return model.result(tuple(kinds), formatted.checks.summary)
 
     def files(self, model: PredictedModel) -> dict[ModelKind, WriteFile]:
         """Return a function for each kind of file, which writes its content."""
@@ -77,7 +36,7 @@ class AllAtomModels:
             kind: partial(_write, text) for kind, text in _format(model).texts.items()
         }
         files["pairwise"] = lambda stream: _write(
-            format_pairwise_scores(model.prediction.prediction, model.origin.provenance), stream
+            format_pairwise_scores(model.prediction, model.origin.provenance), stream
         )
         return files
 
@@ -90,13 +49,9 @@ def _format(model: PredictedModel) -> "AllAtomFiles":
     """Return the content of the files of a model, which both methods of the writer need."""
     from model.output.files import format_all_atom_files  # imports gemmi
 
-    content, origin = model.prediction, model.origin
+    origin = model.origin
     return format_all_atom_files(
-        content.prediction,
-        origin.provenance,
-        content.restraints,
-        content.templates,
-        extra_scores=origin.scores,
+        model.prediction, origin.provenance, origin.restraints, origin.templates, extra_scores=origin.scores
     )
 
 

@@ -1,31 +1,43 @@
 """Predictions of an all-atom network as arrays with the structure that they belong to."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from model.alphafold3.confidence import Confidence
-from model.alphafold3.network import Prediction
-from model.structure import AllAtomPrediction, Structure
+from model.alphafold3.network import Samples
+from model.prediction import AllAtomScores, Extra, Prediction
+from model.structure import Structure
 
 
 def build_predictions(
-    structure: Structure, chain_numbers: Sequence[int], prediction: Prediction
-) -> list[AllAtomPrediction]:
-    """Return the samples of a prediction, in the order in which they were drawn.
+    structure: Structure,
+    chain_numbers: Sequence[int],
+    samples: Samples,
+    num_recycles: int = 0,
+    extras: tuple[Extra, ...] = (),
+) -> list[Prediction]:
+    """Return a prediction for each sample, in the order in which they were drawn.
 
     Args:
         structure: the molecules; see `foldcli.outputs.all_atom.structure.build_structure`.
         chain_numbers: the network's number (`asym_id`) of each token, such as `Tokens.chain`.
-        prediction: what the network returned.
+        samples: what the network returned.
+        num_recycles: number of cycles after the first.
+        extras: additional results to save.
     """
-    contacts = _array(prediction.contacts)
+    contacts = _array(samples.contacts)
     firsts = np.unique(structure.token_chain, return_index=True)[1]
     numbers = [int(chain_numbers[first]) for first in firsts]
     return [
-        _build(structure, numbers, positions, confidence, contacts)
-        for positions, confidence in zip(prediction.positions, prediction.confidences, strict=True)
+        replace(
+            _build(structure, numbers, positions, confidence, contacts),
+            num_recycles=num_recycles,
+            extras=extras,
+        )
+        for positions, confidence in zip(samples.positions, samples.confidences, strict=True)
     ]
 
 
@@ -35,26 +47,31 @@ def _build(
     positions: torch.Tensor,
     confidence: Confidence,
     contacts: np.ndarray,
-) -> AllAtomPrediction:
+) -> Prediction:
     # the network orders chains by their numbers
     order = [confidence.chains.index(number) for number in numbers]
     pairs = _array(confidence.chain_pair_iptm)[np.ix_(order, order)].astype(np.float64)
     np.fill_diagonal(pairs, np.nan)
-    return AllAtomPrediction(
-        structure=structure,
-        positions=_array(positions),
-        plddt=_array(confidence.plddt).astype(np.float64),
-        pae=_array(confidence.pae),
-        pde=_array(confidence.pde),
-        ptm=float(confidence.ptm),
+    atom_plddt = _array(confidence.plddt).astype(np.float64)
+    scores = AllAtomScores(
         iptm=float(confidence.iptm) if len(numbers) > 1 else None,
         chain_ptm=_array(confidence.chain_ptm)[order].astype(np.float64),
         chain_pair_iptm=pairs,
-        ranking_score=float(confidence.ranking_score),
+        pde=_array(confidence.pde),
         has_clash=bool(confidence.has_clash),
         fraction_disordered=float(confidence.disorder),
         contact_probs=contacts,
         gpde=float(confidence.gpde),
+    )
+    return Prediction(
+        structure=structure,
+        positions=_array(positions),
+        plddt=structure.token_means(atom_plddt),
+        atom_plddt=atom_plddt,
+        ptm=float(confidence.ptm),
+        pae=_array(confidence.pae),
+        ranking_score=float(confidence.ranking_score),
+        all_atom=scores,
     )
 
 

@@ -64,7 +64,7 @@ class PredictedSample:
 
     Args:
         tag: one of the job's tags.
-        prediction: the structure and its confidence; see `foldcli.families.protocols.Model`.
+        prediction: the structure and its confidence.
         origin: what its files say about it.
     """
 

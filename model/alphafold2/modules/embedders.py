@@ -113,11 +113,7 @@ def distance_bins(
 
 
 def recycling_elements(channels: int) -> int:
-    """Return the elements of intermediates per residue pair of the embedding of the recycled state.
-
-    Args:
-        channels: channels Z of the pair representation.
-    """
+    """Return the elements of intermediates per residue pair of the embedding of the recycled state."""
     # one update; the bins in both dtypes, and comparisons with their edges
     return channels + 5 * RECYCLED_BINS[2]
 

@@ -96,13 +96,8 @@ class OuterProductMean(nn.Module):
         """Update pair [N, N, Z] in place and return it; msa is [S, N, C], mask [S, N]."""
         return self.kernels.add_outer_product_mean(pair, msa, self.operands, mask)
 
-    @cached_property
-    def operands(self) -> OuterProductMeanWeights:
-        """Parameters in the form that the fused operation takes."""
-        return self.gather_operands()
-
     def gather_operands(self) -> OuterProductMeanWeights:
-        """Return `operands`, gathered anew; unlike a cached property, torch.compile can trace this."""
+        """Return the parameters in the form that the fused operation takes; torch.compile can trace this."""
         norm, left, right = self.layer_norm_input, self.left_projection, self.right_projection
         return OuterProductMeanWeights(
             norm.scale,
@@ -114,6 +109,8 @@ class OuterProductMean(nn.Module):
             self.output,
             self.output_bias,
         )
+
+    operands = cached_property(gather_operands)
 
 
 class TriangleMultiplication(nn.Module):
@@ -137,13 +134,8 @@ class TriangleMultiplication(nn.Module):
         """Update pair [N, N, C] in place and return it; mask is [N, N]."""
         return self.kernels.add_triangle_multiplication(pair, self.operands, mask, outgoing=self.outgoing)
 
-    @cached_property
-    def operands(self) -> TriangleMultiplicationWeights:
-        """Parameters in the form that the fused operation takes."""
-        return self.gather_operands()
-
     def gather_operands(self) -> TriangleMultiplicationWeights:
-        """Return `operands`, gathered anew; unlike a cached property, torch.compile can trace this."""
+        """Return the parameters in the form that the fused operation takes; torch.compile can trace this."""
         return TriangleMultiplicationWeights(
             norm_scale=self.layer_norm_input.scale,
             norm_offset=self.layer_norm_input.offset,
@@ -162,6 +154,8 @@ class TriangleMultiplication(nn.Module):
             gating=self.gating_linear.weights,
             gating_bias=self.gating_linear.bias,
         )
+
+    operands = cached_property(gather_operands)
 
 
 class TriangleAttention(SelfAttention):

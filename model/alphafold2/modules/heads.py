@@ -153,9 +153,7 @@ class ExpectedErrors(NamedTuple):
     tm_score: torch.Tensor
 
 
-def expected_errors(
-    pair: torch.Tensor, head: Callable[[torch.Tensor], torch.Tensor], budget: int | None = None
-) -> ExpectedErrors:
+def expected_errors(pair: torch.Tensor, head: Callable[[torch.Tensor], torch.Tensor]) -> ExpectedErrors:
     """Compute the PAE, and for each residue the expected TM-score when aligned on it; pTM is their maximum.
 
     A TM-score is the mean over j of the expectation of 1 / (1 + (error / d0)²), with d0 of Zhang and Skolnick
@@ -164,7 +162,6 @@ def expected_errors(
     Args:
         pair: [n, N, Z], rows of the pair representation.
         head: computes logits [m, N, 64] for m rows [m, N, Z]; called for a few rows at a time to save memory.
-        budget: maximum number of intermediate elements in memory at once; does not affect the result.
     """
     num_rows, length, _ = pair.shape
     centers = bin_centers(aligned_error_edges(pair.device))
@@ -173,7 +170,7 @@ def expected_errors(
     pae = torch.empty(num_rows, length, device=pair.device)
     tm_scores = values.new_empty(num_rows)
     # factor 16: intermediates are float64, while the budget counts elements of the trunk's dtype
-    for rows in row_slices(pair, 16 * length * PAE_BINS, budget):
+    for rows in row_slices(pair, 16 * length * PAE_BINS):
         logits = head(pair[rows].float())  # [n, N, 64]
         expected = torch.softmax(logits.double(), dim=-1) @ values  # [n, N, 2]
         pae[rows] = expected[..., 0].float()

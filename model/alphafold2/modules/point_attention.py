@@ -75,7 +75,6 @@ class PointAttention(nn.Module):
         pair_logits: torch.Tensor,
         frames: Rigid,
         mask: Mask,
-        budget: int | None = None,
         residues: slice = ALL,
     ) -> torch.Tensor:
         """Compute the update of the single representation.
@@ -86,7 +85,6 @@ class PointAttention(nn.Module):
             pair_logits: [H, n, N], result of the method `pair_logits`.
             frames: backbone frames, shape [N].
             mask: [N], or None for all ones.
-            budget: maximum number of intermediate elements in memory at once; does not affect the result.
             residues: the residues n to compute.
 
         Returns:
@@ -103,7 +101,7 @@ class PointAttention(nn.Module):
         query_mask = None if mask is None else mask[residues]  # [n]
 
         scalars, points, pairs = [], [], []
-        for rows in row_slices(query, length * point_attention_elements(config), budget):
+        for rows in row_slices(query, length * point_attention_elements(config)):
             logits = scalar_weight * (query[rows].transpose(0, 1) @ key)  # [H, n, N]
             squared = (query_points[rows, None] - key_points[None]).square().sum(dim=(-1, -2))  # [n, N, H]
             logits -= 0.5 * (point_weight * squared).permute(2, 0, 1)

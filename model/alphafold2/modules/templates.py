@@ -98,11 +98,7 @@ class SingleTemplateEmbedding(nn.Module):
 
 
 def embedding_elements(channels: int) -> int:
-    """Return the elements of intermediates per residue pair of the embedding of one template's features.
-
-    Args:
-        channels: channels C of the template pair representation.
-    """
+    """Return the elements of intermediates per residue pair of the embedding of one template's features."""
     # float32 features, their parts and a copy, while elements are counted in the trunk's dtype
     return 5 * PAIR_FEATURES + channels
 
@@ -144,13 +140,12 @@ class TemplatePointwiseAttention(nn.Module):
         self.output = parameter(heads, width, channels)
         self.output_bias = parameter(channels)
 
-    def forward(self, pair: torch.Tensor, templates: torch.Tensor, budget: int | None = None) -> torch.Tensor:
+    def forward(self, pair: torch.Tensor, templates: torch.Tensor) -> torch.Tensor:
         """Compute the update of the pair representation.
 
         Args:
             pair: [N, N, Z], or some of its rows [n, N, Z].
             templates: [T, N, N, C], embedded templates, with the same rows.
-            budget: maximum number of intermediate elements in memory at once; does not affect the result.
 
         Returns:
             The update, in the shape of `pair`.
@@ -159,7 +154,7 @@ class TemplatePointwiseAttention(nn.Module):
         heads, width = self.query.shape[1:]
         result = torch.empty_like(pair)
         per_row = length * attention_elements(templates.shape[0], templates.shape[-1], heads * width)
-        for rows in row_slices(pair, per_row, budget):
+        for rows in row_slices(pair, per_row):
             query = pair[rows].reshape(-1, channels) @ self.query.flatten(1)  # [P, H*D]
             query = query.unflatten(-1, (heads, 1, width)) * width**-0.5  # [P, H, 1, D]
             # contiguous, because matrix products do not support strides of 2³¹ and more
@@ -174,13 +169,7 @@ class TemplatePointwiseAttention(nn.Module):
 
 
 def attention_elements(templates: int, channels: int, attention_channels: int) -> int:
-    """Return the elements of intermediates per residue pair of the attention over templates.
-
-    Args:
-        templates: number of templates T.
-        channels: channels C of the embedded templates.
-        attention_channels: channels of all heads.
-    """
+    """Return the elements of intermediates per residue pair of the attention over templates."""
     # queries and their update; inputs, keys, values and a product of each template
     return 2 * attention_channels + templates * (channels + 3 * attention_channels)
 
@@ -201,11 +190,8 @@ class TemplateEmbedding(nn.Module):
             templates: features with a leading template axis; at least one template is not masked.
             pair_mask: [N, N].
         """
-
-        def embed(template: Features, out: torch.Tensor) -> None:
-            self.single_template_embedding(template, pair_mask, out)
-
-        return self.combine(pair, templates, embed)
+        embed = self.single_template_embedding
+        return self.combine(pair, templates, lambda template, out: embed(template, pair_mask, out))
 
     def combine(
         self, pair: torch.Tensor, templates: Features, embed: Callable[[Features, torch.Tensor], None]

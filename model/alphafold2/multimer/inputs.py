@@ -54,9 +54,9 @@ class MultimerInputs:
         self._mask = mask[rows]
         self._has_no_padding: np.ndarray = np.all(self._mask, axis=1)  # [M]
         self._preferred = features.get("cluster_bias_mask", first_row)[rows].astype(np.float32)
-        self._msa = self._tensor(features["msa"][rows].astype(np.int8))
-        self._deletions = self._tensor(features["deletion_matrix"][rows].astype(np.float32))
-        self._row_mask = self._tensor(self._mask)
+        self._msa = to_device(features["msa"][rows].astype(np.int8), self._device)
+        self._deletions = to_device(features["deletion_matrix"][rows].astype(np.float32), self._device)
+        self._row_mask = to_device(self._mask, self._device)
         self._profile = profile(self._msa, self._row_mask)
         self._constant = self._constant_features(features)
 
@@ -87,7 +87,7 @@ class MultimerInputs:
 
     def _rows(self, indices: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return rows of the alignment with their mask and deletions."""
-        index = self._tensor(indices)
+        index = to_device(indices, self._device)
         return self._msa[index], self._row_mask[index], self._deletions[index]
 
     def _constant_features(self, features: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
@@ -98,20 +98,17 @@ class MultimerInputs:
             if array.kind in ("index", "number"):
                 dtype = np.int64 if array.kind == "index" else np.float32
                 values = features[name][slots] if name.startswith("template_") else features[name]
-                constant[name] = self._tensor(values.astype(dtype))
+                constant[name] = to_device(values.astype(dtype), self._device)
         constant["template_all_atom_masks"] = constant.pop("template_all_atom_mask")
         constant["target_feat"] = F.one_hot(constant["aatype"], TARGET_CODES).float()
         if not (seq_mask := features.get("seq_mask", np.ones(1))).all():
-            constant["seq_mask"] = self._tensor(seq_mask.astype(np.float32))
+            constant["seq_mask"] = to_device(seq_mask.astype(np.float32), self._device)
         has_atoms = features["template_all_atom_mask"][slots].any(axis=(1, 2))
         # on the CPU, where they decide which templates are computed
         constant["template_mask"] = torch.from_numpy(has_atoms.astype(np.float32))
         constant["template_weights"] = torch.from_numpy(weights)
         constant["template_chains"] = constant["asym_id"].expand(len(slots), -1)
         return constant
-
-    def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        return to_device(array, self._device)
 
 
 def distinct_slots(features: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

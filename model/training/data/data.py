@@ -150,10 +150,6 @@ def read_split(chains: ChainSet, source: Path | None = None) -> Split:
     Lines are `set<TAB>id`. The set is A, B, or X. Chains in X are related to chains in A or B, so they are
     used for neither training nor validation.
 
-    Args:
-        chains: the chains.
-        source: folder of the packed data.
-
     Raises:
         DataError: a line of the packed data's list is not of this form or names an unknown chain, or no
             full-atom chain is left to train on.

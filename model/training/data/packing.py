@@ -132,12 +132,7 @@ def write_groups(folder: Path, names: Sequence[str], groups: np.ndarray) -> None
 
 
 def write_held_out(folder: Path, chains_of_set: Mapping[str, Iterable[str]]) -> None:
-    """Write the list of held-out chains; see `model.training.data.data.read_split`.
-
-    Args:
-        folder: existing folder.
-        chains_of_set: names of the chains in the sets A, B and X.
-    """
+    """Write the list of held-out chains; see `model.training.data.data.read_split`."""
     lines = [f"{name}\t{chain}\n" for name, chains in chains_of_set.items() for chain in chains]
     (folder / HELD_OUT).write_text("".join(lines))
 

@@ -37,10 +37,6 @@ def prepare(source: Path, folder: Path) -> ChainSet:
 
     The folder appears whole or not at all, so that several processes may prepare it at the same time.
 
-    Args:
-        source: folder of the packed files.
-        folder: folder of the arrays.
-
     Raises:
         DataError: a file is missing or unreadable.
     """

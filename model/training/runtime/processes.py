@@ -9,13 +9,7 @@ import torch.distributed as distributed
 
 @dataclass(frozen=True)
 class TrainingProcesses:
-    """The processes that train together, one for each GPU, as one of them sees them.
-
-    Args:
-        rank: index of this process.
-        count: number of processes.
-        device: device of this process.
-    """
+    """The processes that train together, one for each GPU, as one of them sees them."""
 
     rank: int
     count: int
@@ -23,11 +17,7 @@ class TrainingProcesses:
 
     @classmethod
     def from_environment(cls, device: str) -> "TrainingProcesses":
-        """Join the processes that torchrun has started, if there are any.
-
-        Args:
-            device: "cuda" or "cpu".
-        """
+        """Join the processes that torchrun has started, if there are any."""
         count, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
         torch_device = torch.device("cpu")
         if device == "cuda":

@@ -79,10 +79,6 @@ class StepGradient:
         return float(self._sums[-2] if self._clips_micro_batches else torch.linalg.vector_norm(gradient))
 
     def clip(self, norm: float) -> None:
-        """Clip the gradient unless its micro-batches have been clipped.
-
-        Args:
-            norm: the result of `reduce`.
-        """
+        """Clip the gradient unless its micro-batches have been clipped."""
         if not self._clips_micro_batches:
             self._flat.gradients.mul_(min(1.0, self._clip_norm / (norm + _SMALLEST_NORM)))

@@ -15,10 +15,6 @@ def forked_workers(count: int, niceness: int = 0) -> Iterator[ProcessPoolExecuto
     """Provide workers that leave the cores to others; they are killed if the block does not end normally.
 
     All of them are forked at the first call that is submitted; the process must hold no locks then.
-
-    Args:
-        count: number of workers.
-        niceness: added to theirs.
     """
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(count, context, _set_up, (niceness,)) as pool:

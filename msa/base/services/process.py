@@ -60,11 +60,7 @@ def main() -> None:
 
 
 class _Server:
-    """The serving end of a socket.
-
-    Args:
-        channel: to the process that sends requests.
-    """
+    """The serving end of a socket."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -59,13 +59,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class DriverStatus:
-    """The state of the NVIDIA driver on this machine.
-
-    Args:
-        cuda: newest CUDA version that it supports.
-        status: name of the CUDA result code of starting it.
-        count: number of GPUs visible to this process.
-    """
+    """The state of the NVIDIA driver on this machine."""
 
     cuda: Version
     status: str
@@ -74,9 +68,6 @@ class DriverStatus:
 
 def find_gpu(number: int = 0) -> Gpu:
     """Find a GPU and create its primary context.
-
-    Args:
-        number: index among the GPUs visible to this process.
 
     Raises:
         GpuUnavailable: there is no driver, it is too old for the toolkit, there is no such GPU, it is older

@@ -23,9 +23,6 @@ class TargetUploader:
     """Copies targets to the current GPU; used by one thread.
 
     The processor copies each block once, into pinned memory that the GPU reads.
-
-    Args:
-        allocate: allocates GPU memory.
     """
 
     def __init__(self, allocate: Allocate) -> None:

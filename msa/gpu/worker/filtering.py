@@ -146,11 +146,7 @@ class PendingFilter:
 
 
 class BatchFilter:
-    """The queue of filters on one GPU; used by one thread.
-
-    Args:
-        allocate: allocates GPU memory.
-    """
+    """The queue of filters on one GPU; used by one thread."""
 
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate

@@ -122,10 +122,6 @@ class KernelCompiler:
         """Compile the kernels of filter and alignment for queries of these lengths.
 
         Of the calls in this process without the kernels for many pairs, one at a time compiles.
-
-        Args:
-            lengths: residues of the queries.
-            many: include the kernels for many pairs.
         """
         with contextlib.nullcontext() if many else _search_lock:
             self.compile_stage(_ALL if many else _USUAL, lengths)
@@ -244,14 +240,7 @@ class KernelCompiler:
 
 @dataclass(frozen=True)
 class _Job:
-    """The kernels that a stage needs, some of which processes compile.
-
-    Args:
-        device: the GPU to compile for.
-        folder: of compiled kernels.
-        stage: stage of the search.
-        lengths: query lengths.
-    """
+    """The kernels that a stage needs, some of which processes compile."""
 
     device: Device
     folder: Path
@@ -326,14 +315,7 @@ def filter_kernels(lengths: Sequence[int], folder: Path, device: Device) -> list
 
 
 def alignment_kernels(lengths: Sequence[int], folder: Path, device: Device, many: bool) -> list[KernelSource]:
-    """Return the kernels that align queries of these lengths on a GPU.
-
-    Args:
-        lengths: residues of the queries.
-        folder: of compiled kernels.
-        device: the GPU.
-        many: include the kernels for many pairs in one call.
-    """
+    """Return the kernels that align queries of these lengths on a GPU."""
     shapes = shapes_for(device.capability)
     kinds: list[tuple[Kind, tuple[Shape, ...]]] = [
         ("packed", shapes.low_latency),

@@ -88,11 +88,7 @@ def open_sequences(shared: SharedSequences, mapped: dict[MappedArray, np.ndarray
 
 
 class AlignmentHandler:
-    """Alignments on a GPU, for requests of another process.
-
-    Args:
-        opened: the GPU, once the searching process has opened it.
-    """
+    """Alignments on a GPU, for requests of another process."""
 
     def __init__(self, opened: "Future[LocalWorker]") -> None:
         self._opened = opened

@@ -38,12 +38,7 @@ UNCONFIRMED_EVALUE = 0.01
 
 @dataclass(frozen=True)
 class FamilyBuilder:
-    """A builder of families from the hits of a search.
-
-    Args:
-        database: the database that is searched.
-        settings: settings of the search.
-    """
+    """A builder of families from the hits of a search."""
 
     database: TargetDatabase
     settings: SearchSettings

@@ -11,6 +11,7 @@ from msa.engines.pair_statistics import PairStatistics, QueryStatistics
 from msa.engines.scored_batch import AlignedBatch, Scores, ScoringRules
 from msa.engines.settings import SearchSettings
 from msa.profile.gumbel import GumbelParameters, gumbel_parameters
+from msa.profile.pssm import context_tables
 from msa.search.families.family import MEMBER_CORRECTION_WEIGHT, family_parameters, family_settings
 from msa.search.scoring.composition import composition_excess_of_batch
 from msa.search.scoring.further_alignments import FurtherAlignments
@@ -30,13 +31,7 @@ def profile_parameters(rules: ScoringRules) -> GumbelParameters:
 
 
 class CandidateScorer:
-    """Scores the aligned candidates of one search.
-
-    Args:
-        database: the database to search.
-        rules: of the scores.
-        aligner: computes further alignments.
-    """
+    """Scores the aligned candidates of one search."""
 
     def __init__(self, database: TargetDatabase, rules: ScoringRules, aligner: Aligner) -> None:
         self._database, self._rules, self._aligner = database, rules, aligner
@@ -81,3 +76,20 @@ class CandidateScorer:
             limit, member_scores = self._settings.e_profile, raw - MEMBER_CORRECTION_WEIGHT * excess
             is_member = pairs.evalues(np.maximum(member_scores, 0), limit) <= limit
         return Scores(excess, of_reversed, values, is_member)
+
+
+def load_kernels() -> None:
+    """Call each compiled kernel of scores once on tiny arrays, so that numba loads or compiles it."""
+    from msa.profile.compiled_statistics import fill_evalues, start_positions  # these import numba
+    from msa.search.scoring import kernels
+
+    residues, integers, numbers = np.zeros(1, np.uint8), np.ones(1, np.int64), np.ones(1)
+    # like those of a database
+    residues.flags.writeable = False
+    start_positions(1, 1.0, 1.0)
+    fill_evalues(integers, integers, integers, numbers, 1, (1.0,) * 7, numbers)
+    kernels.count_residues(residues, integers, integers, np.zeros((1, 1), np.int64))
+    kernels.fill_forward_scores(
+        context_tables(), np.ones(256), 0.5, 0.5, residues, np.array([[0, 0, 1, 1]]), residues.copy(),
+        np.array([[0, 1]]), np.zeros((1, 2)),
+    )  # fmt: skip

@@ -7,8 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from msa.base.errors import InputError, MissingError
 from msa.base.services.requests import Requests
 from msa.database.database import TargetDatabase
@@ -18,23 +16,14 @@ from msa.gpu.device.process_state import SWITCH_SECONDS
 from msa.gpu.remote_worker import RemoteAligner
 from msa.gpu.worker.interface import ALIGNMENT_THREADS
 from msa.gpu.worker.process_start import process_ended
-from msa.profile.compiled_statistics import fill_evalues
-from msa.profile.pssm import context_tables
-from msa.search.scoring import kernels
-from msa.search.scoring.candidate_scorer import CandidateScorer
+from msa.search.scoring.candidate_scorer import CandidateScorer, load_kernels
 
 # batches that are scored at once; each mostly waits for the GPU
 _THREADS = 1 + ALIGNMENT_THREADS
 
 
 class ScoringHandler:
-    """A scorer of candidates, for requests of the searching process.
-
-    Args:
-        report: not used.
-        gpu: number of the GPU.
-        descriptor: of a socket to the process that drives it.
-    """
+    """A scorer of candidates, for requests of the searching process."""
 
     def __init__(self, report: Callable[..., None], gpu: int, descriptor: int) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -43,7 +32,7 @@ class ScoringHandler:
         self._aligner = RemoteAligner(requests.request)
         self._threads = ThreadPoolExecutor(_THREADS, "scores")
         # while the GPU's process starts; the first use reports errors
-        self._threads.submit(_load_kernels)
+        self._threads.submit(load_kernels)
         self._scorers: list[CandidateScorer] = []
 
     def open(self, path: Path, manifest: DatabaseManifest, rules: ScoringRules) -> None:
@@ -62,16 +51,3 @@ class ScoringHandler:
     def score(self, search: int, batch: AlignedBatch) -> "Future[Scores]":
         """Score candidates of a search, given by its number."""
         return self._threads.submit(self._scorers[search].score, batch)
-
-
-def _load_kernels() -> None:
-    """Call each compiled kernel once on tiny arrays, so that numba loads or compiles it."""
-    residues, integers, numbers = np.zeros(1, np.uint8), np.ones(1, np.int64), np.ones(1)
-    # like those of a database
-    residues.flags.writeable = False
-    fill_evalues(integers, integers, integers, numbers, 1, (1.0,) * 7, numbers)
-    kernels.count_residues(residues, integers, integers, np.zeros((1, 1), np.int64))
-    kernels.fill_forward_scores(
-        context_tables(), np.ones(256), 0.5, 0.5, residues, np.array([[0, 0, 1, 1]]), residues.copy(),
-        np.array([[0, 1]]), np.zeros((1, 2)),
-    )  # fmt: skip

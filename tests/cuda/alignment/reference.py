@@ -2,6 +2,16 @@
 
 import numpy as np
 
+from cuda.alignment.gapless.layout import (
+    BYTE,
+    LETTERS,
+    MAX_PENALTY,
+    ROWS,
+    Arithmetic,
+    Layout,
+    entry_bytes,
+)
+
 LETTER_BITS = 31
 UNKNOWN = 20
 
@@ -92,3 +102,27 @@ def best_alignment(
             runs.append(4 + operation)
     record[6], record[7] = len(operations), len(runs)
     return record, runs
+
+
+def profile_table(layout: Layout, profile: np.ndarray, arithmetic: Arithmetic) -> np.ndarray:
+    """Build the shared-memory table of one profile, int32 [table_bytes / 4]."""
+    if arithmetic is BYTE:
+        return byte_table(layout, profile)
+    rows = np.full((ROWS, layout.tile), arithmetic.reset, arithmetic.dtype)
+    rows[:LETTERS, : len(profile)] = profile[:, :LETTERS].T
+    return layout.to_shared_memory(np.ascontiguousarray(layout.to_pairs(rows)).view(np.int32)[..., 0])
+
+
+def byte_table(layout: Layout, profile: np.ndarray) -> np.ndarray:
+    """Build the table with one-byte entries, int32 [table_bytes / 4], of scores of at most MAX_SCORE."""
+    lookup = entry_bytes()
+    scores = np.zeros((ROWS, layout.tile), np.int16)
+    scores[:LETTERS, : len(profile)] = np.maximum(profile[:, :LETTERS].T, -MAX_PENALTY)
+    scores += MAX_PENALTY
+    # [rows, lanes, words, 2 pairs, 2 halves]
+    cells = layout.to_pairs(scores).reshape(ROWS, layout.lanes, layout.words, 2, 2)
+    words = np.empty((*cells.shape[:3], 4), np.uint8)
+    low: np.ndarray | int = 0
+    for byte, (pair, half) in enumerate(((0, 0), (1, 0), (0, 1), (1, 1))):
+        low = words[..., byte] = lookup[cells[..., pair, half], low]
+    return layout.to_shared_memory(words.view(np.int32)[..., 0])

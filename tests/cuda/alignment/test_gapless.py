@@ -36,11 +36,10 @@ from cuda.alignment.gapless.layout import (
     SHORT,
     Arithmetic,
     Layout,
-    byte_table,
     entry_bytes,
 )
 from cuda.alignment.gapless.lists import LISTED, SCORED, STATE_SIZE, STRETCHES
-from tests.cuda.alignment.reference import gapless_scores
+from tests.cuda.alignment.reference import byte_table, gapless_scores
 
 PAD, MASK, X = 52, 32, 20
 

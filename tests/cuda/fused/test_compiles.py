@@ -40,6 +40,7 @@ from cuda.fused.attention import hopper as hopper_attention  # noqa: E402
 from cuda.fused.attention import hopper_backward as hopper_attention_backward  # noqa: E402
 from cuda.fused.attention import triton as attention  # noqa: E402
 from cuda.fused.attention import triton_backward as attention_backward  # noqa: E402
+from cuda.fused.chunking import chunk_budget  # noqa: E402
 from cuda.fused.global_attention import triton as global_attention  # noqa: E402
 from cuda.fused.layer_norm import triton as layer_norm  # noqa: E402
 from cuda.fused.outer_product_mean import (  # noqa: E402
@@ -227,7 +228,7 @@ def test_transition(
     weights = TransitionWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
     x = torch.empty(64, 64, channels, dtype=dtype)
     transition.transition(x, weights)
-    transition.add_transition(x, weights)
+    transition.transition(x, weights, add=True)
     check(kernel, 2, max_stack=304 if channels == 256 else 0)
 
 
@@ -244,8 +245,9 @@ def test_outer_product_mean(
     shapes = [(c,), (c,), (c, e), (e,), (c, e), (e,), (e, e, z), (z,)]
     weights = OuterProductMeanWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
     msa = torch.empty(16, 64, c, dtype=dtype)
-    outer_product_mean.outer_product_mean(msa, weights, torch.ones(16, 64))
-    outer_product_mean.outer_product_mean(msa, weights)
+    pair = torch.empty(64, 64, z, dtype=dtype)
+    outer_product_mean.add_outer_product_mean(pair, msa, weights, torch.ones(16, 64))
+    outer_product_mean.add_outer_product_mean(pair, msa, weights)
     for kernel in kernels:
         check(kernel, 2)
 
@@ -260,7 +262,7 @@ def test_outer_product_mean_on_hopper(
     shapes = [(c,), (c,), (c, e), (e,), (c, e), (e,), (e, e, z), (z,)]
     weights = OuterProductMeanWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
     msa, pair = torch.empty(16, 100, c, dtype=dtype), torch.empty(100, 100, z, dtype=dtype)
-    hopper_outer_product_mean.outer_product_mean(msa, weights, torch.ones(16, 100))
+    hopper_outer_product_mean.add_outer_product_mean(pair, msa, weights, torch.ones(16, 100))
     hopper_outer_product_mean.add_outer_product_mean(pair, msa, weights)
     factors = msa[None, ..., :e].contiguous()
     hopper_outer_product_mean.project_outer(factors, factors, weights.output.flatten(0, 1))
@@ -298,7 +300,7 @@ def test_transition_on_hopper(
     weights = TransitionWeights(*(torch.empty(shape, dtype=dtype) for shape in shapes))
     x = torch.empty(48, 48, channels, dtype=dtype)
     hopper_transition.transition(x, weights)
-    hopper_transition.add_transition(x, weights)
+    hopper_transition.transition(x, weights, add=True)
     check(kernel, 2, max_stack=16 if channels == 256 else 0)
 
 
@@ -320,8 +322,9 @@ def test_attention(
     x = torch.zeros(48, 64, channels, dtype=torch.bfloat16).transpose(0, 1)
     mask = torch.ones(64, 48, dtype=torch.bfloat16) if masked else None
     bias = torch.empty(heads, 48, 48, dtype=torch.bfloat16) if biased else None
-    attention.attention(x, weights, mask, bias, budget=2**40)
-    attention.add_attention(x, weights, mask, bias, budget=2**40)
+    with chunk_budget(2**40):
+        attention.attention(x, weights, mask, bias)
+        attention.attention(x, weights, mask, bias, add=True)
     for kernel in kernels:
         check(kernel, 2, max_stack=24 if masked else 0)
 
@@ -406,7 +409,7 @@ def test_triangle_multiplication(channels: int, compiled: Callable[..., Compiled
     weights = TriangleMultiplicationWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
     pair = torch.empty(48, 48, c, dtype=torch.bfloat16)
     triangle_multiplication.triangle_multiplication(pair, weights, pair[..., 0], outgoing=True)
-    triangle_multiplication.add_triangle_multiplication(pair, weights, outgoing=False)
+    triangle_multiplication.triangle_multiplication(pair, weights, outgoing=False, add=True)
     for kernel in kernels:
         check(kernel, 2)
 
@@ -423,7 +426,7 @@ def test_triangle_multiplication_on_hopper(
     weights = TriangleMultiplicationWeights(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes))
     pair = torch.empty(48, 48, c, dtype=torch.bfloat16)
     hopper_triangle_multiplication.triangle_multiplication(pair, weights, pair[..., 0], outgoing=True)
-    hopper_triangle_multiplication.add_triangle_multiplication(pair, weights, outgoing=False)
+    hopper_triangle_multiplication.triangle_multiplication(pair, weights, outgoing=False, add=True)
     for kernel in kernels:
         check(kernel, 2, max_stack=8)
 

@@ -40,6 +40,7 @@ def interpreter() -> Iterator[PytestProcess]:
     process.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel tests run on the GPU")
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("function", [pytest.param(name, marks=marks(name)) for name in functions()])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cuda.fused.attention import AttentionWeights, add_attention, attention
-from cuda.fused.chunking import row_slices
+from cuda.fused.chunking import chunk_budget, row_slices
 from cuda.fused.global_attention import global_attention
 from cuda.fused.layer_norm import layer_norm
 from cuda.fused.outer_product_mean import OuterProductMeanWeights, outer_product_mean
@@ -193,38 +193,32 @@ def test_outer_product_mean(shape: tuple[int, int, int]) -> None:
     assert error(result, exact) < RELATIVE
 
 
-CHUNKED: dict[str, Callable[[int | None], torch.Tensor]] = {
-    "attention": lambda budget: attention(
-        random(11, 7, 8), attention_weights(8), some_mask(11, 7), random(3, 7, 7), budget=budget
+CHUNKED: dict[str, Callable[[], torch.Tensor]] = {
+    "attention": lambda: attention(random(11, 7, 8), attention_weights(8), some_mask(11, 7), random(3, 7, 7)),
+    "attention without mask": lambda: attention(random(11, 7, 8), attention_weights(8)),
+    "attention of a transposed view": lambda: attention(
+        random(7, 11, 8).transpose(0, 1), attention_weights(8), some_mask(11, 7)
     ),
-    "attention without mask": lambda budget: attention(random(11, 7, 8), attention_weights(8), budget=budget),
-    "attention of a transposed view": lambda budget: attention(
-        random(7, 11, 8).transpose(0, 1), attention_weights(8), some_mask(11, 7), budget=budget
+    "global attention": lambda: global_attention(
+        random(11, 7, 8), attention_weights(8, shared_key=True), some_mask(11, 7)
     ),
-    "global attention": lambda budget: global_attention(
-        random(11, 7, 8), attention_weights(8, shared_key=True), some_mask(11, 7), budget=budget
+    "pair bias": lambda: pair_bias(random(11, 11, 8), random(8), random(8, seed=1), random(8, 3)),
+    "outgoing": lambda: triangle_multiplication(
+        random(11, 11, 8), triangle_weights(8), some_mask(11, 11), outgoing=True
     ),
-    "pair bias": lambda budget: pair_bias(
-        random(11, 11, 8), random(8), random(8, seed=1), random(8, 3), budget=budget
-    ),
-    "outgoing": lambda budget: triangle_multiplication(
-        random(11, 11, 8), triangle_weights(8), some_mask(11, 11), outgoing=True, budget=budget
-    ),
-    "incoming": lambda budget: triangle_multiplication(
-        random(11, 11, 8), triangle_weights(8), None, outgoing=False, budget=budget
-    ),
-    "transition": lambda budget: transition(random(11, 7, 8), transition_weights(8), budget=budget),
-    "outer product mean": lambda budget: outer_product_mean(
-        random(5, 11, 8), outer_weights(8), some_mask(5, 11), budget=budget
-    ),
+    "incoming": lambda: triangle_multiplication(random(11, 11, 8), triangle_weights(8), None, outgoing=False),
+    "transition": lambda: transition(random(11, 7, 8), transition_weights(8)),
+    "outer product mean": lambda: outer_product_mean(random(5, 11, 8), outer_weights(8), some_mask(5, 11)),
 }
 
 
 @pytest.mark.parametrize("operation", CHUNKED)
 def test_chunks_do_not_change_the_result(operation: str) -> None:
-    whole = CHUNKED[operation](2**40)
+    with chunk_budget(2**40):
+        whole = CHUNKED[operation]()
     for budget in (1, 2000, None):
-        assert error(CHUNKED[operation](budget), whole.double()) < 1e-6
+        with chunk_budget(budget):
+            assert error(CHUNKED[operation](), whole.double()) < 1e-6
 
 
 @pytest.mark.parametrize("operation", ["attention", "global", "outer"])
@@ -245,6 +239,7 @@ def test_masked_positions_do_not_affect_the_result(operation: str) -> None:
 
 def test_row_slices_cover_all_rows_once() -> None:
     for rows, per_row, budget in [(0, 3, 10), (1, 100, 10), (10, 3, 10), (10, 0, 4), (7, 1, 100)]:
-        slices = list(row_slices(torch.empty(rows), per_row, budget))
+        with chunk_budget(budget):
+            slices = list(row_slices(torch.empty(rows), per_row))
         assert [i for s in slices for i in range(rows)[s]] == list(range(rows))
         assert all(s.stop - s.start <= max(1, budget // max(1, per_row)) for s in slices)

@@ -29,6 +29,7 @@ def test_ideal_beta_and_oxygen_are_near_the_real_ones(chain: TemplateChain) -> N
     assert np.median(np.linalg.norm(oxygen - atoms[:-1, O], axis=1)) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "residues"), [(20, 1), (50, 3), (100, 6), (150, 10)])
 def test_closed_loops_have_ideal_bonds_and_reach_both_ends(
     chain: TemplateChain, start: int, residues: int

@@ -97,6 +97,7 @@ def test_clusters_of_chains() -> None:
     assert len({place.cluster for place in contacts.places(3, {})}) == 7
 
 
+@pytest.mark.slow
 def test_a_folder_in_parts_gives_the_same_samples(folder: Path, tmp_path: Path) -> None:
     for number, names in enumerate((("4cup", "1lcd"), ("1as5",)), 1):
         entries = [

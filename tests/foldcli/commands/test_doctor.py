@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from foldcli.version import VERSION
 
 DOCTOR = [sys.executable, "-m", "foldcli", "doctor"]
@@ -31,6 +33,7 @@ def test_everything_but_parameters_is_ok_on_this_cpu(tmp_path: Path) -> None:
     assert "--params compact" in checks["parameters"]["remedy"]
 
 
+@pytest.mark.slow
 def test_package_that_hides_cuda_is_reported(tmp_path: Path) -> None:
     (tmp_path / "cuda").mkdir()
     (tmp_path / "cuda" / "__init__.py").touch()

@@ -82,6 +82,7 @@ def test_quiet_shows_warnings_and_errors_only(command: list[str | Path], environ
     assert all(line.startswith(("foldcli: warning: ", "foldcli: error: ")) for line in lines)
 
 
+@pytest.mark.slow
 def test_log_json_writes_nothing_but_json(command: list[str | Path], environment: dict[str, str]) -> None:
     code, stderr = run_on_terminal(*command, "--log-json", env=environment)
     assert code == 5

@@ -139,6 +139,7 @@ def test_nothing_is_expected_of_templates_of_the_user(
     assert "The accuracy was not measured with templates of your own." in facts["note"]
 
 
+@pytest.mark.slow
 def test_files_of_every_network_are_archived_and_replaced(
     network: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -162,6 +163,7 @@ def test_files_of_every_network_are_archived_and_replaced(
     assert "compact, seed" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("masked_fraction", "rows", "equal"), [(0.0, 14, True), (0.15, 14, False), (0.0, 15, False)]
 )
@@ -211,6 +213,7 @@ def test_structures_are_refined_unless_that_is_turned_off(
     assert "finished before" not in result.stderr
 
 
+@pytest.mark.slow
 def test_plddt_is_calibrated(network: Path, environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "t.a3m").write_text(">q\nMKVLAAGIVPW\n>hit\nMKV-AAGIVPW\n")
 

@@ -82,6 +82,7 @@ def test_fetch_list_verify_and_path(
     assert row["file"] == str(folder / FILE) and "SHA-256" in row["problem"]
 
 
+@pytest.mark.slow
 def test_interrupted_download_is_resumed(
     params: Run, mirror: Mirror, small_archive: bytes, npz: Npz, tmp_path: Path
 ) -> None:

@@ -261,6 +261,7 @@ def test_unusable_parameters_are_reported_before_the_first_target(
     assert not (tmp_path / "out" / "t").exists()
 
 
+@pytest.mark.slow
 def test_signal_to_all_processes_of_a_run_is_reported_in_one_line(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def search(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedP
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("iterations", ["1", "2", "3"])
 def test_saved_profile_finds_the_hits_of_the_last_iteration(folder: Path, iterations: str) -> None:
     options = ("db", "-o", "-", *LIMITS)

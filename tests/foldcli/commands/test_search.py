@@ -301,6 +301,7 @@ def test_unwritable_output_is_reported_before_the_search(folder: Path) -> None:
         assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["m8", "a3m"])
 def test_interrupt_leaves_no_partial_files(folder: Path, kind: str) -> None:
     # more queries than can be searched before the signal arrives

@@ -6,6 +6,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from foldcli.cli import COMMANDS
 
 
@@ -34,6 +36,7 @@ def test_command_without_a_page_shows_its_help(root: Path) -> None:
     assert wrong.returncode == 2 and "there is no topic 'no-such'" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_wheel_contains_the_pages(root: Path, wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")

@@ -150,6 +150,7 @@ def test_run_is_continued_and_exported(data: Path, tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "network").inputs == inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_to_all_processes_of_a_run_writes_a_checkpoint(
     data: Path, tmp_path: Path, number: signal.Signals

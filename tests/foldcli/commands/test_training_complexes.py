@@ -57,6 +57,7 @@ def test_a_second_run_keeps_the_complexes(complexes: Path, structures: Path, tmp
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
+@pytest.mark.slow
 def test_shards_give_the_same_samples(complexes: Path, structures: Path, tmp_path: Path) -> None:
     shutil.copytree(complexes, tmp_path, ignore=shutil.ignore_patterns("*.json"), dirs_exist_ok=True)
     codes = [make(structures, "-o", tmp_path, "--shard", f"{index}/2").returncode for index in (1, 2)]

@@ -180,6 +180,7 @@ def test_second_run_finds_the_data_finished(
     assert result.returncode == 0 and "already finished" not in result.stderr
 
 
+@pytest.mark.slow
 def test_library_of_all_atoms_gives_the_same_data(
     structures: Path, database: Path, data: Path, cache: Path, tmp_path: Path
 ) -> None:

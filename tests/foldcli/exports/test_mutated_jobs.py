@@ -37,6 +37,7 @@ def rows_of(job: ExportJob) -> dict[str, ChainRows]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool, path", _FILES, ids=lambda value: str(value).rpartition("/")[2])
 def test_mutated_jobs(tool: str, path: Path, tmp_path: Path) -> None:
     if tool == "chai":

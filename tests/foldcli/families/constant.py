@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 import numpy as np
@@ -26,6 +26,7 @@ from model.prediction import Prediction
 from msa.alignments.files import parse_alignment
 from msa.base.residues import RESTYPES
 from msa.io.fasta import FastaRecord
+from tests.predictions import protein_prediction
 
 SAMPLES = 3
 # starts of jobs, as "target, seed"
@@ -69,48 +70,22 @@ class ConstantSettings(JobSettings):
     steps: int = 20
 
 
-@dataclass(frozen=True)
-class ConstantModel:
-    """A model that is not `model.prediction.Prediction`.
-
-    Args:
-        structure: its structure.
-        ranking_score: its score.
-    """
-
-    structure: Prediction
-    ranking_score: float
-
-    @property
-    def mean_plddt(self) -> float:
-        """The mean pLDDT."""
-        return self.structure.mean_plddt
-
-    num_recycles: ClassVar[int] = 0
-
-
 class ConstantWriter:
     """The writer of constant models: mmCIF and scores, no PDB."""
 
     def result(self, model: PredictedModel) -> ModelResult:
         """Return the values of a model."""
-        return ModelResult(
-            model.tag, model.prediction.mean_plddt, None, 0, round(model.seconds, 3), model.fingerprint,
-            ranking_score=model.prediction.ranking_score, file_kinds=("cif", "scores"),
-        )  # fmt: skip
+        return model.result(("cif", "scores"))
 
     def files(self, model: PredictedModel) -> dict[ModelKind, WriteFile]:
         """Return the functions that write the files."""
-        structure = PredictedModel(
-            model.folder, model.tag, "", model.prediction.structure, model.origin, model.seconds
-        )
-        return RESIDUE_MODELS.files(structure)
+        return RESIDUE_MODELS.files(model)
 
 
 class ConstantNetwork:
     """A network that predicts the same for each target, and fails for some."""
 
-    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[ConstantModel, ...]]:
+    def start(self, work: NetworkJob, memory: DeviceMemory) -> Callable[[], tuple[Prediction, ...]]:
         """Start a job."""
         started.append(f"{work.name}, {work.job.seed}")
         work.progress(1, 1)
@@ -227,7 +202,7 @@ class Constant(Family):
         return Estimate(size << 20, 1.0)
 
 
-def _constant(sample: dict[str, np.ndarray], index: int) -> ConstantModel:
+def _constant(sample: dict[str, np.ndarray], index: int) -> Prediction:
     """Return a structure on a line; a later sample has a lower pLDDT and a higher ranking score."""
     aatype = sample["aatype"]
     positions = np.zeros((len(aatype), 37, 3), np.float32)
@@ -235,5 +210,4 @@ def _constant(sample: dict[str, np.ndarray], index: int) -> ConstantModel:
     mask = np.zeros((len(aatype), 37), np.float32)
     mask[:, 1] = 1
     plddt = np.full(len(aatype), 90.0 - 10 * index)
-    structure = Prediction(aatype, np.arange(len(aatype)), positions, mask, plddt, None, None, None, 0, ())
-    return ConstantModel(structure, 0.5 + 0.1 * index)
+    return protein_prediction(aatype, positions, mask, plddt, ranking_score=0.5 + 0.1 * index)

@@ -50,6 +50,7 @@ def test_job_of_any_molecules_becomes_ranked_structures_and_is_resumed(run: Run,
     assert (folder / "job.done.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_further_samples_are_added_and_samples_do_not_depend_on_their_number(
     run: Run, tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_search_then_preparation_then_prediction_equal_fold(run: Run, tmp_path: Path) -> None:
     shared, jobs = tmp_path / "shared", [tmp_path / "two.json", tmp_path / "job.fasta", tmp_path / "own.a3m"]
     result = command(
@@ -96,6 +97,7 @@ def test_search_then_preparation_then_prediction_equal_fold(run: Run, tmp_path: 
     assert (tmp_path / "alignments/job.a3m").read_bytes() == (tmp_path / "out/job/job.a3m").read_bytes()
 
 
+@pytest.mark.slow
 def test_preparation_is_resumed_and_adds_seeds(run: Run, tmp_path: Path) -> None:
     job = tmp_path / "job.fasta"
     assert prepare(tmp_path, job, "--no-templates").exit_code == 0

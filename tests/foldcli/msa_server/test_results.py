@@ -30,6 +30,7 @@ def search(tmp_path: Path, cache: Path, query: str, databases: Sequence[Path], *
     return [path.read_text() for path in sorted((tmp_path / "out").glob("*.a3m"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "count", "options"),
     [("env", 2, ()), ("all", 1, ()), ("nofilter", 1, ("--max-seq-id", "1", "--qid", "0", "--diff", "0"))],

@@ -11,8 +11,9 @@ from model import residue_constants
 from model.output.provenance import Provenance
 from model.output.residues import format_contacts, format_mmcif, format_pdb
 from model.output.scores import format_scores
-from model.prediction import ComplexScores, InterfaceContacts, Prediction
+from model.prediction import ComplexScores, InterfaceContacts
 from msa.base.residues import ATOM_ORDER
+from tests.predictions import protein_prediction
 
 SEQUENCE = "MQIFVKTLTGKTITLEVEPSDTIENVKAKIQDKEGIPPDQ"
 LETTERS = {
@@ -142,7 +143,7 @@ def write_complex(folder: Path, name: str = "target") -> Path:
         np.array([2, 3]), np.array([14, 14]), np.array([3.4, 6.1], np.float32),
         np.array([[5.0, 7.0], [1.25, 2.0]], np.float32), total=2,
     )  # fmt: skip
-    prediction = Prediction(
+    prediction = protein_prediction(
         aatype=aatype,
         residue_index=np.concatenate([np.arange(length) for length in lengths]),
         atom_positions=((ca[:, None] + offsets) * mask[..., None]).astype(np.float32),

@@ -88,6 +88,7 @@ def test_alignment_has_the_most_distinct_rows_and_codes_of_aatype(
     assert all(any("".join(letters[row]) in sequence for sequence in sequences) for row in rows[1:])
 
 
+@pytest.mark.slow
 def test_interrupted_run_continues_after_the_last_batch(database: TargetDatabase, tmp_path: Path) -> None:
     sequences = mutants(SEARCH_BATCH + 6, 5, seed=1)
     # equal sequences are searched once

@@ -14,23 +14,23 @@ from model.all_atom.contacts import (
     interfaces,
     ligand_contacts,
 )
-from model.structure import AllAtomPrediction
+from model.prediction import Prediction
 from tests.molecules import GLYCAN, MIXTURE, random_prediction
 
 
 @pytest.fixture(scope="module")
-def crowded() -> AllAtomPrediction:
+def crowded() -> Prediction:
     """Return molecules that overlap."""
     prediction = random_prediction(MIXTURE)
     return replace(prediction, positions=prediction.positions * np.float32([0.15, 1, 1]))
 
 
-def distances_between(prediction: AllAtomPrediction, first: int, second: int) -> np.ndarray:
+def distances_between(prediction: Prediction, first: int, second: int) -> np.ndarray:
     chain, positions = prediction.structure.atom_chain, prediction.positions.astype(np.float64)
     return np.linalg.norm(positions[chain == first][:, None] - positions[chain == second], axis=-1)
 
 
-def test_interfaces_count_pairs_of_residues_of_all_kinds(crowded: AllAtomPrediction) -> None:
+def test_interfaces_count_pairs_of_residues_of_all_kinds(crowded: Prediction) -> None:
     found = interfaces(crowded)
     assert len(found) == 15
     assert {kind for item in found for kind in item.kinds} == {"protein", "ligand", "DNA", "RNA", "ion"}
@@ -40,7 +40,7 @@ def test_interfaces_count_pairs_of_residues_of_all_kinds(crowded: AllAtomPredict
         close = np.argwhere(distances_between(crowded, a, b) <= 4.0)
         rows, columns = (residue[crowded.structure.atom_chain == chain] for chain in (a, b))
         assert item.close_contacts == len({(rows[i], columns[j]) for i, j in close})
-        assert item.iptm == crowded.chain_pair_iptm[a, b]
+        assert item.iptm == crowded.all_atom.chain_pair_iptm[a, b]
         tokens = [crowded.structure.token_chain == chain for chain in (a, b)]
         assert item.pae_min[1] == pytest.approx(crowded.pae[np.ix_(tokens[1], tokens[0])].min())
     assert found[0].close_contacts > 0
@@ -48,7 +48,7 @@ def test_interfaces_count_pairs_of_residues_of_all_kinds(crowded: AllAtomPredict
     assert counts == sorted(counts, reverse=True)
 
 
-def test_atoms_around_ligands_are_within_four_angstrom(crowded: AllAtomPrediction) -> None:
+def test_atoms_around_ligands_are_within_four_angstrom(crowded: Prediction) -> None:
     rows = ligand_contacts(crowded)
     ligands = [chain for chain in range(6) if not crowded.structure.chain_is_polymer[chain]]
     expected = sum(
@@ -64,7 +64,7 @@ def test_atoms_around_ligands_are_within_four_angstrom(crowded: AllAtomPredictio
     assert of_glycerol == sorted(of_glycerol)
 
 
-def test_the_table_has_the_closest_atoms_of_each_pair(crowded: AllAtomPrediction) -> None:
+def test_the_table_has_the_closest_atoms_of_each_pair(crowded: Prediction) -> None:
     header, *lines = format_all_atom_contacts(crowded).splitlines()
     assert tuple(header.split("\t")) == CONTACT_COLUMNS
     assert len(lines) == sum(item.contacts for item in interfaces(crowded))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from cuda.fused.chunking import chunk_budget
 from features.alphafold2.deterministic import make_features
 from features.alphafold2.sampling import SamplingSettings, sample_features
 from model.alphafold2.modules.heads import AlignedError, expected_errors, expected_plddt
@@ -128,7 +129,7 @@ def test_prediction_shapes_and_ranges(tiny: AlphaFold, make_features: Any) -> No
     p = predict(tiny, features, RecyclingSettings(1))
     assert np.array_equal(p.aatype, features["aatype"][0])
     assert p.atom_positions.shape == (9, 37, 3) and p.atom_positions.dtype == np.float32
-    assert p.atom_mask.shape == (9, 37) and not p.atom_positions[p.atom_mask == 0].any()
+    assert p.positions.shape == (len(p.structure.atom_name), 3)
     assert p.plddt.shape == (9,) and (p.plddt > 0).all() and (p.plddt < 100).all()
     assert p.pae is not None and p.pae.shape == (9, 9) and p.max_pae == pytest.approx(31.75)
     assert p.ptm is not None and 0 < p.ptm < 1
@@ -142,7 +143,7 @@ def test_single_residue(tiny: AlphaFold, make_features: Any, unknown: bool) -> N
     features["extra_msa_mask"][:] = 0
     p = predict(tiny, features, RecyclingSettings(1))
     assert np.isfinite(p.atom_positions).all() and np.isfinite(p.plddt).all()
-    assert p.atom_mask.any() != unknown
+    assert (len(p.positions) > 0) != unknown
 
 
 def test_ca_distance_change() -> None:
@@ -168,8 +169,8 @@ def test_plddt_is_the_expectation_over_bins() -> None:
     assert expected_plddt(logits).numpy() == pytest.approx([1.0, 99.0, 50.0])
 
 
-def aligned_error(logits: torch.Tensor, budget: int | None = None) -> AlignedError:
-    expected = expected_errors(logits, torch.nn.Identity(), budget)
+def aligned_error(logits: torch.Tensor) -> AlignedError:
+    expected = expected_errors(logits, torch.nn.Identity())
     return AlignedError.from_expected(*(x.numpy() for x in expected))
 
 
@@ -181,7 +182,8 @@ def test_pae_and_ptm_are_expectations_over_bins(length: int) -> None:
     d0 = 1.24 * (max(length, 19) - 15) ** (1 / 3) - 1.8
     score = probabilities @ (1 / (1 + (centers / d0) ** 2))
     for budget in (1, None):
-        error = aligned_error(torch.from_numpy(logits), budget)
+        with chunk_budget(budget):
+            error = aligned_error(torch.from_numpy(logits))
         assert error.pae == pytest.approx(probabilities @ centers, rel=1e-5)
         assert error.ptm == pytest.approx(score.mean(axis=1).max(), rel=1e-5)
         assert error.max_pae == pytest.approx(31.75)

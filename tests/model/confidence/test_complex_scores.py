@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cuda.fused.chunking import chunk_budget
 from model.alphafold2.modules.heads import (
     DistogramHead,
     aligned_error_edges,
@@ -46,13 +47,13 @@ class Example:
         self.mask[5] = 0
         self.plddt = rng.uniform(30, 100, length)
 
-    def scores(self, budget: int | None = None) -> ComplexScores:
+    def scores(self) -> ComplexScores:
         pae, distogram, positions, mask = (
             torch.from_numpy(x) for x in (self.pae_logits, self.distogram_logits, self.positions, self.mask)
         )
         scores, errors = complex_scores(
             pae, aligned_error_edges(), distogram, distogram_edges(), self.asym_id, positions, mask,
-            self.plddt, budget,
+            self.plddt,
         )  # fmt: skip
         expected = expected_errors(pae, torch.nn.Identity())
         assert np.allclose(errors.numpy(), expected.pae.numpy(), rtol=1e-6) and errors.dtype == torch.float32
@@ -165,7 +166,8 @@ def test_ipsae_and_contact_scores(example: Example, ours: ComplexScores) -> None
 
 
 def test_chunks_do_not_change_the_result(example: Example, ours: ComplexScores) -> None:
-    chunked = example.scores(budget=1)
+    with chunk_budget(1):
+        chunked = example.scores()
     for name in ("per_chain_ptm", "pairwise_iptm", "pairwise_actifptm", "ipsae", "pdockq", "pdockq2"):
         assert np.allclose(getattr(chunked, name), getattr(ours, name), rtol=1e-12, equal_nan=True), name
     assert chunked.iptm == pytest.approx(ours.iptm, rel=1e-12)
@@ -177,7 +179,8 @@ def test_only_the_closest_contacts_are_kept(
 ) -> None:
     monkeypatch.setattr("model.confidence.complex_scores.MAX_CONTACTS", 10)
     assert MAX_CONTACTS > 10
-    few = example.scores(budget=1).contacts
+    with chunk_budget(1):
+        few = example.scores().contacts
     kept = np.sort(np.argsort(ours.contacts.distance)[:10])
     assert (few.distance == ours.contacts.distance[kept]).all()
     assert (few.first == ours.contacts.first[kept]).all()

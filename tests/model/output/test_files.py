@@ -18,19 +18,19 @@ from model.output.modelcif import UsedTemplate, format_pairwise_scores
 from model.output.pdb import format_all_atom_pdb, reason_against_pdb
 from model.output.provenance import Provenance
 from model.output.scores import format_all_atom_scores, format_confidences, format_summary_confidences
-from model.structure import AllAtomPrediction
+from model.prediction import Prediction
 from tests.molecules import GLYCAN, random_prediction
 
 PROVENANCE = Provenance("target_1", "foldcli 0.0", "openfold3_p2, seed 0, sample 1")
 
 
 @pytest.fixture(scope="module")
-def prediction() -> AllAtomPrediction:
+def prediction() -> Prediction:
     return random_prediction()
 
 
 @pytest.fixture(scope="module")
-def block(prediction: AllAtomPrediction) -> gemmi.cif.Block:
+def block(prediction: Prediction) -> gemmi.cif.Block:
     templates = [UsedTemplate("A", "1abc", "B", "chain B of 1ABC"), UsedTemplate("A", None, "X", "own.cif")]
     text = format_all_atom_mmcif(prediction, PROVENANCE, templates, "target_1_pairwise.cif")
     return gemmi.cif.read_string(text).sole_block()
@@ -40,16 +40,14 @@ def read_text(text: str) -> gemmi.Structure:
     return gemmi.make_structure_from_block(gemmi.cif.read_string(text).sole_block())
 
 
-def test_gemmi_reads_every_atom_where_it_was_written(
-    prediction: AllAtomPrediction, block: gemmi.cif.Block
-) -> None:
+def test_gemmi_reads_every_atom_where_it_was_written(prediction: Prediction, block: gemmi.cif.Block) -> None:
     structure, tables = gemmi.make_structure_from_block(block), prediction.structure
     atoms = [atom for chain in structure[0] for residue in chain for atom in residue]
     assert [atom.name for atom in atoms] == tables.atom_name.tolist()
     assert [atom.element.name for atom in atoms] == tables.atom_element.tolist()
     assert [atom.charge for atom in atoms] == tables.atom_charge.tolist()
     assert [atom.pos.tolist() for atom in atoms] == pytest.approx(prediction.positions, abs=6e-4)
-    assert [atom.b_iso for atom in atoms] == pytest.approx(prediction.plddt, abs=6e-3)
+    assert [atom.b_iso for atom in atoms] == pytest.approx(prediction.atom_plddt, abs=6e-3)
     assert [chain.name for chain in structure[0]] == list(tables.chain_names)
 
 
@@ -65,7 +63,7 @@ def test_gemmi_reads_the_entities(block: gemmi.cif.Block) -> None:
     assert others == ["NonPolymer"] * 3
 
 
-def test_biotite_reads_every_bond_with_its_order(prediction: AllAtomPrediction) -> None:
+def test_biotite_reads_every_bond_with_its_order(prediction: Prediction) -> None:
     text = format_all_atom_mmcif(prediction, PROVENANCE)
     atoms = pdbx.get_structure(pdbx.CIFFile.read(io.StringIO(text)), model=1, include_bonds=True)
     found = {(int(a), int(b)): int(kind) for a, b, kind in atoms.bonds.as_array()}
@@ -102,7 +100,7 @@ def test_modelcif_categories_name_data_software_templates_and_files(block: gemmi
     assert provenance["GOL"] == "CCD Core" and provenance["LIG0"] == "CCD local"
 
 
-def test_pairwise_file_has_the_pae_and_pde_of_all_tokens(prediction: AllAtomPrediction) -> None:
+def test_pairwise_file_has_the_pae_and_pde_of_all_tokens(prediction: Prediction) -> None:
     block = gemmi.cif.read_string(format_pairwise_scores(prediction, PROVENANCE)).sole_block()
     table = block.find(
         "_ma_qa_metric_feature_pairwise.", ["feature_id_1", "feature_id_2", "metric_id", "metric_value"]
@@ -111,7 +109,7 @@ def test_pairwise_file_has_the_pae_and_pde_of_all_tokens(prediction: AllAtomPred
     count = len(prediction.pae)
     assert len(values) == 2 * count**2
     assert values[: count**2, 3].reshape(count, count) == pytest.approx(prediction.pae, abs=6e-3)
-    assert values[count**2 :, 3].reshape(count, count) == pytest.approx(prediction.pde, abs=6e-3)
+    assert values[count**2 :, 3].reshape(count, count) == pytest.approx(prediction.all_atom.pde, abs=6e-3)
     atoms = np.array(block.find_values("_ma_atom_feature.atom_id"), int)
     assert (
         atoms.tolist() == (prediction.structure.token_start[prediction.structure.token_is_atom] + 1).tolist()
@@ -137,7 +135,7 @@ def test_branched_ligands_keep_their_residues_and_links() -> None:
     ]
 
 
-def test_pdb_holds_the_same_atoms_with_bonds_of_ligands(prediction: AllAtomPrediction) -> None:
+def test_pdb_holds_the_same_atoms_with_bonds_of_ligands(prediction: Prediction) -> None:
     text = format_all_atom_pdb(prediction, PROVENANCE)
     structure, tables = gemmi.read_pdb_string(text), prediction.structure
     atoms = [atom for chain in structure[0] for residue in chain for atom in residue]
@@ -164,7 +162,7 @@ def test_pdb_holds_the_same_atoms_with_bonds_of_ligands(prediction: AllAtomPredi
     ],
 )
 def test_pdb_says_why_it_cannot_hold_a_structure(
-    prediction: AllAtomPrediction, change: dict[str, object], reason: str
+    prediction: Prediction, change: dict[str, object], reason: str
 ) -> None:
     tables, positions = prediction.structure, prediction.positions
     if "chains" in change:
@@ -184,20 +182,21 @@ def test_pdb_says_why_it_cannot_hold_a_structure(
         format_all_atom_pdb(changed, PROVENANCE)
 
 
-def test_scores_have_colabfolds_keys_by_token(prediction: AllAtomPrediction) -> None:
+def test_scores_have_colabfolds_keys_by_token(prediction: Prediction) -> None:
     scores = json.loads(format_all_atom_scores(prediction, {"warning": "x"}))
     assert {"plddt", "max_pae", "pae", "ptm", "iptm", "per_chain_ptm", "pairwise_iptm"} <= scores.keys()
     count = len(prediction.pae)
     assert len(scores["plddt"]) == len(scores["pae"]) == len(scores["tokens"]["chain"]) == count
     # the digits that rounding gives
     for key in ("pae", "pde"):
-        assert scores[key] == np.round(getattr(prediction, key).astype(np.float64), 2).tolist()
+        values = getattr(prediction if key == "pae" else prediction.all_atom, key)
+        assert scores[key] == np.round(values.astype(np.float64), 2).tolist()
     assert scores["tokens"]["atom"][0] == "" and "ZN" in scores["tokens"]["atom"]
     assert scores["chains"] == {
         "A": "protein", "B": "ligand", "C": "ligand", "D": "DNA", "E": "RNA", "F": "ion",
     }  # fmt: skip
     chain = prediction.structure.atom_chain
-    assert scores["per_chain_plddt"]["C"] == pytest.approx(prediction.plddt[chain == 2].mean(), abs=6e-3)
+    assert scores["per_chain_plddt"]["C"] == pytest.approx(prediction.atom_plddt[chain == 2].mean(), abs=6e-3)
     rows, columns = (prediction.structure.token_chain == index for index in (1, 3))
     assert scores["pairwise_pae_min"]["B-D"] == pytest.approx(
         prediction.pae[np.ix_(rows, columns)].min(), abs=6e-3
@@ -205,7 +204,7 @@ def test_scores_have_colabfolds_keys_by_token(prediction: AllAtomPrediction) -> 
     assert scores["warning"] == "x"
 
 
-def test_scores_of_chain_pairs_are_not_ambiguous(prediction: AllAtomPrediction) -> None:
+def test_scores_of_chain_pairs_are_not_ambiguous(prediction: Prediction) -> None:
     tables = prediction.structure
     # "A-B" and "C", "A" and "B-C" would have the same key
     names = ("A-B", "C", "A", "B-C", "E", "F")
@@ -215,31 +214,31 @@ def test_scores_of_chain_pairs_are_not_ambiguous(prediction: AllAtomPrediction) 
         scores = json.loads(format_all_atom_scores(changed))
         assert scores["chain_ids"] == list(scores["chains"]) == expected
         pairs = np.array(scores["chain_pair_iptm"])
-        assert pairs[0, 3] == pytest.approx(prediction.chain_pair_iptm[0, 3], abs=6e-4)
+        assert pairs[0, 3] == pytest.approx(prediction.all_atom.chain_pair_iptm[0, 3], abs=6e-4)
         minima = np.array(scores["chain_pair_pae_min"])
         assert minima == pytest.approx(prediction.chain_pair_pae_min, abs=6e-3)
         keys = {"pairwise_iptm", "pairwise_pae_min"} & scores.keys()
         assert len(keys) == (2 if changed is prediction else 0)
 
 
-def test_summary_has_alphafold3s_keys(prediction: AllAtomPrediction) -> None:
+def test_summary_has_alphafold3s_keys(prediction: Prediction) -> None:
     summary = json.loads(format_summary_confidences(prediction))
     assert list(summary) == [
         "chain_iptm", "chain_pair_iptm", "chain_pair_pae_min", "chain_ptm", "fraction_disordered",
         "has_clash", "iptm", "ptm", "ranking_score",
     ]  # fmt: skip
     pairs = np.array(summary["chain_pair_iptm"])
-    assert np.diag(pairs) == pytest.approx(prediction.chain_ptm, abs=6e-3)
-    off = prediction.chain_pair_iptm[0][~np.isnan(prediction.chain_pair_iptm[0])]
+    assert np.diag(pairs) == pytest.approx(prediction.all_atom.chain_ptm, abs=6e-3)
+    off = prediction.all_atom.chain_pair_iptm[0][~np.isnan(prediction.all_atom.chain_pair_iptm[0])]
     assert summary["chain_iptm"][0] == pytest.approx(off.mean(), abs=6e-3)
     full = json.loads(format_confidences(prediction))
     assert list(full) == [
         "atom_chain_ids", "atom_plddts", "contact_probs", "pae", "token_chain_ids", "token_res_ids",
     ]  # fmt: skip
-    assert len(full["atom_plddts"]) == len(full["atom_chain_ids"]) == len(prediction.plddt)
+    assert len(full["atom_plddts"]) == len(full["atom_chain_ids"]) == len(prediction.atom_plddt)
 
 
-def test_scores_that_are_not_finite_are_no_result(prediction: AllAtomPrediction) -> None:
+def test_scores_that_are_not_finite_are_no_result(prediction: Prediction) -> None:
     broken = replace(prediction, pae=prediction.pae * np.float32(np.nan))
     with pytest.raises(ValueError, match="pae is not finite"):
         format_all_atom_scores(broken)

@@ -16,19 +16,19 @@ from model.output.residues import CONTACT_COLUMNS, format_contacts, format_mmcif
 from model.output.scores import format_scores
 from model.prediction import ComplexScores, InterfaceContacts, Prediction
 from msa.base.residues import ATOM37, RESTYPE_NAMES
+from tests.predictions import protein_prediction
 
 NAMES = ("MET", "GLY", "TRP", "SER")
 PROVENANCE = Provenance("target_1", "foldcli 0.0", "alphafold2_ptm_model_3, seed 0, 3 recycles")
 
 
-def prediction_of(aatype: list[int], seed: int = 0) -> Prediction:
+def prediction_of(aatype: list[int], seed: int = 0, **chains: np.ndarray) -> Prediction:
     """Return a random prediction with the atoms of each residue type."""
     rng = np.random.default_rng(seed)
     length = len(aatype)
     mask = residue_constants.atom37_mask()[aatype].astype(np.float32)
-    return Prediction(
+    return protein_prediction(
         aatype=np.array(aatype),
-        residue_index=np.arange(length),
         atom_positions=rng.uniform(-80, 80, (length, 37, 3)).astype(np.float32) * mask[..., None],
         atom_mask=mask,
         plddt=rng.uniform(0, 100, length),
@@ -37,6 +37,7 @@ def prediction_of(aatype: list[int], seed: int = 0) -> Prediction:
         max_pae=31.75,
         num_recycles=3,
         tolerances=(3.0, 2.0, 1.0),
+        **chains,
     )
 
 
@@ -51,7 +52,7 @@ def check_atoms(structure: gemmi.Structure, prediction: Prediction) -> None:
     assert [residue.name for residue in residues] == list(NAMES)
     for i, residue in enumerate(residues):
         assert residue.seqid.num == i + 1
-        present = np.flatnonzero(prediction.atom_mask[i])
+        present = prediction.structure.atom37[prediction.structure.atom_residue == i]
         assert [atom.name for atom in residue] == [ATOM37[j] for j in present]
         for atom, j in zip(residue, present, strict=True):
             assert atom.element.name == atom.name[0]
@@ -99,10 +100,10 @@ def test_warning_is_in_the_first_line(prediction: Prediction) -> None:
 
 
 def test_coordinates_that_do_not_fit_are_an_error(prediction: Prediction) -> None:
-    prediction.atom_positions[0, 1, 0] = 12345.0
+    prediction.positions[1, 0] = 12345.0
     with pytest.raises(ValueError, match="too large"):
         format_pdb(prediction, PROVENANCE)
-    prediction.atom_positions[0, 1, 0] = np.nan
+    prediction.positions[1, 0] = np.nan
     with pytest.raises(ValueError, match="finite"):
         format_pdb(prediction, PROVENANCE)
 
@@ -152,12 +153,12 @@ def complex_of(lengths: tuple[int, ...], aatype: list[int] | None = None) -> Pre
     scores = ComplexScores(
         0.5, 0.456, rng.uniform(0, 1, count), pairs, 0.1234, pairs, pairs, pairs, pairs, contacts
     )
-    return dataclasses.replace(
-        prediction_of(aatype or [i % 20 for i in range(total)]),
+    prediction = prediction_of(
+        aatype or [i % 20 for i in range(total)],
         asym_id=np.repeat(np.arange(1, count + 1), lengths),
         residue_index=np.concatenate([np.arange(length) for length in lengths]),
-        scores=scores,
     )
+    return dataclasses.replace(prediction, scores=scores)
 
 
 def test_chains_have_separate_names_numbers_and_entities() -> None:

@@ -20,11 +20,18 @@ from model.refinement.refine import WEIGHTS, bonded_residues, make_terms, refine
 from model.residue_tables import residue_rows
 from model.training.alphafold2.violations import between_residue_clashes, peptide_bond_violations
 from msa.base.residues import RESTYPES
+from tests.predictions import protein_prediction
 
 PROLINE = RESTYPES.index("P")
 
 
-def make_prediction(seed: int, residues: int = 40, noise: float = 0.5) -> Prediction:
+def make_prediction(
+    seed: int,
+    residues: int = 40,
+    noise: float = 0.5,
+    index: np.ndarray | None = None,
+    asym_id: np.ndarray | None = None,
+) -> Prediction:
     """Return random residues along a helix, each with ideal geometry inside, but shifted and turned."""
     random = np.random.default_rng(seed)
     aatype = random.integers(20, size=residues)
@@ -44,18 +51,15 @@ def make_prediction(seed: int, residues: int = 40, noise: float = 0.5) -> Predic
         codes, Rigid(rotation, center), torch.stack([angles.sin(), angles.cos()], dim=-1)
     )
     positions, mask = atom14_to_atom37_positions(codes, frames_to_atom14_positions(codes, frames))
-    index = np.arange(residues)
-    return Prediction(
-        aatype, index, positions.numpy(), mask.numpy(), np.zeros(residues), None, None, None, 0, ()
-    )
+    return protein_prediction(aatype, positions.numpy(), mask.numpy(), np.zeros(residues), index, asym_id)
 
 
 def atoms14(prediction: Prediction) -> np.ndarray:
     """Return positions [N, 14, 3] float64."""
     atoms = np.zeros((len(prediction.aatype), 14, 3))
     slots = residue_constants.atom37_to_atom14()[prediction.aatype]
-    rows, types = np.nonzero(prediction.atom_mask)
-    atoms[rows, slots[rows, types]] = prediction.atom_positions[rows, types]
+    rows, types = prediction.structure.atom_residue, prediction.structure.atom37
+    atoms[rows, slots[rows, types]] = prediction.positions
     return atoms
 
 
@@ -64,7 +68,7 @@ def stereochemistry(prediction: Prediction) -> tuple[float, int]:
     codes = torch.from_numpy(prediction.aatype)
     atoms = torch.from_numpy(atoms14(prediction)).float()[None]
     exists = residue_rows(residue_constants.atom14_mask, codes)[None]
-    bonded = torch.from_numpy(bonded_residues(prediction)).float()[None]
+    bonded = torch.from_numpy(bonded_residues(prediction.structure)).float()[None]
     _, violated = peptide_bond_violations(atoms, codes[None], exists, bonded)
     radii = residue_rows(residue_constants.vdw_radii, codes)[None]
     _, clashes = between_residue_clashes(atoms, exists, radii, bonded)
@@ -100,44 +104,40 @@ def test_geometry_within_residues_does_not_change() -> None:
 
 def test_result_is_the_same_again_and_the_input_is_kept() -> None:
     prediction = make_prediction(4)
-    copy = prediction.atom_positions.copy()
+    copy = prediction.positions.copy()
     first, second = refine(prediction), refine(prediction)
-    assert np.array_equal(first.atom_positions, second.atom_positions)
-    assert np.array_equal(prediction.atom_positions, copy)
-    assert first.atom_positions.dtype == np.float32
-    assert np.array_equal(first.atom_positions[prediction.atom_mask == 0], copy[prediction.atom_mask == 0])
+    assert np.array_equal(first.positions, second.positions)
+    assert np.array_equal(prediction.positions, copy)
+    assert first.positions.dtype == np.float32
 
 
 def test_structures_after_passes_are_refined() -> None:
     prediction = make_prediction(4)
-    passes = (PassStructure(make_prediction(5).atom_positions, prediction.plddt),)
-    passes += (PassStructure(prediction.atom_positions, prediction.plddt),)
+    passes = (PassStructure(prediction.positions + np.float32(0.1), prediction.plddt),)
+    passes += (PassStructure(prediction.positions, prediction.plddt),)
     refined = refine(replace(prediction, passes=passes))
-    assert np.array_equal(refined.passes[1].atom_positions, refined.atom_positions)
-    assert not np.array_equal(refined.passes[0].atom_positions, passes[0].atom_positions)
+    assert np.array_equal(refined.passes[1].positions, refined.positions)
+    assert not np.array_equal(refined.passes[0].positions, passes[0].positions)
 
 
 def test_chains_and_gaps_are_not_joined() -> None:
-    prediction = make_prediction(5)
     index = np.r_[np.arange(10), 20 + np.arange(10), np.arange(20)]
-    chains = replace(prediction, residue_index=index, asym_id=np.repeat([1, 2], 20))
-    assert np.flatnonzero(~bonded_residues(chains)).tolist() == [0, 10, 20]
+    chains = make_prediction(5, index=index, asym_id=np.repeat([1, 2], 20))
+    assert np.flatnonzero(~bonded_residues(chains.structure)).tolist() == [0, 10, 20]
     # far apart, they stay there
-    positions = chains.atom_positions.copy()
-    positions[20:] += 50 * (chains.atom_mask[20:, :, None] > 0)
-    moved = refine(replace(chains, atom_positions=positions)).atom_positions
+    second = chains.structure.atom_residue >= 20
+    refined = refine(replace(chains, positions=chains.positions + np.float32(50) * second[:, None]))
+    moved = refined.atom_positions
     assert np.linalg.norm(moved[20, 1] - moved[19, 1]) > 40
-    violated, clashes = stereochemistry(replace(chains, atom_positions=moved))
+    violated, clashes = stereochemistry(refined)
     assert violated == 0.0 and clashes <= 1
 
 
 def test_cis_proline_stays_cis() -> None:
     prediction = replace(make_prediction(6, residues=2, noise=0.0))
-    positions = prediction.atom_positions.copy()
-    positions[1] += (
-        (positions[0, 1] - positions[1, 1]) * (1 - 2.9 / 3.8) * (prediction.atom_mask[1, :, None] > 0)
-    )
-    result = refine(replace(prediction, atom_positions=positions)).atom_positions
+    first, second = prediction.atom_positions[:, 1]
+    closer = np.where(prediction.structure.atom_residue[:, None] == 1, (first - second) * (1 - 2.9 / 3.8), 0)
+    result = refine(replace(prediction, positions=prediction.positions + closer)).atom_positions
     assert np.linalg.norm(result[1, 1] - result[0, 1]) == pytest.approx(2.95, abs=0.1)
     result = refine(prediction).atom_positions
     assert np.linalg.norm(result[1, 1] - result[0, 1]) == pytest.approx(3.8, abs=0.1)
@@ -147,9 +147,10 @@ def test_cis_proline_stays_cis() -> None:
 def test_unknown_residues_and_single_residues(residues: int) -> None:
     prediction = make_prediction(7, residues)
     prediction.aatype[-1] = residue_constants.UNKNOWN
-    mask = prediction.atom_mask * (np.arange(residues) < residues - 1)[:, None]
-    positions = prediction.atom_positions * mask[..., None]
-    result = refine(replace(prediction, atom_mask=mask, atom_positions=positions))
+    mask = np.zeros((residues, 37))
+    mask[prediction.structure.atom_residue, prediction.structure.atom37] = 1
+    mask[-1] = 0
+    result = refine(protein_prediction(prediction.aatype, prediction.atom_positions, mask, prediction.plddt))
     assert np.isfinite(result.atom_positions).all() and not result.atom_positions[-1].any()
 
 
@@ -178,7 +179,7 @@ def energy(atoms: np.ndarray, terms: Terms, weights: Weights) -> float:
 def test_derivatives_are_those_of_the_energy() -> None:
     prediction = make_prediction(8, residues=8)
     weights = WEIGHTS._replace(bond=0.3, restraint=2.0)
-    terms = make_terms(atoms14(prediction), prediction.aatype, bonded_residues(prediction))
+    terms = make_terms(atoms14(prediction), prediction.aatype, bonded_residues(prediction.structure))
     # not the structure that the restraints were made of
     atoms = atoms14(prediction) + 0.3 * np.random.default_rng(0).normal(size=(8, 1, 3))
     gradient, slope = np.zeros_like(atoms), np.zeros((8, FREEDOMS))

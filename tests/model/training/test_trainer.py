@@ -25,6 +25,7 @@ from tests.networks import write_packaged_network
 CPU = TrainingProcesses(0, 1, torch.device("cpu"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip_each", ["batch", "micro_batch"])
 def test_interrupted_run_continues_bit_for_bit(
     settings: TrainingSettings, chains: ChainSet, split: Split, tmp_path: Path, clip_each: str

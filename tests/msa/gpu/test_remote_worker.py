@@ -83,6 +83,7 @@ def test_cluster_members_are_divided_among_gpus(tmp_path: Path, start: Start) ->
     gpu_engine.close()
 
 
+@pytest.mark.slow
 def test_targets_or_queries_are_divided_among_gpus(
     tiny: TinySearch, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

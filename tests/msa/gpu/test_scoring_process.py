@@ -68,6 +68,7 @@ def scored_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clusters", "settings"), [(None, None), (CLUSTERS, None), (None, ITERATED)],
     ids=["plain", "clusters", "iterated"],
@@ -86,6 +87,7 @@ def test_hits_are_those_of_one_process(
     assert not scored_here
 
 
+@pytest.mark.slow
 def test_process_ends_during_a_search(tiny: TinySearch, start: Start, scored_here: list[int]) -> None:
     gpu_engine = start()
     results = search_many(tiny.queries, tiny.database, tiny.settings, engine=gpu_engine)
@@ -109,6 +111,7 @@ def test_process_ends_before_it_answers(tiny: TinySearch) -> None:
     process.close()
 
 
+@pytest.mark.slow
 def test_replaced_database_is_not_opened(tmp_path: Path, start: Start, scored_here: list[int]) -> None:
     tiny = TinySearch(tmp_path)
     scored_here.clear()
@@ -120,6 +123,7 @@ def test_replaced_database_is_not_opened(tmp_path: Path, start: Start, scored_he
         scored_here.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [("error", ValueError, "simulated fault"), ("stuck", GpuUnavailable, "has ended")],

@@ -8,6 +8,7 @@ import torch
 
 from cuda.fused.attention import AttentionWeights, reference
 from cuda.fused.attention import triton as triton_attention
+from cuda.fused.chunking import chunk_budget
 from cuda.fused.dispatch import implementation_module
 from cuda.fused.layer_norm.reference import layer_norm
 from tests.cuda.fused.environment import DEVICE, IMPLEMENTATION, INTERPRETED
@@ -75,7 +76,8 @@ def test_swapped_axes_stay_swapped_in_memory(
     x = draw(40, 5, 16, tailed=True).transpose(0, 1)  # [5, 40, 16]
     mask = some_mask(x).T.contiguous().T
     arguments = x, random_weights(draw, 16, 2, 8), mask, draw(2, 40, 40) if biased else None
-    result = kernels.attention(*arguments, budget=budget)
+    with chunk_budget(budget):
+        result = kernels.attention(*arguments)
     assert result.transpose(0, 1).is_contiguous()
     compare(result, reference.attention(*arguments), reference.attention(*map(double, arguments)))
 
@@ -88,10 +90,11 @@ def test_update_in_place(budget: int | None, swapped: bool, draw: Draw, compare:
         x = x.transpose(0, 1)
     arguments = random_weights(draw, 24, 3, 16), some_mask(x)
     target = x.clone()  # keeps the strides
-    result = kernels.add_attention(target, *arguments, budget=budget)
+    with chunk_budget(budget):
+        result = kernels.attention(target, *arguments, add=True)
     assert result is target
-    plain = reference.add_attention(x.clone(), *arguments)
-    compare(result, plain, reference.add_attention(double(x), *map(double, arguments)))
+    plain = reference.attention(x.clone(), *arguments, add=True)
+    compare(result, plain, reference.attention(double(x), *map(double, arguments), add=True))
 
 
 def test_strided_pair_bias(draw: Draw, compare: Compare) -> None:

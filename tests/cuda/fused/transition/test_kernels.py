@@ -82,8 +82,8 @@ def test_update_in_place(transposed: bool, draw: Draw, compare: Compare) -> None
     x = whole.transpose(0, 1) if transposed else whole
     weights = random_weights(draw, 32, 128)
     exact = x.double() + reference.transition(x.double(), TransitionWeights(*(w.double() for w in weights)))
-    plain = reference.add_transition(x.clone(), weights)
-    result = kernels.add_transition(x, weights)
+    plain = reference.transition(x.clone(), weights, add=True)
+    result = kernels.transition(x, weights, add=True)
     assert result.data_ptr() == whole.data_ptr() and result.stride() == x.stride()
     compare(x, plain, exact)
 
@@ -102,10 +102,10 @@ def test_sizes_of_the_network(
         random_weights(draw, channels, factor * channels, is_gated),
     )
     exact = x.double() + reference.transition(x.double(), TransitionWeights(*(w.double() for w in weights)))
-    plain = reference.add_transition(x.clone(), weights)
+    plain = reference.transition(x.clone(), weights, add=True)
     update = kernels.transition(x, weights)
     compare(update, reference.transition(x, weights), exact - x.double())
-    compare(kernels.add_transition(x, weights), plain, exact)
+    compare(kernels.transition(x, weights, add=True), plain, exact)
 
 
 def test_unaligned_weights(draw: Draw) -> None:

@@ -100,7 +100,7 @@ def test_sizes_of_the_network(
         double(pair), double(weights), double(mask), outgoing=outgoing
     )
     plain = pair + reference.triangle_multiplication(pair, weights, mask, outgoing=outgoing)
-    compare(kernels.add_triangle_multiplication(pair, weights, mask, outgoing=outgoing), plain, exact)
+    compare(kernels.triangle_multiplication(pair, weights, mask, outgoing=outgoing, add=True), plain, exact)
 
 
 @pytest.mark.usefixtures("few_programs")
@@ -137,7 +137,7 @@ def test_update_in_place(draw: Draw, compare: Compare) -> None:
     pair, weights = draw(33, 33, 40), random_weights(draw, 40, 16)
     exact = double(pair) + reference.triangle_multiplication(double(pair), double(weights), outgoing=True)
     plain = pair + reference.triangle_multiplication(pair, weights, outgoing=True)
-    result = kernels.add_triangle_multiplication(pair, weights, outgoing=True)
+    result = kernels.triangle_multiplication(pair, weights, outgoing=True, add=True)
     assert result is pair
     compare(result, plain, exact)
 
@@ -156,7 +156,7 @@ def test_rows_of_the_pair_representation(outgoing: bool, draw: Draw, compare: Co
     mask = mask_of("some", x)
     wide = double(x), double(weights), double(mask)
     exact = wide[0] + reference.triangle_multiplication(*wide, outgoing=outgoing)
-    plain = reference.add_triangle_multiplication(x.clone(), weights, mask, outgoing=outgoing)
+    plain = reference.triangle_multiplication(x.clone(), weights, mask, outgoing=outgoing, add=True)
     parts = [slice(0, 9), slice(9, 21), slice(21, 21)]
     factors = [triton_kernels.project_rows(x[part], weights, mask[part]) for part in parts]
     left, right = torch.cat(factors, dim=1).split(8)  # each [M, N, P]

@@ -23,6 +23,7 @@ TIMEOUT = 120.0
 FOLDCLI = [sys.executable, "-m", "foldcli"]
 
 
+@pytest.mark.slow
 def test_server_survives_dying_clients(
     shared: "Server", connect: Callable[[Path], "Client"], works: Callable[["Server"], bool]
 ) -> None:

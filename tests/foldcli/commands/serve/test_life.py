@@ -42,6 +42,7 @@ def test_ready_server_has_a_private_socket(
     assert hello["checksums"] == checksums
 
 
+@pytest.mark.slow
 def test_live_socket_is_refused_and_dead_one_replaced(
     serve: "Start", folder: Path, works: Callable[["Server"], bool], refused: "Search"
 ) -> None:
@@ -61,6 +62,7 @@ def test_live_socket_is_refused_and_dead_one_replaced(
     assert {path.name for path in folder.iterdir()} == {"queries.fasta"}
 
 
+@pytest.mark.slow
 def test_only_one_of_two_servers_replaces_a_dead_one(
     serve: "Start", folder: Path, works: Callable[["Server"], bool]
 ) -> None:
@@ -98,6 +100,7 @@ def test_foreign_sockets_and_files_are_not_replaced(database: Path, folder: Path
     assert {path.name for path in folder.iterdir()} == {"queries.fasta", "other.sock"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_lets_running_requests_finish(
     serve: "Start", folder: Path, number: int, connect: Callable[[Path], "Client"]

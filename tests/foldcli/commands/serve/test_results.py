@@ -165,6 +165,7 @@ def test_errors_of_the_client(
         assert "foldcli serve DB --socket" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["m8", "a3m"])
 def test_server_that_dies_during_a_search(serve: "Start", folder: Path, kind: str) -> None:
     server = serve()

@@ -38,9 +38,10 @@ def test_a_job_becomes_the_files_of_scored_structures() -> None:
     confidence = drawn.confidences[0]
     # chain D is the network's fourth, and A its first
     assert confidence.chains == (1, 2, 3, 4)
-    assert predictions[0].chain_ptm[0] == pytest.approx(float(confidence.chain_ptm[3]))
-    assert predictions[0].chain_pair_iptm[0, 2] == pytest.approx(float(confidence.chain_pair_iptm[3, 0]))
-    assert np.isnan(np.diag(predictions[0].chain_pair_iptm)).all()
+    scores = predictions[0].all_atom
+    assert scores is not None and scores.chain_ptm[0] == pytest.approx(float(confidence.chain_ptm[3]))
+    assert scores.chain_pair_iptm[0, 2] == pytest.approx(float(confidence.chain_pair_iptm[3, 0]))
+    assert np.isnan(np.diag(scores.chain_pair_iptm)).all()
     provenance = Provenance("job", "foldcli 0.0", "openfold3, seed 1, sample 1")
     # a random network's coordinates are too large for the PDB format
     near = replace(
@@ -51,10 +52,10 @@ def test_a_job_becomes_the_files_of_scored_structures() -> None:
         "cif", "pdb", "scores", "contacts", "summary_confidences", "confidences", "pairwise",
     }  # fmt: skip
     assert files.pdb_missing is None
-    scores = json.loads(files.texts["scores"])
+    written = json.loads(files.texts["scores"])
     # random coordinates do not pass, and nobody hides it
-    assert scores["checks"]["summary"] == files.checks.summary != "passed"
-    assert scores["checks"]["failed"]["bond_lengths"] > 0
+    assert written["checks"]["summary"] == files.checks.summary != "passed"
+    assert written["checks"]["failed"]["bond_lengths"] > 0
     block = gemmi.cif.read_string(files.texts["cif"]).sole_block()
     assert len(gemmi.make_structure_from_block(block)[0]) == 4
 

@@ -28,6 +28,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Service]:
     return started
 
 
+@pytest.mark.slow
 def test_each_process_compiles_once(started: list[Service], tmp_path: Path) -> None:
     request = KernelRequest("NVIDIA H200", (9, 0), (), "bf16", 1)
     compilation = KernelCompilation(request, [tmp_path / "marks" / "a"], lambda done, total: None)

@@ -75,7 +75,7 @@ class ScarceTransition:
         self.chunks: list[int] = []
 
     def __call__(self, x: torch.Tensor, weights: Any) -> torch.Tensor:
-        rows = next(row_slices(torch.empty(2**30, device="meta"), 1, None))
+        rows = next(row_slices(torch.empty(2**30, device="meta"), 1))
         self.chunks.append(rows.stop - rows.start)
         if len(self.chunks) <= self.failures:
             raise torch.OutOfMemoryError(OUT_OF_MEMORY)

@@ -142,6 +142,7 @@ def test_workers_predict_what_one_process_predicts_and_lose_only_their_target(
     assert [stage["stage"] for stage in done["stages"]] == ["features", "predict", "report"]
 
 
+@pytest.mark.slow
 def test_processes_sample_what_the_predictor_samples(tmp_path: Path) -> None:
     targets = write_targets(tmp_path / "in", ["a", "b"])
     for sampling in (0, 1):

@@ -28,6 +28,7 @@ def options() -> NetworkOptions:
     )
 
 
+@pytest.mark.slow
 def test_ranks_predict_the_same_after_a_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     features = make_features([parse_alignment(b">a\nMKVLAAGIVWD\n>b\nMKVLSAG-VWD\n")])
     sample = sample_features(features, SamplingSettings(8, 6, 4), 3, 0)

@@ -64,6 +64,7 @@ def test_bytecode_goes_to_the_cache_if_the_installation_cannot_store_it(
     assert result.stdout.strip() == str(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("modules", "absent"),
     [
@@ -104,6 +105,7 @@ def test_modules_that_must_load_quickly_do_not_import_slow_ones(modules: str, ab
     assert not absent & set(result.stdout.split())
 
 
+@pytest.mark.slow
 def test_runs_import_numba_only_to_sample_features(tmp_path: Path) -> None:
     code = f"""
 import sys

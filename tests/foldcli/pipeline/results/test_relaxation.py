@@ -48,6 +48,7 @@ from foldcli.report import ReportSettings
 from model.prediction import ComplexScores, InterfaceContacts, Prediction
 from msa.base.errors import MissingError
 from msa.base.json_files import to_record
+from tests.predictions import protein_prediction
 
 REPORT = ReportSettings(False, False)
 GOOD, BAD, WORST = (f"alphafold2_ptm_model_{number}_seed_000" for number in (1, 2, 3))
@@ -64,20 +65,14 @@ def peptide(root: Path) -> Prediction:
     """Return twelve residues of trypsin in the form of a prediction."""
     (chain,) = read_chains(root / "tests/features/templates/data/1gbt.cif.gz")
     part = slice(20, 32)
-    return Prediction(
-        aatype=encode_query(chain.sequence[part]),
-        residue_index=np.arange(12),
-        atom_positions=chain.positions[part],
-        atom_mask=chain.mask[part].astype(np.float32),
-        plddt=np.full(12, 50.0),
-        ptm=None, pae=None, max_pae=None, num_recycles=0, tolerances=(),
-    )  # fmt: skip
+    aatype = encode_query(chain.sequence[part])
+    return protein_prediction(aatype, chain.positions[part], chain.mask[part], np.full(12, 50.0))
 
 
 def model_of(files: TargetFiles, tag: str, peptide: Prediction) -> PredictedModel:
     prediction = replace(peptide, plddt=np.full(len(peptide.aatype), PLDDT[tag]))
     if tag == BAD:  # all atoms are at one place
-        prediction = replace(prediction, atom_positions=np.zeros_like(peptide.atom_positions))
+        prediction = replace(prediction, positions=np.zeros_like(peptide.positions))
     origin = ModelOrigin(files.name, "a network", False)
     return PredictedModel(files.staging_folder, tag, f"key of {tag}", prediction, origin, 1.0)
 
@@ -144,15 +139,16 @@ def test_best_models_are_relaxed(layout: LayoutName, peptide: Prediction, tmp_pa
 @pytest.mark.slow
 def test_chains_of_a_complex_keep_names_and_numbers(peptide: Prediction, tmp_path: Path) -> None:
     # the second chain is the first seven residues of the peptide, far enough away
-    away = peptide.atom_positions[:7] + np.float32(30) * peptide.atom_mask[:7, :, None]
+    is_present = peptide.atom_positions.any(axis=-1)
+    away = peptide.atom_positions[:7] + np.float32(30)
     nothing = np.zeros((2, 2))
     no_contacts = InterfaceContacts(*(np.zeros(0, np.int64),) * 2, np.zeros(0), np.zeros((0, 2)), 0)
-    dimer = replace(
-        peptide,
+    dimer = protein_prediction(
         aatype=np.append(peptide.aatype, peptide.aatype[:7]),
-        residue_index=np.append(peptide.residue_index, peptide.residue_index[:7]),
         atom_positions=np.concatenate([peptide.atom_positions, away]),
-        atom_mask=np.concatenate([peptide.atom_mask, peptide.atom_mask[:7]]),
+        atom_mask=np.concatenate([is_present, is_present[:7]]),
+        plddt=np.append(peptide.plddt, peptide.plddt[:7]),
+        residue_index=np.r_[np.arange(12), np.arange(7)],
         asym_id=np.repeat([1, 2], [12, 7]),
         scores=ComplexScores(0.5, 0.4, nothing[0], nothing, 0.3, *(nothing,) * 4, no_contacts),
     )

@@ -344,6 +344,7 @@ def after_search(monkeypatch: pytest.MonkeyPatch, action: Callable[[TargetRun], 
     monkeypatch.setattr(TargetSearch, "search_ahead", search_then_act)
 
 
+@pytest.mark.slow
 def test_search_that_another_run_has_published_is_used(
     tmp_path: Path, searcher: LocalSearcher, finished_two: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +391,7 @@ def test_damaged_intermediate_files_are_replaced(damaged: str, finished_two: Run
     assert again.contents() == finished_two.contents()
 
 
+@pytest.mark.slow
 def test_models_of_a_killed_run_keep_their_device(finished_two: Runs, tmp_path: Path) -> None:
     again = Runs(tmp_path, finished_two.searcher)
     make_intermediate_files(again, finished_two)

@@ -100,6 +100,7 @@ def test_evalues_grow_with_the_residues_of_all(databases: tuple[str, str, str]) 
     assert np.array_equal(joined.length_sample.lengths, alone.length_sample.lengths)
 
 
+@pytest.mark.slow
 def test_commands_take_several_databases(
     databases: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,9 +62,11 @@ def test_chunks_do_not_change_point_attention(
 ) -> None:
     frames, mask = random_rigid(LENGTH), torch.arange(LENGTH) < LENGTH - 2
     arguments = *inputs, attention.pair_logits(inputs[1]), frames, mask.float()
-    whole = attention(*arguments, budget=2**40)
+    with chunk_budget(2**40):
+        whole = attention(*arguments)
     for budget in (1, 700, None):
-        assert torch.allclose(attention(*arguments, budget=budget), whole, atol=1e-5)
+        with chunk_budget(budget):
+            assert torch.allclose(attention(*arguments), whole, atol=1e-5)
 
 
 def test_masked_residues_have_no_effect(
@@ -113,7 +115,8 @@ def test_memory_of_point_attention_is_as_planned() -> None:
     single, pair = torch.randn(length, config.channels), torch.randn(length, length, 8)
     logits, frames = attention.pair_logits(pair), random_rigid(length)
     planned = 4 * length**2 * point_attention_elements(config)
-    peak = peak_bytes(lambda: attention(single, pair, logits, frames, None, budget=2**40))
+    with chunk_budget(2**40):
+        peak = peak_bytes(lambda: attention(single, pair, logits, frames, None))
     # the pair representation, which is not counted, is small here
     assert 0.75 * planned < peak < planned
 

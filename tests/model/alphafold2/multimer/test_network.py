@@ -41,9 +41,9 @@ def test_predict_draws_a_new_sample_in_each_pass(tiny_multimer: AlphaFold, compl
     assert np.array_equal(prediction.atom_positions, positions[-1].numpy())
     changes = [float(ca_distance_change(*two, None)) for two in pairwise(positions)]
     assert prediction.tolerances == pytest.approx(changes)
-    assert np.array_equal(prediction.residue_index, complex_features["residue_index"])
+    assert np.array_equal(prediction.structure.residue_number - 1, complex_features["residue_index"])
     assert np.array_equal(prediction.aatype, complex_features["aatype"])
-    assert prediction.asym_id is not None and np.array_equal(prediction.asym_id, complex_features["asym_id"])
+    assert np.array_equal(prediction.structure.residue_chain + 1, complex_features["asym_id"])
     assert prediction.scores is not None and prediction.ptm == pytest.approx(prediction.scores.ptm)
     assert 0 < prediction.scores.iptm < 1 and prediction.scores.pairwise_iptm.shape == (3, 3)
 
@@ -53,15 +53,15 @@ def test_features_of_a_complex_alignment_are_inputs(tiny_multimer: AlphaFold) ->
     features = features_of_rows(rows_of_file(parse_complex_a3m(alignment)))
     assert features["msa"].shape[0] >= 512  # padded
     prediction = predict(tiny_multimer, features, RecyclingSettings(0))
-    assert prediction.asym_id is not None and prediction.asym_id.tolist() == [1] * 4 + [2] * 3 + [3] * 3
-    assert prediction.residue_index.tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1, 2]
+    assert prediction.structure.residue_chain.tolist() == [0] * 4 + [1] * 3 + [2] * 3
+    assert prediction.structure.residue_number.tolist() == [1, 2, 3, 4, 1, 2, 3, 1, 2, 3]
     assert np.isfinite(prediction.atom_positions).all() and prediction.num_chains == 3
 
 
 def test_single_chain_has_no_scores_of_a_complex(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:
     one_chain = {name: np.ones(11) for name in ("asym_id", "entity_id", "sym_id")}
     prediction = predict(tiny_multimer, complex_features | one_chain, RecyclingSettings(0))
-    assert prediction.asym_id is None and prediction.scores is None and prediction.ptm is not None
+    assert prediction.num_chains == 1 and prediction.scores is None and prediction.ptm is not None
 
 
 def test_seed_determines_the_prediction(tiny_multimer: AlphaFold, complex_features: Arrays) -> None:

@@ -76,6 +76,7 @@ def gradients(network: AlphaFold3) -> dict[str, np.ndarray]:
     return {name: gradient.contiguous().numpy() for name, gradient in openfold3_tensors(found).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
 def test_gradients_match_openfold3(dtype: torch.dtype) -> None:
     network = trainable_network(dtype)

@@ -89,6 +89,7 @@ def test_gradient_of_the_batch_is_clipped_by_default(
     assert torch.allclose(trainer.flat.gradients, 0.5 * whole.flat.gradients, rtol=1e-5, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e4])
 def test_step_is_skipped_if_one_micro_batch_is_a_spike(
     settings: TrainingSettings,

@@ -35,6 +35,7 @@ def checked_range(chunk: Chunk, targets: SequenceArrays) -> tuple[int, int]:
     return chunk.first, chunk.end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [(0, 40), (7, 31), (39, 40)])
 @pytest.mark.parametrize("budget", [1, 300, 900, 10**6])
 def test_pass_goes_from_last_to_first_target(part: tuple[int, int], budget: int) -> None:

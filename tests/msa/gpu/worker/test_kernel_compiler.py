@@ -35,6 +35,7 @@ def test_processes_report_each_kernel(tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(_run_job(job(tmp_path), [0, 2, 1], 2)) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_processes_that_fail_leave_their_kernels(tmp_path: Path) -> None:
     assert list(_run_job(job(tmp_path), [99], 1)) == []
 
