@@ -51,7 +51,7 @@ comment = {AlphaFold 3, whose network OpenFold3's is a form of}
 }
 """
 # more do not fit on one GPU; on smaller ones, the plan of a job's memory refuses fewer
-MAX_TOKENS = 10_000
+MAX_TOKENS = 8192
 # rows of a searched alignment that plans assume
 MAX_ROWS = 16384
 # packages of the extra `allatom`
