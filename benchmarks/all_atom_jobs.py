@@ -4,9 +4,9 @@
         [--options "..."] [--tiny]
 
 SEQUENCES is the database; proteins are sequences from it, drawn at random. --jobs folds a folder of jobs of
-one or two proteins with ligands of the Chemical Component Dictionary, 200 to 800 tokens. --screen combines one
-protein with SMILES strings. A job of its own compiles the kernels before. Jobs per hour and the GPU's load,
-which is measured as in fold.py, count from the end of the first job. --tiny runs few blocks on a CPU.
+one or two proteins with ligands of the Chemical Component Dictionary, 200 to 800 tokens. --screen combines
+one protein with SMILES strings. A job of its own compiles the kernels before. Jobs per hour and the GPU's
+load, which is measured as in fold.py, count from the end of the first job. --tiny runs few blocks on a CPU.
 """
 
 import argparse
@@ -42,8 +42,8 @@ CORES = (
 )  # fmt: skip
 PARTS = (
     "C(=O)O", "C(=O)N", "CCO", "CC(C)C", "S(=O)(=O)N", "C(=O)NCC(=O)O", "CN1CCOCC1", "c1ccc(F)cc1",
-    "OCC(O)CO", "NC(=O)c1ccccc1", "CC(N)C(=O)O", "c1ccc(C(=O)O)cc1", "N1CCNCC1", "C(F)(F)F", "CCN(C)C", "OC1CCCCC1",
-    "c1cccc(OC)c1", "C(=O)Nc1ccc(Cl)cc1", "CSC",
+    "OCC(O)CO", "NC(=O)c1ccccc1", "CC(N)C(=O)O", "c1ccc(C(=O)O)cc1", "N1CCNCC1", "C(F)(F)F", "CCN(C)C",
+    "OC1CCCCC1", "c1cccc(OC)c1", "C(=O)Nc1ccc(Cl)cc1", "CSC",
 )  # fmt: skip
 
 

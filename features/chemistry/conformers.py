@@ -1,5 +1,6 @@
 """Reference conformers by RDKit (ETKDG version 3), with the dictionary's coordinates as fallback."""
 
+import logging
 import os
 import random
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ Source = Literal["rdkit", "ideal", "model", "none"]
 # tried in this order: macrocycles and porphyrins embed with the second or the third only
 _ATTEMPTS: tuple[tuple[str, ...], ...] = ((), ("useSmallRingTorsions",), ("useRandomCoords",))
 _MAX_SEED = 10**9
+# messages about molecules that get the dictionary's coordinates; RDKit can block them in one thread only
+rdBase.LogToPythonLogger()
+logging.getLogger("rdkit").disabled = True
 # conformers made at once, the threads that make them, and those that are kept
 _AHEAD, _MOST_THREADS, _KEPT = 128, 16, 2**15
 
@@ -129,7 +133,7 @@ def _molecule(component: Component, chiral: bool) -> Chem.Mol | None:
 
 def _embed_all(attempts: Sequence[_Attempt]) -> None:
     """Make attempts on several threads; RDKit leaves the interpreter to others meanwhile."""
-    with rdBase.BlockLogs(), interrupts_kept():
+    with interrupts_kept():
         threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
         run_in_threads(lambda i, _: _embed(attempts[i]), [(i, i + 1) for i in range(len(attempts))], threads)
 
