@@ -248,6 +248,7 @@ class Peer:
                 module = types.ModuleType(name)
                 module.__version__, module.set_leak_warnings, module.AtomArray = "0", lambda _: None, object
                 sys.modules[name] = module
+        from openfold3.core.model.primitives import initialization
         from openfold3.projects.of3_all_atom.config.model_config import model_config
         from openfold3.projects.of3_all_atom.model import OpenFold3
 
@@ -269,11 +270,13 @@ class Peer:
             architecture.heads.pairformer_embedding.pairformer.no_blocks = blocks
         self.diffusion = architecture.shared.diffusion
         self.diffusion.no_full_rollout_samples = SAMPLES
-        with torch.device(device):
-            self.network = OpenFold3(config).eval().requires_grad_(False)
-            for parameter in self.network.parameters():
-                if parameter.ndim > 1:
-                    parameter.normal_(std=0.5 * parameter.shape[-1] ** -0.5)
+        # its draws of initial parameters take a minute
+        zeros = types.SimpleNamespace(std=lambda **_: 1.0, rvs=lambda size, **_: np.zeros(size, np.float32))
+        initialization.truncnorm = zeros
+        self.network = OpenFold3(config).eval().requires_grad_(False).to(device)
+        for parameter in self.network.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.5 * parameter.shape[-1] ** -0.5)
 
     def measure(self, tokens: int) -> str:
         """Return seconds of a cycle and of whole predictions as text."""
@@ -318,15 +321,16 @@ def main() -> None:
     if options.agreement:
         agreement(config, options.precision, options.kernels, options.agreement)
     network = make_network(config, options.precision, options.kernels)
-    peer = Peer() if options.peer else None
     print("tokens    cycle     step   scores    first    whole      GiB  planned")
     with chunk_budget(options.chunks):
         for tokens in sizes(options.tokens):
             measure(network, tokens)
-            if peer is not None:
-                print(f"{tokens:6} {peer.measure(tokens)}", flush=True)
         for tokens in sizes(options.profile):
             show_profile(network, tokens)
+    if options.peer:
+        peer = Peer()
+        for tokens in sizes(options.tokens):
+            print(f"{tokens:6} {peer.measure(tokens)}", flush=True)
 
 
 def sizes(text: str | None) -> list[int]:

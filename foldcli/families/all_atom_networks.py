@@ -26,7 +26,12 @@ from model.prediction import Prediction
 # GPU → tokens, seconds of a cycle and of a denoising step of five samples in bfloat16, with 1,024 rows and
 # 8 atoms per token, as measured by benchmarks/all_atom_gpu.py
 MEASURED_SECONDS = {
-    "NVIDIA H200": ((256, (0.143, 0.0084)), (512, (0.242, 0.0110)), (1024, (0.597, 0.0241))),
+    "NVIDIA H200": (
+        (256, (0.029, 0.0027)),
+        (512, (0.095, 0.0052)),
+        (1024, (0.459, 0.0100)),
+        (2048, (2.73, 0.0234)),
+    ),
 }
 MEASURED_SAMPLES = 5
 # share of the speed of matrix products that the network reaches on a CPU
